@@ -1,0 +1,75 @@
+# Two commands are enough on a fresh machine with Python >= 3.11, make and git:
+#
+#   make reproduce      figures and tables of the papers, trained here
+#   make test           every fast test
+#
+# Each target builds .venv first when it is missing or older than pyproject.toml.
+#
+#   make setup TORCH_INDEX=URL     CPU-only machine: torch and torchvision come first, both from URL, an index of
+#                                  CPU builds (see pytorch.org, "Compute platform: CPU"); several GB less to fetch
+#   make reproduce PROFILE=lite ARGS="table1 -p epochs=5"
+#   make test ARGS="-k solver"
+#   PYTHON=python3.12 make setup   another interpreter
+
+PYTHON  ?= python3
+PROFILE ?= quick
+ARGS    ?=
+TORCH_INDEX ?=
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# One thread per run: small networks lose time with more, and the number of threads changes the last bits of a
+# result. PASSIVE makes idle threads sleep where the user asks for several.
+OMP_NUM_THREADS ?= 1
+OMP_WAIT_POLICY ?= PASSIVE
+export OMP_NUM_THREADS OMP_WAIT_POLICY
+
+.PHONY: help setup reproduce test test-slow lab bench lint clean clean-results
+
+help:
+	@sed -n 's/^# \{0,1\}//;1,12p' Makefile
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+		echo "make: no '$(PYTHON)' on the PATH. Install Python 3.11 or newer, or name one: PYTHON=/path/to/python3 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "make: nclib needs Python 3.11 or newer, '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name a newer one: PYTHON=python3.11 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "make: '$(PYTHON)' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url "$(TORCH_INDEX)" torch torchvision)
+	$(BIN)/python -m pip install -e ".[notebooks,dev]"
+	@touch $(STAMP)
+
+reproduce: setup
+	$(BIN)/nclib reproduce --profile $(PROFILE) $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lab: setup
+	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)
+
+bench: setup
+	@ls benchmarks/bench_*.py >/dev/null 2>&1 || { echo "make: no benchmarks/bench_*.py in this tree" >&2; exit 1; }
+	@set -e; for script in benchmarks/bench_*.py; do echo "$$script"; $(BIN)/python "$$script" $(ARGS); done
+
+lint: setup
+	$(BIN)/ruff check .
+	@notebooks=$$(git ls-files 'notebooks/*.ipynb'); [ -z "$$notebooks" ] || $(BIN)/nbstripout --verify --keep-id $$notebooks
+
+# Environment and caches only: nothing in results/ or data/ is touched.
+clean:
+	rm -rf $(VENV) build dist nclib.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+
+# Every trained run, figure and table of every profile in results/; README.md and reference/ stay.
+clean-results:
+	find results -mindepth 1 -maxdepth 1 ! -name README.md ! -name reference -print -exec rm -rf {} +

@@ -1,0 +1,101 @@
+"""Deep equilibrium models and neural collapse: solver, metrics, models and the runs behind three papers' figures.
+
+Every public name is listed once, below, with the module it lives in; it is imported when it is first used, so that
+``import nclib`` and ``nclib --help`` cost nothing.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "solver": (
+        "Anderson",
+        "Broyden",
+        "FixedPointIteration",
+        "Solution",
+        "Status",
+        "fixed_point",
+        "paper_solver",
+    ),
+    "deq": (
+        "DEQ",
+        "Implicit",
+        "Neumann",
+        "Phantom",
+        "Unrolled",
+        "jacobian_frobenius_sq",
+        "spectral_radius",
+    ),
+    "metrics": (
+        "ClassMoments",
+        "class_moments",
+        "minority_cosine",
+        "nc1_cdnv",
+        "nc1_pinv",
+        "nc1_pinv_class_balanced",
+        "nc1_trace_ratio",
+        "nc2_equiangular",
+        "nc2_equinorm",
+        "nc2_etf_distance",
+        "nc3_alignment",
+        "nc3_self_duality",
+        "nc4_ncc_mismatch",
+        "nc_report",
+        "simplex_etf",
+    ),
+    "imbalance": ("exponential_imbalance", "majority_classes", "step_imbalance", "subsample_indices"),
+    "evidence": (
+        "accuracy_table",
+        "by_run",
+        "cell",
+        "claims_table",
+        "cosine_gram",
+        "embed",
+        "interval",
+        "over_seeds",
+        "paired",
+        "percent",
+        "pooled",
+        "published",
+        "published_ticks",
+        "sample_rows",
+        "solver_audit",
+        "terminal_phase",
+        "verdict",
+    ),
+    "config": (
+        "ConfigError",
+        "DataConfig",
+        "GradientConfig",
+        "ModelConfig",
+        "RunConfig",
+        "SolverConfig",
+        "TrainConfig",
+        "recipe",
+        "run_id",
+    ),
+    "data": ("Dataset", "load_dataset", "resolve_dataset"),
+    "models": ("Classifier", "Output", "build_model", "count_parameters"),
+    "training": ("evaluate", "train"),
+    "store": ("RunStore",),
+    "experiments": ("comparable", "describe_runs", "ensure_runs", "experiment", "get_profile", "load_run", "plan", "stand_ins"),
+    "artefacts": ("format_mean_std", "save_figure", "save_table"),
+    "plotting": (),
+}
+
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"nclib.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"nclib.{name}")
+    raise AttributeError(f"module 'nclib' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

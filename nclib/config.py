@@ -1,0 +1,429 @@
+"""Frozen, strict descriptions of a run, and the identity that follows from them.
+
+A configuration is plain data: building one reads no file and trains nothing. An option that does not exist, has the wrong
+type or does not apply (a solver for an explicit network) is refused here, with the nearest right name, so that a misspelt
+setting can never run silently with a default. Options left out are filled in with their defaults, which makes two ways of
+writing the same run one identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import types
+import typing
+from typing import Any, Literal
+
+import pydantic
+
+from nclib import deq, solver
+
+SCHEMA_VERSION = 1
+"""Raised whenever the meaning of a stored run changes; part of every run id."""
+
+ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"]
+
+
+class ConfigError(ValueError):
+    """A setting that does not exist, has the wrong type or value, or does not apply here."""
+
+
+def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> str:
+    """A sentence naming what was wrong, the nearest allowed names and the whole list."""
+    allowed = sorted(map(str, allowed))
+    near = difflib.get_close_matches(str(wrong), allowed, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"unknown {what} {wrong!r}.{hint} Allowed: {', '.join(allowed)}"
+
+
+def _literal_values(annotation: Any) -> tuple[Any, ...]:
+    """The values of every Literal inside an annotation; empty when there is none."""
+    if typing.get_origin(annotation) is Literal:
+        return typing.get_args(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return tuple(v for arg in typing.get_args(annotation) for v in _literal_values(arg))
+    return ()
+
+
+class Config(pydantic.BaseModel):
+    """Base of every configuration: frozen, strict about names and types, errors that suggest.
+
+    Raises
+    ------
+    ConfigError
+        On construction, for any unknown option or unusable value; all faults of one object are listed together.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True, protected_namespaces=()
+    )
+
+    def __init__(self, /, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except pydantic.ValidationError as error:
+            raise ConfigError("\n".join(self._explain(fault) for fault in error.errors())) from None
+
+    @classmethod
+    def _explain(cls, fault: Any) -> str:
+        where = ".".join(str(part) for part in fault["loc"])
+        label = f"{cls.__name__}.{where}" if where else cls.__name__
+        if fault["type"] == "extra_forbidden":
+            return f"{cls.__name__}: {suggest(where, cls.model_fields)}"
+        if fault["type"] == "literal_error" and where in cls.model_fields:
+            values = _literal_values(cls.model_fields[where].annotation)
+            return f"{label}: {suggest(fault['input'], values, 'value')}"
+        if fault["type"] == "value_error":
+            return f"{label}: {fault['ctx']['error']}"
+        return f"{label}: {fault['msg']}, got {fault['input']!r}"
+
+    def replace(self, **changes: Any) -> typing.Self:
+        """A copy with some options changed, validated like a new one."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+    def canonical(self) -> dict[str, Any]:
+        """The options that make up the identity, as plain JSON values."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, text: str) -> typing.Self:
+        """Read what ``model_dump_json`` wrote; a foreign or damaged text raises `ConfigError`."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{cls.__name__}: not valid JSON ({error})") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{cls.__name__}: expected a JSON object, got {type(values).__name__}")
+        return cls(**values)
+
+
+def _fill(options: dict[str, Any], defaults: dict[str, Any], applies_to: str, not_here: set[str]) -> dict[str, Any]:
+    """Complete `options` with the defaults that apply and refuse those that do not."""
+    misplaced = sorted(name for name in not_here if options.get(name) is not None)
+    if misplaced:
+        raise ValueError(f"{', '.join(misplaced)} does not apply to {applies_to}; leave it out")
+    filled = dict(options)
+    for name, value in defaults.items():
+        if filled.get(name) is None:
+            filled[name] = value
+    return filled
+
+
+_SOLVERS = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
+
+
+class SolverConfig(Config):
+    """Which fixed-point method, how exact, how long. The defaults are the preset of Sun & Shi (2024, section 5.1).
+
+    Parameters
+    ----------
+    method : "broyden", "anderson" or "fixed_point"
+    tol : relative residual ‖f(z)−z‖₂/‖f(z)‖₂ per sample at which a sample is done
+    max_steps : calls of the cell allowed per sample
+    history, ridge, damping : of the methods that have them; left out means the method's own default
+    """
+
+    method: Literal["broyden", "anderson", "fixed_point"] = "broyden"
+    tol: float = pydantic.Field(default=1e-3, gt=0, lt=1)
+    max_steps: int = pydantic.Field(default=20, ge=1)
+    history: int | None = pydantic.Field(default=None, ge=1)
+    ridge: float | None = pydantic.Field(default=None, gt=0)
+    damping: float | None = pydantic.Field(default=None, ge=0, lt=1)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        method = options.get("method", "broyden")
+        if method not in _SOLVERS:
+            return options
+        own = {f.name: f.default for f in dataclasses.fields(_SOLVERS[method])}
+        optional = {"history", "ridge", "damping"}
+        return _fill(options, {k: own[k] for k in optional & set(own)}, f"method {method!r}", optional - set(own))
+
+    def build(self) -> solver.FixedPointIteration | solver.Anderson | solver.Broyden:
+        """The solver object these options describe."""
+        options = self.model_dump(exclude={"method"}, exclude_none=True)
+        return _SOLVERS[self.method](**options)
+
+
+class GradientConfig(Config):
+    """How the equilibrium is differentiated.
+
+    Parameters
+    ----------
+    method : "implicit" (implicit function theorem), "phantom" (a few steps from the equilibrium; one step is JFB),
+        "neumann" (truncated series) or "unrolled" (through explicit steps from the start)
+    steps : terms or steps, for the last three; left out means 1, for "unrolled" it is required
+    damping : of "phantom" only
+    """
+
+    method: Literal["implicit", "phantom", "neumann", "unrolled"] = "implicit"
+    steps: int | None = pydantic.Field(default=None, ge=1)
+    damping: float | None = pydantic.Field(default=None, ge=0, lt=1)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        method = options.get("method", "implicit")
+        if method == "unrolled" and options.get("steps") is None:
+            raise ValueError("method 'unrolled' needs steps, for instance steps=8")
+        defaults = {"phantom": {"steps": 1, "damping": 0.0}, "neumann": {"steps": 1}}.get(method, {})
+        not_here = {"implicit": {"steps", "damping"}, "neumann": {"damping"}, "unrolled": {"damping"}}.get(method, set())
+        return _fill(options, defaults, f"method {method!r}", not_here)
+
+    def build(self) -> deq.Implicit | deq.Phantom | deq.Neumann | deq.Unrolled:
+        """The gradient object these options describe."""
+        match self.method:
+            case "implicit":
+                return deq.Implicit()
+            case "phantom":
+                return deq.Phantom(steps=self.steps, damping=self.damping)
+            case "neumann":
+                return deq.Neumann(terms=self.steps)
+            case _:
+                return deq.Unrolled(steps=self.steps)
+
+
+class DataConfig(Config):
+    """Which images, how many of each class, and which classes are many.
+
+    Parameters
+    ----------
+    dataset : a name of `nclib.data.load_dataset`; a folder in its resolved form ``folder:NAME@FINGERPRINT``
+        (`nclib.data.resolve_dataset` makes it), so that no path of a machine enters a run's identity
+    imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or "exponential" (n_A down to n_A/R)
+    num_majority : K_A, the real number of majority classes; for "step" only
+    ratio : R = n_A/n_B ≥ 1
+    majority : which classes are majority, "first" (as in the paper) or "random" (seeded); left out: "random" for
+        digit_pairs, whose first classes share their left digit, "first" for the others
+    n_max : images of the largest classes, n_A; left out: as many as the smallest class has
+    test_per_class : test images per class; left out: all there are
+    augment : "dataset" (flips and crops for photographs, nothing for digits) or "none"
+    """
+
+    dataset: str = "digits"
+    imbalance: Literal["balanced", "step", "exponential"] = "balanced"
+    num_majority: int | None = pydantic.Field(default=None, ge=1)
+    ratio: float | None = pydantic.Field(default=None, ge=1)
+    majority: Literal["first", "random"] | None = None
+    n_max: int | None = pydantic.Field(default=None, ge=1)
+    test_per_class: int | None = pydantic.Field(default=None, ge=1)
+    augment: Literal["dataset", "none"] = "dataset"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        imbalance = options.get("imbalance", "balanced")
+        if imbalance == "balanced":
+            return _fill(options, {}, "balanced data", {"num_majority", "ratio", "majority"})
+        needed = ["num_majority", "ratio"] if imbalance == "step" else ["ratio"]
+        missing = [name for name in needed if options.get(name) is None]
+        if missing:
+            raise ValueError(f"imbalance {imbalance!r} needs {' and '.join(missing)}")
+        default = "random" if options.get("dataset") == "digit_pairs" else "first"
+        not_here = set() if imbalance == "step" else {"num_majority"}
+        return _fill(options, {"majority": default}, f"imbalance {imbalance!r}", not_here)
+
+    @pydantic.field_validator("dataset")
+    @classmethod
+    def _folder_is_resolved(cls, name: str) -> str:
+        if name.startswith("folder:") and "@" not in name:
+            raise ValueError(
+                f"{name!r} is a path; a configuration stores none. Give it to nclib.data.resolve_dataset first, "
+                "which returns 'folder:NAME@FINGERPRINT' (nclib.experiment and the command line do it for you)"
+            )
+        return name
+
+
+_KINDS_WITH_CELL = ("deq", "explicit_matched", "weight_tied")
+
+
+class ModelConfig(Config):
+    """One arm of the comparison. All arms share the encoder (a CIFAR-stem ResNet-18 up to the first block of layer 4).
+
+    Parameters
+    ----------
+    kind :
+        "explicit" — the second block of layer 4 as in ResNet-18, BatchNorm; the paper's explicit network
+        "deq" — that block as an equilibrium cell with input injection and GroupNorm
+        "explicit_matched" — the same cell applied once: the same parameters as "deq"
+        "weight_tied" — the same cell unrolled `unroll` times, differentiated through
+        "explicit_flops" — `num_blocks` untied GroupNorm blocks, the measured compute of the DEQ
+    width : channels of the first stage; features have 8·width dimensions (512 at the paper's 64)
+    cell : "residual" (ends in ReLU, like the explicit block) or "mdeq" (ends in GroupNorm, as in multiscale DEQs)
+    groups : groups of every GroupNorm
+    feature_norm : "none" or "batchnorm" (BatchNorm1d on the pooled features, which centres them)
+    solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input) or "zeros"
+    unroll : of "weight_tied" | num_blocks : of "explicit_flops"
+    """
+
+    kind: ModelKind = "explicit"
+    width: int = pydantic.Field(default=64, ge=1)
+    cell: Literal["residual", "mdeq"] | None = None
+    groups: int | None = pydantic.Field(default=None, ge=1)
+    feature_norm: Literal["none", "batchnorm"] = "none"
+    solver: SolverConfig | None = None
+    gradient: GradientConfig | None = None
+    start: Literal["x", "zeros"] | None = None
+    unroll: int | None = pydantic.Field(default=None, ge=1)
+    num_blocks: int | None = pydantic.Field(default=None, ge=1)
+
+    @pydantic.field_validator("solver", mode="before")
+    @classmethod
+    def _read_solver(cls, value: Any) -> Any:
+        return SolverConfig(**value) if isinstance(value, dict) else value
+
+    @pydantic.field_validator("gradient", mode="before")
+    @classmethod
+    def _read_gradient(cls, value: Any) -> Any:
+        return GradientConfig(**value) if isinstance(value, dict) else value
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        kind = options.get("kind", "explicit")
+        defaults: dict[str, Any] = {}
+        if kind in _KINDS_WITH_CELL:
+            defaults |= {"cell": "residual", "groups": 8}
+        if kind == "deq":
+            defaults |= {"solver": SolverConfig(), "gradient": GradientConfig(), "start": "x"}
+        elif kind == "weight_tied":
+            defaults |= {"unroll": 4}
+        elif kind == "explicit_flops":
+            defaults |= {"groups": 8}
+            if options.get("num_blocks") is None:
+                raise ValueError("kind 'explicit_flops' needs num_blocks, the measured compute of the DEQ in blocks")
+            defaults |= {"num_blocks": options["num_blocks"]}
+        special = {"cell", "groups", "solver", "gradient", "start", "unroll", "num_blocks"}
+        return _fill(options, defaults, f"kind {kind!r}", special - set(defaults))
+
+
+class TrainConfig(Config):
+    """How a network is trained. `recipe` gives the two protocols by name.
+
+    Parameters
+    ----------
+    epochs, batch_size, lr, momentum, weight_decay : of stochastic gradient descent
+    schedule : "constant" or "cosine" (to 0 at the last step)
+    clip : largest norm of the gradient; None for no clipping
+    constraint : reading of the paper's E_W and E_H. "weight_decay": weight decay alone, neither is enforced;
+        "projection": after each step the classifier, and in each forward pass the features, are scaled onto
+        (1/K) Σ‖w_k‖² ≤ e_w and mean ‖h‖² ≤ e_h; "penalty": adds (e_w/2) Σ‖w_k‖² + (e_h/2) mean ‖h‖²
+    e_w, e_h : needed by the last two
+    skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best iterate;
+        "mask": it leaves the loss. A non-finite one or a residual above 0.1 leaves the loss in both
+    jacobian_reg : weight of the Jacobian regulariser ‖J‖²_F / d of the DEQ cell, 0 for none
+    precision : "float32", "bfloat16" (autocast; the solver's state stays float32) or "float64"
+    compile : torch.compile the network's cell
+    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
+    nc_on_test : neural-collapse report on the test features too
+    deterministic : refuse operations whose result changes from call to call
+    """
+
+    epochs: int = pydantic.Field(default=100, ge=1)
+    batch_size: int = pydantic.Field(default=128, ge=1)
+    lr: float = pydantic.Field(default=0.1, gt=0)
+    momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = pydantic.Field(default=5e-4, ge=0)
+    schedule: Literal["constant", "cosine"] = "cosine"
+    clip: float | None = pydantic.Field(default=1.0, gt=0)
+    constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"
+    e_w: float | None = pydantic.Field(default=None, gt=0)
+    e_h: float | None = pydantic.Field(default=None, gt=0)
+    skip: Literal["keep_best", "mask"] = "keep_best"
+    jacobian_reg: float = pydantic.Field(default=0.0, ge=0)
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    compile: bool = False
+    log_every: int = pydantic.Field(default=1, ge=1)
+    nc_on_test: bool = False
+    deterministic: bool = True
+
+    @pydantic.model_validator(mode="after")
+    def _constraint_has_its_numbers(self) -> typing.Self:
+        given = self.e_w is not None and self.e_h is not None
+        if self.constraint != "weight_decay" and not given:
+            raise ValueError(f"constraint {self.constraint!r} needs e_w and e_h; the paper states 0.01 for both")
+        if self.constraint == "weight_decay" and (self.e_w is not None or self.e_h is not None):
+            raise ValueError("e_w and e_h apply only to constraint 'projection' or 'penalty'; leave them out")
+        return self
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "paper": {"lr": 1e-4, "schedule": "constant", "clip": None},
+    "workable": {"lr": 0.1, "schedule": "cosine", "clip": 1.0},
+}
+"""Named training protocols: "paper" is what the paper states literally (section 5.1), "workable" is one that trains."""
+
+
+def recipe(name: str = "workable", **changes: Any) -> TrainConfig:
+    """A named training protocol with some options changed.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is not in `RECIPES` or an option that `TrainConfig` does not have.
+    """
+    if name not in RECIPES:
+        raise ConfigError(suggest(name, RECIPES, "recipe"))
+    return TrainConfig(**RECIPES[name] | changes)
+
+
+class StoredConfig(Config):
+    """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
+
+    `profile` is a label that says for which profile the run was first asked; it is not part of the identity.
+    """
+
+    kind: str
+    seed: int = pydantic.Field(default=0, ge=0)
+    profile: str = "custom"
+
+    def label(self) -> str:
+        """Readable first part of the run id."""
+        return self.kind
+
+    def canonical(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude={"profile"})
+
+
+class RunConfig(StoredConfig):
+    """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation and order of the images,
+    so that two arms with equal seeds are a pair."""
+
+    kind: Literal["classifier"] = "classifier"
+    data: DataConfig = pydantic.Field(default_factory=DataConfig)
+    model: ModelConfig = pydantic.Field(default_factory=ModelConfig)
+    train: TrainConfig = pydantic.Field(default_factory=TrainConfig)
+
+    @pydantic.field_validator("data", "model", "train", mode="before")
+    @classmethod
+    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        part = {"data": DataConfig, "model": ModelConfig, "train": TrainConfig}[info.field_name or ""]
+        return part(**value) if isinstance(value, dict) else value
+
+    @pydantic.model_validator(mode="after")
+    def _options_fit_the_arm(self) -> typing.Self:
+        if self.train.jacobian_reg and self.model.kind != "deq":
+            raise ValueError("jacobian_reg applies only to model kind 'deq'")
+        return self
+
+    def label(self) -> str:
+        data = self.data
+        name = data.dataset.removeprefix("folder:").split("@")[0]
+        shape = data.imbalance
+        if data.imbalance == "step":
+            shape = f"KA{data.num_majority}-R{data.ratio:g}"
+        elif data.imbalance == "exponential":
+            shape = f"exp-R{data.ratio:g}"
+        return f"{name}-{shape}-{self.model.kind}"
+
+
+def run_id(config: StoredConfig) -> str:
+    """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
+
+    The same on every machine: threads, device and paths are not part of a configuration, precision and compilation are.
+    """
+    text = json.dumps({"schema": SCHEMA_VERSION, "config": config.canonical()}, sort_keys=True, separators=(",", ":"))
+    return f"{config.label()}-s{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

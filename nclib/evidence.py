@@ -1,0 +1,305 @@
+"""From tidy frames to statements: seed means with intervals, paired differences, printed values, verdicts by stated rules.
+
+Everything here takes and returns plain tables. A verdict is a function of what was measured; it never raises and never
+hides a result that contradicts a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from nclib import paths
+
+LEVEL = 0.95
+MIN_SEEDS = 3
+"""Fewer seeds than this are reported and get no verdict."""
+TERMINAL_ACCURACY = 0.999
+"""Training accuracy from which on a network counts as in the terminal phase of training."""
+LAST_EPOCHS = 10
+"""The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
+
+CELL = ["dataset", "K_A", "R"]
+SPLITS = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
+"""Names of the paper's accuracy columns and the metrics they are."""
+
+
+class Interval(NamedTuple):
+    """Mean with a two-sided 95 % t-interval, mean ± half; half is NaN for one value, mean too for none."""
+
+    mean: float
+    half: float
+    n: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether 0 lies outside."""
+        return bool(abs(self.mean) > self.half)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n."""
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    if n < 2:
+        return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
+    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    return Interval(float(values.mean()), float(half), n)
+
+
+def published(paper_table: int | None = None) -> pd.DataFrame:
+    """Every accuracy printed in Tables 1–4 of Sun & Shi (2024), in percent: table, dataset, K_A, R, model, split, mean, std."""
+    frame = pd.read_csv(paths.published() / "sun_shi_2024_tables.csv")
+    return frame if paper_table is None else frame[frame["table"] == paper_table].reset_index(drop=True)
+
+
+def published_ticks(figure: int, panel: str, quantity: str) -> tuple[float, float]:
+    """First and last axis tick of a panel of a printed figure, for instance (3, "b", "nc2"). Ticks bound the plotted range
+    roughly; they are not values of curves."""
+    frame = pd.read_csv(paths.published() / "sun_shi_2024_figures.csv", keep_default_na=False)
+    rows = frame[(frame["figure"] == figure) & (frame["panel"] == panel) & (frame["quantity"] == quantity)]
+    if len(rows) != 1:
+        raise ValueError(f"no axis of {quantity!r} in figure {figure}{panel}; there are\n{frame.to_string(index=False)}")
+    return float(rows["axis_min_tick"].iloc[0]), float(rows["axis_max_tick"].iloc[0])
+
+
+def percent(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with accuracies in percent instead of fractions, as papers print them."""
+    accuracy = frame["metric"].str.startswith("accuracy_")
+    return frame.assign(value=frame["value"].where(~accuracy, frame["value"] * 100))
+
+
+def cell(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, ratio: float = 1.0) -> pd.DataFrame:
+    """The rows of one setting: data set, K_A (None for balanced) and R."""
+    rows = (frame["dataset"] == dataset.split("@")[0]) & (frame["R"] == ratio)
+    return frame[rows & (frame["K_A"].isna() if num_majority is None else frame["K_A"].eq(num_majority).fillna(False))]
+
+
+def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
+    """One row a run: dataset, K_A, R, model, seed, value, std, n.
+
+    Parameters
+    ----------
+    frame : tidy frame
+    metric, split : which rows
+    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample standard
+        deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+    """
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
+    keys = ["run_id", *CELL, "model", "seed"]
+    count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
+    tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(lambda values: values.to_numpy()[-count:])
+    out = tails.reset_index()
+    out["n"] = out["value"].map(len)
+    out["std"] = out["value"].map(lambda values: values.std(ddof=1) if len(values) > 1 else np.nan)
+    out["value"] = out["value"].map(np.mean)
+    return out
+
+
+def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and within_std, the mean
+    of the within-run deviations."""
+    rows = []
+    for keys, group in runs.groupby([*CELL, "model"], dropna=False, sort=False):
+        found = interval(group["value"])
+        rows.append((*keys, found.mean, found.half, found.n, group["std"].mean()))
+    return pd.DataFrame(rows, columns=[*CELL, "model", "value", "half", "seeds", "within_std"])
+
+
+def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> pd.DataFrame:
+    """Difference arm − against by seed (the same subset and initial encoder): dataset, K_A, R, seed, difference.
+
+    Seeds that only one of the two has are left out.
+    """
+    keys = [*CELL, "seed"]
+    both = runs[runs["model"] == arm].merge(runs[runs["model"] == against], on=keys, suffixes=("", "_against"))
+    return both[keys].assign(difference=both["value"] - both["value_against"])
+
+
+def pooled(differences: pd.DataFrame) -> Interval:
+    """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a t-interval
+    over seeds. Stated before any result; the verdicts of single cells are secondary."""
+    return interval(differences.groupby("seed")["difference"].mean()) if len(differences) else interval([])
+
+
+def verdict(found: Interval, printed: float | None = None, comparable: bool = True) -> str:
+    """What a measured difference says of a printed one.
+
+    Rule: fewer than three seeds, "reported (n seeds)". 0 inside the 95 % interval, "not significant". Sign other than the printed
+    one's, "opposite". Same sign: where our data and network are the paper's (`comparable`), "same sign and compatible" if the
+    printed difference lies in the interval, else "same sign, other size"; elsewhere "same sign; size not comparable".
+
+    Parameters
+    ----------
+    found : our paired difference with its interval
+    printed : the printed difference in the same unit; None where the paper prints none, then the claim is "greater than 0"
+    comparable : whether sizes may be compared at all
+    """
+    if found.n < MIN_SEEDS:
+        return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
+    if not found.significant:
+        return "not significant"
+    if found.mean * (printed if printed is not None else 1.0) <= 0:
+        return "opposite"
+    if not comparable or printed is None:
+        return "same sign; size not comparable"
+    return "same sign and compatible" if abs(printed - found.mean) <= found.half else "same sign, other size"
+
+
+def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whether each run ended with a training accuracy of at least 99.9 %: run columns, value (that accuracy), reached."""
+    runs = by_run(frame, "accuracy_train_prior", "train")
+    return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
+
+
+CLAIMS = ("lower", "higher", "equal")
+
+
+def claim_verdict(found: Interval, claim: str, terminal: bool = True) -> str:
+    """What a measured difference DEQ − explicit says of a claim about a collapse metric.
+
+    Rule: fewer than three seeds, "reported (n seeds)"; a run short of the terminal phase, "reported (terminal phase not reached)".
+    For "lower" and "higher": "supported" when the 95 % interval lies on that side of 0, "contradicted" when it lies on the other,
+    "not significant" when it holds 0. For "equal": "not contradicted" when the interval holds 0, else "contradicted".
+    """
+    if claim not in CLAIMS:
+        raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
+    if found.n < MIN_SEEDS:
+        return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
+    if not terminal:
+        return "reported (terminal phase not reached)"
+    if claim == "equal":
+        return "contradicted" if found.significant else "not contradicted"
+    if not found.significant:
+        return "not significant"
+    return "supported" if (found.mean < 0) == (claim == "lower") else "contradicted"
+
+
+def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "train") -> pd.DataFrame:
+    """Metrics of both models at the last epoch, their paired difference and what it says of the paper's claim.
+
+    Parameters
+    ----------
+    frame : tidy frame of one setting
+    claims : metric name → "lower", "higher" or "equal", what the paper says of the DEQ against the explicit network
+    split : of the metrics
+
+    Returns
+    -------
+    DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), seeds, claim, verdict.
+    """
+    phases = terminal_phase(frame)
+    reached = bool(len(phases)) and bool(phases["reached"].all())
+    rows = []
+    for metric, claim in claims.items():
+        runs = by_run(frame, metric, split)
+        means = runs.groupby("model")["value"].mean()
+        found = interval(paired(runs)["difference"])
+        rows.append((metric, means.get("explicit"), means.get("deq"), found.mean, found.half, found.n, f"DEQ {claim}"))
+        rows[-1] += (claim_verdict(found, claim, reached),)
+    columns = ["metric", "explicit", "deq", "difference", "half", "seeds", "claim", "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
+    """How well the equilibria were solved, a row for each cell and model that has them, means over seeds at the last epoch.
+
+    Columns in percent: train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
+    backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
+    """
+    wanted = {
+        "train_converged": ("solver_converged", "train", 100),
+        "test_converged": ("solver_converged", "test", 100),
+        "evaluations": ("solver_steps", "train", 1),
+        "step_not_converged": ("not_converged", "steps", 100),
+        "skipped": ("skipped", "steps", 100),
+        "backward_not_converged": ("backward_not_converged", "steps", 100),
+    }
+    solved = frame[frame["metric"] == "solver_converged"]["run_id"].unique()
+    frame = frame[frame["run_id"].isin(solved)]
+    columns = {
+        name: over_seeds(by_run(frame, metric, split)).set_index([*CELL, "model"])["value"] * scale
+        for name, (metric, split, scale) in wanted.items()
+    }
+    return pd.DataFrame(columns).reset_index()
+
+
+def accuracy_table(
+    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], comparable: bool
+) -> pd.DataFrame:
+    """Test accuracies beside the printed ones, in percent.
+
+    Parameters
+    ----------
+    frame : tidy frame of runs
+    printed : rows of `published`
+    stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
+    comparable : whether our data and network are the paper's, so that sizes may be compared
+
+    Returns
+    -------
+    DataFrame
+        A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half (95 % interval),
+        within_std (over the last ten logged epochs, mean over seeds), printed and printed_std; difference (DEQ − explicit, paired
+        by seed), difference_half, printed_difference, seeds and verdict.
+    """
+    rows = []
+    for accuracy, metric in SPLITS.items():
+        runs = by_run(frame, metric, "test", "last_epochs")
+        runs[["value", "std"]] *= 100
+        for cell, group in runs.groupby(CELL, dropna=False, sort=False):
+            theirs = _printed_cell(printed, stands_for, cell, accuracy)
+            found = dict(zip(CELL, cell, strict=True)) | {"accuracy": accuracy}
+            for mean in over_seeds(group).itertuples():
+                found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
+                found |= {f"{mean.model}_printed": theirs["mean"].get(mean.model, np.nan)}
+                found |= {f"{mean.model}_printed_std": theirs["std"].get(mean.model, np.nan)}
+            difference = interval(paired(group)["difference"])
+            printed_difference = None
+            if {"deq", "explicit"} <= set(theirs.index):
+                printed_difference = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2)
+            found |= {"difference": difference.mean, "difference_half": difference.half}
+            found |= {"printed_difference": printed_difference, "seeds": difference.n}
+            rows.append(found | {"verdict": verdict(difference, printed_difference, comparable)})
+    return pd.DataFrame(rows).sort_values(CELL, kind="stable", na_position="first", ignore_index=True)
+
+
+def _printed_cell(printed: pd.DataFrame, stands_for: Mapping[str, str], cell: tuple, accuracy: str) -> pd.DataFrame:
+    """The printed rows of one cell and accuracy, by model; empty where the paper prints none."""
+    dataset, k_a, ratio = cell
+    same = (printed["dataset"] == stands_for.get(dataset)) & (printed["split"] == accuracy) & (printed["R"] == ratio)
+    same &= printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a
+    return printed[same].set_index("model")
+
+
+def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
+    """Indices (M,) of the first `per_class` samples of each class, or of all where a class has fewer."""
+    return np.concatenate([np.flatnonzero(labels == k)[:per_class] for k in np.unique(labels)])
+
+
+def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
+    """t-SNE of features (N, d) in the plane, (N, 2), from the principal components; the same for the same seed and threads.
+
+    Distances between clusters and their sizes mean nothing in such a picture. The perplexity is lowered where N is small.
+    """
+    from sklearn.manifold import TSNE
+
+    perplexity = min(perplexity, (len(features) - 1) / 3)
+    return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features.astype(np.float64))
+
+
+def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
+    """Cosines (K, K) between the rows of `vectors` (K, d), after subtracting their mean if `centred`.
+
+    Ideal: a simplex ETF has 1 on the diagonal and −1/(K−1) elsewhere, when centred.
+    """
+    vectors = np.asarray(vectors, dtype=float)
+    if centred:
+        vectors = vectors - vectors.mean(axis=0)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
+    return directions @ directions.T

@@ -1,0 +1,599 @@
+"""What each notebook needs, at each size, and how the missing part gets trained.
+
+A profile is a size, an experiment a list of run configurations made from it, and `ensure_runs` returns their results from the
+run store, training what is not there on whatever executor it is given.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import json
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+import torch
+
+from nclib import data, imbalance, paths, provenance, training
+from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, recipe, run_id, suggest
+from nclib.store import ReferenceStore, RunStore, StoredRun, stack, tidy
+
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A size at which everything runs; the code path is the same for all.
+
+    dataset, hundred_dataset : what stands for CIFAR-10 and CIFAR-100; an empty name leaves that column out ("not run")
+    images_per_class : n_A; None means as many as the smallest class has. test_images_per_class : None means all
+    seeds : the runs are repeated with seeds 0 … seeds−1
+    recipe : name of the training protocol; epochs, batch_size, lr and log_every are set on top of it
+    """
+
+    name: str
+    description: str
+    dataset: str
+    hundred_dataset: str
+    width: int
+    epochs: int
+    batch_size: int
+    lr: float
+    seeds: int
+    log_every: int
+    images_per_class: int | None = None
+    hundred_images_per_class: int | None = None
+    test_images_per_class: int | None = None
+    recipe: str = "workable"
+
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            name="smoke",
+            description="a slice of digits and two epochs: tests, no science",
+            dataset="digits",
+            hundred_dataset="",
+            width=2,
+            epochs=2,
+            batch_size=32,
+            lr=0.05,
+            seeds=1,
+            log_every=1,
+            images_per_class=20,
+            test_images_per_class=10,
+        ),
+        Profile(
+            name="quick",
+            description="scikit-learn's 8×8 digits and pairs of them, narrow ResNet-18: real training on a laptop",
+            dataset="digits",
+            hundred_dataset="digit_pairs",
+            width=16,
+            epochs=20,
+            batch_size=64,
+            lr=0.05,
+            seeds=3,
+            log_every=2,
+            hundred_images_per_class=20,
+        ),
+        Profile(
+            name="lite",
+            description="real images, narrow ResNet-18, fewer images and epochs: hours on a CPU, minutes on a GPU",
+            dataset="cifar10",
+            hundred_dataset="",
+            width=16,
+            epochs=30,
+            batch_size=64,
+            lr=0.05,
+            seeds=2,
+            log_every=5,
+            images_per_class=500,
+            test_images_per_class=200,
+        ),
+        Profile(
+            name="paper",
+            description="CIFAR-10 and CIFAR-100, ResNet-18, 100 epochs, three seeds: the paper's scale, on a GPU",
+            dataset="cifar10",
+            hundred_dataset="cifar100",
+            width=64,
+            epochs=100,
+            batch_size=128,
+            lr=0.1,
+            seeds=3,
+            log_every=5,
+        ),
+    )
+}
+
+
+def get_profile(name: str) -> Profile:
+    """The profile of that name; raises `ConfigError` with the nearest name for another."""
+    if name not in PROFILES:
+        raise ConfigError(suggest(name, PROFILES, "profile"))
+    return PROFILES[name]
+
+
+OVERRIDES: dict[str, type] = {
+    "dataset": str,
+    "epochs": int,
+    "width": int,
+    "seeds": int,
+    "images_per_class": int,
+    "test_images_per_class": int,
+    "batch_size": int,
+    "lr": float,
+    "recipe": str,
+}
+"""Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
+
+
+def override(profile: Profile, **values: Any) -> Profile:
+    """The profile with some settings changed; 0 and "" leave the profile's own.
+
+    A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class column out, because nothing is
+    known about a second one. Naming the profile's 100-class data set leaves the 10-class column out.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name (with the nearest one), a wrong type or an impossible number.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in OVERRIDES:
+            raise ConfigError(suggest(name, OVERRIDES, "parameter"))
+        wanted = OVERRIDES[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float) if wanted is float else wanted):
+            raise ConfigError(f"parameter {name} must be {wanted.__name__}, got {value!r}")
+        if wanted is not str and value < 0:
+            raise ConfigError(f"parameter {name} must be positive, or 0 for the profile's own, got {value}")
+        if value:
+            changes[name] = value
+    if "dataset" in changes:
+        name = data.resolve_dataset(changes["dataset"])
+        if name == profile.hundred_dataset:
+            changes |= {"dataset": ""}
+        elif name != profile.dataset:
+            changes |= {"dataset": name, "hundred_dataset": ""}
+    if "images_per_class" in changes:
+        changes["hundred_images_per_class"] = changes["images_per_class"]
+    return dataclasses.replace(profile, **changes)
+
+
+ARMS = ("explicit", "deq")
+
+
+def _runs(
+    profile: Profile, hundred: bool = False, models: Sequence[ModelConfig] | None = None, **imbalance: Any
+) -> list[RunConfig]:
+    """Every arm and seed on one data set at one imbalance; nothing when the profile has no such data set."""
+    dataset = profile.hundred_dataset if hundred else profile.dataset
+    if not dataset:
+        return []
+    images = DataConfig(
+        dataset=dataset,
+        n_max=profile.hundred_images_per_class if hundred else profile.images_per_class,
+        test_per_class=profile.test_images_per_class,
+        **imbalance,
+    )
+    train = recipe(profile.recipe, epochs=profile.epochs, batch_size=profile.batch_size, log_every=profile.log_every)
+    if profile.recipe == "workable":
+        train = train.replace(lr=profile.lr)
+    models = models or [ModelConfig(kind=kind, width=profile.width) for kind in ARMS]
+    return [
+        RunConfig(data=images, model=model, train=train, seed=seed, profile=profile.name)
+        for seed in range(profile.seeds)
+        for model in models
+    ]
+
+
+class Outline(NamedTuple):
+    """What planning needs to know of a data set: classes, training images in the smallest class, pixels of an image."""
+
+    classes: int
+    per_class: int
+    pixels: int
+
+
+_ORIGINALS = {
+    "cifar10": Outline(10, 5000, 32 * 32),
+    "cifar100": Outline(100, 500, 32 * 32),
+    "mnist": Outline(10, 5421, 28 * 28),
+    "fashion_mnist": Outline(10, 6000, 28 * 28),
+}
+"""Known without the files, so that a plan can be made before anything is downloaded."""
+
+
+@functools.cache
+def outline(dataset: str) -> Outline:
+    """Outline of a data set; a folder must have been decoded (`nclib.data.resolve_dataset` does it)."""
+    if dataset in _ORIGINALS:
+        return _ORIGINALS[dataset]
+    facts = data.describe(dataset)
+    if not facts["present"]:
+        data.load_dataset(dataset, "train")  # says what is missing and what to type
+    return Outline(facts["classes"], min(facts["train"]), facts["shape"][1] * facts["shape"][2])
+
+
+def majority_of(dataset: str, tenths: int) -> int:
+    """K_A for `tenths` tenths of a data set's classes: the paper's K_A = 3, 5, 7 of 10 and 30, 50, 70 of 100."""
+    classes = outline(dataset).classes
+    return min(max(round(classes * tenths / 10), 1), classes - 1)
+
+
+def _step(profile: Profile, tenths: int, ratio: float) -> list[RunConfig]:
+    if not profile.dataset:
+        return []
+    return _runs(profile, imbalance="step", num_majority=majority_of(profile.dataset, tenths), ratio=float(ratio))
+
+
+def _table1(profile: Profile) -> list[RunConfig]:
+    return _runs(profile) + _runs(profile, hundred=True)
+
+
+def _fig2(profile: Profile) -> list[RunConfig]:
+    return _step(profile, 3, 10)
+
+
+def _fig3(profile: Profile) -> list[RunConfig]:
+    return _runs(profile) + _step(profile, 5, 100)
+
+
+EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
+    "neural_collapse/table1": _table1,
+    "neural_collapse/fig2": _fig2,
+    "neural_collapse/fig3": _fig3,
+}
+"""The runs each notebook is made from."""
+
+
+def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[RunConfig]:
+    """The runs a notebook needs.
+
+    Parameters
+    ----------
+    name : "paper/notebook"; a bare name means the main paper's
+    profile : a `Profile` or its name
+    overrides : see `OVERRIDES`; 0 or "" stands for the profile's own value
+
+    Returns
+    -------
+    list of RunConfig, arm by arm within each seed
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name or parameter, with the nearest right one; for parameters that leave nothing to run.
+    """
+    full = name if "/" in name else f"neural_collapse/{name}"
+    if full not in EXPERIMENTS:
+        raise ConfigError(suggest(name, EXPERIMENTS, "experiment"))
+    profile = override(get_profile(profile) if isinstance(profile, str) else profile, **overrides)
+    configs = EXPERIMENTS[full](profile)
+    if not configs:
+        raise ConfigError(f"{name} needs a 10-class data set, and these parameters leave none (dataset={overrides.get('dataset')!r})")
+    return configs
+
+
+def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Which of the paper's data sets each of these stands for, by its number of classes: {"digits": "cifar10"}."""
+    papers = {10: "cifar10", 100: "cifar100"}
+    names = {config.data.dataset for config in configs}
+    return {name.split("@")[0]: papers[outline(name).classes] for name in sorted(names) if outline(name).classes in papers}
+
+
+def describe_runs(configs: Sequence[RunConfig]) -> str:
+    """One paragraph for captions: profile, data with the real n_A and n_B, network, protocol, seeds, solver."""
+    first = configs[0]
+    settings = []
+    for images in dict.fromkeys(config.data for config in configs):
+        name, about = images.dataset.split("@")[0], outline(images.dataset)
+        n_max = images.n_max or about.per_class
+        if images.imbalance == "step":
+            smallest = int(imbalance.step_imbalance(about.classes, n_max, images.num_majority, images.ratio).min())
+            settings.append(f"{name} with K_A={images.num_majority} of {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest})")
+        else:
+            settings.append(f"{name} balanced ({about.classes} classes, {n_max} training images each)")
+    train, seeds = first.train, sorted({config.seed for config in configs})
+    text = (
+        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width}, {train.epochs} epochs of SGD (lr {train.lr:g}, "
+        f"{train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
+        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}."
+    )
+    solvers = {config.model.solver: config.model for config in configs if config.model.solver is not None}
+    for solver, model in solvers.items():
+        text += (
+            f" DEQ: {solver.method}, relative residual {solver.tol:g}, at most {solver.max_steps} evaluations from "
+            f"{'the input' if model.start == 'x' else 'zero'}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
+        )
+    return text
+
+
+def comparable(configs: Sequence[RunConfig]) -> bool:
+    """Whether sizes may be compared with the paper's: its own data sets, whole, at its own width and number of epochs."""
+    return all(
+        config.data.dataset in ("cifar10", "cifar100")
+        and config.data.n_max is None
+        and config.model.width == 64
+        and config.train.epochs >= 100
+        for config in configs
+    )
+
+
+# --- execution -------------------------------------------------------------------------------------------------------------
+
+
+class MissingRuns(RuntimeError):
+    """Runs that are neither stored nor among the reference results, when training is not allowed."""
+
+
+class RunsFailed(RuntimeError):
+    """Some runs ended with an error; `failures` maps run ids to messages. All others are stored."""
+
+    def __init__(self, failures: dict[str, str]) -> None:
+        self.failures = failures
+        listing = "\n".join(f"  {run}: {message}" for run, message in failures.items())
+        super().__init__(f"{len(failures)} of the runs failed; the others are stored. Type the same again to go on.\n{listing}")
+
+
+def _train_classifier(config: RunConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]) -> None:
+    """Train one classifier and store it; a checkpoint is written after each epoch."""
+    run = run_id(config)
+
+    def note(done: int, total: int) -> None:
+        store.note_progress(run, done, total)
+        progress(done, total)
+
+    with provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = training.train(config, device=device, checkpoint=store.checkpoint(run), progress=note)
+    said = sorted({str(warning.message) for warning in caught})
+    with training.arithmetic(config.train, device):
+        record = provenance.capture(device, [config.seed], cost)
+    tables = {"history": result.history, "classes": result.classes, "cost": result.cost}
+    store.save(config, tables, result.arrays, result.weights, record | {"facts": result.facts, "warnings": said})
+
+
+_TRAINERS: dict[str, tuple[type[StoredConfig], Callable[..., None]]] = {"classifier": (RunConfig, _train_classifier)}
+"""What to do with each kind of configuration."""
+
+
+def train_run(config_json: str, root: str, device: str | None = None, progress: Callable[[int, int], None] | None = None) -> str:
+    """Make sure that one run is stored, training or continuing it if it is not; returns its id.
+
+    Safe to call from any number of processes at once: they take turns, and all but the first find the run done.
+    """
+    config_type, trainer = _TRAINERS[_kind_of(config_json)]
+    config = config_type.from_json(config_json)
+    store, run = RunStore(root), run_id(config)
+    with store.lock(run):
+        if store.is_sound(run):
+            store.clear_partial(run)
+        else:
+            where = torch.device(device) if device else training.default_device()
+            trainer(config, store, where, progress or (lambda done, total: None))
+    return run
+
+
+def _kind_of(config_json: str) -> str:
+    kind = json.loads(config_json).get("kind", "classifier")
+    if kind not in _TRAINERS:
+        raise ConfigError(suggest(kind, _TRAINERS, "kind of run"))
+    return kind
+
+
+def default_store() -> RunStore:
+    """The run store of this project (`paths.runs`)."""
+    return RunStore(paths.runs())
+
+
+def reference_store() -> ReferenceStore:
+    """The tracked reference results (`paths.reference`)."""
+    return ReferenceStore(paths.reference())
+
+
+def load_run(config: StoredConfig | str) -> StoredRun:
+    """A finished run from the run store or, where it is not there, from the reference results."""
+    run = config if isinstance(config, str) else run_id(config)
+    store = default_store()
+    return store.load(run) if store.has(run) else reference_store().load(run)
+
+
+def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
+    """What `ensure_runs` would do: run_id, state ("stored", "reference" or "missing") and estimated seconds on one core, a row
+    for each run."""
+    store, reference = default_store(), reference_store()
+    rows = []
+    for run, config in _unique(configs).items():
+        state = "stored" if store.has(run) else "reference" if reference.has(run) else "missing"
+        rows.append((run, state, estimate_seconds(config)))
+    return pd.DataFrame(rows, columns=["run_id", "state", "seconds"])
+
+
+def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
+    return {run_id(config): config for config in configs}
+
+
+def ensure_runs(
+    configs: Sequence[StoredConfig],
+    executor: concurrent.futures.Executor | None = None,
+    train: Literal["missing", "never"] = "missing",
+    progress: Progress | None = None,
+    device: str | None = None,
+) -> pd.DataFrame:
+    """The results of these runs as one tidy table, training first what is not stored.
+
+    Parameters
+    ----------
+    configs : the runs; repetitions are trained once
+    executor : where to train, any `concurrent.futures.Executor`; left out: here, one after the other
+    train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results
+    progress : called as ``progress(epochs_done, epochs_total, text)``
+    device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
+
+    Returns
+    -------
+    DataFrame, see `RunStore.frame`
+
+    Raises
+    ------
+    RunsFailed
+        When some could not be trained; raised after all others are done and stored.
+    MissingRuns
+        With train="never", naming what is absent.
+    """
+    if train not in ("missing", "never"):
+        raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
+    wanted, store = _unique(configs), default_store()
+    absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
+    if train == "never":
+        lacking = [run for run in absent if not reference_store().has(run)]
+        if lacking:
+            raise MissingRuns(
+                f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, and "
+                f"train='never' forbids training them: {', '.join(lacking)}. Use train='missing' to train them here"
+            )
+    elif absent:
+        failures = _train_all(absent, store, executor, progress, device)
+        if failures:
+            raise RunsFailed(failures)
+    frames = []
+    for run, config in wanted.items():
+        source = store if store.has(run) else reference_store()
+        frames.append(tidy(source.load(run)).assign(profile=config.profile))
+    return stack(frames)
+
+
+def _train_all(
+    absent: dict[str, StoredConfig],
+    store: RunStore,
+    executor: concurrent.futures.Executor | None,
+    progress: Progress | None,
+    device: str | None,
+) -> dict[str, str]:
+    """Train these runs, the longest first; returns what failed, with the reason."""
+    tell = progress or (lambda done, total, text: None)
+    epochs = {run: float(config.train.epochs) for run, config in absent.items()}
+    total = sum(epochs.values())
+    order = sorted(absent, key=lambda run: -estimate_seconds(absent[run]))
+    failures: dict[str, str] = {}
+    if executor is None:
+        done = 0.0
+        for run in order:
+            base = done
+
+            def note(epoch: int, of: int, run: str = run, base: float = base) -> None:
+                tell(base + epoch, total, run)
+
+            try:
+                train_run(_to_json(absent[run]), str(store.root), device, note)
+            except (training.TrainingDiverged, ConfigError, OSError) as error:
+                failures[run] = f"{type(error).__name__}: {error}"
+            done += epochs[run]
+        return failures
+    futures = {executor.submit(train_run, _to_json(absent[run]), str(store.root), device): run for run in order}
+    pending = set(futures)
+    while pending:
+        finished, pending = concurrent.futures.wait(pending, timeout=0.5, return_when=concurrent.futures.FIRST_COMPLETED)
+        for future in finished:
+            error = future.exception()
+            if error is not None:
+                failures[futures[future]] = f"{type(error).__name__}: {error}"
+        left = len(pending)
+        tell(sum(epochs[run] * store.progress(run) for run in absent), total, f"{len(absent) - left} of {len(absent)} runs")
+    return failures
+
+
+def _to_json(config: StoredConfig) -> str:
+    return config.model_dump_json()
+
+
+def _start_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def make_pool(workers: int, threads: int = 1) -> Iterator[concurrent.futures.Executor]:
+    """A pool of spawned processes with `threads` threads each. Leaving early cancels what has not started."""
+    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
+    os.environ |= {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(threads,)
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        workers_now = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in workers_now:
+            process.terminate()
+        raise
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+# Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch, and one
+# for the arithmetic. Only the order of magnitude matters; `plan` and `nclib doctor` quote them as estimates.
+_SECONDS_PER_BATCH = 0.03
+_SECONDS_PER_GMAC = 0.04
+_DEQ_OVER_EXPLICIT = 2.5
+
+
+def estimate_seconds(config: StoredConfig) -> float:
+    """Rough seconds of a run on one core, before it starts. From the multiplications of the network and the number of
+    batches; an equilibrium costs about two and a half explicit networks."""
+    images = training_images(config.data)
+    convolutions = _gigamacs(config.model.width, outline(config.data.dataset).pixels)
+    batches = config.train.epochs * -(-images // config.train.batch_size)
+    evaluations = len([e for e in range(1, config.train.epochs + 1) if e % config.train.log_every == 0])
+    passes = 3 * config.train.epochs * images + evaluations * images
+    factor = _DEQ_OVER_EXPLICIT if config.model.kind == "deq" else 1.0
+    return factor * (batches * _SECONDS_PER_BATCH + passes * convolutions * _SECONDS_PER_GMAC)
+
+
+def training_images(cfg: DataConfig) -> int:
+    """Number of training images of a run, before they are drawn."""
+    about = outline(cfg.dataset)
+    n_max = cfg.n_max or about.per_class
+    if cfg.imbalance == "step":
+        return int(imbalance.step_imbalance(about.classes, n_max, cfg.num_majority, cfg.ratio).sum())
+    if cfg.imbalance == "exponential":
+        return int(imbalance.exponential_imbalance(about.classes, n_max, cfg.ratio).sum())
+    return about.classes * n_max
+
+
+def _gigamacs(width: int, pixels: int) -> float:
+    """Billions of multiplications of one forward pass: 0.555 for ResNet-18 of width 64 on 32×32 pixels."""
+    return 0.555 * (width / 64) ** 2 * pixels / 1024
+
+
+def export_reference(names: Sequence[str], profile: Profile | str, collection: str, **overrides: Any) -> list[str]:
+    """Copy small extracts of the stored runs of these experiments to the reference results; returns their ids.
+
+    Raises
+    ------
+    MissingRuns
+        When one of them has not been trained.
+    """
+    wanted: dict[str, StoredConfig] = {}
+    for name in names:
+        wanted |= _unique(experiment(name, profile, **overrides))
+    store = default_store()
+    lacking = [run for run in wanted if not store.has(run)]
+    if lacking:
+        raise MissingRuns(f"not trained yet: {', '.join(lacking)}")
+    reference_store().add(collection, (store.load(run) for run in wanted))
+    return list(wanted)
+

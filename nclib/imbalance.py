@@ -1,0 +1,211 @@
+"""How many images each class keeps, and which ones.
+
+Two questions are kept apart: *how many* (``step_imbalance``, ``exponential_imbalance``: counts listed from
+the largest class to the smallest) and *which class is which* (``class_order``, ``assign_counts``).
+``subsample_indices`` then draws the images. Every random choice has its own generator: no global random state
+is read or written.
+
+>>> counts = assign_counts(step_imbalance(10, 5000, num_majority=3, ratio=100), class_order(10, how="random",
+seed=0))
+>>> kept = subsample_indices(labels, counts, seed=0)                                              # doctest:
++SKIP
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Order = Literal["first", "random"]
+
+
+def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float) -> Tensor:
+    """Counts of a step: majority classes keep n_max images, all others n_max / ratio.
+
+        n_k = n_max for k < K_A,   n_k = max(1, round(n_max / R)) for k ≥ K_A   (halves are rounded up)
+
+    Args:
+        num_classes: K ≥ 2.
+        n_max: images of a majority class (n_A), ≥ 1.
+        num_majority: K_A, the real number of majority classes (30 of 100, not "3"), 1 ≤ K_A ≤ K − 1.
+        ratio: R = n_A / n_B, finite and ≥ 1; need not be an integer.
+
+    Returns:
+        (K,) int64, the K_A majority counts first. Every count is at least 1, so where n_max < R the real
+        ratio is n_max.
+
+    Raises:
+        ValueError: a value outside the ranges above.
+
+    Source: Sun & Shi 2024, section 5; Fang et al. 2021 (R is their n_A / n_B).
+    """
+    _check_counts(num_classes, n_max, ratio)
+    _check_num_majority(num_classes, num_majority)
+    n_min = _round_count(n_max / ratio)
+    return torch.tensor([n_max] * num_majority + [n_min] * (num_classes - num_majority))
+
+
+def exponential_imbalance(num_classes: int, n_max: int, ratio: float) -> Tensor:
+    """Counts of a long tail that falls by the same factor from each class to the next.
+
+        n_k = max(1, round(n_max · R^(−k / (K−1)))),   k = 0 … K−1   (halves are rounded up)
+
+    Args:
+        num_classes: K ≥ 2.
+        n_max: images of the largest class, ≥ 1.
+        ratio: R = n_0 / n_{K−1}, finite and ≥ 1.
+
+    Returns:
+        (K,) int64, non-increasing, every count at least 1.
+
+    Raises:
+        ValueError: a value outside the ranges above.
+
+    Source: the long-tailed CIFAR of Cui et al. 2019, with rounding in place of truncation.
+    """
+    _check_counts(num_classes, n_max, ratio)
+    return torch.tensor([_round_count(n_max * ratio ** (-k / (num_classes - 1))) for k in range(num_classes)])
+
+
+def class_order(num_classes: int, how: Order = "first", seed: int = 0) -> Tensor:
+    """Class ids from the one that gets the largest count to the one that gets the smallest.
+
+    Args:
+        num_classes: K ≥ 2.
+        how: "first": 0, 1, …, K−1, as in the paper; "random": a permutation drawn from ``seed``.
+        seed: used by "random" only.
+
+    Returns:
+        (K,) int64, a permutation of the class ids.
+
+    Raises:
+        ValueError: unknown ``how``, or K < 2.
+    """
+    if not _is_int(num_classes) or num_classes < 2:
+        raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
+    if how == "first":
+        return torch.arange(num_classes)
+    if how == "random":
+        return torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
+    raise ValueError(f"how must be 'first' or 'random', got {how!r}")
+
+
+def majority_classes(num_classes: int, num_majority: int, how: Order = "first", seed: int = 0) -> Tensor:
+    """Ids of the majority classes: the first ``num_majority`` of ``class_order(num_classes, how, seed)``,
+    sorted.
+
+    Args:
+        num_classes: K ≥ 2.
+        num_majority: K_A, 1 ≤ K_A ≤ K − 1.
+        how, seed: as in ``class_order``; the same two values give the same classes.
+
+    Returns:
+        (K_A,) int64, ascending.
+
+    Raises:
+        ValueError: as ``class_order``, or K_A outside its range.
+    """
+    order = class_order(num_classes, how, seed)
+    _check_num_majority(num_classes, num_majority)
+    return order[:num_majority].sort().values
+
+
+def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) -> Tensor:
+    """Counts by class id: class ``order[i]`` gets ``counts[i]``.
+
+    Args:
+        counts: (K,) from the largest class to the smallest.
+        order: (K,) a permutation of 0 … K−1, from ``class_order``.
+
+    Returns:
+        (K,) int64; entry k is the count of class k.
+
+    Raises:
+        ValueError: the lengths differ, or ``order`` is not a permutation.
+    """
+    counts, order = torch.as_tensor(counts), torch.as_tensor(order)
+    if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
+        raise ValueError(
+            f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()} "
+            f"for {len(counts)} counts"
+        )
+    by_class = torch.empty_like(counts)
+    by_class[order] = counts
+    return by_class
+
+
+def subsample_indices(
+    labels: Tensor | np.ndarray | Sequence[int], counts: Tensor | np.ndarray | Sequence[int], seed: int
+) -> Tensor:
+    """Indices of ``counts[k]`` samples of each class k, drawn without replacement.
+
+    Each class is shuffled once and cut, so with one seed a smaller count keeps a subset of what a larger one
+    keeps: runs at R = 10 and R = 100 share their majority images and nest their minority images.
+
+    Args:
+        labels: (N,) integers 0 … K−1.
+        counts: (K,) samples wanted of each class, each at least 1.
+        seed: of a generator of its own; the global random state is not touched.
+
+    Returns:
+        (Σ counts,) int64, ascending.
+
+    Raises:
+        ValueError: a class has fewer samples than asked for, a label lies outside 0 … K−1, or a count is
+        below 1.
+    """
+    labels, counts = torch.as_tensor(labels).cpu(), torch.as_tensor(counts).cpu()
+    for name, values in (("labels", labels), ("counts", counts)):
+        if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool or not len(values):
+            raise ValueError(
+                f"{name} must be a row of integers, got {values.dtype} of shape {tuple(values.shape)}"
+            )
+    if labels.min() < 0 or labels.max() >= len(counts):
+        raise ValueError(
+            f"labels must lie in 0 … {len(counts) - 1} (there are {len(counts)} counts), "
+            f"got {int(labels.min())} … {int(labels.max())}"
+        )
+    available = torch.bincount(labels, minlength=len(counts))
+    wrong = [k for k in range(len(counts)) if not 1 <= counts[k] <= available[k]]
+    if wrong:
+        listed = ", ".join(f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong[:5])
+        raise ValueError(
+            f"cannot draw {listed}{' …' if len(wrong) > 5 else ''}; "
+            "each count must be at least 1 and at most what there is (lower n_max)"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    kept = []
+    for k, count in enumerate(counts.tolist()):
+        members = (labels == k).nonzero().flatten()
+        kept.append(members[torch.randperm(len(members), generator=generator)[:count]])
+    return torch.cat(kept).sort().values
+
+
+def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
+    if not _is_int(num_classes) or num_classes < 2:
+        raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
+    if not _is_int(n_max) or n_max < 1:
+        raise ValueError(f"n_max must be a whole number of at least 1, got {n_max!r}")
+    if not (isinstance(ratio, (int, float, np.integer, np.floating)) and math.isfinite(ratio) and ratio >= 1):
+        raise ValueError(
+            f"ratio is largest class / smallest class, a finite number of at least 1, got {ratio!r}"
+        )
+
+
+def _check_num_majority(num_classes: int, num_majority: int) -> None:
+    if not _is_int(num_majority) or not 1 <= num_majority <= num_classes - 1:
+        raise ValueError(
+            f"num_majority must be a whole number from 1 to {num_classes - 1} (of {num_classes} classes), "
+            f"got {num_majority!r}; for a balanced set use ratio=1"
+        )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _round_count(value: float) -> int:
+    return max(1, math.floor(value + 0.5))

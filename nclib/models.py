@@ -1,0 +1,221 @@
+"""The networks: ResNet-18 for small images and its arms, which differ only in the last residual block.
+
+All arms share the encoder (stem up to the first block of layer 4) and the bias-free classifier, with the same initial
+weights for the same seed. What stands where layer 4's second block was is the arm:
+
+    explicit           that block itself, with BatchNorm: the paper's explicit network
+    deq                z* = f(z*, x), the block as an equilibrium cell with input injection and GroupNorm
+    explicit_matched   f(x, x), the same cell applied once: the same parameters
+    weight_tied        the same cell unrolled, z ← f(z, x), and differentiated through
+    explicit_flops     untied GroupNorm blocks, as many as cost what the equilibrium costs
+
+Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not say how the input enters the cell; without
+injection the equilibrium does not depend on the image at all, so the cell adds the encoder's output x.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nclib.config import ConfigError, ModelConfig
+from nclib.deq import DEQ
+from nclib.solver import Solution
+
+
+class Output(NamedTuple):
+    """What a classifier returns: logits (B, K), features (B, d) and, for an equilibrium, the `Solution` of its solve."""
+
+    logits: Tensor
+    features: Tensor
+    solution: Solution | None
+
+
+def _conv(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, kernel_size=3, stride=stride, padding=1, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """Residual block with BatchNorm: ReLU(BN(conv ReLU(BN(conv x))) + shortcut(x)); (B, C, H, W) to (B, C', H/s, W/s)."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = _conv(in_channels, out_channels, stride), nn.BatchNorm2d(out_channels)
+        self.conv2, self.norm2 = _conv(out_channels, out_channels), nn.BatchNorm2d(out_channels)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_channels != out_channels:
+            projection = nn.Conv2d(in_channels, out_channels, kernel_size=1, stride=stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(out_channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(inner)) + self.shortcut(x))
+
+
+class ResidualCell(nn.Module):
+    """f(z, x) = ReLU(GN(conv ReLU(GN(conv z))) + x), all (B, C, H, W). f(x, x) is a residual block with GroupNorm.
+
+    GroupNorm, because BatchNorm would let the equilibrium of one image depend on its batch mates and on the solver's steps.
+    """
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = _conv(channels, channels), nn.GroupNorm(groups, channels)
+        self.conv2, self.norm2 = _conv(channels, channels), nn.GroupNorm(groups, channels)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        inner = F.relu(self.norm1(self.conv1(z)))
+        return F.relu(self.norm2(self.conv2(inner)) + x)
+
+
+class MDEQCell(nn.Module):
+    """f(z, x) = GN(ReLU(z + GN(x + conv GN(ReLU(conv z))))), all (B, C, H, W); the cell of multiscale DEQs (Bai et al. 2020).
+
+    Its output is normalised and signed where a residual block's is non-negative: on its own that moves NC2 and NC3, so a
+    comparison with an explicit network must share the output stage.
+    """
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = _conv(channels, channels), nn.GroupNorm(groups, channels)
+        self.conv2, self.norm2 = _conv(channels, channels), nn.GroupNorm(groups, channels)
+        self.norm3 = nn.GroupNorm(groups, channels)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        inner = self.norm1(F.relu(self.conv1(z)))
+        return self.norm3(F.relu(z + self.norm2(x + self.conv2(inner))))
+
+
+class WeightTied(nn.Module):
+    """The cell applied `steps` times from z = x, differentiated through every step."""
+
+    def __init__(self, cell: nn.Module, steps: int) -> None:
+        super().__init__()
+        self.cell, self.steps = cell, steps
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = x
+        for _ in range(self.steps):
+            z = self.cell(z, x)
+        return z
+
+
+class UntiedCells(nn.Module):
+    """`num_blocks` residual cells with weights of their own, each applied once to the output of the one before."""
+
+    def __init__(self, channels: int, groups: int, num_blocks: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(ResidualCell(channels, groups) for _ in range(num_blocks))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for cell in self.cells:
+            x = cell(x, x)
+        return x
+
+
+class Encoder(nn.Sequential):
+    """CIFAR stem (3×3 convolution, stride 1, no pooling) and ResNet-18 up to layer 4's first block:
+    (B, C_in, H, W) to (B, 8·width, ⌈H/8⌉, ⌈W/8⌉)."""
+
+    def __init__(self, in_channels: int, width: int) -> None:
+        layers: list[nn.Module] = [_conv(in_channels, width), nn.BatchNorm2d(width), nn.ReLU()]
+        channels = width
+        for out_channels, stride in [(width, 1), (2 * width, 2), (4 * width, 2), (8 * width, 2)]:
+            layers.append(BasicBlock(channels, out_channels, stride))
+            if out_channels < 8 * width:
+                layers.append(BasicBlock(out_channels, out_channels))
+            channels = out_channels
+        super().__init__(*layers)
+
+
+class Classifier(nn.Module):
+    """Encoder, last block, global average pool, optional BatchNorm1d, and a linear classifier without bias.
+
+    `feature_ball`, set by the training protocol, is the largest ‖h‖² a feature may have; longer ones are scaled back.
+    """
+
+    def __init__(self, encoder: Encoder, block: nn.Module, dim: int, num_classes: int, feature_norm: str) -> None:
+        super().__init__()
+        self.encoder, self.block = encoder, block
+        self.feature_norm = nn.BatchNorm1d(dim) if feature_norm == "batchnorm" else nn.Identity()
+        self.classifier = nn.Linear(dim, num_classes, bias=False)
+        self.feature_ball: float | None = None
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
+        """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the solve's evidence if there is one."""
+        if isinstance(self.block, BasicBlock):
+            return self.block(x), None
+        # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance, so every
+        # arm made of cells computes its cells in the precision of the parameters.
+        with torch.autocast(x.device.type, enabled=False):
+            out = self.block(x.to(next(self.block.parameters()).dtype))
+        return out if isinstance(self.block, DEQ) else (out, None)
+
+    def read_out(self, z: Tensor, solution: Solution | None) -> Output:
+        """Pooled features and logits of the last block's output (B, d, H, W)."""
+        features = self.feature_norm(z.mean(dim=(2, 3)))
+        if self.feature_ball is not None:
+            norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+            features = features * (self.feature_ball**0.5 / norms.clamp_min(1e-30)).clamp_max(1.0)
+        return Output(self.classifier(features), features, solution)
+
+    def forward(self, images: Tensor) -> Output:
+        """Images (B, C, H, W), normalised, to an `Output`."""
+        return self.read_out(*self.transform(self.encoder(images)))
+
+
+def _initialise(module: nn.Module, seed: int) -> None:
+    """He initialisation of every convolution from a generator of its own; norms at identity, the classifier as in PyTorch."""
+    generator = torch.Generator().manual_seed(seed)
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+        elif isinstance(part, nn.Linear):
+            nn.init.kaiming_uniform_(part.weight, a=5**0.5, generator=generator)
+
+
+def _block(cfg: ModelConfig, channels: int) -> nn.Module:
+    if cfg.kind == "explicit":
+        return BasicBlock(channels, channels)
+    if channels % cfg.groups:
+        raise ConfigError(f"groups={cfg.groups} does not divide the {channels} channels of the cell; width sets them (8·width)")
+    if cfg.kind == "explicit_flops":
+        return UntiedCells(channels, cfg.groups, cfg.num_blocks)
+    cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
+    if cfg.kind == "deq":
+        return DEQ(cell, solver=cfg.solver.build(), gradient=cfg.gradient.build(), z0=cfg.start)
+    return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
+
+
+def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int = 0) -> Classifier:
+    """The network `cfg` describes, with initial weights from `seed` alone (the global random state is not touched).
+
+    Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell.
+
+    Raises
+    ------
+    ConfigError
+        When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, or when `groups` does
+        not divide it.
+    """
+    dim = 8 * cfg.width
+    if dim < num_classes - 1:
+        need = -(-(num_classes - 1) // 8)
+        raise ConfigError(
+            f"width={cfg.width} gives features of dimension {dim}; a simplex ETF of {num_classes} classes needs at least "
+            f"{num_classes - 1}: use width={need} or more"
+        )
+    # meta-free construction would draw from the global generator; fork it so that callers' random state stays theirs
+    with torch.random.fork_rng(devices=[]):
+        model = Classifier(Encoder(in_channels, cfg.width), _block(cfg, dim), dim, num_classes, cfg.feature_norm)
+    for offset, part in enumerate((model.encoder, model.block, model.classifier)):
+        _initialise(part, 3 * seed + offset)
+    return model
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)

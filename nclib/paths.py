@@ -1,0 +1,105 @@
+"""Where things lie: absolute paths, each root with one override variable.
+
+| root | variable | default |
+|---|---|---|
+| project | `NCLIB_ROOT` | nearest folder with a `pyproject.toml` that names nclib, upward from the working |
+|         |              | directory, then upward from this file |
+| data (downloads, decoded caches) | `NCLIB_DATA` | `<project>/data` |
+| results (runs, figures, tables) | `NCLIB_RESULTS` | `<project>/results` |
+
+What is tracked by git (`published`, `reference`, `notebooks`) always belongs to the project, so moving data
+or results to another disk does not lose it. No function creates a folder. A variable set to the empty string
+counts as unset; a relative one is taken from the working directory.
+"""
+
+import functools
+import os
+import re
+import tomllib
+from pathlib import Path
+
+_RESERVED = ("runs", "reference")  # folders of results/ that are no profile
+
+
+def root() -> Path:
+    """The project folder: the clone that holds notebooks, published numbers and reference results.
+
+    Returns: an absolute path.
+    Raises: FileNotFoundError where `NCLIB_ROOT` is no folder, or where nclib is installed without its project
+    and the working directory lies outside one. There is no fall-back to the working directory: results would
+    land wherever a command happened to be typed.
+    """
+    override = _override("NCLIB_ROOT")
+    if override is not None:
+        if not override.is_dir():
+            raise FileNotFoundError(f"NCLIB_ROOT={override} is not a folder; point it at a clone")
+        return override
+    found = _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
+    if found is None:
+        raise FileNotFoundError(
+            f"no nclib project at or above {Path.cwd()}: change into a clone, set NCLIB_ROOT to one, "
+            "or set NCLIB_DATA and NCLIB_RESULTS if only these are needed"
+        )
+    return found
+
+
+def data() -> Path:
+    """Downloaded and decoded data sets: `NCLIB_DATA`, else `<project>/data`. Absolute; may not exist yet."""
+    return _override("NCLIB_DATA") or root() / "data"
+
+
+def results(profile: str | None = None) -> Path:
+    """Everything computed here: `NCLIB_RESULTS`, else `<project>/results`; with a profile, its own folder.
+
+    profile: a plain name ("quick"); "runs" and "reference" are folders of their own and refused.
+    Returns: an absolute path; it may not exist yet.
+    Raises: ValueError for a name that is no plain folder name.
+    """
+    base = _override("NCLIB_RESULTS") or root() / "results"
+    if profile is None:
+        return base
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", profile) or profile in _RESERVED:
+        raise ValueError(
+            f"profile {profile!r} cannot name a results folder: use letters, digits, - and _, "
+            f"and not {' or '.join(_RESERVED)}"
+        )
+    return base / profile
+
+
+def runs() -> Path:
+    """The run store, shared by all profiles (a run's identity is its configuration): `results()/runs`."""
+    return results() / "runs"
+
+
+def published() -> Path:
+    """The numbers printed in the papers: `<project>/data/published`, tracked, read-only."""
+    return root() / "data" / "published"
+
+
+def reference() -> Path:
+    """Small tables behind the published figures of this project: `<project>/results/reference`, tracked."""
+    return root() / "results" / "reference"
+
+
+def notebooks() -> Path:
+    """The notebook sources: `<project>/notebooks`, tracked."""
+    return root() / "notebooks"
+
+
+def _override(variable: str) -> Path | None:
+    value = os.environ.get(variable, "")
+    return Path(value).expanduser().resolve() if value else None
+
+
+@functools.cache
+def _project_above(start: Path) -> Path | None:
+    candidates = (start, *start.parents)
+    return next((folder for folder in candidates if _names_nclib(folder / "pyproject.toml")), None)
+
+
+def _names_nclib(pyproject: Path) -> bool:
+    try:
+        project = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
+    except (OSError, ValueError):  # absent, unreadable or not TOML: not ours, so the search goes on upward
+        return False
+    return project.get("name") == "nclib"

@@ -1,0 +1,475 @@
+"""How everything looks: one style, one colour per model, and the few kinds of picture the papers need.
+
+Functions take tidy frames or arrays and an axes, and return the axes; nothing here trains, reads or saves.
+Colour and marker tell the model, line style the split, a band one standard deviation over seeds; what the
+paper prints stands at the right of the axes. Everything stays distinguishable in grey.
+
+Tidy frames have the columns run_id, profile, dataset, model, K_A, R, seed, split, epoch, metric, value.
+"""
+
+import difflib
+import itertools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from cycler import cycler
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter, MaxNLocator
+
+ONE_COLUMN = 3.25  # inches
+TWO_COLUMN = 6.75
+
+_PALETTE = tuple(sns.color_palette("colorblind").as_hex())
+_MARKS_PER_CURVE = 6
+
+
+class Style(NamedTuple):
+    """How a model is drawn: colour, marker, and its name for readers."""
+
+    colour: str
+    marker: str
+    label: str
+
+
+MODEL_STYLE: dict[str, Style] = {
+    "explicit": Style(_PALETTE[0], "o", "ResNet-18"),
+    "deq": Style(_PALETTE[3], "s", "DEQ"),
+    "explicit_matched": Style(_PALETTE[2], "^", "explicit, same cell"),
+    "weight_tied": Style(_PALETTE[4], "D", "weight-tied"),
+    "explicit_flops": Style(_PALETTE[5], "v", "explicit, same compute"),
+}
+SPLIT_LINE: dict[str, str] = {"test": "-", "train": "--"}
+
+
+def use_style() -> None:
+    """Set the style of this project for all figures drawn from here on.
+
+    8 pt DejaVu Sans (it comes with matplotlib), seaborn's colour-blind palette, no frame at top and right,
+    constrained layout, TrueType fonts in PDFs; in a notebook, inline figures as PNG.
+    """
+    mpl.rcParams.update(
+        {
+            "font.family": "DejaVu Sans",
+            "font.size": 8,
+            "axes.labelsize": 8,
+            "axes.titlesize": 8,
+            "axes.titlelocation": "left",
+            "axes.unicode_minus": True,
+            "xtick.labelsize": 7,
+            "ytick.labelsize": 7,
+            "legend.fontsize": 7,
+            "legend.frameon": False,
+            "axes.prop_cycle": cycler(color=_PALETTE),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.linewidth": 0.6,
+            "xtick.major.width": 0.6,
+            "ytick.major.width": 0.6,
+            "xtick.minor.width": 0.4,
+            "ytick.minor.width": 0.4,
+            "lines.linewidth": 1.2,
+            "lines.markersize": 3.5,
+            "figure.figsize": (ONE_COLUMN, 2.4),
+            "figure.dpi": 150,
+            "figure.constrained_layout.use": True,
+            "savefig.dpi": 300,
+            "pdf.fonttype": 42,
+            "svg.hashsalt": "nclib",
+        }
+    )
+    if "IPython" in sys.modules:  # only there does an inline backend exist
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("png")
+
+
+def curves(
+    frame: pd.DataFrame,
+    metric: str,
+    ax: Axes,
+    split: str | Sequence[str] = "test",
+    models: Sequence[str] | None = None,
+    *,
+    label: str | None = None,
+    log: bool = False,
+    ideal: float | None = None,
+    printed: Iterable[tuple[str, float, float | None]] = (),
+    printed_range: tuple[float, float] | None = None,
+) -> Axes:
+    """A metric against the epoch: mean over seeds, with a band of ± one standard deviation over seeds.
+
+    frame: tidy frame of one setting (one data set, K_A and R); each (model, split, seed, epoch) at most once.
+    metric: which one, by the name in the column `metric`; label: what the axis calls it.
+    split: one or several; solid is test, dashed is train.
+    models: which, and in which order; None means all there are, in the order of MODEL_STYLE.
+    log: logarithmic axis; values <= 0 are not drawn there.
+    ideal: a thin dotted line at the value of complete collapse.
+    printed: (model, value, std or None) as the paper prints it: a hollow marker with its error bar right of
+        the axes, in the model's colour, the number beside it. The axis is widened to hold it.
+    printed_range: first and last tick of the paper's own axis, in the units of this axis, as a grey bracket
+        at the right edge. It bounds what the paper shows, not what it measured. Where it reaches beyond this
+        axis its end is open; a triangle points to one that lies outside altogether.
+    Returns: ax. The band is the sample standard deviation (ddof = 1); one seed has none. What is not finite
+    leaves a gap.
+    Raises: ValueError for a metric, split or model that is not in the frame (the nearest name is suggested),
+    for a frame that mixes settings, and for an ideal value <= 0 on a logarithmic axis.
+    """
+    splits = [split] if isinstance(split, str) else list(split)
+    chosen = _select(frame, metric, splits, models)
+    if log:
+        if ideal is not None and ideal <= 0:
+            raise ValueError(f"ideal={ideal} has no place on a logarithmic axis: leave it out, or log=False")
+        ax.set_yscale("log", nonpositive="mask")
+        ax.yaxis.set_major_formatter(_PlainLog())
+        ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
+    drawn = _ordered(chosen["model"].unique(), models)
+    for model in drawn:
+        for part in splits:
+            of_seeds = chosen[(chosen["model"] == model) & (chosen["split"] == part)]
+            _curve(ax, of_seeds.pivot(index="epoch", columns="seed", values="value"), model, part, log)
+    for style in map(_style, drawn):
+        _legend_entry(ax, style.label, color=style.colour, marker=style.marker)
+    for part in splits:
+        _legend_entry(ax, part, color="0.3", linestyle=SPLIT_LINE.get(part, "-."))
+    if ideal is not None:
+        ax.axhline(ideal, color="black", linestyle=":", linewidth=0.8, zorder=1, label="ideal")
+    ax.set_xlabel("epoch")
+    ax.set_ylabel(metric if label is None else label)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
+    printed = list(printed)
+    if printed:
+        _draw_printed(ax, printed, log)
+    if printed_range is not None:
+        _draw_printed_range(ax, *printed_range)
+    return ax
+
+
+def gram(
+    matrix: np.ndarray,
+    ax: Axes,
+    majority: int | None = None,
+    *,
+    centre: float | None = None,
+    span: float | None = None,
+    classes: Sequence[int] | None = None,
+    colourbar: bool = True,
+) -> Axes:
+    """A K×K Gram (cosine) matrix of class means or classifiers, in colours symmetric about the ideal.
+
+    matrix: (K, K), classes in the order of the axes, majority classes first.
+    majority: number of majority classes; lines separate them from the minority ones.
+    centre: value drawn white; None means -1/(K-1), the cosine of a simplex ETF. Pass 0 for uncentred means.
+    span: distance from the centre to full colour; None means the largest distance in the matrix, so panels
+        that are compared need one common span.
+    classes: the class number of each row, where rows were reordered to bring the majority first.
+    Values below the centre carry a small bar, so that the two sides differ in grey as well.
+    Raises: ValueError where the matrix is not square or holds no finite value.
+    """
+    matrix = np.asarray(matrix, dtype=float)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 2:
+        raise ValueError(f"a Gram matrix is square with at least 2 classes, this has shape {matrix.shape}")
+    if not np.isfinite(matrix).any():
+        raise ValueError("the Gram matrix holds no finite value")
+    num_classes = len(matrix)
+    centre = -1 / (num_classes - 1) if centre is None else centre
+    span = float(np.nanmax(np.abs(matrix - centre))) or 1.0 if span is None else span
+    shown = ax.imshow(matrix, cmap="RdBu_r", norm=Normalize(centre - span, centre + span))
+    if num_classes <= 20:
+        rows, columns = np.nonzero(matrix < centre - 0.1 * span)
+        ax.scatter(columns, rows, marker="_", s=60 / num_classes, color="black", linewidths=0.5)
+    if majority is not None and 0 < majority < num_classes:
+        for line in (ax.axhline, ax.axvline):
+            line(majority - 0.5, color="black", linewidth=0.8)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
+        if classes is not None:
+            axis.set_major_formatter(lambda row, _: str(classes[int(row)]) if 0 <= row < num_classes else "")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel("class")
+    ax.set_ylabel("class")
+    if colourbar:
+        bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8, pad=0.03)
+        bar.outline.set_visible(False)
+        marks = [centre - span, centre, centre + span]
+        bar.set_ticks(marks, labels=[f"{value:.2g}".replace("-", "−") for value in marks])
+    return ax
+
+
+def embedding(
+    points: np.ndarray,
+    labels: np.ndarray,
+    ax: Axes,
+    minority: Iterable[int] = (),
+    *,
+    class_names: Sequence[str] | None = None,
+    legend: bool = True,
+) -> Axes:
+    """Points of a planar embedding, one colour per class; minority classes are crosses.
+
+    points: (N, 2); labels: (N,) class numbers; minority: the class numbers that are minority.
+    class_names: written above each class (the number where None), for up to 20 classes.
+    legend: explain dot and cross, if there is a minority.
+    An embedding has no units, so the axes carry no ticks.
+    Raises: ValueError where shapes do not fit.
+    """
+    points, labels = np.asarray(points, dtype=float), np.asarray(labels)
+    if points.ndim != 2 or points.shape[1] != 2 or labels.shape != (len(points),):
+        raise ValueError(f"need points (N, 2) and labels (N,), got {points.shape} and {labels.shape}")
+    minority = {int(k) for k in minority}
+    classes = [int(k) for k in np.unique(labels)]
+    colours = _class_colours(classes)
+    for k in sorted(classes, key=lambda k: k in minority):  # few minority points: drawn on top
+        of_class = points[labels == k]
+        if k in minority:
+            ax.scatter(*of_class.T, marker="x", s=12, color=colours[k], linewidths=0.9)
+        else:
+            ax.scatter(*of_class.T, marker="o", s=5, color=colours[k], linewidths=0, alpha=0.7)
+    if len(classes) <= 20:
+        for k in classes:
+            text = str(k) if class_names is None else class_names[k]
+            _label_class(ax, points[labels == k], text, bold=k in minority)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+    if legend and minority:
+        grey = {"color": "0.35", "linestyle": "", "markersize": 4}
+        handles = [Line2D([], [], marker="o", **grey), Line2D([], [], marker="x", **grey)]
+        ax.legend(
+            handles,
+            ["majority class", "minority class"],
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+            ncols=2,
+            handletextpad=0.1,
+        )
+    return ax
+
+
+def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -> Legend:
+    """One legend below the figure for all panels: every label once, in the order of first appearance.
+
+    axes: the panels whose curves it explains; ncols: None fills the width of the figure.
+    """
+    entries: dict[str, object] = {}
+    for ax in axes:
+        for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(text, handle)
+    if ncols is None:
+        fitting = max(1, int(fig.get_figwidth() / 1.35))  # inches that the longest name takes
+        ncols = max(1, math.ceil(len(entries) / math.ceil(len(entries) / fitting)))
+    return fig.legend(entries.values(), entries, loc="outside lower center", ncols=ncols)
+
+
+def _select(
+    frame: pd.DataFrame, metric: str, splits: Sequence[str], models: Sequence[str] | None
+) -> pd.DataFrame:
+    """The rows to draw, once every name is found and every point is unique."""
+    chosen = frame
+    for column, wanted in (("metric", [metric]), ("split", splits), ("model", models)):
+        if wanted is None:
+            continue
+        for name in wanted:
+            known = sorted(chosen[column].unique())
+            if name not in known:
+                near = difflib.get_close_matches(str(name), map(str, known), n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"no {column} {name!r} here{hint} There is: {', '.join(map(str, known))}")
+        chosen = chosen[chosen[column].isin(wanted)]
+    for model in chosen["model"].unique():
+        _style(model)
+    twice = chosen.duplicated(["model", "split", "seed", "epoch"])
+    if twice.any():
+        varying = [c for c in ("profile", "dataset", "K_A", "R") if c in chosen and chosen[c].nunique() > 1]
+        raise ValueError(
+            f"{int(twice.sum())} points of {metric!r} share model, split, seed and epoch with another one: "
+            f"select one setting first (several here: {', '.join(varying) or 'runs of the same setting'})"
+        )
+    return chosen
+
+
+def _style(model: str) -> Style:
+    if model not in MODEL_STYLE:
+        raise ValueError(f"no style for model {model!r}; MODEL_STYLE has {', '.join(MODEL_STYLE)}")
+    return MODEL_STYLE[model]
+
+
+def _ordered(present: Iterable[str], models: Sequence[str] | None) -> list[str]:
+    present = set(present)
+    return [model for model in (MODEL_STYLE if models is None else models) if model in present]
+
+
+def _curve(ax: Axes, values: pd.DataFrame, model: str, split: str, log: bool) -> None:
+    """values: one row per epoch, one column per seed; what is not finite leaves a gap."""
+    style = _style(model)
+    values = values.replace([np.inf, -np.inf], np.nan)
+    mean = values.mean(axis="columns", skipna=False)
+    epochs = values.index.to_numpy()
+    ax.plot(
+        epochs,
+        mean,
+        color=style.colour,
+        linestyle=SPLIT_LINE.get(split, "-."),
+        marker=style.marker,
+        markevery=max(1, len(epochs) // _MARKS_PER_CURVE),
+    )
+    if values.shape[1] > 1:
+        std = values.std(axis="columns", ddof=1, skipna=False)
+        low = mean - std
+        if log:  # the band ends where the axis has no room for it
+            low = low.where(low > 0, values.min(axis="columns"))
+        ax.fill_between(epochs, low, mean + std, color=style.colour, alpha=0.2, linewidth=0)
+
+
+def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]], log: bool) -> None:
+    """Hollow markers right of the axes, with the numbers moved apart where they would overlap."""
+    _include(ax, [value for _, value, _ in printed], log)
+    across = ax.get_yaxis_transform()  # x in axes, y in data
+    outside = {"transform": across, "clip_on": False}
+    for position, (model, value, std) in enumerate(printed):
+        style = _style(model)
+        x = 1.05 + 0.05 * position
+        ax.plot([1.0, x], [value, value], color=style.colour, linewidth=0.6, **outside)
+        ax.errorbar(
+            [x],
+            [value],
+            yerr=None if std is None else [std],
+            color=style.colour,
+            marker=style.marker,
+            markerfacecolor="white",
+            markersize=3.5,
+            elinewidth=0.8,
+            **outside,
+        )
+    heights = (across + ax.transAxes.inverted()).transform([(1.0, value) for _, value, _ in printed])[:, 1]
+    for (model, value, _), height in zip(printed, _spread(heights, 0.1), strict=True):
+        place = {"transform": ax.transAxes, "va": "center", "ha": "left"}
+        x = 1.05 + 0.05 * len(printed)
+        ax.text(x, height, f"{value:.4g}", color=_style(model).colour, fontsize=6, **place)
+    _legend_entry(ax, "paper: printed value", marker="o", markerfacecolor="white", color="0.3", linewidth=0.6)
+
+
+def _draw_printed_range(ax: Axes, low: float, high: float) -> None:
+    """A grey bracket from low to high at the right edge; an end beyond the axis has no cap."""
+    bottom, top = sorted(ax.get_ylim())
+    ax.set_ylim(bottom, top)
+    grey = {"color": "0.6", "linewidth": 1.5, "solid_capstyle": "butt"}
+    outside = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 1}
+    if max(low, bottom) < min(high, top):
+        ax.plot([1.0, 1.0], [max(low, bottom), min(high, top)], **grey, **outside)
+        for value in (low, high):
+            if bottom <= value <= top:
+                ax.plot([0.96, 1.0], [value, value], **grey, **outside)
+    else:
+        edge, marker = (top, "^") if low >= top else (bottom, "v")
+        ax.plot([0.98], [edge], marker=marker, markersize=5, color="0.6", **outside)
+    _legend_entry(ax, "paper: ticks of its axis", **grey)
+
+
+class _PlainLog(LogFormatter):
+    """0.1, 1, 10 instead of powers; which ticks get a label is matplotlib's decision."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def _legend_entry(ax: Axes, label: str, **line: object) -> None:
+    ax.plot([], [], label=label, **line)
+
+
+def _include(ax: Axes, values: Sequence[float], log: bool) -> None:
+    """Widen the axis so that the values, with a little room, lie inside."""
+    ax.autoscale_view()
+    bottom, top = ax.get_ylim()
+    low, high = min(bottom, *values), max(top, *values)
+    if log:
+        low, high = (bottom if low >= bottom else low / 1.3), (top if high <= top else high * 1.3)
+    else:
+        room = 0.04 * (high - low)
+        low, high = (bottom if low >= bottom else low - room), (top if high <= top else high + room)
+    ax.set_ylim(low, high)
+
+
+def _spread(heights: np.ndarray, gap: float) -> np.ndarray:
+    """Heights moved apart to at least `gap`, around where they were, in their order."""
+    order = np.argsort(heights, kind="stable")
+    placed = np.array(heights, dtype=float)
+    for lower, upper in itertools.pairwise(order):
+        placed[upper] = max(placed[upper], placed[lower] + gap)
+    return placed - (placed - heights).mean()
+
+
+def _class_colours(classes: Sequence[int]) -> dict[int, object]:
+    if len(classes) <= len(_PALETTE):
+        return dict(zip(classes, _PALETTE, strict=False))
+    return dict(zip(classes, plt.get_cmap("viridis")(np.linspace(0, 1, len(classes))), strict=True))
+
+
+def _label_class(ax: Axes, points: np.ndarray, text: str, bold: bool) -> None:
+    """Above the class, so that the few points of a minority stay visible."""
+    ax.annotate(
+        text,
+        (np.median(points[:, 0]), points[:, 1].max()),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="center",
+        va="center",
+        fontsize=7,
+        fontweight="bold" if bold else "normal",
+        zorder=6,
+        path_effects=[patheffects.withStroke(linewidth=1.8, foreground="white")],
+    )
+
+
+class _Bar:
+    """A progress line, as HTML in a notebook and as text elsewhere."""
+
+    def __init__(self, done: float, total: float, text: str, seconds: float) -> None:
+        share = done / total if total else 1.0
+        left = f", about {seconds / share - seconds:.0f} s left" if 0.02 < share < 1 else ""
+        self.share, self.line = share, f"{done:.0f} of {total:.0f} epochs, {seconds:.0f} s{left} · {text}"
+
+    def __repr__(self) -> str:
+        return self.line
+
+    def _repr_html_(self) -> str:
+        return f'<progress value="{self.share:.3f}" max="1"></progress> {self.line}'
+
+
+def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
+    """A ``progress(done, total, text)`` for `ensure_runs` that shows one line and updates it in place.
+
+    every: least seconds between updates. An executed notebook keeps the last state only, and nothing where
+        nothing was trained.
+    """
+    from IPython.display import display
+
+    started, shown = time.monotonic(), -math.inf
+    handle = None
+
+    def show(done: float, total: float, text: str) -> None:
+        nonlocal handle, shown
+        now = time.monotonic()
+        if now - shown < every and done < total:
+            return
+        shown = now
+        bar = _Bar(done, total, text, now - started)
+        if handle is None:
+            handle = display(bar, display_id=True)
+        else:
+            handle.update(bar)
+
+    return show

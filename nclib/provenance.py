@@ -1,0 +1,207 @@
+"""What a number depends on besides its configuration: code, versions, machine, threads, time and memory.
+
+Records are meant to be published with the results, so they hold no host name, user name or absolute path.
+Importing this module is cheap: torch is loaded by the first measurement, not before.
+"""
+
+import contextlib
+import datetime
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+try:
+    import resource
+except ImportError:  # not a POSIX system: peak memory is then unknown
+    resource = None
+
+if TYPE_CHECKING:
+    import torch
+
+_PACKAGE = Path(__file__).resolve().parent
+_DISTRIBUTIONS = (
+    "nclib",
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "matplotlib",
+    "pydantic",
+)
+_MIB = 2**20
+
+
+class Cost:
+    """Wall time, processor time and peak memory of a block, in this process.
+
+    ```
+    with Cost(device) as cost:
+        train(...)
+    cost.as_dict()
+    ```
+
+    device: where the work runs; None or a CPU leaves device memory unmeasured.
+    `as_dict` may be called inside the block (cost so far) and after it (final). Peak device memory counts
+    from the start of the block; peak resident memory is the whole process's, the only one a system reports.
+    """
+
+    def __init__(self, device: "torch.device | str | None" = None):
+        self._cuda = _cuda_device(device)
+        self._wall = self._cpu = 0.0
+        self._final: dict[str, float | None] | None = None
+
+    def __enter__(self) -> "Cost":
+        if self._cuda is not None:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats(self._cuda)
+        self._final = None
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._final = self._now()
+
+    def as_dict(self) -> dict[str, float | None]:
+        """wall_seconds, cpu_seconds, peak_rss_mib, peak_device_mib; memory is None where it is not known."""
+        return dict(self._final) if self._final is not None else self._now()
+
+    def _now(self) -> dict[str, float | None]:
+        return {
+            "wall_seconds": round(time.perf_counter() - self._wall, 3),
+            "cpu_seconds": round(time.process_time() - self._cpu, 3),
+            "peak_rss_mib": _peak_rss_mib(),
+            "peak_device_mib": self._peak_device_mib(),
+        }
+
+    def _peak_device_mib(self) -> float | None:
+        if self._cuda is None:
+            return None
+        import torch
+
+        return round(torch.cuda.max_memory_allocated(self._cuda) / _MIB, 1)
+
+
+def capture(
+    device: "torch.device | str | None" = None,
+    seeds: Sequence[int] | None = None,
+    cost: Cost | None = None,
+) -> dict[str, Any]:
+    """A JSON-ready record of the circumstances of a result.
+
+    device: where it was computed; None means the CPU.
+    seeds: the seeds that entered it.
+    cost: a `Cost` around the work; None leaves `cost` null.
+    Returns: time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform,
+    cpu, cores (usable by this process), threads (torch's), device, deterministic, seeds, slurm_job, cost.
+    """
+    import torch
+
+    commit, dirty = git_state()
+    return {
+        "time_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "dirty": dirty,
+        "versions": versions(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "cores": _usable_cores(),
+        "threads": torch.get_num_threads(),
+        "device": describe_device(device),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "seeds": None if seeds is None else [int(seed) for seed in seeds],
+        "slurm_job": os.environ.get("SLURM_JOB_ID"),
+        "cost": None if cost is None else cost.as_dict(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of nclib and of what its numbers depend on, as installed; absent packages are left out."""
+    found = {}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def describe_device(device: "torch.device | str | None" = None) -> dict[str, str | int | None]:
+    """{"type": "cpu"} or {"type": "cuda", "name": …, "cuda": …, "cudnn": …}; no index, no serial number."""
+    import torch
+
+    kind = torch.device(device or "cpu").type
+    if kind != "cuda":
+        return {"type": kind}
+    return {
+        "type": kind,
+        "name": torch.cuda.get_device_name(_cuda_device(device)),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+    }
+
+
+def git_state() -> tuple[str | None, bool | None]:
+    """Commit of the code that is running, and whether the tree differs from it; (None, None) outside git.
+
+    Untracked files count as a difference, ignored ones do not. A copy of nclib that git does not track, such
+    as one installed into another project's environment, has no commit: that project's would be a false one.
+    """
+    if not _git("ls-files", Path(__file__).name):
+        return None, None
+    commit = _git("rev-parse", "--verify", "HEAD")
+    if commit is None:  # a repository without a commit yet
+        return None, None
+    status = _git("status", "--porcelain")
+    return commit, None if status is None else bool(status)
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):  # no git on this machine, or a very slow disk
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cuda_device(device: "torch.device | str | None") -> "torch.device | None":
+    if device is None:
+        return None
+    import torch
+
+    device = torch.device(device)
+    return device if device.type == "cuda" else None
+
+
+def _peak_rss_mib() -> float | None:
+    # On Linux getrusage hands a spawned process its parent's peak; the kernel's own record starts afresh.
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024, 1)
+    if resource is None:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
+    return round(peak * unit / _MIB, 1)
+
+
+def _usable_cores() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or None

@@ -1,0 +1,869 @@
+"""Headless regeneration: parameters checked, missing runs trained, notebooks executed, one table of what happened.
+
+The order is the promise: everything that can be refused is refused before the first run is trained; a run or a notebook
+that fails stops only what needs it; what is unchanged is not done again. A notebook's figures and tables are those
+that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
+
+papermill, the data sets and everything that imports torch are loaded inside functions: the processes that execute
+notebooks need none of it, and each would pay seconds for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import concurrent.futures
+import contextlib
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from nclib import paths
+
+if TYPE_CHECKING:
+    from nclib.config import ConfigError, StoredConfig
+
+MAIN_PAPER = "neural_collapse"
+"""The folder that a bare notebook name refers to."""
+
+SET_BY_THE_COMMAND = ("profile", "train")
+"""Parameters that `reproduce` sets itself in the notebooks that declare them."""
+
+CELL_TIMEOUT = 12 * 3600
+"""Seconds that one cell may take. Runs are trained before the notebooks, so only a hanging cell gets there."""
+
+_TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+_KERNEL_START_SECONDS = 300  # a kernel starts in two seconds; on a very busy machine it took more than papermill's 60
+_LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 characters
+_NOTEBOOKS_AT_ONCE = 2
+
+
+def _refusal(message: str) -> ConfigError:
+    from nclib.config import ConfigError
+
+    return ConfigError(message)
+
+
+# --- notebooks and their parameters ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One line of a parameters cell: ``name: type = default  # help``; type is int, float, str or bool."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+
+
+def available() -> list[str]:
+    """Names of the notebooks that can be regenerated, ``paper/notebook``: the main paper's first, numbers in order.
+
+    Notebooks that lie directly in ``notebooks/`` (the index, the laboratory) are for reading and playing only.
+    """
+    found = [path.relative_to(paths.notebooks()) for path in paths.notebooks().glob("[!.]*/[!.]*.ipynb")]
+    return sorted((path.with_suffix("").as_posix() for path in found), key=_reading_order)
+
+
+def _reading_order(name: str) -> list[Any]:
+    paper, _, rest = name.partition("/")
+    numbered = [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", rest)]
+    return [paper != MAIN_PAPER, paper, numbered]
+
+
+def source(name: str) -> Path:
+    """The notebook file of a name ``paper/notebook``."""
+    return paths.notebooks() / f"{name}.ipynb"
+
+
+def select(names: Iterable[str] = ()) -> list[str]:
+    """The notebooks meant by names as a user types them.
+
+    names: "paper/notebook"; a bare name is the main paper's; a folder's name is all of it; no names are all
+        notebooks. A path such as ``notebooks/paper/notebook.ipynb`` is understood too.
+    Returns: full names without repetition, in the order asked for.
+    Raises: ConfigError for an unknown name, with the nearest right one.
+    """
+    known, chosen = available(), []
+    folders = {name.split("/")[0] for name in known}
+    for typed in names:
+        name = typed.removeprefix("./").removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")
+        full = name if "/" in name else f"{MAIN_PAPER}/{name}"
+        if name in folders:
+            chosen += [other for other in known if other.startswith(f"{name}/")]
+        elif full in known:
+            chosen.append(full)
+        else:
+            raise _refusal(_unknown_notebook(name, known, folders))
+    return list(dict.fromkeys(chosen if names else known))
+
+
+def _unknown_notebook(name: str, known: list[str], folders: set[str]) -> str:
+    from nclib.config import suggest
+
+    if not known:
+        return f"there is no notebook in the folders of {paths.notebooks()}"
+    bare = {full.removeprefix(f"{MAIN_PAPER}/") for full in known}
+    return suggest(name, known if "/" in name else bare | folders, "notebook")
+
+
+def parameters(path: Path) -> dict[str, Parameter]:
+    """The parameters a notebook declares, read from its source without running it.
+
+    path: a notebook with at most one code cell tagged ``parameters``; without one it has no parameters.
+    Returns: name to `Parameter`, in the order of the cell.
+    Raises: ConfigError naming the line that is not one annotated plain literal: a value that is derived, or a
+        second statement on the line, would keep the default when another value is injected below the cell.
+    """
+    tagged = [cell for cell in _cells(path) if "parameters" in cell.get("metadata", {}).get("tags", [])]
+    if len(tagged) > 1:
+        raise _refusal(f"{path.name} has {len(tagged)} cells tagged 'parameters'; keep one")
+    text = _text(tagged[0]) if tagged else ""
+    try:
+        statements = ast.parse(text).body
+    except SyntaxError as error:
+        raise _refusal(f"{path.name}: line {error.lineno} of the parameters cell is no Python ({error.msg})") from None
+    comments, found, last = _comments(text), {}, 0
+    for statement in statements:
+        parameter = _parameter(statement, comments)
+        if parameter is None or statement.lineno == last or parameter.name in found:
+            line = text.splitlines()[statement.lineno - 1]
+            raise _refusal(
+                f"{path.name}: line {statement.lineno} of the parameters cell, {line!r}, is not of the form "
+                f"'name: type = literal  # help', one to a line, with a type among {', '.join(_TYPES)} and each name once"
+            )
+        found[parameter.name], last = parameter, statement.lineno
+    return found
+
+
+def _cells(path: Path) -> list[dict[str, Any]]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _refusal(f"{path.name} is no notebook that can be read ({type(error).__name__}: {error})") from None
+
+
+def _text(cell: Mapping[str, Any]) -> str:
+    return cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+
+
+def _comments(text: str) -> dict[int, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+
+
+def _parameter(statement: ast.stmt, comments: Mapping[int, str]) -> Parameter | None:
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id=kind), value=ast.expr() as value):
+            pass
+        case _:
+            return None
+    if kind not in _TYPES or statement.end_lineno != statement.lineno:
+        return None
+    try:
+        default = ast.literal_eval(value)
+    except ValueError:
+        return None
+    return Parameter(name, _TYPES[kind], default, comments.get(statement.lineno, "")) if _fits(default, kind) else None
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Whether a value may stand where a type is declared: an integer may be a float, a truth value is no number."""
+    if isinstance(value, bool):
+        return kind == "bool"
+    return isinstance(value, (int, float) if kind == "float" else _TYPES[kind])
+
+
+def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Values typed as ``name=value``, checked against what the notebooks declare.
+
+    texts: "epochs=3", "lr=1e-3", "dataset=folder:PATH", …; values are YAML, of the declared type.
+    notebooks: full names; a value reaches those that declare its name, and at least one must.
+    Returns: for each notebook, the values to inject.
+    Raises: ConfigError for a text that is no assignment, an unknown name (with the nearest right one), a name
+        given twice or set by another option, and a value of the wrong type.
+    """
+    from nclib.config import suggest
+
+    declared = {name: parameters(source(name)) for name in notebooks}
+    known = {name for found in declared.values() for name in found}.difference(SET_BY_THE_COMMAND)
+    given: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise _refusal(f"{text!r} is no assignment; write name=value, for instance epochs=3")
+        if name in SET_BY_THE_COMMAND:
+            raise _refusal(f"{name} is no parameter to pass this way; use the option --{name}")
+        if name not in known:
+            if not known:
+                raise _refusal(f"unknown parameter {name!r}: the selected notebooks have none")
+            raise _refusal(suggest(name, known, "parameter"))
+        if name in given:
+            raise _refusal(f"parameter {name} is given twice, as {given[name]!r} and {value!r}")
+        given[name] = value
+    return {
+        notebook: {name: _value(text, found[name], notebook) for name, text in given.items() if name in found}
+        for notebook, found in declared.items()
+    }
+
+
+def _value(text: str, parameter: Parameter, notebook: str) -> Any:
+    import yaml
+
+    kind = parameter.type.__name__
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    if kind == "str" and not isinstance(value, str):
+        value = text  # YAML reads 'on' or '7' as something else than the name that was typed
+    if kind == "float" and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)  # YAML takes 1e-3 for a text
+    if not _fits(value, kind):
+        raise _refusal(f"parameter {parameter.name} of {notebook} must be {kind}, got {text!r}")
+    return parameter.type(value)
+
+
+# --- one notebook ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How executing one notebook went: when it started (seconds since the epoch), how long it took, what went wrong."""
+
+    started: float
+    seconds: float
+    error: str = ""
+
+
+def executed(name: str, profile: str) -> Path:
+    """Where the executed notebook of a profile lies."""
+    return paths.results(profile) / "notebooks" / f"{name}.ipynb"
+
+
+def _failed(name: str, profile: str) -> Path:
+    return executed(name, profile).with_suffix(".failed.ipynb")
+
+
+def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float = CELL_TIMEOUT) -> Execution:
+    """Run one notebook headless, top to bottom, in a kernel of this Python and in the notebook's own folder.
+
+    name: "paper/notebook". values: parameters to inject, already checked. timeout: seconds for each cell.
+    Returns: an `Execution`; nothing is raised for what happens inside the notebook.
+    The result is moved to `executed` when complete; a failed notebook is kept beside it as ``<name>.failed.ipynb``
+    and leaves an earlier complete one alone.
+    """
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    clock, started, error = time.monotonic(), time.time(), ""
+    with tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as folder:
+        written = Path(folder) / "notebook.ipynb"
+        try:
+            papermill.execute_notebook(
+                source(name),
+                written,
+                parameters=dict(values),
+                kernel_name="python3",
+                cwd=source(name).parent,
+                progress_bar=False,
+                log_output=False,
+                start_timeout=_KERNEL_START_SECONDS,
+                execution_timeout=timeout,
+                coalesce_streams=True,
+                config=_transport(folder),
+            )
+        except PapermillExecutionError as fault:
+            error = _short(f"{fault.ename}: {fault.evalue}", f"cell {fault.exec_count}")
+        except Exception as fault:  # a kernel that died or did not start, a cell beyond its time
+            error = _short(f"{type(fault).__name__}: {fault}")
+        if written.exists():
+            _publish(written, name, profile, failed=bool(error))
+    return Execution(started, time.monotonic() - clock, error)
+
+
+def _transport(folder: str) -> Any:
+    """Sockets in a folder of this execution: TCP ports chosen by two kernels at once can be the same one."""
+    from traitlets.config import Config
+
+    if os.name != "posix" or len(folder) > _LONGEST_SOCKET_FOLDER:
+        return Config()
+    return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
+
+
+def _short(message: str, where: str = "") -> str:
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "no message")
+    return (first if len(first) <= 300 else f"{first[:300]}…") + (f" ({where})" if where else "")
+
+
+def _publish(written: Path, name: str, profile: str, failed: bool) -> None:
+    """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes."""
+    from nclib.artefacts import write_atomic
+
+    notebook = json.loads(written.read_text(encoding="utf-8"))
+    target = _failed(name, profile) if failed else executed(name, profile)
+    notes = notebook["metadata"].get("papermill", {})
+    notes |= {"input_path": f"notebooks/{name}.ipynb", "output_path": target.name}
+    write_atomic(target, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    if not failed:
+        _failed(name, profile).unlink(missing_ok=True)
+
+
+# --- what is unchanged -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One notebook of a call: what is injected, and the ids of the runs it draws."""
+
+    name: str
+    values: dict[str, Any]
+    runs: tuple[str, ...]
+
+
+def _stamp(name: str, profile: str) -> Path:
+    return executed(name, profile).with_suffix(".json")
+
+
+def _key(task: _Task, marks: Mapping[str, str]) -> str:
+    """Changes with everything the notebook's results depend on: its cells, parameters, runs, the library, printed values."""
+    cells = [(cell["cell_type"], _text(cell)) for cell in _cells(source(task.name))]
+    values = {name: value for name, value in task.values.items() if name != "train"}
+    runs = {run: marks.get(run, "") for run in task.runs}
+    return _sha256(json.dumps([cells, values, runs, _library()], sort_keys=True).encode())
+
+
+def _library() -> str:
+    """Digest of the sources a notebook can call and of the published numbers it can show."""
+    package = Path(__file__).resolve().parent
+    modules = [path for path in package.glob("*.py") if path.stem not in ("cli", "regenerate", "report")]
+    tables = paths.published().glob("**/*.csv")
+    return _sha256("".join(_sha256(path.read_bytes()) for path in [*sorted(modules), *sorted(tables)]).encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _unchanged(task: _Task, profile: str, key: str) -> list[str] | None:
+    """The files of an earlier execution with this key, if every one is still what was written; else None."""
+    try:
+        stamp = json.loads(_stamp(task.name, profile).read_text(encoding="utf-8"))
+        files, folder = stamp["files"], paths.results(profile)
+        whole = all(_sha256((folder / file).read_bytes()) == digest for file, digest in files.items())
+        return sorted(files) if whole and stamp["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent or damaged: draw it again
+        return None
+
+
+def _write_stamp(task: _Task, profile: str, key: str, files: Iterable[str]) -> None:
+    from nclib.artefacts import write_atomic
+
+    folder = paths.results(profile)
+    digests = {file: _sha256((folder / file).read_bytes()) for file in sorted(files)}
+    write_atomic(_stamp(task.name, profile), json.dumps({"key": key, "files": digests}, indent=1) + "\n")
+
+
+def _files(name: str, profile: str, since: float) -> list[str]:
+    """What an execution left behind, relative to the profile's folder: the notebook, its figures and tables."""
+    folder, names, found = paths.results(profile), available(), [executed(name, profile)]
+    for sidecar in [*folder.glob("figures/**/*.json"), *folder.glob("tables/**/*.json")]:
+        artefact = sidecar.relative_to(folder).with_suffix("").as_posix().partition("/")[2]
+        owners = [other for other in names if re.fullmatch(rf"{re.escape(other)}([_./-].*)?", artefact)]
+        # A coarse file clock may put a file written just after the start a little before it.
+        if max(owners, key=len, default=None) == name and sidecar.stat().st_mtime >= since - 2:
+            listed = json.loads(sidecar.read_text(encoding="utf-8"))["files"]
+            found += [sidecar, *(sidecar.with_name(file) for file in listed)]
+    return [path.relative_to(folder).as_posix() for path in found]
+
+
+# --- all of it ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One notebook in the summary. A run that several notebooks share counts as trained in the first of them.
+
+    status: "executed", "unchanged" or "failed". files: relative to ``results/<profile>/``.
+    """
+
+    notebook: str
+    status: Literal["executed", "unchanged", "failed"]
+    seconds: float
+    runs_trained: int
+    runs_reused: int
+    files: list[str] = field(default_factory=list)
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one call of `reproduce` did; ``results/<profile>/summary.json`` holds the same."""
+
+    profile: str
+    parameters: list[str]
+    rows: list[Row]
+    failed_runs: dict[str, str]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return all(row.status != "failed" for row in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, the rows under "notebooks"."""
+        content = asdict(self)
+        return {"ok": self.ok, "notebooks": content.pop("rows"), **content}
+
+    def text(self, width: int | None = None) -> str:
+        """The table as plain text, then one line for each failure.
+
+        width: columns of text; left out: the terminal's, 120 where there is none.
+        """
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD)
+        for column in ("notebook", "status"):
+            table.add_column(column, no_wrap=True)
+        for column in ("seconds", "runs trained", "runs reused"):
+            table.add_column(column, justify="right")
+        table.add_column("files", overflow="fold")
+        for row in self.rows:
+            counts = f"{row.seconds:.1f}", str(row.runs_trained), str(row.runs_reused)
+            table.add_row(row.notebook, row.status, *counts, _by_stem(row.files))
+        page = io.StringIO()
+        columns = width or shutil.get_terminal_size((120, 24)).columns
+        console = Console(file=page, width=columns, color_system=None, markup=False, highlight=False)
+        console.print(table)
+        lines = [line.rstrip() for line in page.getvalue().strip("\n").splitlines()]
+        lines += [f"failed: {row.notebook}: {row.message}" for row in self.rows if row.status == "failed"]
+        return "\n".join(lines)
+
+
+def _by_stem(files: Iterable[str]) -> str:
+    grouped: dict[str, list[str]] = {}
+    for file in files:
+        stem, _, ending = file.rpartition(".")
+        grouped.setdefault(stem, []).append(ending)
+    return "\n".join(f"{stem}.{{{','.join(sorted(endings))}}}" for stem, endings in grouped.items())
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived; treated like Ctrl-C."""
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Within the block SIGTERM raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Callable[[float, float, str], None]]:
+    """A function to call as ``(done, total, text)``: a bar when stderr is a terminal, else a line now and then."""
+    if not sys.stderr.isatty():
+        yield _lines(title, echo)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total, text: bar.update(
+            task, completed=done, total=total, description=f"{title}: {text}"
+        )
+
+
+def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:
+    said = time.monotonic()
+
+    def tell(done: float, total: float, text: str) -> None:
+        nonlocal said
+        if time.monotonic() - said >= every:
+            said = time.monotonic()
+            echo(f"{title}: {100 * done / max(total, 1):.0f} % ({text})")
+
+    return tell
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "12 s", "3.5 min", "2.0 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def default_workers() -> int:
+    """Runs trained at once: one for each usable core, two where a GPU does the work."""
+    from nclib.training import default_device
+
+    if default_device().type != "cpu":
+        return 2
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def reproduce(
+    names: Iterable[str] = (),
+    profile: str = "quick",
+    overrides: Sequence[str] = (),
+    workers: int | None = None,
+    train: Literal["missing", "never"] = "missing",
+    force: bool = False,
+    echo: Callable[[str], None] = print,
+) -> Summary:
+    """Regenerate notebooks with their figures and tables, training first what is missing.
+
+    names: see `select`; none means every notebook.
+    profile: the size, see `nclib.experiments.PROFILES`.
+    overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
+        directory.
+    workers: runs trained at once (and notebooks, up to two); left out: `default_workers`.
+    train: "never" fails the notebooks whose runs are neither stored nor among the reference results.
+    force: execute notebooks that are unchanged, too. Runs are never trained again for it.
+    echo: receives each line that is said.
+    Returns: a `Summary`, also written to ``results/<profile>/summary.json`` and said as a table at the end.
+    Raises: ConfigError or DataError before anything is trained; KeyboardInterrupt (`Terminated` for SIGTERM) after
+        all processes started here have ended. What was finished by then is kept and found by the next call.
+    """
+    from nclib import experiments
+
+    clock, children = time.monotonic(), set(multiprocessing.active_children())
+    if workers is not None and workers < 1:
+        raise _refusal(f"workers must be at least 1, got {workers}")
+    if train not in ("missing", "never"):
+        from nclib.config import suggest
+
+        raise _refusal(suggest(train, ("missing", "never"), "value of train"))
+    experiments.get_profile(profile)
+    with terminable(), _environment():
+        try:
+            tasks, configs = _prepare(select(names), profile, overrides, train)
+            plan = _plan(configs)
+            lacking = set(plan.loc[plan["state"] != "stored", "run_id"])
+            workers = workers or default_workers()
+            _say_plan(plan, len(tasks), profile, workers, train, echo)
+            before = _marks(configs)
+            failed_runs = _missing(plan) if train == "never" else _train(configs, lacking, workers, echo)
+            marks = _marks(configs)
+            fresh = {run for run, mark in marks.items() if mark != before[run]}
+            rows = _draw(tasks, profile, marks, fresh, failed_runs, workers, force, echo)
+        except KeyboardInterrupt:
+            _end_children(children)
+            raise
+        summary = Summary(profile, list(overrides), rows, failed_runs, round(time.monotonic() - clock, 1))
+        _write_summary(summary)
+    echo(summary.text())
+    echo(f"{duration(summary.seconds)} in all; results are in {paths.results(profile)}")
+    return summary
+
+
+def _prepare(
+    names: Sequence[str], profile: str, overrides: Sequence[str], train: str
+) -> tuple[list[_Task], dict[str, StoredConfig]]:
+    """Every check that needs no training: notebooks, parameters, data set, and the runs that follow from them."""
+    from nclib import data, experiments
+    from nclib.config import run_id
+
+    if not names:
+        raise _refusal(_unknown_notebook("", [], set()))
+    given = parse_overrides(overrides, names)
+    resolved: dict[str, str] = {}
+    tasks, configs = [], {}
+    for name in names:
+        values, declared = given[name], parameters(source(name))
+        if values.get("dataset"):
+            typed = values["dataset"]
+            resolved[typed] = resolved.get(typed) or data.resolve_dataset(typed, base=Path.cwd())
+            values["dataset"] = resolved[typed]
+        in_force = {key: parameter.default for key, parameter in declared.items()} | values
+        wanted = {key: value for key, value in in_force.items() if key in experiments.OVERRIDES}
+        needed = {}
+        if name in experiments.EXPERIMENTS:
+            needed = {run_id(config): config for config in experiments.experiment(name, profile, **wanted)}
+        configs |= needed
+        command = {"profile": profile, "train": train}
+        values |= {key: value for key, value in command.items() if key in declared}
+        tasks.append(_Task(name, values, tuple(needed)))
+    return tasks, configs
+
+
+def _plan(configs: Mapping[str, StoredConfig]) -> Any:
+    from nclib import experiments
+
+    try:
+        return experiments.plan(list(configs.values()))
+    except ValueError as error:  # numbers that no data set can satisfy, such as K_A beyond its classes
+        raise error if type(error).__module__.startswith("nclib") else _refusal(str(error)) from None
+
+
+def _say_plan(
+    plan: Any, notebooks: int, profile: str, workers: int, train: str, echo: Callable[[str], None]
+) -> None:
+    lacking = plan[plan["state"] != "stored"]
+    echo(f"profile {profile}: {notebooks} notebooks, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
+    if len(lacking) and train == "missing":
+        at_once = min(workers, len(lacking))
+        cost = max(lacking["seconds"].sum() / at_once, lacking["seconds"].max())
+        echo(f"to train: {len(lacking)} runs, {at_once} at once, very roughly {duration(cost)} on cores like ours")
+
+
+def _marks(configs: Iterable[str]) -> dict[str, str]:
+    """What identifies the stored content of each run, "" where it is not stored."""
+    from nclib import experiments
+
+    store = experiments.default_store()
+    return {run: _sha256((store.root / run / "DONE").read_bytes()) if store.has(run) else "" for run in configs}
+
+
+def _missing(plan: Any) -> dict[str, str]:
+    absent = plan.loc[plan["state"] == "missing", "run_id"]
+    return dict.fromkeys(absent, "not stored, and --train never forbids training it")
+
+
+def _train(
+    configs: Mapping[str, StoredConfig], lacking: set[str], workers: int, echo: Callable[[str], None]
+) -> dict[str, str]:
+    """Train what is missing or damaged; returns the runs that failed, with the reason."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from nclib import experiments
+
+    failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
+    wanted = [config for run, config in configs.items() if run not in failures]
+    if not wanted:
+        return failures
+    with progress_bar("training", echo) as progress:
+        try:
+            if lacking - set(failures):
+                with experiments.make_pool(min(workers, len(lacking))) as pool:
+                    experiments.ensure_runs(wanted, pool, "missing", progress)
+            else:
+                experiments.ensure_runs(wanted, None, "missing", progress)
+        except experiments.RunsFailed as failed:
+            failures |= failed.failures
+        except BrokenProcessPool as broken:
+            failures |= {run: repr(broken) for run, mark in _marks(configs).items() if not mark}
+    for run, message in failures.items():
+        if "BrokenProcessPool" in message:
+            message = "a training process was killed, often for want of memory; go on with fewer --workers"
+        failures[run] = _short(message)
+        echo(f"run failed: {run}: {failures[run]}")
+    return failures
+
+
+def _fetch(lacking: Mapping[str, StoredConfig], echo: Callable[[str], None]) -> dict[str, str]:
+    """Bring the data of the missing runs here before any process needs it; returns the runs that cannot have theirs."""
+    from nclib import data
+
+    failures: dict[str, str] = {}
+    wanted = {run: config.data.dataset for run, config in lacking.items() if hasattr(config, "data")}
+    for dataset in sorted(set(wanted.values())):
+        try:
+            data.fetch(dataset)
+        except data.DataError as error:
+            echo(f"data set {dataset}: {error}")
+            failures |= {run: _short(str(error)) for run, name in wanted.items() if name == dataset}
+    return failures
+
+
+def _draw(
+    tasks: Sequence[_Task],
+    profile: str,
+    marks: Mapping[str, str],
+    fresh: set[str],
+    failed_runs: Mapping[str, str],
+    workers: int,
+    force: bool,
+    echo: Callable[[str], None],
+) -> list[Row]:
+    """Execute the notebooks whose runs are there and that are not unchanged; one row for each, in the order asked for."""
+    rows: dict[str, Row] = {}
+    to_do: list[_Task] = []
+    keys = {task.name: _key(task, marks) for task in tasks}
+    counts = _count_runs(tasks, fresh, failed_runs)
+
+    def note(task: _Task, result: Execution) -> None:
+        if result.error:
+            failed = _failed(task.name, profile)
+            files = [failed.relative_to(paths.results(profile)).as_posix()] if failed.exists() else []
+        else:
+            files = _files(task.name, profile, result.started)
+            _write_stamp(task, profile, keys[task.name], files)
+        status = "failed" if result.error else "executed"
+        rows[task.name] = Row(task.name, status, round(result.seconds, 1), *counts[task.name], files, result.error)
+
+    for task in tasks:
+        broken = [run for run in task.runs if run in failed_runs]
+        files = None if force else _unchanged(task, profile, keys[task.name])
+        if broken:
+            message = f"{len(broken)} of its {len(task.runs)} runs are missing: {broken[0]}: {failed_runs[broken[0]]}"
+            rows[task.name] = Row(task.name, "failed", 0.0, *counts[task.name], message=message)
+        elif files is not None:
+            rows[task.name] = Row(task.name, "unchanged", 0.0, *counts[task.name], files)
+        else:
+            to_do.append(task)
+    if to_do:
+        _execute_all(to_do, profile, workers, note, echo)
+    return [rows[task.name] for task in tasks]
+
+
+def _count_runs(
+    tasks: Sequence[_Task], fresh: set[str], failed_runs: Mapping[str, str]
+) -> dict[str, tuple[int, int]]:
+    """For each notebook, runs trained (each counted once, in the first notebook that draws it) and runs reused."""
+    counted: set[str] = set()
+    counts = {}
+    for task in tasks:
+        trained = set(task.runs) & fresh - counted
+        counted |= trained
+        counts[task.name] = len(trained), len(set(task.runs) - trained - set(failed_runs))
+    return counts
+
+
+def _execute_all(
+    tasks: Sequence[_Task],
+    profile: str,
+    workers: int,
+    note: Callable[[_Task, Execution], None],
+    echo: Callable[[str], None],
+) -> None:
+    """Execute each task in a process of its own and note each result as it comes."""
+    waiting = {task.name for task in tasks}
+    try:
+        with progress_bar("notebooks", echo) as progress, _notebook_pool(min(_NOTEBOOKS_AT_ONCE, workers)) as pool:
+            futures = {pool.submit(execute, task.name, task.values, profile): task for task in tasks}
+            progress(0, len(tasks), f"0 of {len(tasks)}")
+            for future in concurrent.futures.as_completed(futures):
+                task, result = futures[future], _result(future)
+                note(task, result)
+                waiting.discard(task.name)
+                progress(len(tasks) - len(waiting), len(tasks), f"{len(tasks) - len(waiting)} of {len(tasks)}")
+                outcome = f"failed: {result.error}" if result.error else "executed"
+                echo(f"{task.name}: {outcome} ({duration(result.seconds)})")
+    except KeyboardInterrupt:
+        for name in waiting:  # a kernel that was told to stop is reported like one that died
+            _failed(name, profile).unlink(missing_ok=True)
+        raise
+
+
+def _result(future: concurrent.futures.Future[Execution]) -> Execution:
+    try:
+        return future.result()
+    except Exception as error:  # the process itself was lost, or its result could not be written
+        return Execution(time.time(), 0.0, _short(f"{type(error).__name__}: {error}"))
+
+
+@contextlib.contextmanager
+def _notebook_pool(size: int) -> Iterator[concurrent.futures.Executor]:
+    """Spawned processes for `execute`. Left by an exception, they and their kernels have ended when it goes on."""
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(size, mp_context=context, initializer=_start_worker)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        _end_children(before)
+        raise
+    pool.shutdown()
+
+
+def _start_worker() -> None:
+    """Ctrl-C reaches the command alone, which ends its workers in order; a command that is killed takes them along."""
+    if hasattr(os, "setsid"):
+        os.setsid()
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # kernels watch their own parent and follow
+
+
+def _end_children(before: set[Any], patience: float = 10.0) -> None:
+    """End the processes started since `before` was noted; those that do not follow SIGTERM are killed."""
+    children = [child for child in multiprocessing.active_children() if child not in before]
+    for child in children:
+        child.terminate()
+    limit = time.monotonic() + patience
+    for child in children:
+        child.join(max(0.0, limit - time.monotonic()))
+        if child.is_alive():
+            child.kill()
+            child.join()
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """What the processes started in the block inherit: absolute folders, because a notebook runs in its own one; one
+    thread; this very nclib; kernels of this Python even where another is registered for the user."""
+    package = Path(__file__).resolve().parents[1]
+    path = [str(package)] if package.name not in ("site-packages", "dist-packages") else []
+    path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    values = {
+        "NCLIB_ROOT": str(paths.root()),
+        "NCLIB_RESULTS": str(paths.results()),
+        "NCLIB_DATA": str(paths.data()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "PASSIVE",
+        "JUPYTER_PREFER_ENV_PATH": "1",
+    }
+    if path:
+        values["PYTHONPATH"] = os.pathsep.join(path)
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _write_summary(summary: Summary) -> None:
+    from nclib import provenance
+    from nclib.artefacts import write_atomic
+
+    content = summary.as_dict() | {"provenance": provenance.capture()}
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_atomic(paths.results(summary.profile) / "summary.json", text)

@@ -1,0 +1,389 @@
+"""Batched fixed-point solvers: three methods, one loop, and the evidence returned with the answer.
+
+A problem is a map f whose value is shaped like its argument, row by row; ``fixed_point`` looks for z = f(z) in every row
+separately. The method (``FixedPointIteration``, ``Anderson``, ``Broyden``) is a frozen value that only holds numbers;
+what it remembers while it runs is allocated once per solve, so that rows which have converged can leave the work.
+Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+EPSILON = 1e-8  # in the denominator of the residual
+GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
+SMALLEST_PIVOT = 0.1  # Broyden updates that would bring the inverse closer to singular than this are damped (Powell)
+HALF_FLOOR = {torch.bfloat16: 2e-3, torch.float16: 2.5e-4}  # relative residual that rounding alone leaves, measured
+
+
+class Status(IntEnum):
+    """Why a row stopped: residual ≤ tol, no calls left, or non-finite or unbounded growth."""
+
+    CONVERGED = 0
+    MAX_STEPS = 1
+    DIVERGED = 2
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Answers of a batch of fixed-point problems, with the evidence for each row.
+
+    value: (B, *) best finite iterate of each row, in the type and layout of z0; z0 where no evaluation was finite.
+    residual: (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite.
+    converged: (B,) bool, residual ≤ tol.
+    status: (B,) integer codes of ``Status``.
+    steps: (B,) calls of f on the row until it was decided, the one that measured its residual included.
+    num_evals: calls of f made, T.
+    trace: (T, B) residual of each iterate; once a row has left, its last value is repeated; inf where not finite.
+    """
+
+    value: Tensor
+    residual: Tensor
+    converged: Tensor
+    status: Tensor
+    steps: Tensor
+    num_evals: int
+    trace: Tensor
+
+
+def _check(solver: Solver, **conditions: tuple[bool, str]) -> None:
+    tol, steps = solver.tol, solver.max_steps
+    conditions |= {
+        "tol": (_real(tol) and tol > 0, "a finite number above 0"),
+        "max_steps": (_whole(steps) and steps >= 1, "an integer of at least 1"),
+    }
+    for name, (fine, allowed) in conditions.items():
+        if not fine:
+            raise ValueError(f"{type(solver).__name__}({name}={getattr(solver, name)!r}): {name} must be {allowed}")
+
+
+def _real(number: object) -> bool:
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _damping(number: object) -> tuple[bool, str]:
+    return _real(number) and 0 <= number < 1, "a number in [0, 1)"
+
+
+def _history(number: object) -> tuple[bool, str]:
+    return _whole(number) and number >= 1, "an integer of at least 1"
+
+
+@dataclass(frozen=True)
+class FixedPointIteration:
+    """Plain or damped iteration, z ← damping·z + (1 − damping)·f(z).
+
+    tol: relative residual at which a row is done; damping loosens nothing, since the residual is measured undamped.
+    max_steps: calls of f allowed per row. damping: in [0, 1); 0 is the plain iteration.
+    Raises ValueError on anything else. Converges where f contracts.
+    """
+
+    tol: float = 1e-4
+    max_steps: int = 100
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, damping=_damping(self.damping))
+
+    def start(self, z: Tensor) -> _Picard:
+        return _Picard(self)
+
+
+@dataclass(frozen=True)
+class Anderson:
+    """Anderson acceleration of type II: the combination of the last values whose residuals cancel best.
+
+    With r = f(z) − z and the differences ΔR, ΔF of the last ``history`` residuals and values,
+    γ = argmin ‖r − ΔR γ‖² + ridge·Σ_j ‖Δr_j‖² γ_j²,  z ← (f(z) − ΔF γ) − damping·(r − ΔR γ).
+
+    tol, max_steps, damping: as in ``FixedPointIteration``. history: differences kept (2·history states of memory).
+    ridge: relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
+    never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64.
+    Raises ValueError on anything else.
+    Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
+    """
+
+    tol: float = 1e-4
+    max_steps: int = 50
+    history: int = 5
+    ridge: float = 1e-8
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        ridge = _real(self.ridge) and self.ridge > 0, "a finite number above 0"
+        _check(self, history=_history(self.history), ridge=ridge, damping=_damping(self.damping))
+
+    def start(self, z: Tensor) -> _Differences:
+        return _Differences(self, z)
+
+
+@dataclass(frozen=True)
+class Broyden:
+    """Broyden's "good" method on r(z) = f(z) − z from the Jacobian −I, with limited memory and full steps.
+
+    s = −B⁻¹r, z ← z + s, and B⁻¹ changes by rank one so that it maps the change of r to s. Since every step is a full
+    one, the steps alone carry the inverse: B⁻¹ = −Π_j (I + θ_j s_{j+1} s_jᵀ / ‖s_j‖²). θ_j is 1 unless the update would
+    make B nearly singular.
+
+    tol, max_steps: as in ``FixedPointIteration``. history: steps kept (history states of memory); when they are used up
+    the method starts afresh from where it is, which was measured to need fewer evaluations than dropping the oldest.
+    Raises ValueError on anything else.
+    Source: Kelley 1995, Iterative Methods for Linear and Nonlinear Equations, §7.3; θ_j from Powell 1970.
+    """
+
+    tol: float = 1e-4
+    max_steps: int = 50
+    history: int = 20
+
+    def __post_init__(self) -> None:
+        _check(self, history=_history(self.history))
+
+    def start(self, z: Tensor) -> _Steps:
+        return _Steps(self, z)
+
+
+Solver = FixedPointIteration | Anderson | Broyden
+
+
+def paper_solver() -> Broyden:
+    """The solver of Sun & Shi (2024), §5.1: Broyden, relative residual 1e-3, at most 20 steps."""
+    return Broyden(tol=1e-3, max_steps=20)
+
+
+# What each method remembers. z and r are (b, n); b shrinks as rows leave, and the first b rows of a memory are theirs.
+
+
+class _Picard:
+    def __init__(self, solver: FixedPointIteration) -> None:
+        self.step_size = 1 - solver.damping
+
+    def move(self, holes: Tensor, movers: Tensor) -> None:
+        pass
+
+    def step(self, z: Tensor, r: Tensor) -> Tensor:
+        return torch.add(z, r, alpha=self.step_size)
+
+
+class _Differences:
+    def __init__(self, solver: Anderson, z: Tensor) -> None:
+        batch, size = z.shape
+        self.history = min(solver.history, solver.max_steps)
+        self.ridge = max(solver.ridge, torch.finfo(z.dtype).eps)
+        self.damping = solver.damping
+        self.dr, self.df = (z.new_empty(batch, self.history, size) for _ in range(2))
+        self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
+        self.last: tuple[Tensor, Tensor] | None = None
+        self.count = 0  # differences seen
+
+    def move(self, holes: Tensor, movers: Tensor) -> None:
+        for memory in (self.dr, self.df, self.gram, *(self.last or ())):
+            memory[holes] = memory[movers]
+
+    def step(self, z: Tensor, r: Tensor) -> Tensor:
+        f, last, b = z + r, self.last, len(z)
+        self.last = r, f
+        if last is None:
+            return torch.add(z, r, alpha=1 - self.damping)
+        slot = self.count % self.history
+        self.count += 1
+        held = min(self.count, self.history)
+        dr, df, gram = self.dr[:b, :held], self.df[:b, :held], self.gram[:b, :held, :held]
+        torch.sub(r, last[0][:b], out=dr[:, slot])
+        torch.sub(f, last[1][:b], out=df[:, slot])
+        dots = torch.bmm(torch.stack((r, dr[:, slot]), 1), dr.mT).double()  # (b, 2, held): one pass over the memory
+        gram[:, slot] = gram[:, :, slot] = dots[:, 1]
+        norm = gram.diagonal(dim1=1, dim2=2).sqrt()
+        norm = torch.where(norm > 0, norm, 1)
+        system = gram / (norm.unsqueeze(1) * norm.unsqueeze(2))
+        system.diagonal(dim1=1, dim2=2).add_(self.ridge)
+        gamma = torch.linalg.solve_ex(system, (dots[:, 0] / norm).unsqueeze(2))[0] / norm.unsqueeze(2)
+        gamma = gamma.mT.to(z.dtype)  # (b, 1, held)
+        new = torch.baddbmm(f.unsqueeze(1), gamma, df, alpha=-1).squeeze(1)
+        if self.damping:
+            new -= self.damping * torch.baddbmm(r.unsqueeze(1), gamma, dr, alpha=-1).squeeze(1)
+        return new
+
+
+class _Steps:
+    def __init__(self, solver: Broyden, z: Tensor) -> None:
+        batch, size = z.shape
+        self.history = min(solver.history, solver.max_steps)
+        self.s = z.new_empty(batch, self.history, size)
+        self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
+        self.weight = z.new_empty(batch, self.history, dtype=torch.float64)  # θ_j / ‖s_j‖²
+        self.count = 0
+
+    def move(self, holes: Tensor, movers: Tensor) -> None:
+        for memory in (self.s, self.gram, self.weight):
+            memory[holes] = memory[movers]
+
+    def step(self, z: Tensor, r: Tensor) -> Tensor:
+        b, k = len(z), self.count % self.history
+        self.count = k + 1
+        if k == 0:
+            self.s[:b, 0] = r
+            return z + r
+        s, gram, weight = self.s[:b, :k], self.gram[:b, :k, :k], self.weight[:b, :k]
+        dots = torch.bmm(torch.stack((r, s[:, -1]), 1), s.mT).double()  # (b, 2, k): one pass over the memory
+        gram[:, -1] = gram[:, :, -1] = dots[:, 1]
+        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, with a_j = weight_j s_j·(what came before).
+        known = weight[:, :-1].unsqueeze(2)
+        factors = -known * gram[:, :-1, 1:]
+        rhs = known * dots[:, 0, :-1].unsqueeze(2)
+        a = torch.linalg.solve_triangular(factors.tril(-1), rhs, upper=False, unitriangular=True)
+        # The last factor holds the new step itself: s = (r + Σ_j a_j s_{j+1}) / (1 − θ p).
+        norm2 = gram[:, -1, -1]
+        p = (dots[:, 0, -1] + torch.bmm(gram[:, -1:, 1:], a).flatten()) / norm2
+        wanted = torch.where(p > 1, -SMALLEST_PIVOT, SMALLEST_PIVOT)
+        theta = torch.where((1 - p).abs() >= SMALLEST_PIVOT, 1, (1 - wanted) / p)
+        weight[:, -1] = theta / norm2
+        new = r.unsqueeze(1) if k == 1 else torch.baddbmm(r.unsqueeze(1), a.mT.to(z.dtype), s[:, 1:])
+        new = torch.div(new.squeeze(1), (1 - theta * p).to(z.dtype).unsqueeze(1), out=self.s[:b, k])
+        return z + new
+
+
+@torch.no_grad()
+def fixed_point(
+    f: Callable[..., Tensor],
+    solver: Solver,
+    z0: Tensor,
+    args: Sequence[Tensor] = (),
+    *,
+    rows: Literal["leave", "halve", "stay"] = "leave",
+) -> Solution:
+    """Solve z = f(z, *args) for every row of a batch.
+
+    A row is done when ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) ≤ solver.tol, whatever the other rows do.
+
+    f: maps (b, *) to (b, *) row by row; it must not keep or change the tensor it is given.
+    solver: ``FixedPointIteration``, ``Anderson`` or ``Broyden``.
+    z0: (B, *) start; never changed. In half precision f is evaluated at half-precision points, while the residual and
+        everything the method remembers stay in float32.
+    args: tensors (B, *) that belong to the rows. With them, rows that are done leave the work; without them f may close
+        over the batch, so it always sees all B rows and those that are done stand still.
+    rows: "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay".
+    Returns a ``Solution``. Not converging is reported there and never raised.
+    Raises ValueError where shapes do not fit and where tol is below what half precision can reach.
+    """
+    _check_problem(z0, args, rows)
+    batch, shape = z0.shape[0], z0.shape[1:]
+    flatten, restore = _layout(z0)
+    dtype = torch.promote_types(z0.dtype, torch.float32)
+    rows = rows if args else "stay"
+
+    z = flatten(z0).to(dtype, copy=True)
+    memory, value, best_z, owned = solver.start(z), torch.empty_like(z), z, False
+    place = np.arange(batch)  # the row of the batch that is held at each working place
+    live = np.ones(batch, dtype=bool)  # by working place; everything below is by row of the batch
+    best, last, limit = (np.full(batch, np.inf) for _ in range(3))
+    status, steps, trace = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64), []
+
+    def to_device(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(z0.device)
+
+    while live.any() and len(trace) < solver.max_steps:
+        fz = f(restore(z).to(z0.dtype), *args)
+        if not trace:
+            _check_first(fz, z0, solver.tol)
+        fz = flatten(fz).to(dtype)
+        r = fz - z
+        norms = torch.stack((torch.linalg.vector_norm(r, dim=1), torch.linalg.vector_norm(fz, dim=1)))
+        size, scale = norms.double().cpu().numpy()  # the one synchronisation of a step
+        with np.errstate(invalid="ignore"):
+            residual = np.nan_to_num(size / (scale + EPSILON), nan=np.inf)
+        if not trace:
+            limit = np.nan_to_num(GROWTH * (size + scale), nan=np.inf)
+
+        last[place[live]] = residual[live]
+        trace.append(last.copy())
+        steps[place[live]] += 1
+        better = live & (residual < best[place])
+        best[place[better]] = residual[better]
+        if better[live].all():
+            best_z = z
+        elif better.any():
+            best_z = torch.where(to_device(better).unsqueeze(1), z, best_z)
+        solved = live & (residual <= solver.tol)
+        lost = live & ~solved & ~(size <= limit[place])
+        status[place[solved]], status[place[lost]] = Status.CONVERGED, Status.DIVERGED
+        gone = live if len(trace) == solver.max_steps else solved | lost
+        if gone.any():
+            value[to_device(place[gone])] = best_z[to_device(np.flatnonzero(gone))]
+            live = live & ~gone
+        if not live.any():
+            break
+
+        b = _working_rows(rows, len(z), live.sum())
+        if b < len(z):  # rows from behind b fill the holes before b; nothing else moves
+            movers = np.flatnonzero(live[b:]) + b
+            holes = np.flatnonzero(~live[:b])[: len(movers)]
+            place[holes], live[holes] = place[movers], live[movers]
+            place, live = place[:b], live[:b]
+            args, owned = args if owned else tuple(a.clone() for a in args), True
+            holes, movers = to_device(holes), to_device(movers)
+            memory.move(holes, movers)
+            for tensor in (z, r, *args, *(() if best_z is z else (best_z,))):
+                tensor[holes] = tensor[movers]
+            z, r, best_z, *args = (tensor[:b] for tensor in (z, r, best_z, *args))
+        new = memory.step(z, r)
+        if not live.all():
+            new = torch.where(to_device(live).unsqueeze(1), new, best_z)
+        z = new.to(z0.dtype).to(dtype)
+
+    return Solution(
+        value=restore(value).to(z0.dtype),
+        residual=to_device(best).to(dtype),
+        converged=to_device(status == Status.CONVERGED),
+        status=to_device(status),
+        steps=to_device(steps),
+        num_evals=len(trace),
+        trace=to_device(np.array(trace).reshape(len(trace), batch)).to(dtype),
+    )
+
+
+def _working_rows(rows: str, now: int, live: int) -> int:
+    if rows == "leave":
+        return live
+    while rows == "halve" and live <= now // 2:
+        now //= 2
+    return now
+
+
+def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """Views to rows and back, in memory order: images stored with the channels last are not rearranged."""
+    shape = z0.shape[1:]
+    if z0.dim() == 4 and not z0.is_contiguous() and z0.is_contiguous(memory_format=torch.channels_last):
+        c, h, w = shape
+        return lambda t: t.permute(0, 2, 3, 1).flatten(1), lambda t: t.view(-1, h, w, c).permute(0, 3, 1, 2)
+    return lambda t: t.reshape(len(t), math.prod(shape)), lambda t: t.view(-1, *shape)
+
+
+def _check_problem(z0: Tensor, args: Sequence[Tensor], rows: str) -> None:
+    if z0.dim() == 0 or not z0.is_floating_point():
+        raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")
+    if rows not in ("leave", "halve", "stay"):
+        raise ValueError(f"rows={rows!r}: allowed are 'leave', 'halve' and 'stay'")
+    for i, arg in enumerate(args):
+        if arg.dim() == 0 or len(arg) != len(z0):
+            raise ValueError(f"args[{i}] has shape {tuple(arg.shape)}; its first axis must be the {len(z0)} rows of z0")
+
+
+def _check_first(fz: Tensor, z0: Tensor, tol: float) -> None:
+    if fz.shape != z0.shape:
+        raise ValueError(f"f maps {tuple(z0.shape)} to {tuple(fz.shape)}; it must return the shape it is given")
+    floor = max(HALF_FLOOR.get(z0.dtype, 0), HALF_FLOOR.get(fz.dtype, 0))
+    if tol < floor:
+        low = z0.dtype if HALF_FLOOR.get(z0.dtype) == floor else fz.dtype
+        raise ValueError(f"tol={tol:g} is below {floor:g}, what {low} arithmetic can reach; raise tol or use float32")

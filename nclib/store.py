@@ -1,0 +1,380 @@
+"""The run store: one folder per run, named by what was run, complete or absent.
+
+    <root>/<run id>/            config.json  history.csv  …  arrays.npz  weights.pt  provenance.json  DONE
+    <root>/<run id>.partial/    checkpoint and progress of a run under way
+    <root>/set-aside/           what failed its checksum, kept for a look and never read
+
+A run is written aside and renamed into place; DONE lists the SHA-256 of every file and is verified when a run is read.
+Nothing here is unpickled that could run code: arrays are loaded without pickles and weights with ``weights_only``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+import pandas as pd
+import torch
+
+from nclib.artefacts import write_atomic
+from nclib.config import SCHEMA_VERSION, StoredConfig, run_id
+
+_MAGIC = b"nclib checkpoint 1 "
+_COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
+FRAME_COLUMNS = ["run_id", "profile", "dataset", "model", "K_A", "R", "seed", "split", "epoch", "metric", "value"]
+
+
+# from pandas 3.1 on, every number is read exactly and the option is deprecated
+_EXACT = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+
+
+class CorruptRun(RuntimeError):
+    """A stored run or checkpoint whose content is not what was written; the message names it and what is wrong."""
+
+
+class DamageWarning(UserWarning):
+    """Something damaged was found and set aside; the work it held is done again."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as it was stored: tables (always "history": epoch, split, metric, value), arrays, provenance."""
+
+    run_id: str
+    config: dict[str, Any]
+    tables: dict[str, pd.DataFrame]
+    arrays: dict[str, np.ndarray]
+    provenance: dict[str, Any]
+
+    @property
+    def history(self) -> pd.DataFrame:
+        return self.tables["history"]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    return frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def read_csv(source: Any) -> pd.DataFrame:
+    """A table with every float exactly as it was written."""
+    return pd.read_csv(source, **_EXACT)
+
+
+def dotted(config: Mapping[str, Any], key: str) -> Any:
+    """The option at a dotted key of a plain configuration; None where it is absent."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def tidy(run: StoredRun, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """The history of a run as tidy rows (`FRAME_COLUMNS` and the requested dotted keys)."""
+    facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), "seed": run.config.get("seed", 0)}
+    facts |= {name: dotted(run.config, key) for name, key in _COLUMNS.items()}
+    facts |= {key: dotted(run.config, key) for key in columns}
+    if facts["dataset"] is not None:
+        facts["dataset"] = facts["dataset"].split("@")[0]
+    if facts["R"] is None and facts["dataset"] is not None:
+        facts["R"] = 1.0
+    frame = run.history.assign(**facts)
+    return frame[[*FRAME_COLUMNS, *columns]]
+
+
+class _Checkpoint:
+    """One file, its SHA-256 in its first line, replaced whole."""
+
+    def __init__(self, folder: Path, set_aside: Any) -> None:
+        self.path, self._set_aside = folder / "checkpoint.pt", set_aside
+
+    def save(self, state: dict[str, Any]) -> None:
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getvalue()
+        write_atomic(self.path, _MAGIC + _digest(content).encode() + b"\n" + content)
+
+    def load(self) -> dict[str, Any] | None:
+        if not self.path.exists():
+            return None
+        header, _, content = self.path.read_bytes().partition(b"\n")
+        if header != _MAGIC + _digest(content).encode():
+            self._set_aside(self.path, "its checksum does not fit; training starts again")
+            return None
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
+class RunStore:
+    """The runs in one folder.
+
+    Parameters
+    ----------
+    root : the folder; made when the first run is written
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def ids(self) -> list[str]:
+        """Names of the complete runs, sorted."""
+        return sorted(path.parent.name for path in self.root.glob("*/DONE") if not path.parent.name.endswith(".writing"))
+
+    def has(self, run: str) -> bool:
+        """Whether the run is complete. Its content is verified by `load`."""
+        return (self.root / run / "DONE").is_file()
+
+    def partial(self, run: str) -> Path:
+        return self.root / f"{run}.partial"
+
+    def lock(self, run: str, timeout: float = -1) -> filelock.BaseFileLock:
+        """Held while a run is trained, so that two processes that want it do not both train it."""
+        folder = self.root / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return filelock.FileLock(folder / f"{run}.lock", timeout=timeout)
+
+    def checkpoint(self, run: str) -> _Checkpoint:
+        """Where `nclib.training.train` keeps the state of an unfinished run."""
+        return _Checkpoint(self.partial(run), self.set_aside)
+
+    def note_progress(self, run: str, done: int, total: int) -> None:
+        """Say how far a run is, for whoever waits for it."""
+        write_atomic(self.partial(run) / "progress.json", json.dumps({"epoch": done, "epochs": total}))
+
+    def progress(self, run: str) -> float:
+        """Finished share of a run, 0 to 1, complete or under way."""
+        if self.has(run):
+            return 1.0
+        try:
+            noted = json.loads((self.partial(run) / "progress.json").read_text())
+            return noted["epoch"] / noted["epochs"]
+        except (OSError, ValueError, KeyError, ZeroDivisionError):
+            return 0.0
+
+    def set_aside(self, path: Path, reason: str) -> Path:
+        """Move something damaged out of the way, under a name that is free, and warn."""
+        folder = self.root / "set-aside"
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = path.name if path.parent == self.root else f"{path.parent.name}-{path.name}"
+        number = sum(1 for _ in folder.glob(f"{stem}.*"))
+        target = folder / f"{stem}.{number}"
+        os.replace(path, target)
+        warnings.warn(f"{path.name} of {self.root.name}: {reason}; moved to {target.name} in set-aside", DamageWarning, 3)
+        return target
+
+    def save(
+        self,
+        config: StoredConfig,
+        tables: Mapping[str, pd.DataFrame],
+        arrays: Mapping[str, np.ndarray],
+        weights: Mapping[str, torch.Tensor],
+        provenance: Mapping[str, Any],
+    ) -> str:
+        """Write a finished run and return its id. A kill or a full disk in the middle leaves no run, only its checkpoint."""
+        run = run_id(config)
+        final, writing = self.root / run, self.root / f"{run}.writing"
+        shutil.rmtree(writing, ignore_errors=True)
+        writing.mkdir(parents=True)
+        contents = {f"{name}.csv": _csv(frame) for name, frame in tables.items()}
+        contents["config.json"] = _json({"schema": SCHEMA_VERSION, "config": config.canonical()})
+        contents["provenance.json"] = _json({"profile": config.profile, **provenance})
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        contents["arrays.npz"] = buffer.getvalue()
+        buffer = io.BytesIO()
+        torch.save(dict(weights), buffer)
+        contents["weights.pt"] = buffer.getvalue()
+        try:
+            for name, content in contents.items():
+                write_atomic(writing / name, content)
+            write_atomic(writing / "DONE", _json({name: _digest(content) for name, content in contents.items()}))
+            os.replace(writing, final)
+        finally:
+            shutil.rmtree(writing, ignore_errors=True)
+        self.clear_partial(run)
+        return run
+
+    def clear_partial(self, run: str) -> None:
+        """Remove the checkpoint of a run that is complete."""
+        shutil.rmtree(self.partial(run), ignore_errors=True)
+
+    def verify(self, run: str) -> dict[str, bytes]:
+        """Contents of a run's files, each checked against DONE.
+
+        Raises
+        ------
+        CorruptRun
+            Naming the first file that is missing or not what was written.
+        """
+        folder = self.root / run
+        try:
+            sums = json.loads((folder / "DONE").read_bytes())
+            if not isinstance(sums, dict):
+                raise ValueError("not a table of checksums")
+        except FileNotFoundError:
+            raise CorruptRun(f"run {run} is not in the store") from None
+        except ValueError as error:
+            raise CorruptRun(f"run {run}: DONE is damaged ({error})") from None
+        contents = {}
+        for name, expected in sums.items():
+            try:
+                contents[name] = (folder / name).read_bytes()
+            except OSError as error:
+                raise CorruptRun(f"run {run}: {name} cannot be read ({error.strerror})") from None
+            if _digest(contents[name]) != expected:
+                raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
+        return contents
+
+    def is_sound(self, run: str) -> bool:
+        """Whether the run is complete and verified; a damaged one is set aside with a warning, and is then absent."""
+        if not self.has(run):
+            return False
+        try:
+            contents = self.verify(run)
+            schema = json.loads(contents["config.json"]).get("schema")
+            if schema != SCHEMA_VERSION:
+                raise CorruptRun(f"run {run} was written with schema {schema}, this library reads {SCHEMA_VERSION}")
+        except CorruptRun as damage:
+            self.set_aside(self.root / run, str(damage))
+            return False
+        return True
+
+    def load(self, run: str) -> StoredRun:
+        """Read a run, verified.
+
+        Raises
+        ------
+        CorruptRun
+            For a run that is absent or damaged, or written by another version of the store.
+        """
+        contents = self.verify(run)
+        written = json.loads(contents["config.json"])
+        if written.get("schema") != SCHEMA_VERSION:
+            raise CorruptRun(
+                f"run {run} was written with schema {written.get('schema')}, this library reads {SCHEMA_VERSION}"
+            )
+        tables = {
+            Path(name).stem: read_csv(io.BytesIO(content)) for name, content in contents.items() if name.endswith(".csv")
+        }
+        with np.load(io.BytesIO(contents["arrays.npz"]), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        return StoredRun(run, written["config"], tables, arrays, json.loads(contents["provenance.json"]))
+
+    def weights(self, run: str) -> dict[str, torch.Tensor]:
+        """Final weights of a run, verified."""
+        return torch.load(io.BytesIO(self.verify(run)["weights.pt"]), map_location="cpu", weights_only=True)
+
+    def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
+        """Histories of several runs as one tidy table.
+
+        Parameters
+        ----------
+        ids : run names
+        columns : dotted configuration keys to add, for instance ``["train.lr", "model.width"]``
+
+        Returns
+        -------
+        DataFrame with the columns run_id, profile, dataset, model, K_A, R, seed, split, epoch, metric, value and `columns`.
+        """
+        return stack([tidy(self.load(run), columns) for run in ids], columns)
+
+    def remove(self, run: str) -> None:
+        """Delete a run, or what there is of it."""
+        with self.lock(run):
+            shutil.rmtree(self.root / run, ignore_errors=True)
+            self.clear_partial(run)
+
+
+def stack(frames: list[pd.DataFrame], columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Tidy frames one after the other; no frames give an empty table with the right columns."""
+    filled = [frame.astype({"K_A": "Float64", "R": "Float64"}) for frame in frames]
+    if not filled:
+        return pd.DataFrame(columns=[*FRAME_COLUMNS, *columns])
+    return pd.concat(filled, ignore_index=True)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+_SAMPLE_PER_CLASS = 40
+"""Training features of each class that a reference run keeps, enough for an embedding and small enough for git."""
+
+
+class ReferenceStore:
+    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv and arrays/<run>.npz.
+
+    Read like a `RunStore`; written by `add`. A reference run has its whole history, its configuration and provenance, class
+    means, classifier and a few features a class in half precision, no weights.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def _index(self) -> dict[str, Path]:
+        found = {}
+        for listing in sorted(self.root.glob("*/runs.json")):
+            found |= dict.fromkeys(json.loads(listing.read_text()), listing.parent)
+        return found
+
+    def ids(self) -> list[str]:
+        return sorted(self._index())
+
+    def has(self, run: str) -> bool:
+        return run in self._index()
+
+    def load(self, run: str) -> StoredRun:
+        """One reference run; raises `CorruptRun` when it is not there."""
+        folder = self._index().get(run)
+        if folder is None:
+            raise CorruptRun(f"run {run} is not among the reference results")
+        record = json.loads((folder / "runs.json").read_text())[run]
+        rows = read_csv(folder / "history.csv")
+        history = rows[rows["run_id"] == run].drop(columns="run_id").reset_index(drop=True)
+        with np.load(folder / "arrays" / f"{run}.npz", allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        return StoredRun(run, record["config"], {"history": history}, arrays, record["provenance"])
+
+    def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
+        """As `RunStore.frame`."""
+        return stack([tidy(self.load(run), columns) for run in ids], columns)
+
+    def add(self, collection: str, runs: Iterable[StoredRun]) -> Path:
+        """Add runs to a collection, replacing those of the same id, and return its folder."""
+        folder = self.root / collection
+        listing, table = folder / "runs.json", folder / "history.csv"
+        records = json.loads(listing.read_text()) if listing.exists() else {}
+        frames = [read_csv(table)] if table.exists() else []
+        for run in runs:
+            records[run.run_id] = {"config": run.config, "provenance": run.provenance}
+            frames = [frame[frame["run_id"] != run.run_id] for frame in frames]
+            frames.append(run.history.assign(run_id=run.run_id)[["run_id", *run.history.columns]])
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, **_extract(run.arrays))
+            write_atomic(folder / "arrays" / f"{run.run_id}.npz", buffer.getvalue())
+        rows = pd.concat(frames).sort_values(["run_id", "epoch", "split", "metric"], kind="stable")
+        write_atomic(table, _csv(rows))
+        write_atomic(listing, _json(records))
+        return folder
+
+
+def _extract(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The part of a classifier run's arrays that a reference keeps."""
+    kept = {name: arrays[name] for name in ("counts", "minority", "class_means", "classifier") if name in arrays}
+    if "train_features" in arrays:
+        labels = arrays["train_labels"]
+        rows = np.concatenate([np.flatnonzero(labels == k)[:_SAMPLE_PER_CLASS] for k in np.unique(labels)])
+        kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}
+    return kept

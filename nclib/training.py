@@ -1,0 +1,501 @@
+"""Training and evaluation of a `Classifier`: one loop for every arm, protocol and size.
+
+The loop reads a `RunConfig` and nothing else, logs tidy rows, and hands its state to a checkpoint writer after each epoch.
+Everything random is seeded per epoch, so a run continued from a checkpoint ends with the same bits as an undisturbed one at
+the same number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nclib import metrics
+from nclib.config import RunConfig, TrainConfig
+from nclib.data import Batches, Split, make_split
+from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
+from nclib.evidence import LAST_EPOCHS
+from nclib.models import Classifier, Output, build_model, count_parameters
+
+HOPELESS_RESIDUAL = 0.1
+"""Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""
+
+BACKWARD_FAILURES_TO_WARN_OF = 0.05
+"""Share of failed backward solves in an epoch above which a warning is given; every share is logged."""
+
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
+_EVALUATION_BATCH = 512
+
+
+class TrainingDiverged(RuntimeError):
+    """The loss is no longer a number; the message says which options to change."""
+
+
+class Outputs(NamedTuple):
+    """A whole split through the network: features (N, d), logits (N, K), labels (N,), and per image the residual, number of
+    cell evaluations and convergence of its equilibrium (None for arms without one)."""
+
+    features: Tensor
+    logits: Tensor
+    labels: Tensor
+    residual: Tensor | None
+    steps: Tensor | None
+    converged: Tensor | None
+
+
+class Checkpoint(Protocol):
+    """Where a run keeps its state between epochs."""
+
+    def load(self) -> dict[str, Any] | None: ...
+    def save(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training.
+
+    history : columns epoch, split, metric, value; split is "train" or "test" (evaluations of the network at the end of that
+        epoch) or "steps" (averages over the training steps of that epoch)
+    classes : columns epoch, split, class, metric, value; the same per class
+    cost : columns epoch, train_seconds, evaluate_seconds
+    arrays : features, labels, indices and counts, for the tables and figures made from them
+    weights : the network's final state
+    facts : parameters, updates, epochs continued from a checkpoint
+    """
+
+    config: RunConfig
+    history: pd.DataFrame
+    classes: pd.DataFrame
+    cost: pd.DataFrame
+    arrays: dict[str, np.ndarray]
+    weights: dict[str, Tensor]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@torch.no_grad()
+def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outputs:
+    """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not converge
+    enters with its best iterate."""
+    was_training = model.training
+    model.eval()
+    parts = []
+    for images, labels in loader:
+        out = model(images)
+        solution = out.solution
+        evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
+        parts.append((out.features, out.logits, labels, *evidence))
+    model.train(was_training)
+    return Outputs(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Mean of `values` (N,) over the samples of each class (K,), float64; NaN for a class without samples."""
+    ones = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
+    sums = ones.index_add(0, labels, values.double())
+    return sums / ones.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
+
+
+def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
+    """Every scalar reported for one split: see `evaluate`."""
+    labels, num_classes = outputs.labels, len(counts)
+    per_class = class_means(outputs.logits.argmax(1) == labels, labels, num_classes).cpu()
+    counts, minority = torch.as_tensor(counts).cpu().double(), torch.as_tensor(minority).cpu()
+    report = {
+        "loss": F.cross_entropy(outputs.logits.double(), labels).item(),
+        "accuracy_balanced": per_class.mean().item(),
+        "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
+    }
+    if minority.any():
+        report["accuracy_majority"] = per_class[~minority].mean().item()
+        report["accuracy_minority"] = per_class[minority].mean().item()
+    if outputs.residual is not None:
+        report |= {
+            "solver_converged": outputs.converged.double().mean().item(),
+            "solver_steps": outputs.steps.double().mean().item(),
+            "solver_residual_median": outputs.residual.double().median().item(),
+            "solver_residual_max": outputs.residual.double().max().item(),
+        }
+        if minority.any():
+            rates = class_means(outputs.converged, labels, num_classes).cpu()
+            report["solver_converged_majority"] = rates[~minority].mean().item()
+            report["solver_converged_minority"] = rates[minority].mean().item()
+    if with_nc:
+        weights = model.classifier.weight
+        groups = minority if minority.any() else None
+        moments = metrics.class_moments(outputs.features, labels, num_classes)
+        for weighting, suffix in (("class", ""), ("sample", ".sample")):
+            values = metrics.nc_report(
+                outputs.features, labels, outputs.logits, weights, weighting, groups, moments=moments
+            )
+            report |= {name + suffix: value for name, value in values.items()}
+    return report
+
+
+def evaluate(
+    model: Classifier,
+    loader: Iterable[tuple[Tensor, Tensor]],
+    counts: Tensor,
+    minority: Tensor | None = None,
+    with_nc: bool = True,
+) -> dict[str, float]:
+    """Accuracies, loss, neural-collapse report and solver statistics of a network on one split.
+
+    Parameters
+    ----------
+    model : the network; evaluated in evaluation mode, left in the mode it was in
+    loader : yields images (B, C, H, W) and labels (B,)
+    counts : (K,) training images per class; weights of the train-prior accuracy
+    minority : (K,) bool, the minority classes; left out: the classes with fewer training images than the largest
+    with_nc : compute the neural-collapse report, with both centrings (sample-mean centring under names ending in ".sample")
+
+    Returns
+    -------
+    dict
+        ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which is the
+        paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
+        ``accuracy_train_prior`` the class accuracies weighted by training images. All accuracies lie in [0, 1].
+    """
+    counts = torch.as_tensor(counts)
+    if minority is None:
+        minority = counts < counts.max()
+    return summarise(collect(model, loader), model, counts, minority, with_nc)
+
+
+def per_class_rows(outputs: Outputs, num_classes: int) -> Iterator[tuple[int, str, float]]:
+    """(class, metric, value) of the accuracy and, for an equilibrium, the share of images that did not converge."""
+    columns = {"accuracy": outputs.logits.argmax(1) == outputs.labels}
+    if outputs.converged is not None:
+        columns |= {"not_converged": ~outputs.converged, "solver_steps": outputs.steps}
+    for metric, values in columns.items():
+        for k, value in enumerate(class_means(values, outputs.labels, num_classes).tolist()):
+            yield k, metric, value
+
+
+def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
+    """Rate of update number `step`, counted from 0: constant, or lr (1 + cos(π step/total)) / 2."""
+    if train.schedule == "constant":
+        return train.lr
+    return train.lr * (1 + math.cos(math.pi * step / total_steps)) / 2
+
+
+def usable(out: Output, skip: str) -> Tensor:
+    """(B,) bool: which samples of a training batch enter the loss. See `TrainConfig.skip`."""
+    keep = out.logits.isfinite().all(dim=1)
+    if out.solution is not None:
+        keep = keep & (out.solution.residual <= HOPELESS_RESIDUAL)
+        if skip == "mask":
+            keep = keep & out.solution.converged
+    return keep
+
+
+def _loss(model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig) -> tuple[Tensor, Output, Tensor]:
+    """Objective of one batch, the network's output and the samples that entered."""
+    x = model.encoder(images)
+    z, solution = model.transform(x)
+    out = model.read_out(z, solution)
+    keep = usable(out, train.skip)
+    # torch.where, not multiplication: 0 · NaN would be NaN
+    losses = F.cross_entropy(torch.where(keep[:, None], out.logits.to(z.dtype), 0.0), labels, reduction="none")
+    loss = torch.where(keep, losses, 0.0).sum() / keep.sum().clamp_min(1)
+    if train.constraint == "penalty":
+        h = torch.where(keep[:, None], out.features, 0.0)
+        loss = loss + train.e_w / 2 * model.classifier.weight.square().sum()
+        loss = loss + train.e_h / 2 * h.square().sum() / keep.sum().clamp_min(1)
+    if train.jacobian_reg:
+        cell_input = x.to(z.dtype)
+        size = jacobian_frobenius_sq(lambda state: model.block.cell(state, cell_input), z.detach()) / z[0].numel()
+        loss = loss + train.jacobian_reg * size.mean()
+    return loss, out, keep
+
+
+class _Tally:
+    """Sums over the training steps of one epoch, kept on the device so that no step waits for the host."""
+
+    def __init__(self, num_classes: int, device: torch.device) -> None:
+        self.sums = {
+            name: torch.zeros(num_classes, dtype=torch.float64, device=device)
+            for name in ("seen", "skipped", "not_converged", "solver_steps", "backward_not_converged", "backward_steps")
+        }
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self.updates = 0
+
+    def add(self, loss: Tensor, out: Output, keep: Tensor, labels: Tensor, backward: Any) -> None:
+        self.loss += loss.detach()
+        self.updates += 1
+        columns = {"seen": torch.ones_like(keep), "skipped": ~keep}
+        if out.solution is not None:
+            columns |= {"not_converged": ~out.solution.converged, "solver_steps": out.solution.steps}
+        if backward is not None:
+            columns |= {"backward_not_converged": ~backward.converged, "backward_steps": backward.steps}
+        for name, values in columns.items():
+            self.sums[name].index_add_(0, labels, values.double())
+
+    def report(self, names: list[str]) -> tuple[dict[str, float], list[tuple[int, str, float]]]:
+        """Overall means, and (class, metric, value) rows; a class not seen has no row."""
+        sums = {name: values.cpu() for name, values in self.sums.items()}
+        seen = sums["seen"]
+        overall = {"loss": (self.loss / self.updates).item()}
+        overall |= {name: (sums[name].sum() / seen.sum()).item() for name in names}
+        rows = [
+            (k, name, (sums[name][k] / seen[k]).item())
+            for name in names
+            if name in ("skipped", "not_converged")
+            for k in torch.nonzero(seen).flatten().tolist()
+        ]
+        return overall, rows
+
+
+@contextmanager
+def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Precision and determinism of a run, put back afterwards together with the global random state."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    if train.deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(train.deterministic)
+    torch.backends.cudnn.benchmark = not train.deterministic
+    try:
+        half = train.precision == "bfloat16"
+        with torch.random.fork_rng(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
+
+
+def _project(model: Classifier, e_w: float) -> None:
+    """Scale the classifier onto (1/K) Σ‖w_k‖² ≤ e_w."""
+    weight = model.classifier.weight
+    with torch.no_grad():
+        weight *= (e_w / weight.square().sum(1).mean().clamp_min(1e-30)).sqrt().clamp_max(1.0)
+
+
+def default_device() -> torch.device:
+    """The first CUDA device where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class _Trainer:
+    """State of one training between epochs."""
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        train = config.train
+        self.config, self.device = config, device
+        self.split: Split = make_split(config.data, config.seed)
+        num_classes = len(self.split.counts)
+        dtype = _DTYPES[train.precision]
+        channels = self.split.train_images.shape[1]
+        self.model = build_model(config.model, num_classes, channels, config.seed).to(device, dtype)
+        if train.constraint == "projection":
+            self.model.feature_ball = train.e_h
+        if train.compile:
+            self.model.encoder.compile()
+            getattr(self.model.block, "cell", self.model.block).compile()
+        if device.type == "cuda":
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.optimiser = torch.optim.SGD(
+            self.model.parameters(), lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay
+        )
+        common = dict(mean=self.split.mean, std=self.split.std, device=device, dtype=dtype)
+        split = self.split
+        self.train_batches = Batches(
+            split.train_images, split.train_labels, batch_size=train.batch_size, augment=split.augment, **common
+        )
+        self.loaders = {
+            "train": Batches(
+                split.train_images, split.train_labels, batch_size=_EVALUATION_BATCH, augment="none", **common
+            ),
+            "test": Batches(split.test_images, split.test_labels, batch_size=_EVALUATION_BATCH, augment="none", **common),
+        }
+        self.epoch = 0
+        self.continued_from: list[int] = []
+        self.history: list[tuple[int, str, str, float]] = []
+        self.classes: list[tuple[int, str, int, str, float]] = []
+        self.cost: list[tuple[int, float, float]] = []
+        self.outputs: dict[str, Outputs] = {}
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "history": self.history,
+            "classes": self.classes,
+            "cost": self.cost,
+            "continued_from": self.continued_from,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.epoch = state["epoch"]
+        self.continued_from = [*state["continued_from"], self.epoch]
+        for name in ("history", "classes", "cost"):
+            setattr(self, name, [tuple(row) for row in state[name]])
+
+    def logs(self, epoch: int) -> bool:
+        """Whether the network is fully evaluated after this epoch."""
+        train = self.config.train
+        return epoch in (1, train.epochs) or epoch % train.log_every == 0
+
+    def train_epoch(self) -> None:
+        """One pass over the training set; raises `TrainingDiverged` when the loss is no longer finite."""
+        train, model, epoch = self.config.train, self.model, self.epoch + 1
+        layer = model.block if isinstance(model.block, DEQ) else None
+        if layer is not None:
+            layer.warn_backward = False  # one warning an epoch, below, instead of a look at every batch
+        tally = _Tally(len(self.split.counts), self.device)
+        total = train.epochs * len(self.train_batches)
+        torch.manual_seed(1_000_003 * self.config.seed + epoch)  # the probes of the Jacobian regulariser
+        model.train()
+        for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
+            rate = learning_rate(train, self.epoch * len(self.train_batches) + i, total)
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+            loss, out, keep = _loss(model, images, labels, train)
+            self.optimiser.zero_grad(set_to_none=True)
+            with torch.autocast(self.device.type, enabled=False):
+                loss.backward()
+            if train.clip is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+            self.optimiser.step()
+            if train.constraint == "projection":
+                _project(model, train.e_w)
+            tally.add(loss, out, keep, labels, layer.last_backward if layer else None)
+        names = ["skipped"]
+        if layer is not None:
+            names += ["not_converged", "solver_steps"]
+            if layer.last_backward is not None:
+                names += ["backward_not_converged", "backward_steps"]
+        overall, rows = tally.report(names)
+        self._check(overall, epoch, rate)
+        if overall.get("backward_not_converged", 0.0) > BACKWARD_FAILURES_TO_WARN_OF:
+            warnings.warn(
+                f"epoch {epoch}: {overall['backward_not_converged']:.0%} of the backward solves did not reach their "
+                "tolerance, so the gradients of those samples are approximate. Allow more max_steps, or use gradient "
+                "method 'phantom'",
+                BackwardNotConverged,
+                stacklevel=3,
+            )
+        self.history += [(epoch, "steps", name, value) for name, value in overall.items()]
+        self.classes += [(epoch, "steps", *row) for row in rows]
+
+    def _check(self, overall: dict[str, float], epoch: int, rate: float) -> None:
+        if math.isfinite(overall["loss"]) and overall["skipped"] < 1:
+            return
+        what = "the loss is not finite" if overall["skipped"] < 1 else "no sample was left in the loss"
+        raise TrainingDiverged(
+            f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: {what}. Use a lower "
+            f"lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), or for an equilibrium "
+            "jacobian_reg=0.1 or skip='mask'"
+        )
+
+    def evaluate_epoch(self) -> None:
+        """Log what this epoch is due: everything, or in the last epochs the test accuracy alone."""
+        epoch, train = self.epoch + 1, self.config.train
+        full = self.logs(epoch)
+        splits = ["train", "test"] if full else ["test"] if epoch > train.epochs - LAST_EPOCHS else []
+        for name in splits:
+            outputs = collect(self.model, self.loaders[name].in_order())
+            if not outputs.features.isfinite().all():
+                raise TrainingDiverged(
+                    f"features of {self.config.model.kind!r} are not finite after epoch {epoch}; use a lower lr "
+                    f"(now {train.lr:g})"
+                )
+            with_nc = full and (name == "train" or train.nc_on_test)
+            report = summarise(outputs, self.model, self.split.counts, self.split.minority, with_nc)
+            self.history += [(epoch, name, metric, value) for metric, value in report.items()]
+            self.classes += [(epoch, name, *row) for row in per_class_rows(outputs, len(self.split.counts))]
+            self.outputs[name] = outputs
+
+    def result(self) -> Run:
+        def array(values: Any) -> np.ndarray:
+            return values.detach().float().cpu().numpy() if values.is_floating_point() else values.cpu().numpy()
+
+        split = self.split
+        arrays = {
+            "counts": split.counts,
+            "minority": split.minority,
+            "train_indices": split.train_indices,
+            "test_indices": split.test_indices,
+            "classifier": self.model.classifier.weight,
+        }
+        for name, outputs in self.outputs.items():
+            arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
+            if name == "train":
+                moments = metrics.class_moments(outputs.features, outputs.labels, len(split.counts))
+                arrays["class_means"] = moments.class_means
+            if outputs.residual is not None:
+                arrays[f"{name}_residual"] = outputs.residual
+        return Run(
+            config=self.config,
+            history=pd.DataFrame(self.history, columns=["epoch", "split", "metric", "value"]),
+            classes=pd.DataFrame(self.classes, columns=["epoch", "split", "class", "metric", "value"]),
+            cost=pd.DataFrame(self.cost, columns=["epoch", "train_seconds", "evaluate_seconds"]),
+            arrays={name: array(torch.as_tensor(values)) for name, values in arrays.items()},
+            weights={name: value.detach().cpu() for name, value in self.model.state_dict().items()},
+            facts={
+                "parameters": count_parameters(self.model),
+                "updates": self.config.train.epochs * len(self.train_batches),
+                "class_names": list(split.class_names),
+                "continued_from": self.continued_from,
+            },
+        )
+
+
+def train(
+    config: RunConfig,
+    *,
+    device: torch.device | str | None = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Train what `config` describes, from the start or from the checkpoint's last epoch.
+
+    Parameters
+    ----------
+    config : data, model, protocol and seed
+    device : left out: the first CUDA device where there is one, else the CPU. Not part of the run's identity
+    checkpoint : loaded before the first epoch and saved after each but the last; left out: nothing is kept
+    progress : called as ``progress(finished_epochs, epochs)``
+
+    Returns
+    -------
+    Run
+        On the CPU bit for bit the same, at the same number of threads, whether or not the training was interrupted.
+
+    Raises
+    ------
+    TrainingDiverged
+        When the loss or the features are no longer finite.
+    """
+    device = torch.device(device) if device is not None else default_device()
+    with arithmetic(config.train, device):
+        trainer = _Trainer(config, device)
+        state = checkpoint.load() if checkpoint is not None else None
+        if state is not None:
+            trainer.restore(state)
+        while trainer.epoch < config.train.epochs:
+            started = time.perf_counter()
+            trainer.train_epoch()
+            trained = time.perf_counter()
+            trainer.evaluate_epoch()
+            trainer.epoch += 1
+            trainer.cost.append((trainer.epoch, trained - started, time.perf_counter() - trained))
+            if checkpoint is not None and trainer.epoch < config.train.epochs:
+                checkpoint.save(trainer.state())
+            if progress is not None:
+                progress(trainer.epoch, config.train.epochs)
+        return trainer.result()

@@ -1,0 +1,50 @@
+"""What every test stands on: one thread, no window, no GPU where there is none, and folders of its own."""
+
+import os
+
+# Before torch, numpy and matplotlib are imported, here and in every process a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["MPLBACKEND"] = "Agg"
+
+from pathlib import Path
+
+import matplotlib.pyplot
+import pytest
+import torch
+
+matplotlib.use("Agg")
+torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def _redirect(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    patch.setenv("NCLIB_RESULTS", str(folder / "results"))
+    patch.setenv("NCLIB_DATA", str(folder / "data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_folders(tmp_path_factory: pytest.TempPathFactory):
+    """Fixtures of a wider scope than one test write here, never into the project."""
+    with pytest.MonkeyPatch.context() as patch:
+        _redirect(patch, tmp_path_factory.mktemp("session"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`NCLIB_RESULTS` and `NCLIB_DATA` lie in this test's own folder, which is returned."""
+    _redirect(monkeypatch, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    matplotlib.pyplot.close("all")

@@ -1,0 +1,176 @@
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from nclib import artefacts, paths
+
+CAPTION = "Accuracy against epoch, profile quick, 3 seeds, band one standard deviation."
+
+
+def figure():
+    fig, ax = plt.subplots(figsize=(3.25, 2))
+    ax.plot([1, 2, 3], [1, 4, 2], label="DEQ")
+    ax.set_xlabel("epoch")
+    return fig
+
+
+def table():
+    return pd.DataFrame({"model": ["deq", "a|b"], "accuracy": [1 / 3, np.nan], "n": [3, 2]})
+
+
+def test_a_figure_lands_complete(tmp_path):
+    plotted = pd.DataFrame({"epoch": [1, 2], "value": [0.1, 1 / 3]})
+    files = artefacts.save_figure(
+        figure(),
+        "neural_collapse/fig3",
+        CAPTION,
+        ["b", "a", "b"],
+        "quick",
+        plotted,
+        config={"epochs": 2},
+        cost={"cpu_seconds": 7.5},
+    )
+    folder = paths.results("quick") / "figures" / "neural_collapse"
+    assert files == {kind: folder / f"fig3.{kind}" for kind in ("pdf", "png", "csv", "json")}
+    assert sorted(folder.iterdir()) == sorted(files.values())  # nothing left aside
+    sidecar = json.loads(files["json"].read_text())
+    assert sidecar["caption"] == CAPTION and sidecar["profile"] == "quick" and sidecar["runs"] == ["a", "b"]
+    assert sidecar["config"] == {"epochs": 2} and sidecar["cost"] == {"cpu_seconds": 7.5}
+    assert {"commit", "versions", "device", "time_utc"} <= set(sidecar)
+    for kind in ("pdf", "png", "csv"):
+        entry = sidecar["files"][files[kind].name]
+        assert entry["sha256"] == hashlib.sha256(files[kind].read_bytes()).hexdigest()
+    pd.testing.assert_frame_equal(pd.read_csv(files["csv"]), plotted, check_exact=True)
+    assert str(tmp_path) not in files["json"].read_text()
+
+
+def test_figure_is_saved_at_its_size_with_embedded_fonts():
+    files = artefacts.save_figure(figure(), "f", CAPTION, [], "quick")
+    with Image.open(files["png"]) as image:
+        assert image.size == (975, 600)  # 3.25 in × 2 in at 300 dpi
+    pdf = files["pdf"].read_bytes()
+    assert b"/TrueType" in pdf or b"/CIDFontType2" in pdf
+    assert b"/Type3" not in pdf and b"/CreationDate" not in pdf and b"matplotlib" not in pdf.lower()
+
+
+def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "import test_artefacts as t; from nclib import artefacts\n"
+        "artefacts.save_figure(t.figure(), 'f', t.CAPTION, [], 'quick')\n"
+        "artefacts.save_table(t.table(), 't', t.CAPTION, [], 'quick')"
+    )
+    here = [
+        artefacts.save_figure(figure(), "f", CAPTION, [], "quick"),
+        artefacts.save_table(table(), "t", CAPTION, [], "quick"),
+    ]
+    there = tmp_path / "there"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "NCLIB_RESULTS": str(there), "PYTHONHASHSEED": "5"},
+    )
+    for files in here:
+        for kind in set(files) - {"json"}:
+            copy = there / files[kind].relative_to(paths.results())
+            assert copy.read_bytes() == files[kind].read_bytes(), kind
+
+
+def test_a_table_keeps_numbers_and_shows_text():
+    shown = pd.DataFrame({"model": ["DEQ", "a|b"], "accuracy": ["0.33 ± 0.01", "<b>"]})
+    files = artefacts.save_table(table(), "t1", CAPTION, ["r"], "quick", display=shown)
+    assert pd.read_csv(files["csv"])["accuracy"][0] == 1 / 3
+    assert files["md"].read_text() == (
+        "| model | accuracy |\n| --- | --- |\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n" + CAPTION + "\n"
+    )
+    page = files["html"].read_text()
+    assert "&lt;b&gt;" in page and f"<caption>{CAPTION}</caption>" in page and "<b>" not in page
+    assert set(json.loads(files["json"].read_text())["files"]) == {"t1.csv", "t1.md", "t1.html"}
+
+
+def test_plain_numbers_are_shown_short_and_gaps_as_a_dash():
+    lines = artefacts.save_table(table(), "t", CAPTION, [], "quick")["md"].read_text().splitlines()
+    assert lines[2:4] == ["| deq | 0.3333 | 3 |", "| a\\|b | – | 2 |"]
+
+
+@pytest.mark.parametrize("save, thing", [(artefacts.save_figure, figure), (artefacts.save_table, table)])
+@pytest.mark.parametrize(
+    "name, caption, profile, message",
+    [
+        ("f", "", "quick", "empty"),
+        ("f", "   ", "quick", "empty"),
+        ("f", "Accuracy, 3 seeds.", "quick", "does not name the profile 'quick'"),
+        ("f", "Quickly trained.", "quick", "does not name the profile"),
+        ("../f", CAPTION, "quick", "plain names"),
+        ("/f", CAPTION, "quick", "plain names"),
+        ("a//f", CAPTION, "quick", "plain names"),
+        ("f", CAPTION + " reference", "reference", "cannot name a results folder"),
+    ],
+)
+def test_what_could_mislead_is_refused_and_nothing_written(save, thing, name, caption, profile, message):
+    with pytest.raises(ValueError, match=message):
+        save(thing(), name, caption, [], profile)
+    assert not paths.results().exists()
+
+
+def test_a_single_string_is_no_list_of_runs():
+    with pytest.raises(TypeError, match="list of run ids"):
+        artefacts.save_figure(figure(), "f", CAPTION, "abc", "quick")
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ((94.0, 1.0, 3), "94.00 ± 1.00"),
+        ((94.004, 0.996, 2, 1), "94.0 ± 1.0"),
+        ((94.0, float("nan"), 1), "94.00"),
+        ((float("nan"), float("nan"), 3), "–"),
+        ((0.0, 0.0, 0), "–"),
+    ],
+)
+def test_format_mean_std(arguments, text):
+    assert artefacts.format_mean_std(*arguments) == text
+
+
+def test_format_mean_std_refuses_a_missing_spread():
+    with pytest.raises(ValueError, match="n = 3"):
+        artefacts.format_mean_std(94.0, float("nan"), 3)
+
+
+def test_write_atomic_replaces_and_creates_folders(tmp_path):
+    path = artefacts.write_atomic(tmp_path / "a" / "b.txt", "é")
+    assert path.read_bytes() == "é".encode()
+    artefacts.write_atomic(path, b"second")
+    assert path.read_bytes() == b"second" and list(path.parent.iterdir()) == [path]
+
+
+def test_write_atomic_follows_the_umask(tmp_path):
+    before = os.umask(0o022)
+    try:
+        assert artefacts.write_atomic(tmp_path / "x", "x").stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, error, step):
+    path = artefacts.write_atomic(tmp_path / "x", "old")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(type(error)):
+        artefacts.write_atomic(path, "new")
+    assert path.read_text() == "old" and list(tmp_path.glob("*x*")) == [path]

@@ -1,0 +1,179 @@
+"""Configurations: strict names and types, defaults that fill in, identities that do not depend on how a run was written."""
+
+import json
+
+import pytest
+
+from nclib import deq, solver
+from nclib.config import (
+    ConfigError,
+    DataConfig,
+    GradientConfig,
+    ModelConfig,
+    RunConfig,
+    SolverConfig,
+    TrainConfig,
+    recipe,
+    run_id,
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "right"),
+    [
+        (lambda: TrainConfig(epoch=3), "epoch", "epochs"),
+        (lambda: ModelConfig(widht=8), "widht", "width"),
+        (lambda: ModelConfig(kind="dqe"), "dqe", "deq"),
+        (lambda: SolverConfig(method="boyden"), "boyden", "broyden"),
+        (lambda: RunConfig(sed=1), "sed", "seed"),
+        (lambda: RunConfig(train={"epoch": 3}), "epoch", "epochs"),
+        (lambda: recipe("workabel"), "workabel", "workable"),
+        (lambda: recipe("paper", epoch=3), "epoch", "epochs"),
+    ],
+)
+def test_misspelt_options_name_the_nearest_right_one(make, wrong, right):
+    with pytest.raises(ConfigError, match=rf"{wrong!r}.*Did you mean {right!r}"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TrainConfig(epochs="3"),
+        lambda: TrainConfig(epochs=3.0),
+        lambda: TrainConfig(epochs=True),
+        lambda: TrainConfig(lr=float("nan")),
+        lambda: TrainConfig(epochs=0),
+        lambda: ModelConfig(width=-1),
+        lambda: SolverConfig(tol=0.0),
+        lambda: DataConfig(imbalance="step", num_majority=3, ratio=0.5),
+        lambda: RunConfig(seed=-1),
+    ],
+)
+def test_wrong_types_and_values_are_refused(make):
+    with pytest.raises(ConfigError):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ModelConfig(kind="explicit", solver=SolverConfig()), "solver does not apply"),
+        (lambda: ModelConfig(kind="explicit_flops"), "num_blocks"),
+        (lambda: ModelConfig(kind="deq", unroll=3), "unroll does not apply"),
+        (lambda: SolverConfig(method="fixed_point", history=3), "history does not apply"),
+        (lambda: GradientConfig(steps=3), "steps does not apply"),
+        (lambda: GradientConfig(method="unrolled"), "needs steps"),
+        (lambda: DataConfig(ratio=10.0), "does not apply to balanced"),
+        (lambda: DataConfig(imbalance="step", ratio=10.0), "num_majority"),
+        (lambda: DataConfig(dataset="folder:some/where"), "resolve_dataset"),
+        (lambda: TrainConfig(constraint="projection"), "e_w and e_h"),
+        (lambda: TrainConfig(e_w=0.01), "e_w and e_h"),
+        (lambda: RunConfig(train=TrainConfig(jacobian_reg=0.1)), "jacobian_reg applies only"),
+        (lambda: RunConfig.from_json("{"), "not valid JSON"),
+        (lambda: RunConfig.from_json("[1]"), "JSON object"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(make, says):
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(Exception, match="frozen"):
+        TrainConfig().epochs = 3
+
+
+def test_replace_validates_like_a_new_one():
+    assert TrainConfig().replace(epochs=3).epochs == 3
+    with pytest.raises(ConfigError, match="epochs"):
+        TrainConfig().replace(epoch=3)
+
+
+def test_defaults_are_filled_in_so_that_two_ways_of_writing_are_one_run():
+    short = RunConfig(model=ModelConfig(kind="deq"))
+    long = RunConfig(
+        model=ModelConfig(
+            kind="deq",
+            cell="residual",
+            groups=8,
+            start="x",
+            solver=SolverConfig(method="broyden", tol=1e-3, max_steps=20, history=20),
+            gradient=GradientConfig(method="implicit"),
+        )
+    )
+    assert run_id(short) == run_id(long)
+
+
+def test_the_default_solver_is_the_papers():
+    assert SolverConfig().build() == solver.paper_solver()
+
+
+@pytest.mark.parametrize("method", ["broyden", "anderson", "fixed_point"])
+def test_solver_options_reach_the_solver(method):
+    built = SolverConfig(method=method, tol=1e-5, max_steps=7).build()
+    assert (built.tol, built.max_steps) == (1e-5, 7)
+    kinds = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
+    assert isinstance(built, kinds[method])
+
+
+def test_gradient_options_reach_the_gradient():
+    assert GradientConfig(method="phantom").build() == deq.Phantom(steps=1, damping=0.0)
+    assert GradientConfig(method="neumann", steps=3).build() == deq.Neumann(terms=3)
+    assert GradientConfig(method="unrolled", steps=3).build() == deq.Unrolled(steps=3)
+    assert GradientConfig().build() == deq.Implicit()
+
+
+def test_identity_is_pinned():
+    """The same on every machine and in every release with this schema: a change here orphans every stored run."""
+    assert run_id(RunConfig()) == "digits-balanced-explicit-s0-f90e5ecfb8a7"
+
+
+def test_every_option_but_the_profile_enters_the_identity():
+    base = RunConfig(model=ModelConfig(kind="deq"))
+    changed = [
+        base.replace(seed=1),
+        base.replace(data=DataConfig(n_max=5)),
+        base.replace(data=DataConfig(imbalance="step", num_majority=3, ratio=10.0)),
+        base.replace(model=ModelConfig(kind="deq", width=8)),
+        base.replace(model=ModelConfig(kind="deq", solver=SolverConfig(tol=1e-4))),
+        base.replace(train=TrainConfig(precision="bfloat16")),
+        base.replace(train=TrainConfig(compile=True)),
+    ]
+    ids = {run_id(config) for config in [base, *changed]}
+    assert len(ids) == len(changed) + 1
+    assert run_id(base.replace(profile="quick")) == run_id(base)
+
+
+def test_json_round_trip_keeps_the_identity():
+    config = RunConfig(
+        data=DataConfig(imbalance="step", num_majority=3, ratio=10.0, n_max=50),
+        model=ModelConfig(kind="deq", width=4, gradient=GradientConfig(method="phantom")),
+        train=recipe("paper", epochs=2),
+        seed=3,
+        profile="quick",
+    )
+    text = config.model_dump_json()
+    assert RunConfig.from_json(text) == config
+    assert run_id(RunConfig.from_json(text)) == run_id(config)
+    assert "profile" not in json.loads(json.dumps(config.canonical()))
+
+
+def test_integers_and_floats_of_equal_value_are_one_run():
+    one = DataConfig(imbalance="step", num_majority=3, ratio=10)
+    other = DataConfig(imbalance="step", num_majority=3, ratio=10.0)
+    assert run_id(RunConfig(data=one)) == run_id(RunConfig(data=other))
+
+
+def test_recipes_state_the_papers_protocol_and_a_workable_one():
+    literal = recipe("paper")
+    assert (literal.lr, literal.schedule, literal.momentum, literal.weight_decay) == (1e-4, "constant", 0.9, 5e-4)
+    assert (literal.epochs, literal.batch_size) == (100, 128)
+    workable = recipe("workable")
+    assert (workable.lr, workable.schedule, workable.clip) == (0.1, "cosine", 1.0)
+
+
+def test_majority_classes_of_digit_pairs_are_drawn_at_random():
+    step = {"imbalance": "step", "num_majority": 50, "ratio": 10.0}
+    assert DataConfig(dataset="digit_pairs", **step).majority == "random"
+    assert DataConfig(dataset="digits", **step | {"num_majority": 5}).majority == "first"

@@ -1,0 +1,791 @@
+"""Data sets, folders, downloads, batches: what is read is what was written, and nothing unverified is."""
+
+import gzip
+import hashlib
+import io
+import itertools
+import os
+import pickle
+import shutil
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nclib import data, paths
+from nclib.config import ConfigError, DataConfig
+
+
+@pytest.fixture(autouse=True)
+def data_root(tmp_path, monkeypatch):
+    """Every test has a data root of its own, below which everything must happen."""
+    monkeypatch.setenv("NCLIB_DATA", str(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+def sha(tensor):
+    return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()[:12]
+
+
+# ------------------------------------------------------------------------------------- embedded digits
+
+
+def test_digits_are_all_of_scikit_learns_split_once_and_balanced_for_testing():
+    from sklearn.datasets import load_digits
+
+    train, test = data.load_dataset("digits", "train"), data.load_dataset("digits", "test")
+    original = np.round(load_digits().images * 255 / 16).astype(np.uint8)
+    ours = torch.cat([train.images, test.images]).numpy().reshape(-1, 64)
+    assert sorted(map(bytes, ours)) == sorted(map(bytes, original.reshape(-1, 64)))
+    assert train.images.shape == (1397, 1, 8, 8) and train.images.dtype == torch.uint8
+    assert train.images.max() == 255 and train.labels.dtype == torch.int64
+    assert test.counts.tolist() == [40] * 10
+    assert train.class_names == tuple("0123456789") and train.augment == "none"
+
+
+def test_digit_pairs_never_share_a_half_between_train_and_test():
+    halves = {split: data.load_dataset("digits", split) for split in data.SPLITS}
+    pool = {
+        split: [{bytes(i.numpy()) for i in d.images[d.labels == k]} for k in range(10)]
+        for split, d in halves.items()
+    }
+    for split, per_class in (("train", 100), ("test", 20)):
+        pairs = data.load_dataset("digit_pairs", split)
+        assert pairs.images.shape == (100 * per_class, 1, 8, 16)
+        assert pairs.counts.tolist() == [per_class] * 100
+        assert len({bytes(i.numpy()) for i in pairs.images}) == len(pairs.images), "pairs are distinct"
+        for image, label in zip(pairs.images, pairs.labels.tolist(), strict=True):
+            assert bytes(image[..., :8].contiguous().numpy()) in pool[split][label // 10]
+            assert bytes(image[..., 8:].contiguous().numpy()) in pool[split][label % 10]
+        assert pairs.class_names[37] == "37"
+
+
+def test_embedded_sets_are_the_same_on_every_machine():
+    """A change here changes what every stored quick run was trained on: raise SCHEMA_VERSION with it."""
+    found = {
+        f"{n}/{s}": sha(data.load_dataset(n, s).images)
+        for n in ("digits", "digit_pairs")
+        for s in data.SPLITS
+    }
+    assert found == {
+        "digits/train": "1642238c89a4",
+        "digits/test": "a45ebf7f6ea9",
+        "digit_pairs/train": "fdea98b28832",
+        "digit_pairs/test": "7188ebcde472",
+    }
+
+
+def test_no_global_random_state_is_touched():
+    torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    split = data.make_split(DataConfig(dataset="digit_pairs", n_max=5, test_per_class=2), seed=3)
+    list(batches(split.train_images, split.train_labels, augment="flip_crop").shuffled(0, 0))
+    assert torch.equal(torch.get_rng_state(), torch_before)
+    assert np.array_equal(np.random.get_state()[1], numpy_before)
+
+
+# ------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", data.DATASETS)
+def test_built_in_names_resolve_to_themselves(name):
+    assert data.resolve_dataset(name) == name
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("cifar-10", "cifar10"), ("digit_pair", "digit_pairs")])
+def test_unknown_name_suggests_the_nearest(wrong, right):
+    with pytest.raises(ConfigError, match=f"Did you mean '{right}'"):
+        data.resolve_dataset(wrong)
+
+
+def test_unknown_split_is_refused():
+    with pytest.raises(ConfigError, match="Did you mean 'train'"):
+        data.load_dataset("digits", "trian")
+
+
+# ------------------------------------------------------------------------------------- folders
+
+
+def tree(folder, images):
+    """Write {"train/cat/a.png": array or PIL image or bytes} as files."""
+    for name, content in images.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            (Image.fromarray(content) if isinstance(content, np.ndarray) else content).save(path)
+    return folder
+
+
+def colours(seed=0, size=(6, 5), number=3, channels=3):
+    """Random images of two classes, by file name."""
+    stream = np.random.default_rng(seed)
+    shape = (*size, 3) if channels == 3 else size
+    names = [f"{s}/{c}/{i}.png" for s in ("train", "test") for c in ("cat", "ant") for i in range(number)]
+    return {name: stream.integers(0, 256, shape, dtype=np.uint8) for name in names}
+
+
+def test_folder_gives_back_the_pixels_in_the_order_of_names(tmp_path):
+    images = colours()
+    name = data.resolve_dataset(f"folder:{tree(tmp_path / 'pets', images)}")
+    for split in data.SPLITS:
+        read = data.load_dataset(name, split)
+        written = [images[f"{split}/{c}/{i}.png"] for c in ("ant", "cat") for i in range(3)]
+        assert np.array_equal(read.images.permute(0, 2, 3, 1).numpy(), np.stack(written))
+        assert read.labels.tolist() == [0, 0, 0, 1, 1, 1]
+        assert (read.class_names, read.augment, read.name) == (("ant", "cat"), "flip_crop", name)
+
+
+def test_fingerprint_is_of_the_content_alone(tmp_path):
+    images = colours()
+    first = tree(tmp_path / "pets", images)
+    name = data.resolve_dataset(f"folder:{first}")
+    again = tree(tmp_path / "elsewhere" / "pets", dict(reversed(images.items())))
+    for path in again.rglob("*.png"):
+        os.utime(path, (1, 1))
+    (again / "train" / "cat" / ".hidden").write_text("ignored")
+    assert data.resolve_dataset(f"folder:{again}") == name
+    assert name.startswith("folder:pets@") and len(name) == len("folder:pets@") + 12
+
+    changed = images | {"test/ant/0.png": images["test/ant/0.png"] ^ 1}
+    renamed = {key.replace("cat", "cow"): value for key, value in images.items()}
+    others = [
+        data.resolve_dataset(f"folder:{tree(tmp_path / n / 'pets', t)}")
+        for n, t in (("a", changed), ("b", renamed))
+    ]
+    assert len({name, *others}) == 3
+
+
+def test_a_configuration_takes_the_resolved_name_and_no_path(tmp_path):
+    folder = tree(tmp_path / "my pets [1]", colours())
+    name = data.resolve_dataset(f"folder:{folder}")
+    assert name.startswith("folder:my-pets-1@")
+    assert DataConfig(dataset=name).dataset == name
+    with pytest.raises(ConfigError, match="resolve_dataset"):
+        DataConfig(dataset=f"folder:{folder}")
+
+
+def test_relative_paths_start_from_the_base_or_the_working_directory(tmp_path, monkeypatch):
+    tree(tmp_path / "pets", colours())
+    name = data.resolve_dataset("folder:pets", base=tmp_path)
+    monkeypatch.chdir(tmp_path / "pets")
+    assert data.resolve_dataset("folder:.") == name
+    assert data.resolve_dataset("folder:../pets/") == name
+
+
+def test_resolved_name_needs_no_folder_any_more(tmp_path, monkeypatch):
+    folder = tree(tmp_path / "pets", colours())
+    name = data.resolve_dataset(f"folder:{folder}")
+    shutil.rmtree(folder)
+    assert data.resolve_dataset(name) == name
+    assert len(data.load_dataset(name, "test").images) == 6
+    monkeypatch.setenv("NCLIB_DATA", str(tmp_path / "another root"))
+    with pytest.raises(data.DataError, match="nclib data fetch folder:PATH"):
+        data.load_dataset(name, "train")
+
+
+def test_second_call_decodes_nothing(tmp_path, monkeypatch):
+    folder = tree(tmp_path / "pets", colours())
+    name = data.resolve_dataset(f"folder:{folder}")
+    monkeypatch.setattr(data, "_decode", lambda *_: pytest.fail("decoded again"))
+    assert data.resolve_dataset(f"folder:{folder}") == name
+
+
+def cache_of(name):
+    return paths.data() / "cache" / name.removeprefix("folder:").replace("@", "-")
+
+
+def flip_last_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "sums", "names"])
+def test_damaged_cache_is_set_aside_and_never_read(tmp_path, damage):
+    folder = tree(tmp_path / "pets", colours())
+    name = data.resolve_dataset(f"folder:{folder}")
+    whole, cache = data.load_dataset(name, "train"), cache_of(name)
+    images = cache / "train_images.npy"
+    match damage:
+        case "flip":
+            flip_last_byte(images)
+        case "truncate":
+            images.write_bytes(images.read_bytes()[:-10])
+        case "remove":
+            images.unlink()
+        case "sums":
+            (cache / "SHA256SUMS").write_bytes(b"\xff")
+        case "names":
+            (cache / "dataset.json").write_text('{"class_names": ["cat", "ant"]}')
+    assert (
+        "ok" not in {state for file, state in data.check(name).items() if file == images.name}
+        or damage == "names"
+    )
+    with pytest.raises(data.DataError, match="was damaged, now set aside"):
+        data.load_dataset(name, "train")
+    assert not cache.exists() and cache.with_name(f"{cache.name}.damaged-1").exists()
+    assert data.resolve_dataset(f"folder:{folder}") == name
+    assert torch.equal(data.load_dataset(name, "train").images, whole.images)
+
+
+def test_resolving_repairs_a_damaged_cache(tmp_path):
+    folder = tree(tmp_path / "pets", colours())
+    name = data.resolve_dataset(f"folder:{folder}")
+    for number in (1, 2):
+        flip_last_byte(cache_of(name) / "test_images.npy")
+        data.resolve_dataset(f"folder:{folder}")
+        assert set(data.check(name).values()) == {"ok"}
+        assert cache_of(name).with_name(f"{cache_of(name).name}.damaged-{number}").exists()
+
+
+def test_interrupted_decoding_leaves_nothing_that_passes_for_a_cache(tmp_path, monkeypatch):
+    folder = tree(tmp_path / "pets", colours())
+    save, saved = np.save, []
+
+    def out_of_space(path, array, **options):
+        save(path, array, **options)
+        saved.append(path)
+        if len(saved) == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", out_of_space)
+    with pytest.raises(OSError, match="No space left"):
+        data.resolve_dataset(f"folder:{folder}")
+    assert [p.name for p in (paths.data() / "cache").iterdir() if p.suffix != ".lock"] == []
+    monkeypatch.setattr(np, "save", save)
+    name = data.resolve_dataset(f"folder:{folder}")
+    leftover = cache_of(name).with_name(f"{cache_of(name).name}.writing")  # of a process that was killed
+    cache_of(name).rename(leftover)
+    (leftover / "test_labels.npy").unlink()
+    assert data.resolve_dataset(f"folder:{folder}") == name
+    assert set(data.check(name).values()) == {"ok"} and not leftover.exists()
+
+
+def only_size(tmp_path, images, **save):
+    return data.load_dataset(data.resolve_dataset(f"folder:{tree(tmp_path / 'f', images)}"), "train").images
+
+
+def test_one_size_up_to_64_is_kept_also_when_it_is_no_square(tmp_path):
+    assert only_size(tmp_path, colours(size=(64, 20), number=1)).shape == (2, 3, 64, 20)
+
+
+def test_larger_images_are_scaled_to_a_square_of_64(tmp_path):
+    assert only_size(tmp_path, colours(size=(66, 130), number=1)).shape == (2, 3, 64, 64)
+
+
+def test_mixed_sizes_take_the_median_short_side_of_the_training_images(tmp_path):
+    sizes = iter([(10, 30), (12, 12), (40, 20), (90, 90), (11, 11), (50, 50)])
+    images = {}
+    for split in data.SPLITS:
+        for name in ("cat/0", "cat/1", "ant/0"):
+            images[f"{split}/{name}.png"] = np.full((*next(sizes), 3), (1, 2, 3), np.uint8)
+    assert only_size(tmp_path, images).shape == (3, 3, 12, 12)
+
+
+def test_scaling_keeps_the_centre(tmp_path):
+    wide = np.zeros((10, 30, 3), np.uint8)
+    wide[:, 10:20] = (200, 100, 50)  # only this square is kept
+    images = colours(size=(10, 10), number=1) | {"train/ant/0.png": wide}
+    kept = only_size(tmp_path, images)[0]
+    assert kept.flatten(1).unique(dim=1).flatten().tolist() == [200, 100, 50]
+
+
+def test_grey_only_if_every_pixel_of_every_image_is_grey(tmp_path):
+    grey = colours(channels=1)
+    as_rgb = {name: np.repeat(image[..., None], 3, axis=2) for name, image in grey.items()}
+    for number, images in enumerate((grey, as_rgb, grey | {"test/cat/0.png": as_rgb["test/cat/0.png"]})):
+        dataset = data.load_dataset(f"folder:{tree(tmp_path / str(number), images)}", "train")
+        assert dataset.images.shape == (6, 1, 6, 5) and dataset.augment == "none"
+        assert np.array_equal(dataset.images[0, 0].numpy(), grey["train/ant/0.png"])
+    as_rgb["test/cat/0.png"][0, 0, 0] ^= 255
+    assert data.load_dataset(f"folder:{tree(tmp_path / 'c', as_rgb)}", "train").images.shape[1] == 3
+
+
+def test_modes_are_converted_by_the_stated_rule(tmp_path):
+    levels = np.full((6, 5), 128 * 257, np.uint16)  # 16 bits of the 8-bit level 128
+    clear = np.zeros((6, 5, 4), np.uint8)
+    clear[0] = (10, 20, 30, 255)  # first row opaque, the rest transparent
+    palette = Image.fromarray(np.full((6, 5, 3), (255, 0, 0), np.uint8)).quantize(4)
+    turned = Image.fromarray(np.repeat(np.arange(30, dtype=np.uint8).reshape(5, 6)[..., None], 3, 2))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side: to be turned clockwise
+    buffer = io.BytesIO()
+    turned.save(buffer, "png", exif=exif)
+    images = colours() | {
+        "train/ant/0.png": levels,
+        "train/ant/1.png": clear,
+        "train/ant/2.png": palette,
+        "train/cat/0.png": buffer.getvalue(),
+    }
+    sixteen, transparent, red, upright = data.load_dataset(
+        f"folder:{tree(tmp_path / 'f', images)}", "train"
+    ).images[:4]
+    assert sixteen.unique().tolist() == [128]
+    assert transparent[:, 0, 0].tolist() == [10, 20, 30] and transparent[:, 1:].unique().tolist() == [255]
+    assert red[:, 3, 3].tolist() == [255, 0, 0]
+    assert np.array_equal(upright[0].numpy(), np.rot90(np.arange(30).reshape(5, 6), -1))
+
+
+def png(size=(6, 5)):
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)).save(buffer, "png")
+    return buffer.getvalue()
+
+
+GOOD = {f"{split}/{name}/0.png": png() for split in ("train", "test") for name in ("ant", "cat")}
+BAD_TREES = {
+    "empty": ({}, "is empty"),
+    "no split": ({"ant/0.png": png(), "cat/0.png": png()}, "no train/ and no test/, only ant, cat"),
+    "no test": (
+        {k: v for k, v in GOOD.items() if "train" in k} | {"val/ant/0.png": png()},
+        "no test/, only train, val",
+    ),
+    "one class": ({k: v for k, v in GOOD.items() if "ant" in k}, "one class only, 'ant'"),
+    "classes differ": (GOOD | {"train/dog/0.png": png()}, "'dog' not in test/"),
+    "class without a file": (GOOD | {"train/ant/0.png": None}, "without a file in .*'ant'"),
+    "no class folders": (GOOD | {"train/loose.png": png()}, "outside a class folder, such as 'loose.png'"),
+    "text": (
+        GOOD | {"train/ant/notes.txt": b"no image"},
+        r"1 file\(s\) in .* are not images: train/ant/notes.txt",
+    ),
+    "nothing inside": (GOOD | {"test/cat/1.png": b""}, r"are not images: test/cat/1.png \(0 bytes\)"),
+    "cut off": (
+        GOOD | {"test/cat/1.png": png((50, 50))[:3000]},
+        "are damaged or cannot be decoded: test/cat/1.png",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TREES)
+def test_each_kind_of_bad_folder_has_its_own_message(tmp_path, case):
+    files, message = BAD_TREES[case]
+    folder = tmp_path / "pets"
+    folder.mkdir()
+    tree(folder, {name: content for name, content in files.items() if content is not None})
+    for name, content in files.items():
+        if content is None:
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(data.DataError, match=message):
+        data.resolve_dataset(f"folder:{folder}")
+    assert not list(paths.data().glob("cache/*/*")), "nothing of a refused folder is kept"
+
+
+def test_missing_folder_file_and_empty_name(tmp_path):
+    (tmp_path / "archive.zip").write_bytes(b"PK")
+    with pytest.raises(data.DataError, match=f"{tmp_path / 'nowhere'} does not exist"):
+        data.resolve_dataset("folder:nowhere", base=tmp_path)
+    with pytest.raises(data.DataError, match="is a file, not a folder; unpack it"):
+        data.resolve_dataset(f"folder:{tmp_path / 'archive.zip'}")
+    with pytest.raises(data.DataError, match="names no folder"):
+        data.resolve_dataset("folder:")
+
+
+def test_unreadable_file_is_named(tmp_path):
+    folder = tree(tmp_path / "pets", GOOD)
+    (folder / "test" / "cat" / "1.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(data.DataError, match=r"cannot be read: test/cat/1.png \(No such file"):
+        data.resolve_dataset(f"folder:{folder}")
+
+
+def test_all_bad_files_are_counted_and_the_first_five_named(tmp_path):
+    folder = tree(tmp_path / "pets", GOOD | {f"train/ant/{i}.txt": b"text" for i in range(7)})
+    with pytest.raises(data.DataError, match=r"7 file\(s\) .*0.txt.*4.txt \(4 bytes\) …"):
+        data.resolve_dataset(f"folder:{folder}")
+
+
+# ------------------------------------------------------------------------------------- originals
+
+
+def md5(content):
+    return hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture
+def cifar(tmp_path, monkeypatch):
+    """A small CIFAR-10 in its real format, which torchvision takes for the original; returns the archive."""
+    kind = pytest.importorskip("torchvision.datasets").CIFAR10
+    stream = np.random.default_rng(0)
+    files = {
+        name: pickle.dumps(
+            {
+                "data": stream.integers(0, 256, (20, 3072), dtype=np.uint8),
+                "labels": [i % 10 for i in range(20)],
+            }
+        )
+        for name, _ in [*kind.train_list, *kind.test_list]
+    }
+    files["batches.meta"] = pickle.dumps({"label_names": [f"class {k}" for k in range(10)]})
+    archive = tmp_path / "server" / kind.filename
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, content in {**files, "readme.html": b"not wanted"}.items():
+            member = tarfile.TarInfo(f"{kind.base_folder}/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    monkeypatch.setattr(kind, "train_list", [[name, md5(files[name])] for name, _ in kind.train_list])
+    monkeypatch.setattr(kind, "test_list", [[name, md5(files[name])] for name, _ in kind.test_list])
+    monkeypatch.setattr(kind, "meta", kind.meta | {"md5": md5(files["batches.meta"])})
+    monkeypatch.setattr(kind, "tgz_md5", md5(archive.read_bytes()))
+    monkeypatch.setattr(kind, "url", archive.as_uri())
+    return archive
+
+
+class Marks:
+    """A pickle that leaves a mark when it is opened."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+def test_cifar_is_fetched_verified_and_read(cifar, capsys):
+    assert not data.describe("cifar10")["present"] and set(data.check("cifar10").values()) == {"missing"}
+    train, test = data.load_dataset("cifar10", "train"), data.load_dataset("cifar10", "test")
+    assert (
+        train.images.shape == (100, 3, 32, 32)
+        and train.images.is_contiguous()
+        and train.augment == "flip_crop"
+    )
+    with tarfile.open(cifar) as tar:
+        first = pickle.load(tar.extractfile("cifar-10-batches-py/data_batch_1"))
+    assert np.array_equal(train.images[:20].flatten(1).numpy(), first["data"])  # planes: red, green, blue
+    assert train.labels[:20].tolist() == first["labels"] and test.counts.tolist() == [2] * 10
+    assert train.class_names[3] == "class 3"
+    assert set(data.check("cifar10").values()) == {"ok"}
+    assert not list(paths.data().rglob("readme.html")) and not list(paths.data().rglob("*.part"))
+    assert capsys.readouterr() == ("", ""), "quiet when not a terminal"
+
+
+def test_archive_placed_by_hand_is_used_without_a_network(cifar, monkeypatch):
+    paths.data().mkdir(parents=True)
+    shutil.copy(cifar, paths.data() / cifar.name)
+    cifar.unlink()
+    assert len(data.load_dataset("cifar10", "test").images) == 20
+
+
+def test_without_a_network_the_message_says_what_to_do(cifar):
+    checksum = md5(cifar.read_bytes())
+    cifar.unlink()
+    with pytest.raises(data.DataError) as error:
+        data.load_dataset("cifar10", "train")
+    for part in (
+        cifar.as_uri(),
+        "URLError",
+        cifar.name,
+        checksum,
+        str(paths.data()),
+        "run again",
+        "digit_pairs",
+    ):
+        assert part in str(error.value)
+    assert not list(paths.data().glob("*.part"))
+
+
+def test_download_with_another_checksum_is_refused(cifar):
+    cifar.write_bytes(cifar.read_bytes() + b"more")
+    with pytest.raises(data.DataError, match="came with another MD5"):
+        data.fetch("cifar10")
+    assert not (paths.data() / cifar.name).exists()
+
+
+def test_changed_pickle_is_never_opened(cifar, tmp_path):
+    data.fetch("cifar10")
+    batch, mark = paths.data() / "cifar-10-batches-py" / "data_batch_2", tmp_path / "mark"
+    batch.write_bytes(pickle.dumps(Marks(mark)))
+    assert data.check("cifar10")["cifar-10-batches-py/data_batch_2"] == "damaged"
+    assert len(data.load_dataset("cifar10", "train").images) == 100, (
+        "unpacked again from the verified archive"
+    )
+    batch.write_bytes(pickle.dumps(Marks(mark)))
+    cifar.unlink()
+    (paths.data() / cifar.name).write_bytes(b"half a downlo")
+    with pytest.raises(data.DataError, match="cannot download"):
+        data.load_dataset("cifar10", "train")
+    assert not mark.exists()
+    assert (paths.data() / f"{cifar.name}.damaged-1").exists()
+    pickle.loads(batch.read_bytes())
+    assert mark.exists(), "the file was one that leaves a mark"
+
+
+def idx(array):
+    head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return gzip.compress(head + array.tobytes())
+
+
+@pytest.mark.parametrize(("name", "second"), [("mnist", "1"), ("fashion_mnist", "Trouser")])
+def test_mnist_is_fetched_verified_and_read(tmp_path, monkeypatch, name, second):
+    kind = getattr(pytest.importorskip("torchvision.datasets"), {"mnist": "MNIST"}.get(name, "FashionMNIST"))
+    stream, server, resources, arrays = np.random.default_rng(1), tmp_path / "server", [], {}
+    server.mkdir()
+    for file, _ in kind.resources:
+        number = 30 if file.startswith("train") else 20
+        shape = (number, 28, 28) if "images" in file else (number,)
+        arrays[file] = stream.integers(0, 256 if "images" in file else 10, shape, dtype=np.uint8)
+        (server / file).write_bytes(idx(arrays[file]))
+        resources.append((file, md5((server / file).read_bytes())))
+    monkeypatch.setattr(kind, "resources", resources)
+    monkeypatch.setattr(kind, "mirrors", [(tmp_path / "down").as_uri() + "/", server.as_uri() + "/"])
+    server.rename(tmp_path / "gone")
+    with pytest.raises(data.DataError, match="Place " + ".*, ".join(file for file, _ in resources)):
+        data.load_dataset(name, "train")
+    (tmp_path / "gone").rename(server)
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        read = data.load_dataset(name, split)
+        assert np.array_equal(read.images[:, 0].numpy(), arrays[f"{prefix}-images-idx3-ubyte.gz"])
+        assert np.array_equal(read.labels.numpy(), arrays[f"{prefix}-labels-idx1-ubyte.gz"])
+        assert (read.class_names[1], read.augment, read.labels.dtype) == (second, "none", torch.int64)
+    flip_last_byte(paths.data() / kind.__name__ / "raw" / "t10k-labels-idx1-ubyte.gz")
+    assert list(data.check(name).values()).count("damaged") == 1
+    assert len(data.load_dataset(name, "test").images) == 20, "fetched again"
+    assert set(data.check(name).values()) == {"ok"}
+
+
+def test_without_torchvision_the_message_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
+    with pytest.raises(data.DataError, match="pip install torchvision"):
+        data.load_dataset("cifar10", "train")
+
+
+# ------------------------------------------------------------------------------------- nclib data
+
+
+def test_describe_and_check(tmp_path):
+    facts = data.describe("digits")
+    assert facts["train"] == [138, 142, 137, 143, 141, 142, 141, 139, 134, 140] and facts["test"] == [40] * 10
+    assert (facts["classes"], facts["shape"], facts["augment"]) == (10, (1, 8, 8), "none")
+    assert data.check("digits") == data.check("digit_pairs") == {"sklearn.datasets.load_digits": "ok"}
+
+    folder = tree(tmp_path / "pets", colours())
+    assert set(data.check(f"folder:{folder}").values()) == {"missing"}
+    name = data.fetch(f"folder:{folder}")
+    facts = data.describe(name)
+    assert facts == data.describe(f"folder:{folder}")
+    assert (facts["train"], facts["shape"], facts["present"]) == ([3, 3], (3, 6, 5), True)
+    assert facts["bytes"] == sum(p.stat().st_size for p in cache_of(name).iterdir())
+    shutil.rmtree(cache_of(name))
+    assert data.describe(name)["present"] is False
+    with pytest.raises(data.DataError, match="are not in"):
+        data.fetch(name)
+
+
+# ------------------------------------------------------------------------------------- the images of a run
+
+
+def test_balanced_split_takes_as_many_of_each_class_as_the_smallest_has():
+    split = data.make_split(DataConfig(dataset="digits"), seed=0)
+    assert split.counts.tolist() == [134] * 10 == torch.bincount(split.train_labels).tolist()
+    assert not split.minority.any() and len(split.test_labels) == 400
+    everything = data.load_dataset("digits", "train")
+    assert torch.equal(split.train_images, everything.images[split.train_indices])
+    assert torch.equal(split.train_labels, everything.labels[split.train_indices])
+
+
+def test_step_split_is_the_papers():
+    cfg = DataConfig(dataset="digits", imbalance="step", num_majority=3, ratio=10, n_max=130)
+    split = data.make_split(cfg, seed=0)
+    assert split.counts.tolist() == [130] * 3 + [13] * 7 == torch.bincount(split.train_labels).tolist()
+    assert split.minority.tolist() == [False] * 3 + [True] * 7
+    assert data.make_split(cfg.replace(ratio=1.0), seed=0).minority.tolist() == split.minority.tolist()
+
+
+def test_random_majority_follows_the_seed():
+    cfg = DataConfig(dataset="digit_pairs", imbalance="step", num_majority=50, ratio=100)
+    assert cfg.majority == "random"
+    one, same, other = (data.make_split(cfg, seed=seed) for seed in (1, 1, 2))
+    assert one.counts.sort().values.tolist() == [1] * 50 + [100] * 50
+    assert torch.equal(one.minority, one.counts == 1)
+    assert torch.equal(one.train_indices, same.train_indices) and not torch.equal(
+        one.minority, other.minority
+    )
+
+
+def test_exponential_split_calls_the_classes_below_the_median_minority():
+    cfg = DataConfig(dataset="digits", imbalance="exponential", ratio=100, n_max=100, majority="random")
+    split = data.make_split(cfg, seed=4)
+    assert split.counts.sort(descending=True).values.tolist() == [100, 60, 36, 22, 13, 8, 5, 3, 2, 1]
+    assert torch.equal(split.minority, split.counts <= 8)
+
+
+def test_smaller_classes_are_subsets_of_larger_ones_and_seeds_differ():
+    cfg = DataConfig(dataset="digits", imbalance="step", num_majority=5, ratio=10, n_max=100)
+    ten, hundred = (data.make_split(cfg.replace(ratio=r), seed=0).train_indices for r in (10.0, 100.0))
+    assert set(hundred.tolist()) < set(ten.tolist())
+    assert not torch.equal(ten, data.make_split(cfg, seed=1).train_indices)
+
+
+def test_test_images_can_be_limited_per_class():
+    split = data.make_split(DataConfig(dataset="digits", test_per_class=7), seed=0)
+    assert torch.bincount(split.test_labels).tolist() == [7] * 10
+    assert torch.equal(split.test_images, data.load_dataset("digits", "test").images[split.test_indices])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"n_max": 140},
+            "n_max=140 asks for 140 training images of class '8' of digits, which has 134; 4 of 10",
+        ),
+        (
+            {"test_per_class": 41},
+            "asks for 41 test images of class '0' .* which has 40; 10 of 10 .* At most 40",
+        ),
+        (
+            {"imbalance": "step", "num_majority": 10, "ratio": 2},
+            "num_majority must be .* from 1 to 9.* got 10",
+        ),
+    ],
+)
+def test_more_than_there_is_is_refused_with_the_numbers(options, message):
+    with pytest.raises(ValueError, match=message):
+        data.make_split(DataConfig(dataset="digits", **options), seed=0)
+
+
+def test_mean_and_std_are_of_all_training_images(tmp_path):
+    images = colours(number=4)
+    name = data.resolve_dataset(f"folder:{tree(tmp_path / 'pets', images)}")
+    split = data.make_split(DataConfig(dataset=name, n_max=1), seed=0)
+    pixels = np.stack([image for key, image in images.items() if key.startswith("train")]) / 255
+    np.testing.assert_allclose(split.mean, pixels.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(split.std, pixels.std((0, 1, 2)), rtol=1e-12)
+    assert split.augment == "flip_crop"
+    assert data.make_split(DataConfig(dataset=name, augment="none"), seed=0).augment == "none"
+
+
+def test_constant_channel_does_not_divide_by_zero(tmp_path):
+    black = {name: np.zeros((4, 4), np.uint8) for name in colours()}
+    split = data.make_split(
+        DataConfig(dataset=data.resolve_dataset(f"folder:{tree(tmp_path / 'b', black)}")), 0
+    )
+    assert split.std == (1 / 255,)
+
+
+# ------------------------------------------------------------------------------------- batches
+
+
+def batches(images, labels=None, *, batch_size=4, augment="none", **options):
+    channels = images.shape[1]
+    labels = torch.arange(len(images)) if labels is None else labels
+    options = {"mean": [0.0] * channels, "std": [1 / 255] * channels} | options
+    return data.Batches(images, labels, batch_size=batch_size, augment=augment, **options)
+
+
+def noise(number=13, channels=3, height=16, width=16):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(1, 256, (number, channels, height, width), dtype=torch.uint8, generator=generator)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_normalisation_is_exact_in_every_dtype(dtype):
+    images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(2, 3, 1, 1)
+    mean, std = (0.1, 0.5, 0.9), (0.2, 0.25, 1.0)
+    x, _ = next(batches(images, mean=mean, std=std, dtype=dtype).in_order())
+    mean, std = (torch.tensor(v, dtype=torch.float64).view(3, 1, 1) for v in (mean, std))
+    assert x.dtype == dtype
+    rtol = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8}[dtype]
+    torch.testing.assert_close(x.double(), (images.double() / 255 - mean) / std, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "expected"),
+    [
+        (12, 4, [4, 4, 4]),
+        (14, 4, [4, 4, 4, 2]),
+        (13, 4, [4, 4, 5]),
+        (3, 4, [3]),
+        (1, 4, [1]),
+        (3, 1, [1, 1, 1]),
+    ],
+)
+def test_last_batch_of_one_joins_the_one_before(number, size, expected):
+    loader = batches(noise(number), batch_size=size)
+    assert [len(y) for _, y in loader.in_order()] == expected == [len(y) for _, y, _ in loader.shuffled(0, 0)]
+    assert len(loader) == len(expected)
+
+
+def test_in_order_gives_the_images_as_they_are():
+    images = noise()
+    loader = batches(images, augment="flip_crop")
+    x, y = (torch.cat(parts) for parts in zip(*loader.in_order(), strict=True))
+    torch.testing.assert_close(x, images.float())
+    assert y.tolist() == list(range(13))
+
+
+def test_every_image_once_with_its_label_and_row():
+    images, labels = noise(), torch.arange(13) * 7
+    x, y, rows = (torch.cat(parts) for parts in zip(*batches(images, labels).shuffled(5, 2), strict=True))
+    assert sorted(rows.tolist()) == list(range(13)) != rows.tolist()
+    assert torch.equal(y, labels[rows])
+    torch.testing.assert_close(x, images[rows].float())
+
+
+def epoch(seed, number, **options):
+    return torch.cat(
+        [x for x, _, _ in batches(noise(), augment="flip_crop", **options).shuffled(seed, number)]
+    )
+
+
+def test_an_epoch_follows_from_seed_and_number_alone():
+    first = epoch(0, 3)
+    loader = batches(noise(), augment="flip_crop")
+    for number in range(3):
+        list(loader.shuffled(0, number))
+    assert torch.equal(torch.cat([x for x, _, _ in loader.shuffled(0, 3)]), first), "resumed or not"
+    assert torch.equal(epoch(0, 3, batch_size=5), first)
+    assert not torch.equal(epoch(0, 4), first) and not torch.equal(epoch(1, 3), first)
+    assert not torch.equal(epoch(3, 0), first), "seed and number are not exchangeable"
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (8, 24)])
+def test_flips_and_crops_are_those_of_a_loop_over_images(shape):
+    images = noise(40, 3, *shape)
+    (down, right), seen = (side // 8 for side in shape), set()
+    for x, _, rows in batches(images, augment="flip_crop").shuffled(0, 0):
+        for made, row in zip(x, rows.tolist(), strict=True):
+            explained = []
+            for mirror in (False, True):
+                image = images[row].flip(2) if mirror else images[row]
+                padded = np.pad(image.numpy(), ((0, 0), (down, down), (right, right)))
+                for top, left in itertools.product(range(2 * down + 1), range(2 * right + 1)):
+                    if np.array_equal(made, padded[:, top : top + shape[0], left : left + shape[1]]):
+                        explained.append((mirror, top, left))
+            assert len(explained) == 1, "exactly one mirror image and shift explains it"
+            seen.add(explained[0])
+    assert {mirror for mirror, _, _ in seen} == {False, True}
+    assert {top for _, top, _ in seen} == set(range(2 * down + 1))
+    assert {left for _, _, left in seen} == set(range(2 * right + 1))
+
+
+def test_moves_are_uniform():
+    images = noise(8000, 1, 8, 8)
+    moves = batches(images)._draw_moves(torch.Generator().manual_seed(0)).double()
+    assert abs(moves[:, 0].mean() - 0.5) < 0.03
+    for column in (1, 2):
+        shares = torch.bincount((moves[:, column] + 1).long(), minlength=3) / len(images)
+        assert len(shares) == 3 and (shares - 1 / 3).abs().max() < 0.03
+
+
+def test_unusable_batches_are_refused():
+    with pytest.raises(TypeError, match=r"uint8 .*got torch.float32"):
+        batches(noise().float())
+    with pytest.raises(ValueError, match="got 12 for 13"):
+        batches(noise(), torch.arange(12))
+    with pytest.raises(ValueError, match="3 channels, got 1, 1"):
+        batches(noise(), mean=[0.0], std=[1.0])
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        batches(noise(), batch_size=0)
+    with pytest.raises(ValueError, match="Did you mean 'flip_crop'"):
+        batches(noise(), augment="flipcrop")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_device_changes_neither_order_nor_augmentation():
+    assert torch.equal(epoch(0, 1, device="cuda").cpu(), epoch(0, 1))

@@ -1,0 +1,233 @@
+"""One list of dependencies, told the same way to pip, conda, make and the code itself."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+import nclib
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+TO_CONDA = {
+    "torch": ["pytorch"],
+    "matplotlib": ["matplotlib-base"],
+    "seaborn": ["seaborn-base"],
+    "dask": ["dask", "distributed"],
+}
+TO_IMPORT = {"scikit-learn": "sklearn", "pyyaml": "yaml", "pillow": "PIL", "dask-jobqueue": "dask_jobqueue"}
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {Requirement(line).name for line in requirements}
+
+
+CORE = names(PROJECT["dependencies"])
+ALL = CORE.union(*(names(extra) for extra in EXTRAS.values()))
+
+
+def conda() -> dict:
+    return yaml.safe_load((ROOT / "environment.yml").read_text())
+
+
+def test_conda_lists_the_same_names_and_installs_the_package():
+    entries = conda()["dependencies"]
+    listed = {entry for entry in entries if isinstance(entry, str)}
+    expected = {name for package in ALL for name in TO_CONDA.get(package, [package])}
+    assert {re.split(r"[<>=! ]", entry)[0] for entry in listed} == expected | {"python", "pip"}
+    assert [entry["pip"] for entry in entries if isinstance(entry, dict)] == [["-e ."]]
+    assert conda()["channels"] == ["conda-forge"]
+
+
+def test_conda_pins_nothing_but_the_python_of_pyproject():
+    versioned = [e for e in conda()["dependencies"] if isinstance(e, str) and re.search(r"[<>=]", e)]
+    assert versioned == ["python" + PROJECT["requires-python"]]
+    assert SpecifierSet(PROJECT["requires-python"]).contains("3.11")
+    assert not SpecifierSet(PROJECT["requires-python"]).contains("3.10")
+
+
+def test_the_version_is_said_once():
+    assert nclib.__version__ == PROJECT["version"]
+
+
+def test_only_lower_bounds():
+    for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
+        assert [clause.operator for clause in Requirement(line).specifier] == [">="], line
+
+
+def test_library_alone_needs_no_jupyter_and_no_torchvision():
+    assert not CORE & {
+        "torchvision",
+        "jupyterlab",
+        "papermill",
+        "ipykernel",
+        "ipywidgets",
+        "nbformat",
+        "nbclient",
+    }
+    assert set(EXTRAS) == {"notebooks", "book", "cluster", "dev"}
+    assert "torchvision" in names(EXTRAS["notebooks"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nclib").glob("*.py")), ids=lambda path: path.stem)
+def test_what_the_code_imports_is_declared(path):
+    """At the top of a module only core dependencies; inside functions also those of an extra."""
+    core = {TO_IMPORT.get(name, name) for name in CORE}
+    declared = {TO_IMPORT.get(name, name) for name in ALL}
+    declared |= {"IPython", "matplotlib_inline", "traitlets"}  # part of ipykernel's interface
+    # Comes with matplotlib and is part of its interface.
+    core |= {"cycler"}
+    tree = ast.parse(path.read_text())
+    top_level = set(_imported(ast.iter_child_nodes(tree)))
+    anywhere = set(_imported(ast.walk(tree)))
+    assert top_level <= core, f"import lazily or declare: {sorted(top_level - core)}"
+    assert anywhere <= declared | core, f"not in pyproject.toml: {sorted(anywhere - declared - core)}"
+
+
+def _imported(nodes):
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found = [node.module]
+        else:
+            continue
+        for name in found:
+            top = name.split(".")[0]
+            if top != "nclib" and top not in sys.stdlib_module_names:
+                yield top
+
+
+def test_makefile_has_the_promised_targets():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in (
+        "setup",
+        "reproduce",
+        "test",
+        "test-slow",
+        "lab",
+        "bench",
+        "lint",
+        "clean",
+        "clean-results",
+    ):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    assert "make test\n" in (ROOT / ".ci" / "run").read_text()
+
+
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+
+
+@needs_make
+def test_every_working_target_sets_up_a_missing_environment(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    for target in ("reproduce", "test", "test-slow", "lab", "bench", "lint"):
+        plan = _make(tmp_path, "-n", target)
+        assert plan.returncode == 0, plan.stderr
+        assert "-m venv .venv" in plan.stdout and 'install -e ".[notebooks,dev]"' in plan.stdout, target
+    assert "-m venv" not in _make(tmp_path, "-n", "clean").stdout
+
+
+@needs_make
+def test_set_up_is_not_repeated_until_pyproject_changes(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".installed").touch()
+    assert "-m venv" not in _make(tmp_path, "-n", "test").stdout
+    newer = (tmp_path / ".venv" / ".installed").stat().st_mtime + 10
+    os.utime(tmp_path / "pyproject.toml", (newer, newer))
+    assert "-m venv" in _make(tmp_path, "-n", "test").stdout
+
+
+@needs_make
+def test_an_old_or_missing_python_is_named(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    missing = _make(tmp_path, "setup", "PYTHON=python-of-nobody")
+    assert missing.returncode != 0 and "no 'python-of-nobody'" in missing.stderr
+    old = tmp_path / "old-python"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo "Python 3.9.2" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+    refused = _make(tmp_path, "setup", f"PYTHON={old}")
+    assert refused.returncode != 0 and "3.11 or newer" in refused.stderr and "Python 3.9.2" in refused.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+@needs_make
+def test_clean_keeps_results_and_data(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    kept = [
+        tmp_path / "results/quick/figures/a.png",
+        tmp_path / "data/digits.npz",
+        tmp_path / "results/README.md",
+        tmp_path / "results/reference/a.csv",
+    ]
+    gone = [tmp_path / ".venv/bin/x", tmp_path / "nclib/__pycache__/x.pyc", tmp_path / ".pytest_cache/x"]
+    for file in kept + gone:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert _make(tmp_path, "clean").returncode == 0
+    assert all(file.exists() for file in kept) and not any(file.exists() for file in gone)
+    assert _make(tmp_path, "clean-results").returncode == 0
+    assert not kept[0].exists() and all(file.exists() for file in kept[1:])
+
+
+def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    outer = {
+        "MAKEFLAGS",
+        "MFLAGS",
+        "MAKELEVEL",
+        "ARGS",
+        "PYTHON",
+        "TORCH_INDEX",
+    }  # of a `make test` around us
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    return subprocess.run(
+        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_citation_names_the_three_papers():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0" and citation["version"] == PROJECT["version"]
+    assert [paper["authors"][0]["family-names"] for paper in citation["references"]] == ["Sun", "Ling", "Wu"]
+    assert all(paper["title"] and paper["year"] == 2024 for paper in citation["references"])
+
+
+@pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not a git checkout")
+def test_git_ignores_what_is_generated_and_keeps_what_is_printed():
+    def ignored(path: str) -> bool:
+        return subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT).returncode == 0
+
+    for path in (
+        ".venv/x",
+        "data/cifar-10-python.tar.gz",
+        "data/cifar10-jpeg/train/a.jpg",
+        "results/runs/x/config.json",
+        "results/quick/figures/fig3.pdf",
+        "nclib/__pycache__/x.pyc",
+        "nclib.egg-info/PKG-INFO",
+    ):
+        assert ignored(path), path
+    for path in (
+        "data/README.md",
+        "data/published/sun_shi_2024_tables.csv",
+        "results/README.md",
+        "results/reference/neural_collapse/fig3.csv",
+        "notebooks/index.ipynb",
+    ):
+        assert not ignored(path), path

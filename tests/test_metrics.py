@@ -1,0 +1,901 @@
+"""Truth first (exact geometries, plain NumPy, invariances), then the accumulator, degenerate data, errors."""
+
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nclib import metrics
+from nclib.metrics import (
+    ClassMoments,
+    EmptyClassWarning,
+    class_moments,
+    classifier_norm_ratio,
+    ideal_values,
+    minority_cosine,
+    nc1_cdnv,
+    nc1_pinv,
+    nc1_pinv_class_balanced,
+    nc1_trace_ratio,
+    nc2_equiangular,
+    nc2_equinorm,
+    nc2_etf_distance,
+    nc3_alignment,
+    nc3_self_duality,
+    nc4_ncc_mismatch,
+    nc_report,
+    paper_eq13_uncentred,
+    paper_eq13_uncentred_printed_constant,
+    paper_eq14_uncentred,
+    simplex_etf,
+)
+
+ROOT = Path(__file__).parent.parent
+K, D = 6, 11
+COUNTS = [40, 25, 12, 7, 5, 2]  # unequal on purpose: the two weightings must differ
+MINORITY = [2, 4, 5]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def rotation(dim: int, seed: int = 0) -> Tensor:
+    return torch.linalg.qr(normal(dim, dim, seed=seed)).Q
+
+
+def random_problem(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Features (N, d) in clusters off the origin, shuffled labels, logits with a bias, classifier (K, d)."""
+    labels = torch.repeat_interleave(torch.arange(K), torch.tensor(COUNTS))
+    labels = labels[torch.randperm(len(labels), generator=generator(seed))]
+    means = normal(K, D, seed=seed + 1)
+    h = means[labels] + 0.7 * normal(len(labels), D, seed=seed + 2) + 0.5
+    w = means + 0.5 * normal(K, D, seed=seed + 3)
+    return h, labels, h @ w.T + normal(K, seed=seed + 4), w
+
+
+# --------------------------------------------------------------------------- reference values in closed form
+
+
+@pytest.mark.parametrize(("num_classes", "dim"), [(2, 1), (3, 2), (5, 4), (10, 9), (10, 512), (100, 99)])
+def test_simplex_etf_is_one(num_classes, dim):
+    v = simplex_etf(num_classes, dim)
+    target = (torch.eye(num_classes, dtype=torch.float64) * num_classes - 1) / (num_classes - 1)
+    assert v.shape == (num_classes, dim)
+    torch.testing.assert_close(v @ v.T, target, atol=1e-13, rtol=0)
+    torch.testing.assert_close(v.sum(0), torch.zeros(dim, dtype=torch.float64), atol=1e-12, rtol=0)
+    assert nc2_etf_distance(v) == pytest.approx(0, abs=1e-13)
+    assert nc2_equinorm(v) == pytest.approx(0, abs=1e-13)
+    assert nc2_equiangular(v) == pytest.approx(0, abs=1e-13)
+
+
+@pytest.mark.parametrize(("num_classes", "dim"), [(1, 5), (10, 8), (0, 3)])
+def test_no_simplex_etf_where_there_is_no_room(num_classes, dim):
+    with pytest.raises(ValueError, match=rf"K = {num_classes} and dim = {dim}"):
+        simplex_etf(num_classes, dim)
+
+
+def centred(v: Tensor) -> Tensor:
+    return v - v.mean(0)
+
+
+def with_common_mean(v: Tensor, length: float) -> Tensor:
+    """Adds a vector of that length, orthogonal to all rows."""
+    return torch.cat([v, torch.full((len(v), 1), length, dtype=v.dtype)], dim=1)
+
+
+def test_the_reference_table_of_nc2():
+    etf = simplex_etf(10, 9)
+    frame = torch.eye(10, dtype=torch.float64)
+    opposite = torch.ones(10, 1, dtype=torch.float64)
+    opposite[5:] = -1
+    shifted = with_common_mean(etf, 1.0)
+    assert nc2_etf_distance(frame) == pytest.approx(0.320, abs=5e-4)
+    assert nc2_etf_distance(centred(frame)) == pytest.approx(0, abs=1e-13)
+    assert nc2_etf_distance(torch.eye(100)) == pytest.approx(0.100, abs=5e-4)
+    assert nc2_etf_distance(opposite) == pytest.approx(1.155, abs=5e-4)
+    assert nc2_etf_distance(torch.ones(10, 4)) == pytest.approx(math.sqrt(2), abs=1e-12)
+    assert nc2_etf_distance(shifted) == pytest.approx(math.sqrt(2 - 2 / math.sqrt(10)), abs=1e-12)  # 1.169
+    assert nc2_etf_distance(centred(shifted)) == pytest.approx(0, abs=1e-13)
+
+
+@pytest.mark.parametrize(("num_classes", "floor"), [(10, 0.320), (100, 0.100)])
+def test_non_negative_features_cannot_get_below_the_orthonormal_frame(num_classes, floor):
+    exact = nc2_etf_distance(torch.eye(num_classes))
+    assert exact == pytest.approx(floor, abs=5e-4)
+    for seed in range(20):
+        nearly = torch.eye(num_classes, dtype=torch.float64)
+        nearly = nearly + normal(num_classes, num_classes, seed=seed).abs() * 10.0 ** (-seed / 4)
+        assert nc2_etf_distance(nearly) >= exact - 1e-12
+
+
+@pytest.mark.parametrize(("num_classes", "printed"), [(10, 0.667), (100, 0.899)])
+def test_the_printed_constant_gives_a_perfect_etf_a_distance(num_classes, printed):
+    v = simplex_etf(num_classes, num_classes)
+    m = class_moments(v, torch.arange(num_classes), num_classes)
+    assert paper_eq13_uncentred_printed_constant(m) == pytest.approx(printed, abs=6e-4)
+    ideal = ideal_values(num_classes)["paper_eq13_uncentred_printed_constant"]
+    assert paper_eq13_uncentred_printed_constant(m) == pytest.approx(ideal.value, abs=1e-12)
+    assert paper_eq13_uncentred(m) == pytest.approx(0, abs=1e-13)
+
+
+def test_the_papers_equations_see_the_common_mean_and_ours_do_not():
+    etf, labels = simplex_etf(10, 9), torch.arange(10)
+    w = with_common_mean(etf, 0.0)
+    equal = class_moments(with_common_mean(etf, 1.0), labels, 10)
+    twice = class_moments(with_common_mean(etf, 2.0), labels, 10)
+    assert paper_eq13_uncentred(equal) == pytest.approx(1.170, abs=1e-3)
+    assert nc2_etf_distance(equal.centred_means) == pytest.approx(0, abs=1e-13)
+    assert paper_eq14_uncentred(w, twice) == pytest.approx(1.05, abs=5e-3)
+    assert paper_eq14_uncentred(w, twice) == pytest.approx(math.sqrt(2 - 2 / math.sqrt(5)), abs=1e-12)
+    assert nc3_self_duality(w, twice) == pytest.approx(0, abs=1e-13)
+    assert nc3_self_duality(-w, twice) == pytest.approx(2, abs=1e-13)
+
+
+def test_nc3_of_unrelated_classifiers_is_root_two():
+    etf = simplex_etf(4, 3)
+    m = class_moments(torch.cat([etf, torch.zeros_like(etf)], 1), torch.arange(4), 4)
+    w = torch.cat([torch.zeros_like(etf), etf], 1)
+    assert nc3_self_duality(w, m) == pytest.approx(math.sqrt(2), abs=1e-13)
+
+
+def test_alignment_needs_the_etf_as_well():
+    means = simplex_etf(4, 3) * torch.tensor([1.0, 1.0, 1.0, 3.0])[:, None]
+    m = class_moments(means, torch.arange(4), 4)
+    assert nc3_self_duality(m.centred_means, m) == pytest.approx(0, abs=1e-13)
+    assert nc3_alignment(m.centred_means, m) > 0.3
+    assert nc3_alignment(simplex_etf(4, 3), class_moments(simplex_etf(4, 3), torch.arange(4), 4)) < 1e-12
+
+
+def test_equinorm_and_equiangular_by_hand():
+    v = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
+    assert nc2_equinorm(v) == pytest.approx(0.5)  # mean 2, population deviation 1
+    assert nc2_equiangular(v) == pytest.approx(1.0)  # cosine 0 against -1
+    lone = torch.zeros(10, 3)
+    lone[0] = 1.0
+    assert nc2_equinorm(lone) == pytest.approx(3.0)  # the upper end √(K−1)
+
+
+def test_minority_collapse_by_hand():
+    w = torch.tensor([[4.0, 0.0], [0.0, 4.0], [1.0, 1.0], [2.0, 2.0], [0.5, 0.5]])
+    assert minority_cosine(w, [2, 3, 4]) == pytest.approx(1.0)
+    assert minority_cosine(w, torch.tensor([False, False, True, True, True])) == pytest.approx(1.0)
+    assert minority_cosine(w, np.array([0, 1])) == pytest.approx(0.0)
+    assert minority_cosine(simplex_etf(10, 9), [7, 8, 9]) == pytest.approx(-1 / 9)
+    assert classifier_norm_ratio(w, [2, 3, 4]) == pytest.approx(math.sqrt(2) * 3.5 / 3 / 4)
+    w[2] = 0.0
+    assert math.isnan(minority_cosine(w, [2, 3, 4]))
+    assert math.isnan(minority_cosine(w, [3]))
+    assert classifier_norm_ratio(torch.tensor([[1.0], [0.0]]), [1]) == 0.0
+
+
+# ----------------------------------------------------------------------------------- traps 7, 8 and 9
+
+
+def isotropic(means: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
+    """2d samples per class, ± along each axis: every class covariance is σ² I exactly."""
+    num_classes, dim = means.shape
+    step = sigma * math.sqrt(dim) * torch.eye(dim, dtype=torch.float64)
+    h = means[:, None, :] + torch.cat([step, -step])
+    return h.reshape(-1, dim), torch.arange(num_classes).repeat_interleave(2 * dim)
+
+
+def test_trap_7_two_nc1_of_the_same_features_differ_64_fold():
+    h, labels = isotropic(simplex_etf(10, 512), sigma=0.2)
+    m = class_moments(h.float(), labels, 10)
+    assert nc1_pinv(m) == pytest.approx(0.324, rel=1e-6)  # (K−1)² σ² / K
+    assert nc1_trace_ratio(m) == pytest.approx(20.48, rel=1e-6)  # d σ²
+    assert m.rank_between == 9
+
+
+def test_trap_7_nc1_improves_when_minority_classes_merge_and_the_rank_shows_it():
+    apart = torch.eye(10, dtype=torch.float64)
+    merged = apart.clone()
+    merged[3:] = apart[3]
+    before, after = (class_moments(*isotropic(means, 0.06), 10) for means in (apart, merged))
+    assert (before.rank_between, after.rank_between) == (9, 3)
+    assert nc1_pinv(after) < nc1_pinv(before) / 2  # "better"
+    assert nc1_trace_ratio(after) > 1.5 * nc1_trace_ratio(before)  # worse, as it should be
+    assert nc1_cdnv(after) == math.inf
+
+
+def test_trap_7_the_rank_cutoff_is_fixed_and_decides():
+    def nc1(relative_eigenvalue: float) -> tuple[int, float]:
+        means = torch.zeros(3, 2, dtype=torch.float64)
+        means[:, 0] = torch.tensor([-1.0, 0.5, 0.5])  # eigenvalues of Σ_B: 1/2 and 2 s²/3
+        s = math.sqrt(0.75 * relative_eigenvalue)
+        means[:, 1] = torch.tensor([0.0, s, -s])
+        m = class_moments(*isotropic(means, 0.05), 3)
+        return m.rank_between, nc1_pinv(m)
+
+    kept, dropped = nc1(1.1e-10), nc1(0.9e-10)
+    assert kept[0] == 2 and dropped[0] == 1
+    assert kept[1] == pytest.approx(0.05**2 / 0.5 * (1 + 1 / 1.1e-10) / 3, rel=1e-6)
+    assert dropped[1] == pytest.approx(0.05**2 / 0.5 / 3, rel=1e-9)
+
+
+def test_trap_8_a_perfect_etf_under_imbalance_depends_on_the_centre():
+    etf = simplex_etf(10, 9)
+    labels = torch.repeat_interleave(torch.arange(10), torch.tensor([500] * 3 + [5] * 7))
+    m = class_moments(etf[labels], labels, 10)
+    assert nc2_etf_distance(m.centred_means) == pytest.approx(0, abs=1e-12)
+    assert nc3_self_duality(etf, m) == pytest.approx(0, abs=1e-12)
+    at_sample_mean = m.with_weighting("sample")
+    assert nc2_etf_distance(at_sample_mean.centred_means) == pytest.approx(0.77, abs=5e-3)
+    assert nc3_self_duality(etf, at_sample_mean) == pytest.approx(0.45, abs=5e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shift", [1e2, 1e5, 1e8])
+def test_trap_9_no_shift_costs_a_digit(shift, dtype):
+    h, labels, _, _ = random_problem()
+    shifted = (h + shift).to(dtype)  # what is given is now this, rounded as it may be
+    exact = shifted.double() - shift  # without error: the two are within a factor of two of each other
+    shifted_moments, moments = class_moments(shifted, labels, K), class_moments(exact, labels, K)
+    for name in ("within_cov", "between_cov", "class_variances", "centred_means"):
+        close(getattr(shifted_moments, name), getattr(moments, name), rtol=1e-12)
+    close(shifted_moments.within_cov, numpy_moments(exact, labels, "class")["within_cov"], rtol=1e-12)
+    assert bool((shifted_moments.within_cov.diagonal() >= 0).all())
+    merged = ClassMoments(K, D).update(shifted[:20], labels[:20]).update(shifted[20:40], labels[20:40])
+    merged.merge(ClassMoments(K, D).update(shifted[40:], labels[40:]))
+    close(merged.within_cov, moments.within_cov, rtol=1e-12)
+
+
+def test_means_far_apart_do_not_drown_a_small_spread():
+    means = 1e6 * simplex_etf(4, 6)
+    offsets = torch.tensor([-2.0, 0.0, 1.0, 1.0], dtype=torch.float64)[:, None] * 2.0**-10
+    h = (means.round()[:, None, :] + offsets).reshape(-1, 6)  # exact in binary
+    m = class_moments(h, torch.arange(4).repeat_interleave(4), 4)
+    close(m.within_cov, torch.full((6, 6), 1.5 * 2.0**-20, dtype=torch.float64), rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------- NumPy, written out plainly
+
+
+def numpy_moments(h: Tensor, labels: Tensor, weighting: str) -> dict[str, np.ndarray]:
+    h, labels = h.double().numpy(), labels.numpy()
+    classes = range(labels.max() + 1)
+    counts = np.array([(labels == k).sum() for k in classes])
+    means = np.stack([h[labels == k].mean(0) for k in classes])
+    weights = np.full(len(counts), 1 / len(counts)) if weighting == "class" else counts / len(h)
+    mean = weights @ means
+    within = sum((x - means[y])[:, None] * (x - means[y])[None, :] for x, y in zip(h, labels, strict=True))
+    return {
+        "counts": counts,
+        "class_means": means,
+        "global_mean": mean,
+        "within_cov": within / len(h),
+        "between_cov": sum(a * np.outer(c, c) for a, c in zip(weights, means - mean, strict=True)),
+        "class_variances": np.array([((h[labels == k] - means[k]) ** 2).sum(1).mean() for k in classes]),
+    }
+
+
+def numpy_report(h: Tensor, labels: Tensor, logits: Tensor, w: Tensor, weighting: str) -> dict[str, float]:
+    m = numpy_moments(h, labels, weighting)
+    h, labels, logits, w = (x.double().numpy() for x in (h, labels, logits, w))
+    labels = labels.astype(int)
+    classes, means, raw = len(w), m["class_means"] - m["global_mean"], m["class_means"]
+    etf = (np.eye(classes) - 1 / classes) / np.sqrt(classes - 1)
+    pinv = np.linalg.pinv(m["between_cov"], rcond=1e-10, hermitian=True)
+    balanced = sum(np.cov(h[labels == k].T, bias=True) for k in range(classes)) / classes
+
+    def unit(x):
+        return x / np.sqrt((x**2).sum())
+
+    def off_diagonal(v):
+        cosines = [
+            v[i] @ v[j] / np.sqrt(v[i] @ v[i] * (v[j] @ v[j]))
+            for i in range(len(v))
+            for j in range(len(v))
+            if i != j
+        ]
+        return np.array(cosines)
+
+    def norms(v):
+        return np.sqrt((v**2).sum(1))
+
+    pairs = [
+        (m["class_variances"][i] + m["class_variances"][j]) / (2 * ((raw[i] - raw[j]) ** 2).sum())
+        for i in range(classes)
+        for j in range(i)
+    ]
+    nearest = ((h[:, None, :] - raw[None]) ** 2).sum(2).argmin(1)
+    return {
+        "nc1_pinv": np.trace(m["within_cov"] @ pinv) / classes,
+        "nc1_pinv_class_balanced": np.trace(balanced @ pinv) / classes,
+        "nc1_trace_ratio": np.trace(m["within_cov"]) / np.trace(m["between_cov"]),
+        "nc1_cdnv": np.mean(pairs),
+        "nc2_etf_distance": np.linalg.norm(unit(means @ means.T) - etf),
+        "nc2_equinorm": norms(means).std() / norms(means).mean(),
+        "nc2_equiangular": np.abs(off_diagonal(means) + 1 / (classes - 1)).mean(),
+        "nc3_self_duality": np.linalg.norm(unit(w) - unit(means)),
+        "nc3_alignment": np.linalg.norm(unit(w @ means.T) - etf),
+        "nc4_ncc_mismatch": np.mean(nearest != logits.argmax(1)),
+        "nc2_etf_distance_classifier": np.linalg.norm(unit(w @ w.T) - etf),
+        "nc2_equinorm_classifier": norms(w).std() / norms(w).mean(),
+        "nc2_equiangular_classifier": np.abs(off_diagonal(w) + 1 / (classes - 1)).mean(),
+        "rank_between": np.linalg.matrix_rank(m["between_cov"], rtol=1e-10, hermitian=True),
+        "paper_eq13_uncentred": np.linalg.norm(unit(raw @ raw.T) - etf),
+        "paper_eq13_uncentred_printed_constant": np.linalg.norm(
+            unit(raw @ raw.T) - etf / np.sqrt(classes - 1)
+        ),
+        "paper_eq14_uncentred": np.linalg.norm(unit(w) - unit(raw)),
+        "absent_classes": 0,
+        "small_classes": (m["counts"] < 5).sum(),
+        "minority_cosine": off_diagonal(w[MINORITY]).mean(),
+        "classifier_norm_ratio": norms(w[MINORITY]).mean() / norms(np.delete(w, MINORITY, 0)).mean(),
+    }
+
+
+def close(actual, expected, rtol: float = 1e-10) -> None:
+    """Equal to rtol of the largest entry: what float64 rounding may leave in a matrix."""
+    actual, expected = torch.as_tensor(actual).double(), torch.as_tensor(np.asarray(expected)).double()
+    torch.testing.assert_close(actual, expected, rtol=0, atol=rtol * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_moments_agree_with_numpy(weighting, dtype):
+    h, labels, _, _ = random_problem()
+    h = h.to(dtype)
+    m = class_moments(h, labels, K, weighting)
+    for name, expected in numpy_moments(h, labels, weighting).items():
+        actual = getattr(m, name)
+        assert actual.dtype == (torch.int64 if name == "counts" else torch.float64)
+        close(actual, expected, rtol=1e-13)
+    assert torch.equal(m.within_cov, m.within_cov.T)
+
+
+@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_report_agrees_with_numpy(weighting, seed):
+    problem = random_problem(seed)
+    report = nc_report(*problem, weighting, minority=MINORITY)
+    expected = numpy_report(*problem, weighting)
+    assert set(expected) <= set(report)
+    for key, value in expected.items():
+        assert report[key] == pytest.approx(value, rel=1e-10), key
+
+
+@pytest.mark.parametrize("weighting", ["class", "sample"])
+def test_a_block_is_the_report_of_its_classes_alone(weighting):
+    h, labels, logits, w = random_problem()
+    report = nc_report(h, labels, logits, w, weighting, minority=MINORITY)
+    for name, classes in (("minority", MINORITY), ("majority", [0, 1, 3])):
+        rows = torch.isin(labels, torch.tensor(classes))
+        renumbered = torch.tensor([classes.index(k) for k in labels[rows].tolist()])
+        shares = torch.tensor([1.0 if weighting == "class" else COUNTS[k] for k in classes]).double()
+        own = w[classes] - (shares / shares.sum()) @ w[classes]
+        alone = nc_report(h[rows], renumbered, logits[rows][:, classes], own, weighting)
+        for key in ideal_values(3):
+            if f"{key}_{name}" in report and not key.startswith("nc4"):
+                assert report[f"{key}_{name}"] == pytest.approx(alone[key], rel=1e-10), key
+        m = class_moments(h, labels, K)
+        expected = nc4_ncc_mismatch(h[rows], logits[rows], m)  # against all class means, not the block's own
+        assert report[f"nc4_ncc_mismatch_{name}"] == pytest.approx(expected, abs=1e-15)
+
+
+# ------------------------------------------------------------------------ invariances, one dictionary for all
+
+METRICS = {
+    "nc1_pinv": lambda h, y, logits, w, m: nc1_pinv(m),
+    "nc1_pinv_class_balanced": lambda h, y, logits, w, m: nc1_pinv_class_balanced(h, y, m),
+    "nc1_trace_ratio": lambda h, y, logits, w, m: nc1_trace_ratio(m),
+    "nc1_cdnv": lambda h, y, logits, w, m: nc1_cdnv(m),
+    "nc2_etf_distance": lambda h, y, logits, w, m: nc2_etf_distance(m.centred_means),
+    "nc2_equinorm": lambda h, y, logits, w, m: nc2_equinorm(m.centred_means),
+    "nc2_equiangular": lambda h, y, logits, w, m: nc2_equiangular(m.centred_means),
+    "nc3_self_duality": lambda h, y, logits, w, m: nc3_self_duality(w, m),
+    "nc3_alignment": lambda h, y, logits, w, m: nc3_alignment(w, m),
+    "nc4_ncc_mismatch": lambda h, y, logits, w, m: nc4_ncc_mismatch(h, logits, m),
+    "rank_between": lambda h, y, logits, w, m: float(m.rank_between),
+    "paper_eq13_uncentred": lambda h, y, logits, w, m: paper_eq13_uncentred(m),
+    "paper_eq13_printed": lambda h, y, logits, w, m: paper_eq13_uncentred_printed_constant(m),
+    "paper_eq14_uncentred": lambda h, y, logits, w, m: paper_eq14_uncentred(w, m),
+    "nc2_etf_distance_classifier": lambda h, y, logits, w, m: nc2_etf_distance(w),
+}
+SHIFT_SENSITIVE = {"paper_eq13_uncentred", "paper_eq13_printed", "paper_eq14_uncentred"}
+RELABELLED = torch.tensor([3, 0, 5, 1, 4, 2])
+
+
+def rotate(h, y, logits, w):
+    q = rotation(D)
+    return h @ q, y, logits, w @ q
+
+
+def scale_features(h, y, logits, w):
+    return 1e-4 * h, y, logits, w
+
+
+def scale_classifier(h, y, logits, w):
+    return h, y, logits, 1e3 * w
+
+
+def reorder(h, y, logits, w):
+    order = torch.randperm(len(y), generator=generator(9))
+    return h[order], y[order], logits[order], w
+
+
+def relabel(h, y, logits, w):
+    where = RELABELLED.argsort()
+    return h, RELABELLED[y], logits[:, where], w[where]
+
+
+def duplicate(h, y, logits, w):
+    return torch.cat([h, h]), torch.cat([y, y]), torch.cat([logits, logits]), w
+
+
+def float32(h, y, logits, w):
+    return h.float(), y.int(), logits.float(), w.float()
+
+
+def numpy_arrays(h, y, logits, w):
+    return tuple(x.numpy() for x in (h, y, logits, w))
+
+
+def shift(h, y, logits, w):
+    return h + 1000.0, y, logits, w
+
+
+SAME = [rotate, scale_features, scale_classifier, reorder, relabel, duplicate, float32, numpy_arrays]
+
+
+@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("change", [*SAME, shift], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", METRICS)
+def test_invariance(name, change, weighting):
+    # float32 values: then "float32 input" is the same data, and must give the same numbers
+    h, y, logits, w = (x.float().to(x.dtype) for x in random_problem())
+    before = METRICS[name](h, y, logits, w, class_moments(h, y, K, weighting))
+    changed = change(h, y, logits, w)
+    after = METRICS[name](*changed, class_moments(*changed[:2], K, weighting))
+    assert isinstance(after, float)
+    if change is shift and name in SHIFT_SENSITIVE:
+        assert abs(after - before) > 1e-3
+    else:
+        assert after == pytest.approx(before, rel=1e-9)
+
+
+@pytest.mark.parametrize("change", [rotate, scale_features, reorder, duplicate, float32, relabel])
+def test_the_whole_report_is_invariant_too(change):
+    problem = tuple(x.float().to(x.dtype) for x in random_problem())
+    minority = [int(RELABELLED[k]) for k in MINORITY] if change is relabel else MINORITY
+    before = nc_report(*problem, minority=MINORITY)
+    after = nc_report(*change(*problem), minority=minority)
+    del before["small_classes"], after["small_classes"]  # a count of samples, doubled with them
+    assert after == pytest.approx(before, rel=1e-9)
+
+
+# ---------------------------------------------------------------------------------------- the accumulator
+
+STATE = ("counts", "class_means", "global_mean", "within_cov", "between_cov", "class_variances")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 64, 91])
+def test_batches_add_up(batch):
+    h, labels, _, _ = random_problem()
+    whole, parts = class_moments(h, labels, K), ClassMoments(K, D)
+    for x, y in zip(h.split(batch), labels.split(batch), strict=True):
+        assert parts.update(x, y) is parts
+    for name in STATE:
+        close(getattr(parts, name), getattr(whole, name), rtol=1e-13)
+
+
+@pytest.mark.parametrize("sizes", [(91, 0), (0, 91), (1, 90), (45, 46), (10, 20, 30, 31)])
+def test_merging_equals_one_pass_in_either_order(sizes):
+    h, labels, _, _ = random_problem()
+    labels, order = labels.sort()  # by class: parts that miss classes altogether
+    h = h[order] + 1e6
+    whole = class_moments(h, labels, K)
+    parts = list(zip(h.split(sizes), labels.split(sizes), strict=True))
+    for sequence in (parts, parts[::-1]):
+        merged = ClassMoments(K, D)
+        for x, y in sequence:
+            other = ClassMoments(K, D, "sample").update(x, y)
+            assert merged.merge(other) is merged
+            assert int(other.counts.sum()) == len(x)  # untouched
+        for name in ("counts", "centred_means", "within_cov", "between_cov", "class_variances"):
+            close(getattr(merged, name), getattr(whole, name), rtol=1e-12)
+
+
+def test_merging_leaves_the_other_one_alone():
+    h, labels, _, _ = random_problem()
+    other = ClassMoments(K, D).update(h, labels)
+    before = {name: getattr(other, name).clone() for name in STATE}
+    merged = ClassMoments(K, D).merge(other)
+    merged.update(h + 1, labels)
+    for name in STATE:
+        assert torch.equal(getattr(other, name), before[name])
+
+
+def test_small_chunks_change_nothing(monkeypatch):
+    problem = random_problem()
+    before = nc_report(*problem, minority=MINORITY)
+    monkeypatch.setattr(metrics, "_CHUNK_NUMBERS", 5 * D)
+    assert nc_report(*problem, minority=MINORITY) == pytest.approx(before, rel=1e-12)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the size in bytes of the largest tensor that any operation returned."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, Tensor) and not func.is_view:
+                self.largest = max(self.largest, x.numel() * x.element_size())
+        return out
+
+
+def test_the_features_are_never_copied_as_a_whole():
+    num_samples, dim, classes = 20_000, 256, 5
+    h = torch.randn(num_samples, dim, generator=generator())
+    labels = torch.arange(num_samples) % classes
+    w = torch.randn(classes, dim, generator=generator(1))
+    logits = h @ w.T
+    with LargestTensor() as seen:
+        nc_report(h, labels, logits, w, minority=[3, 4])
+    assert seen.largest <= 8 * metrics._CHUNK_NUMBERS < h.numel() * h.element_size()
+
+
+@pytest.mark.slow
+def test_a_report_on_many_classes_in_many_dimensions_fits_into_2_gib():
+    code = """
+import resource, torch
+from nclib.metrics import nc_report
+h, w, labels = torch.randn(30_000, 2048), torch.randn(1000, 2048), torch.arange(30_000) % 1000
+nc_report(h, labels, h @ w.T, w, minority=range(500))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert float(done.stdout) < 2.0  # GiB, interpreter, PyTorch and the features included
+
+
+def test_a_view_follows_and_a_selection_does_not():
+    h, labels, _, _ = random_problem()
+    m = ClassMoments(K, D).update(h[:60], labels[:60])
+    view, part = m.with_weighting("sample"), m.select([1, 3])
+    assert (m.weighting, view.weighting) == ("class", "sample")
+    assert view.rank_between == m.rank_between
+    frozen = part.class_means.clone()
+    stale = view.between_eigen()[0].clone()
+    m.update(h[60:], labels[60:])
+    expected = class_moments(h, labels, K, "sample")
+    for name in STATE:
+        close(getattr(view, name), getattr(expected, name), rtol=1e-13)
+    assert not torch.allclose(view.between_eigen()[0], stale)
+    close(view.between_eigen()[0], expected.between_eigen()[0])
+    assert torch.equal(part.class_means, frozen)
+    with pytest.raises(ValueError, match="for all classes together"):
+        _ = part.within_cov
+    with pytest.raises(ValueError, match="read-only"):
+        part.update(h[:1], labels[:1] * 0)
+    with pytest.raises(ValueError, match="cannot be merged"):
+        part.merge(part)
+
+
+def test_gradients_autocast_and_inference_mode_do_not_matter():
+    h, labels, logits, w = random_problem()
+    expected = nc_report(h, labels, logits, w, minority=MINORITY)
+    live = (h.clone().requires_grad_(), labels, logits.clone().requires_grad_(), torch.nn.Parameter(w))
+    assert nc_report(*live, minority=MINORITY) == expected
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert nc_report(h, labels, logits, w, minority=MINORITY) == expected
+    with torch.inference_mode():
+        assert nc_report(h, labels, logits, w, minority=MINORITY) == expected
+    assert not class_moments(live[0], labels, K).within_cov.requires_grad
+
+
+def test_the_input_is_left_alone():
+    problem = random_problem()
+    copies = [x.clone() for x in problem]
+    nc_report(*problem, minority=MINORITY)
+    assert all(torch.equal(x, y) for x, y in zip(problem, copies, strict=True))
+    read_only = problem[0].numpy().copy()
+    read_only.flags.writeable = False
+    assert nc1_pinv(class_moments(read_only, problem[1], K)) == nc1_pinv(class_moments(*problem[:2], K))
+    assert nc1_pinv(class_moments(read_only[::-1], problem[1].flip(0), K)) == pytest.approx(
+        nc1_pinv(class_moments(*problem[:2], K))
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_gives_the_same_report():
+    problem = random_problem()
+    expected = nc_report(*problem, minority=MINORITY)
+    on_device = tuple(x.cuda() for x in problem)
+    assert class_moments(*on_device[:2], K).within_cov.device.type == "cuda"
+    assert nc_report(*on_device, minority=torch.tensor(MINORITY)) == pytest.approx(expected, rel=1e-9)
+    mixed = class_moments(*on_device[:2], K).merge(class_moments(*problem[:2], K))
+    close(mixed.within_cov.cpu(), class_moments(*problem[:2], K).within_cov)
+
+
+# ----------------------------------------------------------------------------------------------- the report
+
+
+def collapsed(num_classes: int = 10, dim: int = 12, counts: tuple[int, ...] = (30, 6)) -> tuple:
+    """Perfect collapse around a common mean: h = μ + 2 v_k, w_k = 3 v_k, under step imbalance."""
+    v = simplex_etf(num_classes, dim) @ rotation(dim)
+    half = num_classes // 2
+    labels = torch.repeat_interleave(
+        torch.arange(num_classes), torch.tensor([counts[0]] * half + [counts[1]] * half)
+    )
+    return 2 * v[labels], labels, 6 * v[labels] @ v.T, 3 * v
+
+
+def test_perfect_collapse_scores_the_ideal_values():
+    report = nc_report(*collapsed(), minority=[5, 6, 7, 8, 9])
+    ideal = ideal_values(10)
+    assert list(report) == list(ideal)
+    for key, value in report.items():
+        assert value == pytest.approx(ideal[key].value, abs=1e-9), key
+
+
+@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("seed", range(3))
+def test_values_are_floats_within_their_ranges(seed, weighting):
+    report = nc_report(*random_problem(seed), weighting, minority=MINORITY)
+    ideal = ideal_values(K)
+    assert list(report) == list(ideal)
+    for key, value in report.items():
+        assert type(value) is float
+        assert ideal[key].low - 1e-12 <= value <= ideal[key].high + 1e-12, key
+        assert ideal[key].low <= ideal[key].value <= ideal[key].high
+
+
+def test_without_a_minority_the_blocks_are_left_out():
+    report = nc_report(*random_problem())
+    assert not [
+        key for key in report if "minority" in key or "majority" in key or key == "classifier_norm_ratio"
+    ]
+    assert [key for key in ideal_values(K) if key in report] == list(report)
+
+
+def test_both_weightings_from_one_set_of_moments():
+    problem = random_problem()
+    m = class_moments(*problem[:2], K)
+    for weighting in ("class", "sample"):
+        shared = nc_report(*problem, weighting, MINORITY, moments=m)
+        assert shared == nc_report(*problem, weighting, MINORITY)
+    assert m.weighting == "class"
+
+
+def test_moments_of_other_data_are_refused():
+    h, labels, logits, w = random_problem()
+    with pytest.raises(ValueError, match=r"6 classes and 90 samples, not 6 and 91"):
+        nc_report(h, labels, logits, w, moments=class_moments(h[1:], labels[1:], K))
+    with pytest.raises(ValueError, match="other labels"):
+        nc_report(
+            h, labels.flip(0).roll(1) * 0 + (labels == 0), logits, w, moments=class_moments(h, labels, K)
+        )
+
+
+def test_mask_and_list_name_the_same_minority():
+    problem = random_problem()
+    mask = torch.zeros(K, dtype=torch.bool)
+    mask[MINORITY] = True
+    expected = nc_report(*problem, minority=MINORITY)
+    for same in (
+        mask,
+        mask.numpy(),
+        mask.tolist(),
+        torch.tensor(MINORITY),
+        np.array(MINORITY),
+        tuple(MINORITY),
+    ):
+        assert nc_report(*problem, minority=same) == expected
+
+
+def test_nc4_takes_the_bias_into_account_and_ties_are_no_mismatch():
+    h = torch.tensor([[0.0], [1.0], [0.0], [1.0]])
+    labels = torch.tensor([0, 1, 0, 1])
+    m = class_moments(h, labels, 2)
+    logits = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    assert nc4_ncc_mismatch(h, logits, m) == 0.0
+    assert nc4_ncc_mismatch(h, logits + torch.tensor([5.0, 0.0]), m) == 0.5
+    half = torch.full((4, 1), 0.5)
+    assert nc4_ncc_mismatch(half, logits, m) == 0.0
+
+
+# ------------------------------------------------------------------------------------------ degenerate data
+
+
+def test_a_class_without_samples_is_left_out_with_a_warning():
+    h, labels, logits, w = random_problem()
+    there = labels != 3
+    with pytest.warns(EmptyClassWarning, match="1 of 6 classes have no samples and are left out: 3"):
+        m = class_moments(h[there], labels[there], K)
+    with warnings.catch_warnings(record=True) as caught:  # said once, by class_moments
+        warnings.simplefilter("always")
+        assert bool(m.class_means[3].isnan().all()) and bool(m.class_variances[3].isnan())
+        assert not bool(m.class_means[m.present].isnan().any()) and not bool(m.global_mean.isnan().any())
+        report = nc_report(h[there], labels[there], logits[there], w, minority=MINORITY, moments=m)
+    assert not caught
+    others = [0, 1, 2, 4, 5]
+    renumbered = torch.tensor([others.index(k) for k in labels[there].tolist()])
+    alone = nc_report(h[there], renumbered, logits[there][:, others], w[others], minority=[2, 3, 4])
+    assert report["absent_classes"] == 1.0
+    for key, value in alone.items():
+        # those about the classifier alone have all its rows, and the logits are of all classes
+        if not key.endswith(("_classifier", "norm_ratio", "absent_classes")) and not key.startswith("nc4"):
+            assert report[key] == pytest.approx(value, rel=1e-10), key
+    with pytest.raises(ValueError, match="NaN or infinite values in 1 of 6 rows, the first is row 3"):
+        nc2_etf_distance(m.centred_means)
+
+
+def test_predicting_an_absent_class_is_a_mismatch():
+    h, labels = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
+    with pytest.warns(EmptyClassWarning):
+        m = class_moments(h, labels, 3)
+    assert nc4_ncc_mismatch(h, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 2.0]]), m) == 0.5
+
+
+def test_a_block_whose_classes_are_all_absent_is_nan():
+    h, labels, logits, w = random_problem()
+    there = labels < 2
+    with pytest.warns(EmptyClassWarning):
+        report = nc_report(h[there], labels[there], logits[there], w, minority=[3, 4])
+    assert math.isnan(report["nc1_cdnv_minority"]) and math.isnan(report["nc4_ncc_mismatch_minority"])
+    assert set(report) == set(ideal_values(K))
+
+
+def test_small_classes_are_flagged():
+    report = nc_report(*random_problem())
+    assert report["small_classes"] == sum(n < 5 for n in COUNTS) == 1
+    assert report["absent_classes"] == 0
+
+
+def test_a_block_of_one_class_has_nan_only_where_pairs_are_needed():
+    report = nc_report(*random_problem(), minority=[4])
+    for key in (
+        "nc1_pinv_class_balanced",
+        "nc1_cdnv",
+        "nc2_etf_distance",
+        "nc2_equiangular",
+        "nc3_self_duality",
+    ):
+        assert math.isnan(report[f"{key}_minority"]), key
+        assert math.isfinite(report[f"{key}_majority"]), key
+    assert report["nc1_trace_ratio_minority"] == math.inf
+    assert math.isfinite(report["nc4_ncc_mismatch_minority"])
+    assert math.isnan(report["minority_cosine"])
+
+
+def test_one_point_for_all_is_not_taken_for_collapse():
+    h, labels = torch.ones(20, 4), torch.arange(20) % 2
+    m = class_moments(h, labels, 2)
+    assert m.rank_between == 0
+    assert math.isnan(nc1_pinv(m)) and math.isnan(nc1_pinv_class_balanced(h, labels, m))
+    assert math.isnan(nc1_trace_ratio(m)) and nc1_cdnv(m) == math.inf
+    assert math.isnan(nc2_etf_distance(m.centred_means)) and math.isnan(nc3_self_duality(torch.ones(2, 4), m))
+
+
+def test_means_that_coincide_up_to_rounding_give_an_infinite_cdnv():
+    values = normal(30, 4)
+    h = torch.cat([values, values.flip(0), values + 1, values[:1]])  # same mean, summed in another order
+    labels = torch.tensor([0] * 30 + [1] * 30 + [2] * 30 + [3])
+    assert nc1_cdnv(class_moments(h, labels, 4)) == math.inf
+    h[30:60] += 1e-6
+    assert math.isfinite(nc1_cdnv(class_moments(h, labels, 4)))
+
+
+def test_a_zero_classifier_is_nan_and_not_zero():
+    h, labels, logits, w = random_problem()
+    report = nc_report(h, labels, logits * 0, w * 0, minority=MINORITY)
+    for key in ("nc3_self_duality", "nc3_alignment", "nc2_etf_distance_classifier", "minority_cosine"):
+        assert math.isnan(report[key]), key
+
+
+def test_single_samples_have_no_variance():
+    m = class_moments(simplex_etf(4, 3), torch.arange(4), 4)
+    assert (nc1_pinv(m), nc1_trace_ratio(m), nc1_cdnv(m)) == (0.0, 0.0, 0.0)
+
+
+# -------------------------------------------------------------------------------------------------- errors
+
+
+def broken(**changes) -> tuple:
+    problem = dict(zip(("h", "labels", "logits", "w"), random_problem(), strict=True))
+    for name, change in changes.items():
+        problem[name] = change(problem[name])
+    return tuple(problem.values())
+
+
+def put(value: float):
+    def change(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[17 % len(x), 1] = value
+        return x
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"h": lambda h: h[0]}, r"\(N, d\) .* got \(11,\)"),
+        ({"h": lambda h: h[:0]}, r"N, d ≥ 1, got \(0, 11\)"),
+        ({"h": lambda h: h.int()}, "floating point, got torch.int32"),
+        ({"h": put(math.nan)}, "h has NaN or infinite values in 1 of 91 rows, the first is row 17"),
+        ({"h": put(math.inf)}, "h has NaN or infinite values in 1 of 91 rows"),
+        ({"h": put(-math.inf)}, "h has NaN or infinite values in 1 of 91 rows"),
+        ({"labels": lambda y: y[1:]}, r"shape \(91,\) as h has 91 rows, got \(90,\)"),
+        ({"labels": lambda y: y.double()}, "labels must be integers, got torch.float64"),
+        ({"labels": lambda y: y > 2}, "labels must be integers, got torch.bool"),
+        ({"labels": lambda y: y + 1}, r"0 … 5, got 1 … 6"),
+        ({"labels": lambda y: y - 1}, r"0 … 5, got -1 … 4"),
+        ({"logits": lambda x: x[:, 1:]}, r"logits must have shape \(91, 6\), got \(91, 5\)"),
+        ({"logits": put(math.nan)}, "logits has NaN"),
+        ({"w": lambda w: w[:, 1:]}, r"w must have shape \(6, 11\) as the moments have, got \(6, 10\)"),
+        ({"w": lambda w: w[0]}, r"w must have shape \(K, d\)"),
+        ({"w": put(math.nan)}, "w has NaN or infinite values in 1 of 6 rows, the first is row 5"),
+    ],
+)
+def test_wrong_input_is_refused_with_the_numbers(changes, message):
+    with pytest.raises(ValueError, match=message):
+        nc_report(*broken(**changes))
+
+
+@pytest.mark.parametrize(
+    ("minority", "message"),
+    [
+        ([], "some but not all of the 6 classes, got 0"),
+        ([0, 1, 2, 3, 4, 5], "some but not all of the 6 classes, got 6"),
+        ([6], r"lie in 0 … 5, got \[6\]"),
+        ([-1], r"lie in 0 … 5, got \[-1\]"),
+        ([1, 1], r"different .* got \[1, 1\]"),
+        ([0.5], "class ids, got torch.float32"),
+        ([True, False], r"shape \(6,\), got \(2,\)"),
+    ],
+)
+def test_an_impossible_minority_is_refused(minority, message):
+    with pytest.raises(ValueError, match=message):
+        nc_report(*random_problem(), minority=minority)
+
+
+def test_a_refused_batch_adds_nothing():
+    h, labels, _, _ = random_problem()
+    m = ClassMoments(K, D).update(h, labels)
+    before = m.within_cov.clone()
+    for bad in (put(math.nan)(h), h.int(), h[:, 1:]):
+        with pytest.raises(ValueError):
+            m.update(bad, labels)
+    assert torch.equal(m.within_cov, before) and int(m.counts.sum()) == len(h)
+
+
+def test_finite_features_whose_sum_overflows_are_accepted():
+    h = torch.full((4, 2), 3e38)
+    h[2:] = -3e38
+    assert bool(torch.isinf(h[:2].sum()))
+    m = ClassMoments(2, 2).update(h[:2], torch.tensor([0, 0])).update(h[2:], torch.tensor([1, 1]))
+    assert nc1_trace_ratio(m) == 0.0
+
+
+def test_moments_refuse_what_makes_no_sense():
+    with pytest.raises(ValueError, match=r"'class' .* or 'sample' .* got 'mean'"):
+        ClassMoments(3, 2, "mean")
+    with pytest.raises(ValueError, match="got 'mean'"):
+        ClassMoments(3, 2).with_weighting("mean")
+    with pytest.raises(ValueError, match="got 0 and 2"):
+        ClassMoments(0, 2)
+    with pytest.raises(ValueError, match="no samples in these moments yet"):
+        _ = ClassMoments(3, 2).within_cov
+    with pytest.raises(ValueError, match="no samples in these moments yet"):
+        nc1_trace_ratio(ClassMoments(3, 2))
+    with pytest.raises(ValueError, match="4 classes × 2 features into 3 × 2"):
+        ClassMoments(3, 2).merge(ClassMoments(4, 2))
+    with pytest.raises(ValueError, match="at least 2 classes, got 1"):
+        ideal_values(1)

@@ -1,0 +1,104 @@
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nclib import paths
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def no_overrides(monkeypatch):
+    for variable in ("NCLIB_ROOT", "NCLIB_DATA", "NCLIB_RESULTS"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def project_at(folder: Path, name: str = "nclib") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
+    return folder
+
+
+@pytest.mark.parametrize("below", [".", "nclib", "tests"])
+def test_defaults_do_not_depend_on_the_working_directory(below, monkeypatch):
+    monkeypatch.chdir(PROJECT / below)
+    assert paths.root() == PROJECT
+    assert paths.data() == PROJECT / "data" and paths.results() == PROJECT / "results"
+    assert paths.runs() == PROJECT / "results" / "runs"
+    assert paths.results("quick") == PROJECT / "results" / "quick"
+    assert paths.published() == PROJECT / "data" / "published"
+    assert paths.reference() == PROJECT / "results" / "reference"
+    assert paths.notebooks() == PROJECT / "notebooks"
+
+
+def test_outside_any_project_the_one_of_this_file_is_used(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert paths.root() == PROJECT
+
+
+def test_the_nearest_project_upward_wins_and_others_are_passed_by(tmp_path, monkeypatch):
+    outer = project_at(tmp_path / "clone")
+    inner = project_at(outer / "notebooks" / "somebody", name="other")
+    (outer / "notebooks" / "pyproject.toml").write_text("not [ toml")
+    monkeypatch.chdir(inner)
+    assert paths.root() == outer
+
+
+def test_overrides_are_absolute_and_each_moves_one_root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NCLIB_RESULTS", "out")
+    assert paths.results() == tmp_path / "out" and paths.runs() == tmp_path / "out" / "runs"
+    assert paths.reference() == PROJECT / "results" / "reference"
+    assert paths.data() == PROJECT / "data"
+    monkeypatch.setenv("NCLIB_DATA", "~/images")
+    assert paths.data() == Path("~/images").expanduser()
+    assert paths.published() == PROJECT / "data" / "published"
+    monkeypatch.setenv("NCLIB_DATA", "")
+    assert paths.data() == PROJECT / "data"
+
+
+def test_root_override(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path))
+    assert paths.root() == tmp_path and paths.notebooks() == tmp_path / "notebooks"
+    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError, match=r"NCLIB_ROOT=.*absent"):
+        paths.root()
+
+
+def test_an_installed_copy_without_a_project_says_what_to_set(tmp_path):
+    """Run from a copy of the package that no pyproject.toml stands above."""
+    shutil.copytree(
+        PROJECT / "nclib", tmp_path / "site" / "nclib", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    code = (
+        "import os; from nclib import paths\n"
+        "try: paths.results()\n"
+        "except FileNotFoundError as error: print(error)\n"
+        "os.environ['NCLIB_RESULTS'] = 'here'; print(paths.results('quick'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""},
+    )
+    message, results = done.stdout.strip().splitlines()
+    assert "NCLIB_ROOT" in message and "NCLIB_RESULTS" in message
+    assert Path(results) == tmp_path / "here" / "quick"
+
+
+@pytest.mark.parametrize("name", ["", "../quick", "a/b", "runs", "reference", ".hidden", "a b"])
+def test_a_profile_is_a_plain_folder_name(name):
+    with pytest.raises(ValueError, match="profile"):
+        paths.results(name)
+
+
+def test_nothing_is_created(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / "results"))
+    paths.results("quick"), paths.runs(), paths.data()
+    assert not (tmp_path / "results").exists()

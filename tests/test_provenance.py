@@ -1,0 +1,134 @@
+import getpass
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nclib import provenance
+
+PACKAGE = Path(provenance.__file__).parent
+
+
+def test_record_is_json_and_complete():
+    record = provenance.capture(seeds=[0, 1])
+    assert json.loads(json.dumps(record)) == record
+    assert set(record) == {
+        "time_utc",
+        "commit",
+        "dirty",
+        "versions",
+        "python",
+        "platform",
+        "cpu",
+        "cores",
+        "threads",
+        "device",
+        "deterministic",
+        "seeds",
+        "slurm_job",
+        "cost",
+    }
+    assert record["time_utc"].endswith("+00:00")
+    assert record["versions"]["torch"] == torch.__version__.split("+")[0]
+    assert record["threads"] == torch.get_num_threads() and record["device"] == {"type": "cpu"}
+    assert record["seeds"] == [0, 1] and record["cost"] is None
+
+
+def test_record_tells_nothing_about_who_and_where():
+    text = json.dumps(provenance.capture(cost=provenance.Cost()))
+    assert platform.node() not in text.replace(platform.machine(), "")
+    for secret in (str(Path.home()), os.getcwd(), str(PACKAGE), sys.prefix):
+        assert secret not in text
+    user = getpass.getuser()
+    assert f"/{user}/" not in text
+
+
+def test_deterministic_flag_and_slurm_id_are_followed(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    torch.use_deterministic_algorithms(True)
+    try:
+        record = provenance.capture()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert record["deterministic"] is True and record["slurm_job"] == "4711"
+
+
+def test_cost_grows_inside_the_block_and_is_final_after_it():
+    with provenance.Cost() as busy:
+        early = busy.as_dict()
+        assert sum(i * i for i in range(300_000)) > 0
+    cost = busy.as_dict()
+    assert early["cpu_seconds"] < cost["cpu_seconds"] and early["wall_seconds"] < cost["wall_seconds"]
+    assert cost["peak_device_mib"] is None
+    assert busy.as_dict() == cost
+
+
+def test_cost_separates_waiting_from_work():
+    with provenance.Cost() as idle:
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)"], check=True)
+    cost = idle.as_dict()
+    assert cost["wall_seconds"] >= 0.2 > cost["cpu_seconds"]
+
+
+def test_peak_memory_sees_an_allocation_of_this_process_alone():
+    ballast = bytearray(b"x") * (300 * 2**20)  # of the parent: not to be counted
+    code = (
+        "from nclib.provenance import Cost\n"
+        "with Cost() as small: pass\n"
+        "with Cost() as large: block = bytearray(b'x') * (200 * 2**20)\n"
+        "print(large.as_dict()['peak_rss_mib'] - small.as_dict()['peak_rss_mib'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    del ballast
+    assert 150 < float(done.stdout) < 250
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git on this machine")
+def test_commit_and_dirty_flag_follow_the_tree(tmp_path, monkeypatch):
+    package = tmp_path / "clone" / "nclib"
+    package.mkdir(parents=True)
+    (package / "provenance.py").write_text("x = 1\n")
+    monkeypatch.setattr(provenance, "_PACKAGE", package)
+    assert provenance.git_state() == (None, None)  # outside git
+    git(package.parent, "init", "-q")
+    assert provenance.git_state() == (None, None)  # in a repository that does not track the code
+    git(package.parent, "add", ".")
+    assert provenance.git_state() == (None, None)  # tracked, no commit yet
+    git(package.parent, "commit", "-q", "-m", "one")
+    commit = git(package.parent, "rev-parse", "HEAD").strip()
+    assert provenance.git_state() == (commit, False)
+    (package / "provenance.py").write_text("x = 2\n")
+    assert provenance.git_state() == (commit, True)
+    git(package.parent, "checkout", "-q", ".")
+    (package / "new.py").touch()
+    assert provenance.git_state() == (commit, True)
+
+
+def test_no_git_program_means_no_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert provenance.git_state() == (None, None)
+
+
+@pytest.mark.gpu
+def test_gpu_is_named_and_its_memory_measured():
+    with provenance.Cost("cuda") as cost:
+        torch.zeros(2**20, 16, device="cuda")
+    record = provenance.capture("cuda", cost=cost)
+    assert record["device"]["name"] == torch.cuda.get_device_name()
+    assert record["cost"]["peak_device_mib"] >= 64

@@ -1,0 +1,442 @@
+"""Solvers against closed-form fixed points, then the evidence they return, then what they do when things go wrong."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from nclib.solver import Anderson, Broyden, FixedPointIteration, Solution, Status, fixed_point, paper_solver
+
+METHODS = [FixedPointIteration, Anderson, Broyden]
+ACCELERATED = [Anderson, Broyden]
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=seeded(seed), dtype=dtype)
+
+
+def symmetric(eigenvalues, seed=1):
+    q = torch.linalg.qr(random(len(eigenvalues), len(eigenvalues), seed=seed))[0]
+    return q @ torch.diag(eigenvalues) @ q.T
+
+
+def spread(low, high, size=50):
+    return torch.linspace(low, high, size, dtype=torch.float64)
+
+
+def rotation(angle, rho=1.0):
+    c, s = rho * math.cos(angle), rho * math.sin(angle)
+    return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
+
+
+def non_normal(size=30):
+    return torch.diag(torch.full((size,), 0.5)).double() + torch.diag(torch.full((size - 1,), 0.45), 1).double()
+
+
+LINEAR = {
+    "symmetric 0.5": symmetric(spread(-0.5, 0.5)),
+    "symmetric 0.9": symmetric(spread(-0.9, 0.9)),
+    "symmetric 0.99": symmetric(spread(0.0, 0.99)),
+    "symmetric ±0.99": symmetric(spread(-0.99, 0.99)),
+    "non-normal": non_normal(),
+    "expansive": symmetric(spread(-1.5, 0.5)),
+    "quarter turn": rotation(math.pi / 2),
+    "shrinking turn": rotation(0.5, 0.9),
+}
+CONTRACTIONS = {name: a for name, a in LINEAR.items() if name not in ("expansive", "quarter turn")}
+
+
+def affine(a, b):
+    return lambda z: z @ a.T.to(z) + b.to(z)
+
+
+def tanh_cell(rho, size=40):
+    w = random(size, size, seed=3)
+    w = rho * w / torch.linalg.matrix_norm(w, 2)
+    return lambda z, x: torch.tanh(z @ w.T.to(z) + x)
+
+
+def conv_cell(channels=8, dtype=torch.float64, seed=5, gain=1.0):
+    weights = random(2, channels, channels, 3, 3, seed=seed, dtype=dtype) / math.sqrt(9 * channels)
+
+    def cell(z, x):
+        w1, w2 = weights.to(z.dtype)
+        hidden = torch.relu(torch.group_norm(torch.conv2d(z, w1, padding=1), 2))
+        return torch.relu(gain * torch.group_norm(torch.conv2d(hidden, w2, padding=1), 2) + x)
+
+    return cell
+
+
+def residual_of(f, z, *args):
+    fz = f(z, *args)
+    return (fz - z).flatten(1).norm(dim=1) / (fz.flatten(1).norm(dim=1) + 1e-8)
+
+
+# ---- truth
+
+
+@pytest.mark.parametrize("method", ACCELERATED)
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_maps_are_solved_to_1e_10(method, name):
+    a = LINEAR[name]
+    b = random(3, len(a), seed=2)
+    exact = torch.linalg.solve(torch.eye(len(a), dtype=a.dtype) - a, b.T).T
+    answer = fixed_point(lambda z: z @ a.T + b, method(tol=1e-10, max_steps=600), torch.zeros_like(b))
+    assert answer.converged.all() and (answer.status == Status.CONVERGED).all()
+    assert (answer.residual <= 1e-10).all()
+    assert (answer.value - exact).norm() <= 1e-7 * exact.norm()
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_plain_iteration_solves_contractions(name):
+    a = LINEAR[name]
+    answer = fixed_point(affine(a, random(1, len(a))), FixedPointIteration(1e-10, 5000), torch.zeros(1, len(a)).double())
+    assert answer.converged.all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cos_has_its_known_fixed_point(method):
+    answer = fixed_point(torch.cos, method(tol=1e-13, max_steps=200), torch.zeros(2, 3, dtype=torch.float64))
+    assert torch.allclose(answer.value, torch.tensor(0.7390851332151607).double(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ACCELERATED)
+@pytest.mark.parametrize("rho", [0.9, 0.99, 2.0])
+def test_tanh_and_convolution_cells_are_solved_to_1e_10(method, rho):
+    x = random(3, 40, seed=8) * 0.5
+    assert fixed_point(tanh_cell(rho), method(tol=1e-10, max_steps=400), torch.zeros_like(x), (x,)).converged.all()
+    x = random(3, 8, 4, 4, seed=8)
+    answer = fixed_point(conv_cell(gain=rho / 2), method(tol=1e-10, max_steps=600), x, (x,))
+    assert answer.converged.all() and answer.value.shape == x.shape
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-10])
+@pytest.mark.parametrize("history", [1, 2, 5, 10])
+def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, history):
+    start = {name: torch.zeros(1, len(a)).double() for name, a in CONTRACTIONS.items()}
+    problems = [(affine(a, random(1, len(a))), start[name]) for name, a in CONTRACTIONS.items()]
+    x = random(1, 40, seed=8)
+    problems += [(lambda z, rho=rho: tanh_cell(rho)(z, x), torch.zeros_like(x)) for rho in (0.5, 0.9, 0.99)]
+    problems += [(torch.cos, torch.zeros(1, 3).double())]
+    for f, z0 in problems:
+        plain = fixed_point(f, FixedPointIteration(tol, 5000), z0)
+        fast = fixed_point(f, Anderson(tol, 5000, history=history), z0)
+        assert plain.converged.all() and fast.converged.all()
+        assert fast.num_evals <= plain.num_evals
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_evaluation_counts_do_not_depend_on_the_scale_of_the_problem(method, scale):
+    a, b = symmetric(spread(-0.9, 0.9)), random(4, 50)
+    z0 = torch.zeros_like(b)
+    solver = method(tol=1e-6, max_steps=300)
+    plain = fixed_point(lambda z: z @ a.T + b, solver, z0)
+    scaled = fixed_point(lambda z: z @ a.T + scale * b, solver, z0)
+    assert torch.equal(plain.steps, scaled.steps)
+    assert torch.allclose(plain.value * scale, scaled.value, rtol=1e-9)
+
+
+def test_damping_does_not_loosen_the_tolerance():
+    """A test on the damped step would stop at a true residual of 0.1."""
+    a, b = symmetric(spread(0.0, 0.5)), random(2, 50)
+    answer = fixed_point(affine(a, b), FixedPointIteration(tol=1e-3, max_steps=3000, damping=0.99), torch.zeros_like(b))
+    assert answer.converged.all()
+    assert (residual_of(affine(a, b), answer.value) <= 1e-3).all()
+    assert answer.num_evals > 500
+
+
+def test_damping_is_the_weight_of_the_old_state():
+    f = affine(torch.zeros(2, 2).double(), torch.ones(1, 2).double())
+    seen = []
+    fixed_point(lambda z: seen.append(z.clone()) or f(z), FixedPointIteration(1e-9, 3, 0.75), torch.zeros(1, 2).double())
+    assert [float(z[0, 0]) for z in seen] == [0.0, 0.25, 0.4375]
+
+
+def test_anderson_damping_reaches_the_same_answer():
+    a, b = symmetric(spread(-0.9, 0.9)), random(2, 50)
+    exact = torch.linalg.solve(torch.eye(50).double() - a, b.T).T
+    answer = fixed_point(affine(a, b), Anderson(1e-10, 400, damping=0.5), torch.zeros_like(b))
+    assert answer.converged.all() and torch.allclose(answer.value, exact, rtol=1e-6, atol=1e-8)
+
+
+def test_relative_ridge_does_not_stall():
+    """ρ = 0.9 to 1e-6: plain iteration needs 102, an absolute ridge fails at 200."""
+    f, z0 = affine(symmetric(spread(-0.9, 0.9)), random(1, 50)), torch.zeros(1, 50).double()
+    assert fixed_point(f, FixedPointIteration(1e-6, 500), z0).num_evals > 90
+    assert fixed_point(f, Anderson(1e-6, 500), z0).num_evals < 55
+    assert fixed_point(f, Broyden(1e-6, 500), z0).num_evals < 45
+
+
+def test_broyden_equals_the_textbook_recursion():
+    """Against B kept as a matrix, in its own words: B⁻¹ += (s − B⁻¹y) sᵀB⁻¹ / (sᵀB⁻¹y)."""
+    cell, x = tanh_cell(3.0, size=12), random(1, 12, seed=4)
+    z, inverse, textbook = torch.zeros(12).double(), -torch.eye(12).double(), []
+    r = cell(z, x[0]) - z
+    for _ in range(12):
+        textbook.append(z)
+        s = -inverse @ r
+        z = z + s
+        new = cell(z, x[0]) - z
+        y, r = new - r, new
+        inverse = inverse + torch.outer(s - inverse @ y, s @ inverse) / (s @ inverse @ y)
+    seen = []
+    f = lambda z: seen.append(z[0].clone()) or cell(z, x)  # noqa: E731
+    fixed_point(f, Broyden(tol=1e-14, max_steps=12), torch.zeros_like(x))
+    assert torch.allclose(torch.stack(seen), torch.stack(textbook), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("history", [1, 2, 5])
+def test_broyden_goes_on_when_its_history_is_used_up(history):
+    f = affine(symmetric(spread(0.0, 0.9)), random(2, 50))
+    answer = fixed_point(f, Broyden(1e-8, 500, history=history), torch.zeros(2, 50).double())
+    assert answer.converged.all() and answer.num_evals > 2 * history
+
+
+# ---- evidence
+
+
+@pytest.mark.parametrize("rows", ["leave", "halve", "stay"])
+@pytest.mark.parametrize("max_steps", [1, 6, 300])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_residual_reported_is_that_of_the_point_returned(method, max_steps, rows):
+    cell, x = conv_cell(gain=2.0), random(6, 8, 4, 4) * torch.logspace(-2, 1, 6).double().view(-1, 1, 1, 1)
+    answer = fixed_point(cell, method(tol=1e-6, max_steps=max_steps), x, (x,), rows=rows)
+    assert (residual_of(cell, answer.value, x) - answer.residual).abs().max() <= 1e-12
+    assert torch.equal(answer.converged, answer.residual <= 1e-6)
+    assert torch.equal(answer.converged, answer.status == Status.CONVERGED)
+    assert torch.equal(answer.residual, answer.trace.amin(0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_steps_evaluations_and_trace_count_real_calls(method):
+    cell, calls = tanh_cell(0.9), []
+    x = random(5, 40) * torch.logspace(-2, 1, 5).double().unsqueeze(1)
+
+    def counted(z, x):
+        calls.append(len(z))
+        return cell(z, x)
+
+    answer = fixed_point(counted, method(tol=1e-8, max_steps=200), torch.zeros_like(x), (x,))
+    assert answer.num_evals == len(calls) == len(answer.trace) == int(answer.steps.max())
+    assert sum(calls) == int(answer.steps.sum()) and calls == sorted(calls, reverse=True) and calls[-1] < 5
+    for b, steps in enumerate(answer.steps.tolist()):
+        assert (answer.trace[steps - 1 :, b] == answer.trace[steps - 1, b]).all()
+        assert (answer.trace[: steps - 1, b] > 1e-8).all()
+    assert answer.trace.isfinite().all()
+
+
+def test_max_steps_is_the_number_of_calls_and_the_best_iterate_is_returned():
+    calls = []
+    f = lambda z: calls.append(1) or -2.0 * z + 1.0  # noqa: E731
+    answer = fixed_point(f, FixedPointIteration(tol=1e-6, max_steps=7), torch.full((1, 2), 0.3).double())
+    assert len(calls) == answer.num_evals == int(answer.steps) == 7
+    assert answer.status.tolist() == [Status.MAX_STEPS] and not answer.converged.any()
+    assert torch.equal(answer.residual, answer.trace.amin(0))
+    assert answer.residual < answer.trace[-1]
+
+
+def test_a_start_at_the_answer_costs_one_evaluation_and_is_returned_untouched():
+    z0 = torch.tensor([[0.5, 0.25]]).double()
+    answer = fixed_point(lambda z: z0.clone(), Broyden(), z0)
+    assert answer.num_evals == 1 and torch.equal(answer.value, z0) and float(answer.residual) == 0.0
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_row_does_not_depend_on_its_batch_mates(method, dtype):
+    """Alone, in a batch, in another order, and beside a row that diverges."""
+    cell, tol = conv_cell(), 1e-6 if dtype == torch.float64 else 1e-4
+    x = (random(7, 8, 4, 4) * torch.logspace(-2, 1, 7).double().view(-1, 1, 1, 1)).to(dtype)
+    solver = method(tol=tol, max_steps=100)
+    together = fixed_point(cell, solver, x, (x,))
+    order = torch.tensor([3, 6, 0, 2, 5, 1, 4])
+    shuffled = fixed_point(cell, solver, x[order], (x[order],))
+    poisoned = x.clone()
+    poisoned[4] = math.nan
+    beside = fixed_point(cell, solver, poisoned, (poisoned,))
+    size = together.value.flatten(1).norm(dim=1)
+    allowed = 1e-9 if dtype == torch.float64 else 10 * tol
+
+    def gap(answer, rows):
+        return ((answer.value - together.value[rows]).flatten(1).norm(dim=1) / size[rows]).max()
+
+    assert gap(shuffled, order) <= allowed
+    others = torch.tensor([0, 1, 2, 3, 5, 6])
+    assert ((beside.value - together.value)[others].flatten(1).norm(dim=1) / size[others]).max() <= allowed
+    assert beside.status[4] == Status.DIVERGED
+    for b in range(7):
+        assert gap(fixed_point(cell, solver, x[b : b + 1], (x[b : b + 1],)), torch.tensor([b])) <= allowed
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_leaving_halving_and_staying_agree(method):
+    cell, x = tanh_cell(0.9), random(9, 40) * torch.logspace(-2, 1, 9).double().unsqueeze(1)
+    solver, z0, sizes = method(tol=1e-8, max_steps=200), torch.zeros(9, 40).double(), {}
+
+    def seen(name):
+        return lambda z, x: sizes.setdefault(name, []).append(len(z)) or cell(z, x)
+
+    answers = [fixed_point(seen(rows), solver, z0, (x,), rows=rows) for rows in ("leave", "halve", "stay")]
+    answers.append(fixed_point(lambda z: cell(z, x), solver, z0))
+    for other in answers[1:]:
+        assert torch.equal(other.steps, answers[0].steps) and other.num_evals == answers[0].num_evals
+        assert torch.allclose(other.value, answers[0].value, rtol=1e-10, atol=1e-12)
+    assert set(sizes["halve"]) <= {9, 4, 2, 1} and set(sizes["stay"]) == {9} and len(set(sizes["leave"])) > 2
+
+
+def test_rows_that_stay_stand_still():
+    x, seen = torch.tensor([[0.0], [1.0]]).double(), []
+    f = lambda z: seen.append(z.clone()) or torch.cos(z) * x  # noqa: E731
+    answer = fixed_point(f, FixedPointIteration(1e-10, 100), torch.zeros(2, 1).double())
+    assert answer.steps.tolist()[0] < answer.steps.tolist()[1]
+    done = answer.steps.tolist()[0] - 1
+    assert all(torch.equal(z[0], answer.value[0]) for z in seen[done:])
+
+
+def test_inputs_are_not_changed():
+    cell, x = tanh_cell(0.9), random(6, 40) * torch.logspace(-2, 1, 6).double().unsqueeze(1)
+    z0, copies = random(6, 40, seed=9), (random(6, 40, seed=9), x.clone())
+    for method in METHODS:
+        fixed_point(cell, method(1e-8, 100), z0, (x,))
+        assert torch.equal(z0, copies[0]) and torch.equal(x, copies[1])
+
+
+def test_no_gradient_is_recorded():
+    w = torch.eye(3).double().requires_grad_()
+    assert not fixed_point(lambda z: torch.cos(z @ w), Broyden(), torch.zeros(2, 3).double()).value.requires_grad
+
+
+def test_channels_last_images_stay_so():
+    cell, x = conv_cell(dtype=torch.float32), random(4, 8, 4, 4, dtype=torch.float32)
+    packed = x.contiguous(memory_format=torch.channels_last)
+    formats = []
+
+    def noted(z, x):
+        formats.append(z.is_contiguous(memory_format=torch.channels_last))
+        return cell(z, x)
+
+    a, b = fixed_point(cell, Broyden(), x, (x,)), fixed_point(noted, Broyden(), packed, (packed,))
+    assert all(formats) and b.value.is_contiguous(memory_format=torch.channels_last)
+    assert torch.allclose(a.value, b.value, atol=1e-3)
+
+
+# ---- failure
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rows", ["leave", "stay"])
+def test_a_diverged_row_keeps_its_best_finite_iterate(method, rows):
+    """Mixing with a mask by multiplication would turn it into NaN."""
+    calls = [0]
+
+    def f(z, x):
+        calls[0] += 1
+        bad = (x > 1) & (calls[0] >= 3)
+        return torch.where(bad, math.nan, 0.5 * torch.cos(z) + x)
+
+    x = torch.tensor([[0.1], [2.0], [0.3]]).double()
+    answer = fixed_point(f, method(tol=1e-12, max_steps=60), torch.zeros_like(x), (x,), rows=rows)
+    assert answer.status.tolist() == [Status.CONVERGED, Status.DIVERGED, Status.CONVERGED]
+    assert answer.value.isfinite().all() and answer.steps[1] == 3
+    assert float(answer.residual[1]) == float(answer.trace[:2, 1].min())
+    assert math.isinf(answer.trace[-1, 1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_any_finite_value_the_start_comes_back(method):
+    z0 = random(2, 3)
+    answer = fixed_point(lambda z: z * math.nan, method(), z0)
+    assert torch.equal(answer.value, z0) and answer.residual.isinf().all()
+    assert (answer.status == Status.DIVERGED).all() and answer.num_evals == 1
+
+
+def test_growth_without_bound_is_noticed_before_overflow():
+    answer = fixed_point(lambda z: 1.5 * z + 1.0, FixedPointIteration(1e-6, 10_000), torch.zeros(1, 3).double())
+    assert answer.status.tolist() == [Status.DIVERGED] and answer.num_evals < 60
+    assert answer.value.isfinite().all() and answer.residual.isfinite().all()
+
+
+def test_an_empty_batch_needs_no_evaluation():
+    answer = fixed_point(torch.cos, Anderson(), torch.zeros(0, 3))
+    assert answer.num_evals == 0 and answer.value.shape == (0, 3) and answer.trace.shape == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_keeps_its_evidence_in_float32(method, dtype):
+    cell, x = tanh_cell(0.9), random(4, 40).to(dtype)
+    answer = fixed_point(cell, method(tol=1e-2, max_steps=60), torch.zeros_like(x), (x,))
+    assert answer.value.dtype == dtype and answer.residual.dtype == answer.trace.dtype == torch.float32
+    assert answer.converged.all()
+    z = answer.value
+    true = (cell(z, x).float() - z.float()).norm(dim=1) / (cell(z, x).float().norm(dim=1) + 1e-8)
+    assert torch.allclose(true, answer.residual, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype, low", [(torch.bfloat16, 1e-4), (torch.float16, 1e-5)])
+def test_a_tolerance_below_half_precision_is_refused_with_the_floor(dtype, low):
+    x = random(2, 40).to(dtype)
+    with pytest.raises(ValueError, match=r"tol=.* is below .*float32"):
+        fixed_point(tanh_cell(0.9), Broyden(tol=low), torch.zeros_like(x), (x,))
+    with pytest.raises(ValueError, match="is below"):
+        fixed_point(lambda z: torch.cos(z).to(dtype), Broyden(tol=low), x.float())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_float32_reaches_1e_6(method):
+    a, b = symmetric(spread(-0.9, 0.9)), random(3, 50, dtype=torch.float32)
+    answer = fixed_point(affine(a, b), method(tol=1e-6, max_steps=300), torch.zeros_like(b))
+    assert answer.converged.all() and answer.residual.dtype == torch.float32
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("bad", [{"tol": 0.0}, {"tol": -1.0}, {"tol": math.nan}, {"max_steps": 0}, {"max_steps": 2.5}])
+def test_impossible_settings_are_refused(method, bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+        method(**bad)
+
+
+@pytest.mark.parametrize(
+    "method, bad",
+    [
+        (FixedPointIteration, {"damping": 1.0}),
+        (FixedPointIteration, {"damping": -0.1}),
+        (Anderson, {"damping": 1.5}),
+        (Anderson, {"history": 0}),
+        (Anderson, {"ridge": 0.0}),
+        (Broyden, {"history": -1}),
+    ],
+)
+def test_impossible_settings_of_a_method_are_refused(method, bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+        method(**bad)
+
+
+def test_settings_are_frozen_and_the_presets_are_as_published():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Broyden().tol = 1.0
+    assert paper_solver() == Broyden(tol=1e-3, max_steps=20, history=20)
+    assert FixedPointIteration() == FixedPointIteration(tol=1e-4, max_steps=100, damping=0.0)
+    assert Anderson() == Anderson(tol=1e-4, max_steps=50, history=5, ridge=1e-8, damping=0.0)
+    assert isinstance(fixed_point(torch.cos, Broyden(), torch.zeros(1, 1)), Solution)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    z0 = torch.zeros(3, 2)
+    with pytest.raises(ValueError, match="must return the shape"):
+        fixed_point(lambda z: z[:, :1], Broyden(), z0)
+    with pytest.raises(ValueError, match="first axis must be the 3 rows"):
+        fixed_point(lambda z, x: z, Broyden(), z0, (torch.zeros(4, 2),))
+    with pytest.raises(ValueError, match="floating-point"):
+        fixed_point(lambda z: z, Broyden(), torch.zeros(3, 2, dtype=torch.long))
+    with pytest.raises(ValueError, match="allowed are"):
+        fixed_point(lambda z: z, Broyden(), z0, rows="go")

@@ -1,0 +1,248 @@
+"""The run store: what was written is read back to the bit, and what is damaged is never read."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from nclib import store as store_module
+from nclib.config import RunConfig, StoredConfig, run_id
+from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, ReferenceStore, RunStore, read_csv
+
+
+class SisterConfig(StoredConfig):
+    """Stands for the small trainings of the other papers."""
+
+    kind: str = "sister"
+    width: int = 3
+
+
+def _table():
+    values = [0.1 + 0.2, 1 / 3, float("nan"), float("inf"), 1e-300]
+    return pd.DataFrame({"epoch": range(1, 6), "split": "train", "metric": "loss", "value": values})
+
+
+def _save(store, config=None, **changes):
+    parts = {
+        "tables": {"history": _table()},
+        "arrays": {"classifier": np.eye(3, dtype=np.float32)},
+        "weights": {"w": torch.arange(3.0)},
+        "provenance": {"commit": None},
+    }
+    return store.save(config or RunConfig(profile="quick"), **parts | changes)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+def test_a_run_is_read_back_to_the_bit(store):
+    run = _save(store)
+    assert store.ids() == [run] and store.has(run) and store.is_sound(run)
+    loaded = store.load(run)
+    pd.testing.assert_frame_equal(loaded.history, _table(), check_exact=True)
+    assert np.array_equal(loaded.arrays["classifier"], np.eye(3))
+    assert torch.equal(store.weights(run)["w"], torch.arange(3.0))
+    assert loaded.config == RunConfig().canonical()
+    assert loaded.provenance["profile"] == "quick"
+
+
+def test_any_configuration_with_a_kind_can_be_stored(store):
+    run = _save(store, SisterConfig(seed=4))
+    frame = store.frame([run], columns=["width"])
+    assert frame["width"].unique().tolist() == [3] and frame["seed"].unique().tolist() == [4]
+    assert frame["model"].isna().all()
+
+
+def test_frame_is_tidy(store):
+    run = _save(store)
+    frame = store.frame([run], columns=["train.lr", "model.width"])
+    assert list(frame.columns) == [*FRAME_COLUMNS, "train.lr", "model.width"]
+    first = frame.iloc[0]
+    assert (first["dataset"], first["model"], first["R"], first["seed"], first["train.lr"]) == ("digits", "explicit", 1.0, 0, 0.1)
+    assert pd.isna(first["K_A"])
+    assert list(store.frame([]).columns) == FRAME_COLUMNS
+
+
+@pytest.mark.parametrize("name", ["config.json", "history.csv", "arrays.npz", "weights.pt", "provenance.json"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damage_is_detected_named_and_set_aside(store, name, damage):
+    run = _save(store)
+    path = store.root / run / name
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    elif damage == "truncate":
+        path.write_bytes(content[:-1])
+    else:
+        path.unlink()
+    with pytest.raises(CorruptRun, match=name.replace(".", r"\.")):
+        store.load(run)
+    with pytest.warns(DamageWarning, match=name.replace(".", r"\.")):
+        assert not store.is_sound(run)
+    assert not store.has(run) and store.ids() == []
+    assert len(list((store.root / "set-aside").iterdir())) == 1
+    _save(store)
+    assert store.is_sound(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
+def test_a_damaged_done_file_is_no_run(store, content):
+    run = _save(store)
+    (store.root / run / "DONE").write_bytes(content)
+    with pytest.warns(DamageWarning):
+        assert not store.is_sound(run)
+
+
+def test_set_aside_never_overwrites(store):
+    run = _save(store)
+    for expected in range(3):
+        (store.root / run / "history.csv").write_text("x")
+        with pytest.warns(DamageWarning):
+            assert not store.is_sound(run)
+        assert len(list((store.root / "set-aside").iterdir())) == expected + 1
+        _save(store)
+
+
+def test_another_schema_is_refused_by_name(store, monkeypatch):
+    run = _save(store)
+    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 2)
+    with pytest.raises(CorruptRun, match="schema 1, this library reads 2"):
+        store.load(run)
+
+
+def test_absent_run_is_named(store):
+    with pytest.raises(CorruptRun, match="nothing-s0-abc"):
+        store.load("nothing-s0-abc")
+
+
+class _Evil:
+    def __reduce__(self):
+        return (os.system, ("touch pwned",))
+
+
+def test_pickles_are_never_executed(store, tmp_path, monkeypatch):
+    """Even with a fitting checksum, a pickle in place of weights, arrays or checkpoint is refused."""
+    monkeypatch.chdir(tmp_path)
+    run = _save(store)
+    for name in ("weights.pt", "arrays.npz"):
+        evil = pickle.dumps(_Evil(), protocol=2)
+        (store.root / run / name).write_bytes(evil)
+        done = store.root / run / "DONE"
+        sums = json.loads(done.read_text())
+        done.write_text(json.dumps(sums | {name: store_module._digest(evil)}))
+        with pytest.raises((pickle.UnpicklingError, ValueError)):
+            store.weights(run) if name == "weights.pt" else store.load(run)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_checkpoint_round_trip_and_damage(store):
+    checkpoint = store.checkpoint("some-run")
+    assert checkpoint.load() is None
+    state = {"epoch": 3, "history": [(1, "train", "loss", 0.5)], "model": {"w": torch.ones(2)}}
+    checkpoint.save(state)
+    loaded = checkpoint.load()
+    assert loaded["epoch"] == 3 and torch.equal(loaded["model"]["w"], torch.ones(2))
+    content = bytearray(checkpoint.path.read_bytes())
+    content[-10] ^= 1
+    checkpoint.path.write_bytes(content)
+    with pytest.warns(DamageWarning, match="checksum"):
+        assert checkpoint.load() is None
+    assert not checkpoint.path.exists()
+    for foreign in (b"", b"not a checkpoint", b"nclib checkpoint 1 \n"):
+        checkpoint.path.write_bytes(foreign)
+        with pytest.warns(DamageWarning):
+            assert checkpoint.load() is None
+
+
+def test_a_full_disk_leaves_no_run_and_no_debris(store, monkeypatch):
+    written = []
+    real = store_module.write_atomic
+
+    def failing(path, content):
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        return real(path, content)
+
+    monkeypatch.setattr(store_module, "write_atomic", failing)
+    with pytest.raises(OSError, match="No space"):
+        _save(store)
+    assert store.ids() == [] and list(store.root.iterdir()) == []
+    monkeypatch.undo()
+    assert store.is_sound(_save(store))
+
+
+def test_progress_of_a_run_under_way(store):
+    run = run_id(RunConfig())
+    assert store.progress(run) == 0
+    store.note_progress(run, 3, 4)
+    assert store.progress(run) == 0.75 and not store.has(run)
+    _save(store)
+    assert store.progress(run) == 1 and not store.partial(run).exists()
+
+
+def test_remove(store):
+    run = _save(store)
+    store.remove(run)
+    assert not store.has(run)
+
+
+def _hold(root, run, seconds):
+    with RunStore(root).lock(run):
+        time.sleep(seconds)
+
+
+def test_two_processes_take_turns(store):
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=_hold, args=(store.root, "r", 0.5))
+    process.start()
+    deadline = time.monotonic() + 5
+    while not (store.root / ".locks" / "r.lock").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    started = time.monotonic()
+    with store.lock("r"):
+        waited = time.monotonic() - started
+    process.join()
+    assert waited > 0.2
+
+
+def test_reference_results_are_small_extracts(store, tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 100)
+    features = rng.normal(size=(300, 8)).astype(np.float32)
+    arrays = {
+        "train_features": features,
+        "train_labels": labels,
+        "counts": np.array([100] * 3),
+        "minority": np.zeros(3, bool),
+        "class_means": np.stack([features[labels == k].mean(0) for k in range(3)]),
+        "classifier": np.eye(3, 8),
+    }
+    run = _save(store, arrays=arrays)
+    reference = ReferenceStore(tmp_path / "reference")
+    assert not reference.has(run)
+    reference.add("quick", [store.load(run)])
+    reference.add("quick", [store.load(run)])
+    assert reference.ids() == [run] and reference.has(run)
+    kept = reference.load(run)
+    pd.testing.assert_frame_equal(reference.frame([run]).drop(columns="profile"), store.frame([run]).drop(columns="profile"))
+    np.testing.assert_array_equal(kept.arrays["class_means"], arrays["class_means"])
+    assert kept.arrays["train_features"].dtype == np.float16 and len(kept.arrays["train_labels"]) == 120
+    with pytest.raises(CorruptRun, match="not among the reference"):
+        reference.load("other")
+
+
+def test_csv_keeps_every_bit(tmp_path):
+    table = _table()
+    table.to_csv(tmp_path / "t.csv", index=False)
+    pd.testing.assert_frame_equal(read_csv(tmp_path / "t.csv"), table, check_exact=True)
