@@ -80,7 +80,16 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "models": ("Classifier", "Output", "build_model", "count_parameters"),
     "training": ("evaluate", "train"),
     "store": ("RunStore",),
-    "experiments": ("comparable", "describe_runs", "ensure_runs", "experiment", "get_profile", "load_run", "plan", "stand_ins"),
+    "experiments": (
+        "comparable",
+        "describe_runs",
+        "ensure_runs",
+        "experiment",
+        "get_profile",
+        "load_run",
+        "plan",
+        "stand_ins",
+    ),
     "artefacts": ("format_mean_std", "save_figure", "save_table"),
     "plotting": (),
 }

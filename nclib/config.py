@@ -1,9 +1,9 @@
 """Frozen, strict descriptions of a run, and the identity that follows from them.
 
-A configuration is plain data: building one reads no file and trains nothing. An option that does not exist, has the wrong
-type or does not apply (a solver for an explicit network) is refused here, with the nearest right name, so that a misspelt
-setting can never run silently with a default. Options left out are filled in with their defaults, which makes two ways of
-writing the same run one identity.
+A configuration is plain data: building one reads no file and trains nothing. An option that does not exist, has the
+wrong type or does not apply (a solver for an explicit network) is refused here, with the nearest right name, so that
+a misspelt setting can never run silently with a default. Options left out are filled in with their defaults, which
+makes two ways of writing the same run one identity.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import re
 import types
 import typing
 from typing import Any, Literal
@@ -170,7 +171,9 @@ class GradientConfig(Config):
         if method == "unrolled" and options.get("steps") is None:
             raise ValueError("method 'unrolled' needs steps, for instance steps=8")
         defaults = {"phantom": {"steps": 1, "damping": 0.0}, "neumann": {"steps": 1}}.get(method, {})
-        not_here = {"implicit": {"steps", "damping"}, "neumann": {"damping"}, "unrolled": {"damping"}}.get(method, set())
+        not_here = {"implicit": {"steps", "damping"}, "neumann": {"damping"}, "unrolled": {"damping"}}.get(
+            method, set()
+        )
         return _fill(options, defaults, f"method {method!r}", not_here)
 
     def build(self) -> deq.Implicit | deq.Phantom | deq.Neumann | deq.Unrolled:
@@ -186,6 +189,9 @@ class GradientConfig(Config):
                 return deq.Unrolled(steps=self.steps)
 
 
+_RESOLVED_FOLDER = re.compile(r"folder:[A-Za-z0-9._-]+@[0-9a-f]{12}")
+
+
 class DataConfig(Config):
     """Which images, how many of each class, and which classes are many.
 
@@ -193,8 +199,8 @@ class DataConfig(Config):
     ----------
     dataset : a name of `nclib.data.load_dataset`; a folder in its resolved form ``folder:NAME@FINGERPRINT``
         (`nclib.data.resolve_dataset` makes it), so that no path of a machine enters a run's identity
-    imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or "exponential" (n_A down to n_A/R)
-    num_majority : K_A, the real number of majority classes; for "step" only
+    imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or "exponential" (n_A down to
+    n_A/R) num_majority : K_A, the real number of majority classes; for "step" only
     ratio : R = n_A/n_B ≥ 1
     majority : which classes are majority, "first" (as in the paper) or "random" (seeded); left out: "random" for
         digit_pairs, whose first classes share their left digit, "first" for the others
@@ -229,7 +235,7 @@ class DataConfig(Config):
     @pydantic.field_validator("dataset")
     @classmethod
     def _folder_is_resolved(cls, name: str) -> str:
-        if name.startswith("folder:") and "@" not in name:
+        if name.startswith("folder:") and not _RESOLVED_FOLDER.fullmatch(name):
             raise ValueError(
                 f"{name!r} is a path; a configuration stores none. Give it to nclib.data.resolve_dataset first, "
                 "which returns 'folder:NAME@FINGERPRINT' (nclib.experiment and the command line do it for you)"
@@ -312,7 +318,8 @@ class TrainConfig(Config):
         "projection": after each step the classifier, and in each forward pass the features, are scaled onto
         (1/K) Σ‖w_k‖² ≤ e_w and mean ‖h‖² ≤ e_h; "penalty": adds (e_w/2) Σ‖w_k‖² + (e_h/2) mean ‖h‖²
     e_w, e_h : needed by the last two
-    skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best iterate;
+    skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best
+    iterate;
         "mask": it leaves the loss. A non-finite one or a residual above 0.1 leaves the loss in both
     jacobian_reg : weight of the Jacobian regulariser ‖J‖²_F / d of the DEQ cell, 0 for none
     precision : "float32", "bfloat16" (autocast; the solver's state stays float32) or "float64"
@@ -389,8 +396,8 @@ class StoredConfig(Config):
 
 
 class RunConfig(StoredConfig):
-    """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation and order of the images,
-    so that two arms with equal seeds are a pair."""
+    """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation and order of the
+    images, so that two arms with equal seeds are a pair."""
 
     kind: Literal["classifier"] = "classifier"
     data: DataConfig = pydantic.Field(default_factory=DataConfig)

@@ -1,4 +1,5 @@
-"""From tidy frames to statements: seed means with intervals, paired differences, printed values, verdicts by stated rules.
+"""From tidy frames to statements: seed means with intervals, paired differences, printed values, verdicts by stated
+rules.
 
 Everything here takes and returns plain tables. A verdict is a function of what was measured; it never raises and never
 hides a result that contradicts a claim.
@@ -52,18 +53,21 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def published(paper_table: int | None = None) -> pd.DataFrame:
-    """Every accuracy printed in Tables 1–4 of Sun & Shi (2024), in percent: table, dataset, K_A, R, model, split, mean, std."""
+    """Every accuracy printed in Tables 1–4 of Sun & Shi (2024), in percent: table, dataset, K_A, R, model, split,
+    mean, std."""
     frame = pd.read_csv(paths.published() / "sun_shi_2024_tables.csv")
     return frame if paper_table is None else frame[frame["table"] == paper_table].reset_index(drop=True)
 
 
 def published_ticks(figure: int, panel: str, quantity: str) -> tuple[float, float]:
-    """First and last axis tick of a panel of a printed figure, for instance (3, "b", "nc2"). Ticks bound the plotted range
-    roughly; they are not values of curves."""
+    """First and last axis tick of a panel of a printed figure, for instance (3, "b", "nc2"). Ticks bound the plotted
+    range roughly; they are not values of curves."""
     frame = pd.read_csv(paths.published() / "sun_shi_2024_figures.csv", keep_default_na=False)
     rows = frame[(frame["figure"] == figure) & (frame["panel"] == panel) & (frame["quantity"] == quantity)]
     if len(rows) != 1:
-        raise ValueError(f"no axis of {quantity!r} in figure {figure}{panel}; there are\n{frame.to_string(index=False)}")
+        raise ValueError(
+            f"no axis of {quantity!r} in figure {figure}{panel}; there are\n{frame.to_string(index=False)}"
+        )
     return float(rows["axis_min_tick"].iloc[0]), float(rows["axis_max_tick"].iloc[0])
 
 
@@ -86,13 +90,16 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     ----------
     frame : tidy frame
     metric, split : which rows
-    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample standard
+    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
+    standard
         deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
     """
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     keys = ["run_id", *CELL, "model", "seed"]
     count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
-    tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(lambda values: values.to_numpy()[-count:])
+    tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(
+        lambda values: values.to_numpy()[-count:]
+    )
     out = tails.reset_index()
     out["n"] = out["value"].map(len)
     out["std"] = out["value"].map(lambda values: values.std(ddof=1) if len(values) > 1 else np.nan)
@@ -101,8 +108,8 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
 
 
 def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and within_std, the mean
-    of the within-run deviations."""
+    """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and
+    within_std, the mean of the within-run deviations."""
     rows = []
     for keys, group in runs.groupby([*CELL, "model"], dropna=False, sort=False):
         found = interval(group["value"])
@@ -121,28 +128,34 @@ def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> p
 
 
 def pooled(differences: pd.DataFrame) -> Interval:
-    """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a t-interval
-    over seeds. Stated before any result; the verdicts of single cells are secondary."""
+    """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a
+    t-interval over seeds. Stated before any result; the verdicts of single cells are secondary."""
     return interval(differences.groupby("seed")["difference"].mean()) if len(differences) else interval([])
 
 
 def verdict(found: Interval, printed: float | None = None, comparable: bool = True) -> str:
     """What a measured difference says of a printed one.
 
-    Rule: fewer than three seeds, "reported (n seeds)". 0 inside the 95 % interval, "not significant". Sign other than the printed
-    one's, "opposite". Same sign: where our data and network are the paper's (`comparable`), "same sign and compatible" if the
-    printed difference lies in the interval, else "same sign, other size"; elsewhere "same sign; size not comparable".
+    Rule: fewer than three seeds, "reported (n seeds)". A value that is no number, "not measured". 0 inside the 95 %
+    interval, "not significant". A printed 0 has no sign: "printed difference is 0". Sign other than
+    the printed one's, "opposite". Same sign: where our data and network are the paper's (`comparable`), "same sign
+    and compatible" if the printed difference lies in the interval, else "same sign, other size"; elsewhere "same
+    sign; size not comparable".
 
     Parameters
     ----------
     found : our paired difference with its interval
-    printed : the printed difference in the same unit; None where the paper prints none, then the claim is "greater than 0"
-    comparable : whether sizes may be compared at all
+    printed : the printed difference in the same unit; None where the paper prints none, then the claim is "greater
+    than 0" comparable : whether sizes may be compared at all
     """
     if found.n < MIN_SEEDS:
         return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
+    if not np.isfinite(found.mean):
+        return "not measured"
     if not found.significant:
         return "not significant"
+    if printed == 0:
+        return "printed difference is 0"
     if found.mean * (printed if printed is not None else 1.0) <= 0:
         return "opposite"
     if not comparable or printed is None:
@@ -151,7 +164,8 @@ def verdict(found: Interval, printed: float | None = None, comparable: bool = Tr
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
-    """Whether each run ended with a training accuracy of at least 99.9 %: run columns, value (that accuracy), reached."""
+    """Whether each run ended with a training accuracy of at least 99.9 %: run columns, value (that accuracy),
+    reached."""
     runs = by_run(frame, "accuracy_train_prior", "train")
     return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
 
@@ -162,9 +176,10 @@ CLAIMS = ("lower", "higher", "equal")
 def claim_verdict(found: Interval, claim: str, terminal: bool = True) -> str:
     """What a measured difference DEQ − explicit says of a claim about a collapse metric.
 
-    Rule: fewer than three seeds, "reported (n seeds)"; a run short of the terminal phase, "reported (terminal phase not reached)".
-    For "lower" and "higher": "supported" when the 95 % interval lies on that side of 0, "contradicted" when it lies on the other,
-    "not significant" when it holds 0. For "equal": "not contradicted" when the interval holds 0, else "contradicted".
+    Rule: fewer than three seeds, "reported (n seeds)"; a run short of the terminal phase, "reported (terminal phase
+    not reached)"; a value that is no number, "not measured". For "lower" and "higher": "supported" when the 95 % interval lies on that side of 0, "contradicted"
+    when it lies on the other, "not significant" when it holds 0. For "equal": "not contradicted" when the interval
+    holds 0, else "contradicted".
     """
     if claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
@@ -172,6 +187,8 @@ def claim_verdict(found: Interval, claim: str, terminal: bool = True) -> str:
         return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
     if not terminal:
         return "reported (terminal phase not reached)"
+    if not np.isfinite(found.mean):
+        return "not measured"
     if claim == "equal":
         return "contradicted" if found.significant else "not contradicted"
     if not found.significant:
@@ -190,7 +207,8 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "t
 
     Returns
     -------
-    DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), seeds, claim, verdict.
+    DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), seeds, claim,
+    verdict.
     """
     phases = terminal_phase(frame)
     reached = bool(len(phases)) and bool(phases["reached"].all())
@@ -206,7 +224,8 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "t
 
 
 def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
-    """How well the equilibria were solved, a row for each cell and model that has them, means over seeds at the last epoch.
+    """How well the equilibria were solved, a row for each cell and model that has them, means over seeds at the last
+    epoch.
 
     Columns in percent: train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
     backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
@@ -243,9 +262,9 @@ def accuracy_table(
     Returns
     -------
     DataFrame
-        A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half (95 % interval),
-        within_std (over the last ten logged epochs, mean over seeds), printed and printed_std; difference (DEQ − explicit, paired
-        by seed), difference_half, printed_difference, seeds and verdict.
+        A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
+        (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
+        difference (DEQ − explicit, paired by seed), difference_half, printed_difference, seeds and verdict.
     """
     rows = []
     for accuracy, metric in SPLITS.items():
@@ -282,9 +301,11 @@ def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
 
 
 def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
-    """t-SNE of features (N, d) in the plane, (N, 2), from the principal components; the same for the same seed and threads.
+    """t-SNE of features (N, d) in the plane, (N, 2), from the principal components; the same for the same seed and
+    threads.
 
-    Distances between clusters and their sizes mean nothing in such a picture. The perplexity is lowered where N is small.
+    Distances between clusters and their sizes mean nothing in such a picture. The perplexity is lowered where N is
+    small.
     """
     from sklearn.manifold import TSNE
 

@@ -1,7 +1,7 @@
 """What each notebook needs, at each size, and how the missing part gets trained.
 
-A profile is a size, an experiment a list of run configurations made from it, and `ensure_runs` returns their results from the
-run store, training what is not there on whatever executor it is given.
+A profile is a size, an experiment a list of run configurations made from it, and `ensure_runs` returns their results
+from the run store, training what is not there on whatever executor it is given.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 
 from nclib import data, imbalance, paths, provenance, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, recipe, run_id, suggest
-from nclib.store import ReferenceStore, RunStore, StoredRun, stack, tidy
+from nclib.store import DamageWarning, ReferenceStore, RunStore, StoredRun, identity_columns, stack, tidy
 
 Progress = Callable[[float, float, str], None]
 
@@ -138,8 +138,8 @@ OVERRIDES: dict[str, type] = {
 def override(profile: Profile, **values: Any) -> Profile:
     """The profile with some settings changed; 0 and "" leave the profile's own.
 
-    A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class column out, because nothing is
-    known about a second one. Naming the profile's 100-class data set leaves the 10-class column out.
+    A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class column out, because
+    nothing is known about a second one. Naming the profile's 100-class data set leaves the 10-class column out.
 
     Raises
     ------
@@ -165,7 +165,10 @@ def override(profile: Profile, **values: Any) -> Profile:
             changes |= {"dataset": name, "hundred_dataset": ""}
     if "images_per_class" in changes:
         changes["hundred_images_per_class"] = changes["images_per_class"]
-    return dataclasses.replace(profile, **changes)
+    changed = dataclasses.replace(profile, **changes)
+    if "lr" in changes and changed.recipe == "paper":
+        raise ConfigError("recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'")
+    return changed
 
 
 ARMS = ("explicit", "deq")
@@ -279,7 +282,9 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[RunC
     profile = override(get_profile(profile) if isinstance(profile, str) else profile, **overrides)
     configs = EXPERIMENTS[full](profile)
     if not configs:
-        raise ConfigError(f"{name} needs a 10-class data set, and these parameters leave none (dataset={overrides.get('dataset')!r})")
+        raise ConfigError(
+            f"{name} needs a 10-class data set, and these parameters leave none (dataset={overrides.get('dataset')!r})"
+        )
     return configs
 
 
@@ -287,38 +292,43 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
     """Which of the paper's data sets each of these stands for, by its number of classes: {"digits": "cifar10"}."""
     papers = {10: "cifar10", 100: "cifar100"}
     names = {config.data.dataset for config in configs}
-    return {name.split("@")[0]: papers[outline(name).classes] for name in sorted(names) if outline(name).classes in papers}
+    return {
+        name.split("@")[0]: papers[outline(name).classes] for name in sorted(names) if outline(name).classes in papers
+    }
 
 
 def describe_runs(configs: Sequence[RunConfig]) -> str:
     """One paragraph for captions: profile, data with the real n_A and n_B, network, protocol, seeds, solver."""
-    first = configs[0]
-    settings = []
-    for images in dict.fromkeys(config.data for config in configs):
-        name, about = images.dataset.split("@")[0], outline(images.dataset)
-        n_max = images.n_max or about.per_class
-        if images.imbalance == "step":
-            smallest = int(imbalance.step_imbalance(about.classes, n_max, images.num_majority, images.ratio).min())
-            settings.append(f"{name} with K_A={images.num_majority} of {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest})")
-        else:
-            settings.append(f"{name} balanced ({about.classes} classes, {n_max} training images each)")
-    train, seeds = first.train, sorted({config.seed for config in configs})
+    first, train = configs[0], configs[0].train
+    settings = [_describe_data(images) for images in dict.fromkeys(config.data for config in configs)]
+    seeds = len({config.seed for config in configs})
     text = (
-        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width}, {train.epochs} epochs of SGD (lr {train.lr:g}, "
-        f"{train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
-        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}."
+        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width}, {train.epochs} epochs "
+        f"of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
+        f"{seeds} seed{'s' if seeds > 1 else ''}."
     )
-    solvers = {config.model.solver: config.model for config in configs if config.model.solver is not None}
-    for solver, model in solvers.items():
+    for model in dict.fromkeys(config.model for config in configs if config.model.kind == "deq"):
+        start = "the input" if model.start == "x" else "zero"
         text += (
-            f" DEQ: {solver.method}, relative residual {solver.tol:g}, at most {solver.max_steps} evaluations from "
-            f"{'the input' if model.start == 'x' else 'zero'}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
+            f" DEQ: {model.solver.method}, relative residual {model.solver.tol:g}, at most {model.solver.max_steps} "
+            f"evaluations from {start}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
         )
     return text
 
 
+def _describe_data(images: DataConfig) -> str:
+    name, about = images.dataset.split("@")[0], outline(images.dataset)
+    n_max = images.n_max or about.per_class
+    if images.imbalance == "balanced":
+        return f"{name} balanced ({about.classes} classes, {n_max} training images each)"
+    smallest = int(class_counts(images).min())
+    kind = f"K_A={images.num_majority} of" if images.imbalance == "step" else "exponential over"
+    return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest})"
+
+
 def comparable(configs: Sequence[RunConfig]) -> bool:
-    """Whether sizes may be compared with the paper's: its own data sets, whole, at its own width and number of epochs."""
+    """Whether sizes may be compared with the paper's: its own data sets, whole, at its own width and number of
+    epochs."""
     return all(
         config.data.dataset in ("cifar10", "cifar100")
         and config.data.n_max is None
@@ -328,7 +338,8 @@ def comparable(configs: Sequence[RunConfig]) -> bool:
     )
 
 
-# --- execution -------------------------------------------------------------------------------------------------------------
+# --- execution
+# -------------------------------------------------------------------------------------------------------------
 
 
 class MissingRuns(RuntimeError):
@@ -341,10 +352,29 @@ class RunsFailed(RuntimeError):
     def __init__(self, failures: dict[str, str]) -> None:
         self.failures = failures
         listing = "\n".join(f"  {run}: {message}" for run, message in failures.items())
-        super().__init__(f"{len(failures)} of the runs failed; the others are stored. Type the same again to go on.\n{listing}")
+        super().__init__(
+            f"{len(failures)} of the runs failed; the others are stored. Type the same again to go on.\n{listing}"
+        )
 
 
-def _train_classifier(config: RunConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]) -> None:
+@contextlib.contextmanager
+def _threads() -> Iterator[None]:
+    """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
+    changes the last bits of a result, and more runs at once use a machine better than more threads."""
+    wanted = os.environ.get("NCLIB_THREADS", "1")
+    if not wanted.isdigit() or int(wanted) < 1:
+        raise ConfigError(f"NCLIB_THREADS={wanted!r} must be a whole number of at least 1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(wanted))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _train_classifier(
+    config: RunConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
+) -> None:
     """Train one classifier and store it; a checkpoint is written after each epoch."""
     run = run_id(config)
 
@@ -352,12 +382,15 @@ def _train_classifier(config: RunConfig, store: RunStore, device: torch.device, 
         store.note_progress(run, done, total)
         progress(done, total)
 
-    with provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
+    with _threads(), provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = training.train(config, device=device, checkpoint=store.checkpoint(run), progress=note)
+        with training.arithmetic(config.train, device):
+            record = provenance.capture(device, [config.seed], cost)
+    for warning in caught:
+        if issubclass(warning.category, DamageWarning):  # lost work is told at once, the rest is kept with the run
+            warnings.warn(warning.message, stacklevel=2)
     said = sorted({str(warning.message) for warning in caught})
-    with training.arithmetic(config.train, device):
-        record = provenance.capture(device, [config.seed], cost)
     tables = {"history": result.history, "classes": result.classes, "cost": result.cost}
     store.save(config, tables, result.arrays, result.weights, record | {"facts": result.facts, "warnings": said})
 
@@ -366,7 +399,9 @@ _TRAINERS: dict[str, tuple[type[StoredConfig], Callable[..., None]]] = {"classif
 """What to do with each kind of configuration."""
 
 
-def train_run(config_json: str, root: str, device: str | None = None, progress: Callable[[int, int], None] | None = None) -> str:
+def train_run(
+    config_json: str, root: str, device: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> str:
     """Make sure that one run is stored, training or continuing it if it is not; returns its id.
 
     Safe to call from any number of processes at once: they take turns, and all but the first find the run done.
@@ -408,14 +443,16 @@ def load_run(config: StoredConfig | str) -> StoredRun:
 
 
 def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
-    """What `ensure_runs` would do: run_id, state ("stored", "reference" or "missing") and estimated seconds on one core, a row
-    for each run."""
+    """What `ensure_runs` would do, a row for each run: run_id, dataset, model, K_A, R, seed, state ("stored",
+    "reference" or "missing") and seconds, a rough estimate on one core."""
     store, reference = default_store(), reference_store()
     rows = []
     for run, config in _unique(configs).items():
         state = "stored" if store.has(run) else "reference" if reference.has(run) else "missing"
-        rows.append((run, state, estimate_seconds(config)))
-    return pd.DataFrame(rows, columns=["run_id", "state", "seconds"])
+        rows.append(
+            {"run_id": run, **identity_columns(config.canonical()), "state": state, "seconds": estimate_seconds(config)}
+        )
+    return pd.DataFrame(rows).round({"seconds": 1})
 
 
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
@@ -458,8 +495,8 @@ def ensure_runs(
         lacking = [run for run in absent if not reference_store().has(run)]
         if lacking:
             raise MissingRuns(
-                f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, and "
-                f"train='never' forbids training them: {', '.join(lacking)}. Use train='missing' to train them here"
+                f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, "
+                f"and train='never' forbids training them: {', '.join(lacking)}. Use train='missing' to train them here"
             )
     elif absent:
         failures = _train_all(absent, store, executor, progress, device)
@@ -495,20 +532,22 @@ def _train_all(
 
             try:
                 train_run(_to_json(absent[run]), str(store.root), device, note)
-            except (training.TrainingDiverged, ConfigError, OSError) as error:
+            except Exception as error:  # as on an executor: one failing run does not stop the others
                 failures[run] = f"{type(error).__name__}: {error}"
             done += epochs[run]
         return failures
     futures = {executor.submit(train_run, _to_json(absent[run]), str(store.root), device): run for run in order}
     pending = set(futures)
     while pending:
-        finished, pending = concurrent.futures.wait(pending, timeout=0.5, return_when=concurrent.futures.FIRST_COMPLETED)
+        finished, pending = concurrent.futures.wait(
+            pending, timeout=0.5, return_when=concurrent.futures.FIRST_COMPLETED
+        )
         for future in finished:
             error = future.exception()
             if error is not None:
                 failures[futures[future]] = f"{type(error).__name__}: {error}"
-        left = len(pending)
-        tell(sum(epochs[run] * store.progress(run) for run in absent), total, f"{len(absent) - left} of {len(absent)} runs")
+        done = sum(epochs[run] * store.progress(run) for run in absent)
+        tell(done, total, f"{len(absent) - len(pending)} of {len(absent)} runs")
     return failures
 
 
@@ -516,25 +555,21 @@ def _to_json(config: StoredConfig) -> str:
     return config.model_dump_json()
 
 
-def _start_worker(threads: int) -> None:
-    torch.set_num_threads(threads)
-
-
 @contextlib.contextmanager
-def make_pool(workers: int, threads: int = 1) -> Iterator[concurrent.futures.Executor]:
-    """A pool of spawned processes with `threads` threads each. Leaving early cancels what has not started."""
-    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
-    os.environ |= {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
-    pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(threads,)
-    )
+def make_pool(workers: int) -> Iterator[concurrent.futures.Executor]:
+    """A pool of spawned processes. Leaving it early ends them; what they were training goes on from its checkpoint
+    next time."""
+    quiet = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"}
+    before = {name: os.environ.get(name) for name in quiet}
+    os.environ |= quiet  # read by the spawned processes when they load torch
+    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     try:
         yield pool
         pool.shutdown()
     except BaseException:
-        workers_now = list((getattr(pool, "_processes", None) or {}).values())
+        processes = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in workers_now:
+        for process in processes:
             process.terminate()
         raise
     finally:
@@ -544,8 +579,8 @@ def make_pool(workers: int, threads: int = 1) -> Iterator[concurrent.futures.Exe
                 os.environ[name] = value
 
 
-# Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch, and one
-# for the arithmetic. Only the order of magnitude matters; `plan` and `nclib doctor` quote them as estimates.
+# Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,
+# and one for the arithmetic. Only the order of magnitude matters; `plan` and `nclib doctor` quote them as estimates.
 _SECONDS_PER_BATCH = 0.03
 _SECONDS_PER_GMAC = 0.04
 _DEQ_OVER_EXPLICIT = 2.5
@@ -554,7 +589,7 @@ _DEQ_OVER_EXPLICIT = 2.5
 def estimate_seconds(config: StoredConfig) -> float:
     """Rough seconds of a run on one core, before it starts. From the multiplications of the network and the number of
     batches; an equilibrium costs about two and a half explicit networks."""
-    images = training_images(config.data)
+    images = int(class_counts(config.data).sum())
     convolutions = _gigamacs(config.model.width, outline(config.data.dataset).pixels)
     batches = config.train.epochs * -(-images // config.train.batch_size)
     evaluations = len([e for e in range(1, config.train.epochs + 1) if e % config.train.log_every == 0])
@@ -563,15 +598,15 @@ def estimate_seconds(config: StoredConfig) -> float:
     return factor * (batches * _SECONDS_PER_BATCH + passes * convolutions * _SECONDS_PER_GMAC)
 
 
-def training_images(cfg: DataConfig) -> int:
-    """Number of training images of a run, before they are drawn."""
+def class_counts(cfg: DataConfig) -> torch.Tensor:
+    """Training images of each class (K,), largest first, before they are drawn."""
     about = outline(cfg.dataset)
     n_max = cfg.n_max or about.per_class
     if cfg.imbalance == "step":
-        return int(imbalance.step_imbalance(about.classes, n_max, cfg.num_majority, cfg.ratio).sum())
+        return imbalance.step_imbalance(about.classes, n_max, cfg.num_majority, cfg.ratio)
     if cfg.imbalance == "exponential":
-        return int(imbalance.exponential_imbalance(about.classes, n_max, cfg.ratio).sum())
-    return about.classes * n_max
+        return imbalance.exponential_imbalance(about.classes, n_max, cfg.ratio)
+    return torch.full((about.classes,), n_max)
 
 
 def _gigamacs(width: int, pixels: int) -> float:
@@ -596,4 +631,3 @@ def export_reference(names: Sequence[str], profile: Profile | str, collection: s
         raise MissingRuns(f"not trained yet: {', '.join(lacking)}")
     reference_store().add(collection, (store.load(run) for run in wanted))
     return list(wanted)
-

@@ -27,7 +27,8 @@ from nclib.solver import Solution
 
 
 class Output(NamedTuple):
-    """What a classifier returns: logits (B, K), features (B, d) and, for an equilibrium, the `Solution` of its solve."""
+    """What a classifier returns: logits (B, K), features (B, d) and, for an equilibrium, the `Solution` of its
+    solve."""
 
     logits: Tensor
     features: Tensor
@@ -39,7 +40,8 @@ def _conv(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """Residual block with BatchNorm: ReLU(BN(conv ReLU(BN(conv x))) + shortcut(x)); (B, C, H, W) to (B, C', H/s, W/s)."""
+    """Residual block with BatchNorm: ReLU(BN(conv ReLU(BN(conv x))) + shortcut(x)); (B, C, H, W) to (B, C', H/s,
+    W/s)."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int = 1) -> None:
         super().__init__()
@@ -58,7 +60,8 @@ class BasicBlock(nn.Module):
 class ResidualCell(nn.Module):
     """f(z, x) = ReLU(GN(conv ReLU(GN(conv z))) + x), all (B, C, H, W). f(x, x) is a residual block with GroupNorm.
 
-    GroupNorm, because BatchNorm would let the equilibrium of one image depend on its batch mates and on the solver's steps.
+    GroupNorm, because BatchNorm would let the equilibrium of one image depend on its batch mates and on the solver's
+    steps.
     """
 
     def __init__(self, channels: int, groups: int) -> None:
@@ -72,10 +75,11 @@ class ResidualCell(nn.Module):
 
 
 class MDEQCell(nn.Module):
-    """f(z, x) = GN(ReLU(z + GN(x + conv GN(ReLU(conv z))))), all (B, C, H, W); the cell of multiscale DEQs (Bai et al. 2020).
+    """f(z, x) = GN(ReLU(z + GN(x + conv GN(ReLU(conv z))))), all (B, C, H, W); the cell of multiscale DEQs (Bai et
+    al. 2020).
 
-    Its output is normalised and signed where a residual block's is non-negative: on its own that moves NC2 and NC3, so a
-    comparison with an explicit network must share the output stage.
+    Its output is normalised and signed where a residual block's is non-negative: on its own that moves NC2 and NC3,
+    so a comparison with an explicit network must share the output stage.
     """
 
     def __init__(self, channels: int, groups: int) -> None:
@@ -145,11 +149,12 @@ class Classifier(nn.Module):
         self.feature_ball: float | None = None
 
     def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
-        """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the solve's evidence if there is one."""
+        """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the solve's evidence if there is
+        one."""
         if isinstance(self.block, BasicBlock):
             return self.block(x), None
-        # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance, so every
-        # arm made of cells computes its cells in the precision of the parameters.
+        # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance, so
+        # every arm made of cells computes its cells in the precision of the parameters.
         with torch.autocast(x.device.type, enabled=False):
             out = self.block(x.to(next(self.block.parameters()).dtype))
         return out if isinstance(self.block, DEQ) else (out, None)
@@ -168,7 +173,8 @@ class Classifier(nn.Module):
 
 
 def _initialise(module: nn.Module, seed: int) -> None:
-    """He initialisation of every convolution from a generator of its own; norms at identity, the classifier as in PyTorch."""
+    """He initialisation of every convolution from a generator of its own; norms at identity, the classifier as in
+    PyTorch."""
     generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
@@ -181,7 +187,9 @@ def _block(cfg: ModelConfig, channels: int) -> nn.Module:
     if cfg.kind == "explicit":
         return BasicBlock(channels, channels)
     if channels % cfg.groups:
-        raise ConfigError(f"groups={cfg.groups} does not divide the {channels} channels of the cell; width sets them (8·width)")
+        raise ConfigError(
+            f"groups={cfg.groups} does not divide the {channels} channels of the cell; width sets them (8·width)"
+        )
     if cfg.kind == "explicit_flops":
         return UntiedCells(channels, cfg.groups, cfg.num_blocks)
     cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
@@ -198,15 +206,15 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     Raises
     ------
     ConfigError
-        When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, or when `groups` does
-        not divide it.
+        When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, or when
+        `groups` does not divide it.
     """
     dim = 8 * cfg.width
     if dim < num_classes - 1:
         need = -(-(num_classes - 1) // 8)
         raise ConfigError(
-            f"width={cfg.width} gives features of dimension {dim}; a simplex ETF of {num_classes} classes needs at least "
-            f"{num_classes - 1}: use width={need} or more"
+            f"width={cfg.width} gives features of dimension {dim}; a simplex ETF of {num_classes} classes needs at "
+            f"least {num_classes - 1}: use width={need} or more"
         )
     # meta-free construction would draw from the global generator; fork it so that callers' random state stays theirs
     with torch.random.fork_rng(devices=[]):

@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import multiprocessing
 import os
 import re
@@ -57,7 +58,7 @@ def _refusal(message: str) -> ConfigError:
     return ConfigError(message)
 
 
-# --- notebooks and their parameters ------------------------------------------------------------------------------------
+# --- notebooks and their parameters -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def parameters(path: Path) -> dict[str, Parameter]:
             line = text.splitlines()[statement.lineno - 1]
             raise _refusal(
                 f"{path.name}: line {statement.lineno} of the parameters cell, {line!r}, is not of the form "
-                f"'name: type = literal  # help', one to a line, with a type among {', '.join(_TYPES)} and each name once"
+                f"'name: type = literal  # help', one to a line, each name once; types are {', '.join(_TYPES)}"
             )
         found[parameter.name], last = parameter, statement.lineno
     return found
@@ -239,7 +240,7 @@ def _value(text: str, parameter: Parameter, notebook: str) -> Any:
     return parameter.type(value)
 
 
-# --- one notebook ------------------------------------------------------------------------------------------------------
+# --- one notebook -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -271,6 +272,8 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # it doubts parameters that are checked already
+
     clock, started, error = time.monotonic(), time.time(), ""
     with tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as folder:
         written = Path(folder) / "notebook.ipynb"
@@ -286,6 +289,7 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
                 start_timeout=_KERNEL_START_SECONDS,
                 execution_timeout=timeout,
                 coalesce_streams=True,
+                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
                 config=_transport(folder),
             )
         except PapermillExecutionError as fault:
@@ -324,15 +328,16 @@ def _publish(written: Path, name: str, profile: str, failed: bool) -> None:
         _failed(name, profile).unlink(missing_ok=True)
 
 
-# --- what is unchanged -------------------------------------------------------------------------------------------------
+# --- what is unchanged --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Task:
-    """One notebook of a call: what is injected, and the ids of the runs it draws."""
+class Task:
+    """One notebook of a call: the values to inject, those in force that choose its runs, and the runs' ids."""
 
     name: str
     values: dict[str, Any]
+    settings: dict[str, Any]
     runs: tuple[str, ...]
 
 
@@ -340,8 +345,8 @@ def _stamp(name: str, profile: str) -> Path:
     return executed(name, profile).with_suffix(".json")
 
 
-def _key(task: _Task, marks: Mapping[str, str]) -> str:
-    """Changes with everything the notebook's results depend on: its cells, parameters, runs, the library, printed values."""
+def _key(task: Task, marks: Mapping[str, str]) -> str:
+    """Changes with all that the results depend on: cells, parameters, runs, the library, the printed values."""
     cells = [(cell["cell_type"], _text(cell)) for cell in _cells(source(task.name))]
     values = {name: value for name, value in task.values.items() if name != "train"}
     runs = {run: marks.get(run, "") for run in task.runs}
@@ -360,7 +365,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _unchanged(task: _Task, profile: str, key: str) -> list[str] | None:
+def _unchanged(task: Task, profile: str, key: str) -> list[str] | None:
     """The files of an earlier execution with this key, if every one is still what was written; else None."""
     try:
         stamp = json.loads(_stamp(task.name, profile).read_text(encoding="utf-8"))
@@ -371,7 +376,7 @@ def _unchanged(task: _Task, profile: str, key: str) -> list[str] | None:
         return None
 
 
-def _write_stamp(task: _Task, profile: str, key: str, files: Iterable[str]) -> None:
+def _write_stamp(task: Task, profile: str, key: str, files: Iterable[str]) -> None:
     from nclib.artefacts import write_atomic
 
     folder = paths.results(profile)
@@ -392,7 +397,7 @@ def _files(name: str, profile: str, since: float) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in found]
 
 
-# --- all of it ---------------------------------------------------------------------------------------------------------
+# --- all of it ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -442,7 +447,7 @@ class Summary:
         table = Table(box=box.SIMPLE_HEAD)
         for column in ("notebook", "status"):
             table.add_column(column, no_wrap=True)
-        for column in ("seconds", "runs trained", "runs reused"):
+        for column in ("seconds", "trained", "reused"):
             table.add_column(column, justify="right")
         table.add_column("files", overflow="fold")
         for row in self.rows:
@@ -462,7 +467,7 @@ def _by_stem(files: Iterable[str]) -> str:
     for file in files:
         stem, _, ending = file.rpartition(".")
         grouped.setdefault(stem, []).append(ending)
-    return "\n".join(f"{stem}.{{{','.join(sorted(endings))}}}" for stem, endings in grouped.items())
+    return "\n".join(f"{stem} ({', '.join(sorted(endings))})" for stem, endings in grouped.items())
 
 
 class Terminated(KeyboardInterrupt):
@@ -505,9 +510,7 @@ def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Ca
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total, text: bar.update(
-            task, completed=done, total=total, description=f"{title}: {text}"
-        )
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
 
 
 def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:
@@ -573,8 +576,8 @@ def reproduce(
     experiments.get_profile(profile)
     with terminable(), _environment():
         try:
-            tasks, configs = _prepare(select(names), profile, overrides, train)
-            plan = _plan(configs)
+            tasks, configs = prepare(select(names), profile, overrides, train)
+            plan = experiments.plan(list(configs.values()))
             lacking = set(plan.loc[plan["state"] != "stored", "run_id"])
             workers = workers or default_workers()
             _say_plan(plan, len(tasks), profile, workers, train, echo)
@@ -593,10 +596,15 @@ def reproduce(
     return summary
 
 
-def _prepare(
-    names: Sequence[str], profile: str, overrides: Sequence[str], train: str
-) -> tuple[list[_Task], dict[str, StoredConfig]]:
-    """Every check that needs no training: notebooks, parameters, data set, and the runs that follow from them."""
+def prepare(
+    names: Sequence[str], profile: str, overrides: Sequence[str] = (), train: str = "missing"
+) -> tuple[list[Task], dict[str, StoredConfig]]:
+    """Everything that can be checked without training: parameters, data set, and the runs that follow from them.
+
+    names: full names, from `select`. The other arguments are those of `reproduce`.
+    Returns: one `Task` for each notebook, and the configurations of all their runs by id.
+    Raises: ConfigError, DataError.
+    """
     from nclib import data, experiments
     from nclib.config import run_id
 
@@ -612,35 +620,50 @@ def _prepare(
             resolved[typed] = resolved.get(typed) or data.resolve_dataset(typed, base=Path.cwd())
             values["dataset"] = resolved[typed]
         in_force = {key: parameter.default for key, parameter in declared.items()} | values
-        wanted = {key: value for key, value in in_force.items() if key in experiments.OVERRIDES}
+        settings = {key: value for key, value in in_force.items() if key in experiments.OVERRIDES}
         needed = {}
         if name in experiments.EXPERIMENTS:
-            needed = {run_id(config): config for config in experiments.experiment(name, profile, **wanted)}
+            needed = {run_id(config): config for config in experiments.experiment(name, profile, **settings)}
         configs |= needed
         command = {"profile": profile, "train": train}
         values |= {key: value for key, value in command.items() if key in declared}
-        tasks.append(_Task(name, values, tuple(needed)))
+        tasks.append(Task(name, values, settings, tuple(needed)))
     return tasks, configs
 
 
-def _plan(configs: Mapping[str, StoredConfig]) -> Any:
-    from nclib import experiments
+def check_runs(configs: Iterable[StoredConfig]) -> None:
+    """Refuse runs that would fail at their first step: more images than there are, a network too narrow.
 
-    try:
-        return experiments.plan(list(configs.values()))
-    except ValueError as error:  # numbers that no data set can satisfy, such as K_A beyond its classes
-        raise error if type(error).__module__.startswith("nclib") else _refusal(str(error)) from None
+    configs: their data sets must be here (`nclib.data.fetch`).
+    Raises: ConfigError with the numbers.
+    """
+    from nclib import data, models
+
+    checked: dict[Any, tuple[int, int, set[Any]]] = {}
+    for config in configs:
+        if not hasattr(config, "data"):
+            continue  # the small trainings of the sister papers draw no images
+        try:
+            if config.data not in checked:
+                split = data.make_split(config.data, config.seed)
+                checked[config.data] = len(split.counts), split.train_images.shape[1], set()
+            classes, channels, built = checked[config.data]
+            if config.model not in built:
+                models.build_model(config.model, classes, channels)
+                built.add(config.model)
+        except data.DataError:
+            raise
+        except ValueError as error:
+            raise _refusal(str(error)) from None
 
 
-def _say_plan(
-    plan: Any, notebooks: int, profile: str, workers: int, train: str, echo: Callable[[str], None]
-) -> None:
+def _say_plan(plan: Any, notebooks: int, profile: str, workers: int, train: str, echo: Callable[[str], None]) -> None:
     lacking = plan[plan["state"] != "stored"]
     echo(f"profile {profile}: {notebooks} notebooks, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
     if len(lacking) and train == "missing":
         at_once = min(workers, len(lacking))
         cost = max(lacking["seconds"].sum() / at_once, lacking["seconds"].max())
-        echo(f"to train: {len(lacking)} runs, {at_once} at once, very roughly {duration(cost)} on cores like ours")
+        echo(f"to train: {len(lacking)} runs, {at_once} at once, very roughly {duration(cost)} on a CPU")
 
 
 def _marks(configs: Iterable[str]) -> dict[str, str]:
@@ -665,6 +688,7 @@ def _train(
     from nclib import experiments
 
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
+    check_runs(configs[run] for run in sorted(lacking - set(failures)))
     wanted = [config for run, config in configs.items() if run not in failures]
     if not wanted:
         return failures
@@ -703,7 +727,7 @@ def _fetch(lacking: Mapping[str, StoredConfig], echo: Callable[[str], None]) -> 
 
 
 def _draw(
-    tasks: Sequence[_Task],
+    tasks: Sequence[Task],
     profile: str,
     marks: Mapping[str, str],
     fresh: set[str],
@@ -712,13 +736,13 @@ def _draw(
     force: bool,
     echo: Callable[[str], None],
 ) -> list[Row]:
-    """Execute the notebooks whose runs are there and that are not unchanged; one row for each, in the order asked for."""
+    """Execute the notebooks that have their runs and are not unchanged; a row for each, in the order asked for."""
     rows: dict[str, Row] = {}
-    to_do: list[_Task] = []
+    to_do: list[Task] = []
     keys = {task.name: _key(task, marks) for task in tasks}
     counts = _count_runs(tasks, fresh, failed_runs)
 
-    def note(task: _Task, result: Execution) -> None:
+    def note(task: Task, result: Execution) -> None:
         if result.error:
             failed = _failed(task.name, profile)
             files = [failed.relative_to(paths.results(profile)).as_posix()] if failed.exists() else []
@@ -743,9 +767,7 @@ def _draw(
     return [rows[task.name] for task in tasks]
 
 
-def _count_runs(
-    tasks: Sequence[_Task], fresh: set[str], failed_runs: Mapping[str, str]
-) -> dict[str, tuple[int, int]]:
+def _count_runs(tasks: Sequence[Task], fresh: set[str], failed_runs: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     """For each notebook, runs trained (each counted once, in the first notebook that draws it) and runs reused."""
     counted: set[str] = set()
     counts = {}
@@ -757,10 +779,10 @@ def _count_runs(
 
 
 def _execute_all(
-    tasks: Sequence[_Task],
+    tasks: Sequence[Task],
     profile: str,
     workers: int,
-    note: Callable[[_Task, Execution], None],
+    note: Callable[[Task, Execution], None],
     echo: Callable[[str], None],
 ) -> None:
     """Execute each task in a process of its own and note each result as it comes."""

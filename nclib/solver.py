@@ -98,7 +98,7 @@ class FixedPointIteration:
         _check(self, damping=_damping(self.damping))
 
     def start(self, z: Tensor) -> _Picard:
-        return _Picard(self)
+        return _Picard(self, z)
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,8 @@ class Anderson:
     tol, max_steps, damping: as in ``FixedPointIteration``. history: differences kept (2·history states of memory).
     ridge: relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
     never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64.
+    A row whose residual grew goes on with its newest difference alone, and with none when it grew twice in a row:
+    maps with kinks otherwise lead the method astray for good.
     Raises ValueError on anything else.
     Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
     """
@@ -162,18 +164,23 @@ def paper_solver() -> Broyden:
     return Broyden(tol=1e-3, max_steps=20)
 
 
-# What each method remembers. z and r are (b, n); b shrinks as rows leave, and the first b rows of a memory are theirs.
+# What each method remembers. ``slot`` is where the loop writes r = f(z) − z, so that r lies beside what it is multiplied
+# with; ``step`` returns the next z. z and r are (b, n); b shrinks as rows leave, and the first b rows of a memory are theirs.
 
 
 class _Picard:
-    def __init__(self, solver: FixedPointIteration) -> None:
+    def __init__(self, solver: FixedPointIteration, z: Tensor) -> None:
         self.step_size = 1 - solver.damping
+        self.r = torch.empty_like(z)
+
+    def slot(self, b: int) -> Tensor:
+        return self.r[:b]
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        pass
+        self.r[holes] = self.r[movers]
 
-    def step(self, z: Tensor, r: Tensor) -> Tensor:
-        return torch.add(z, r, alpha=self.step_size)
+    def step(self, z: Tensor) -> Tensor:
+        return torch.add(z, self.r[: len(z)], alpha=self.step_size)
 
 
 class _Differences:
@@ -182,33 +189,46 @@ class _Differences:
         self.history = min(solver.history, solver.max_steps)
         self.ridge = max(solver.ridge, torch.finfo(z.dtype).eps)
         self.damping = solver.damping
-        self.dr, self.df = (z.new_empty(batch, self.history, size) for _ in range(2))
+        self.r = z.new_empty(batch, self.history + 2, size)  # the differences, then r and the one before in turn
+        self.df = z.new_empty(batch, self.history, size)
         self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
-        self.last: tuple[Tensor, Tensor] | None = None
-        self.count = 0  # differences seen
+        self.age = torch.zeros(batch, dtype=torch.long, device=z.device)  # how many differences a row uses
+        self.last: tuple[Tensor, ...] = ()  # f, ‖r‖ and whether it grew
+        self.count = 0  # steps made
+
+    def slot(self, b: int) -> Tensor:
+        return self.r[:b, self.history + self.count % 2]
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.dr, self.df, self.gram, *(self.last or ())):
+        for memory in (self.r, self.df, self.gram, self.age, *self.last):
             memory[holes] = memory[movers]
 
-    def step(self, z: Tensor, r: Tensor) -> Tensor:
-        f, last, b = z + r, self.last, len(z)
-        self.last = r, f
-        if last is None:
-            return torch.add(z, r, alpha=1 - self.damping)
-        slot = self.count % self.history
+    def step(self, z: Tensor) -> Tensor:
+        b, last, here = len(z), self.last, self.history + self.count % 2
+        r = self.r[:b, here]
+        f, size = z + r, torch.linalg.vector_norm(r, dim=1)
         self.count += 1
-        held = min(self.count, self.history)
-        dr, df, gram = self.dr[:b, :held], self.df[:b, :held], self.gram[:b, :held, :held]
-        torch.sub(r, last[0][:b], out=dr[:, slot])
-        torch.sub(f, last[1][:b], out=df[:, slot])
-        dots = torch.bmm(torch.stack((r, dr[:, slot]), 1), dr.mT).double()  # (b, 2, held): one pass over the memory
-        gram[:, slot] = gram[:, :, slot] = dots[:, 1]
+        if not last:
+            self.last = f, size, torch.zeros_like(size, dtype=torch.bool)
+            return torch.add(z, r, alpha=1 - self.damping)
+        grew = size > last[1][:b]
+        self.last = f, size, grew
+        # Where ‖r‖ grew, only the newest difference is trusted; where it grew twice in a row, none is.
+        age = torch.where(grew, torch.where(last[2][:b], 0, 1), self.age[:b] + 1)
+        self.age[:b] = age
+        slot, held = (self.count - 2) % self.history, min(self.count - 1, self.history)
+        dr, df, gram = self.r[:b, :held], self.df[:b, :held], self.gram[:b, :held, :held]
+        torch.sub(r, self.slot(b), out=dr[:, slot])
+        torch.sub(f, last[0][:b], out=df[:, slot])
+        newest = self.r[:b, slot : here + 1 : here - slot]  # this difference and r
+        dots = torch.bmm(newest, dr.mT).double()  # (b, 2, held): one pass over the memory
+        gram[:, slot] = gram[:, :, slot] = dots[:, 0]
         norm = gram.diagonal(dim1=1, dim2=2).sqrt()
-        norm = torch.where(norm > 0, norm, 1)
-        system = gram / (norm.unsqueeze(1) * norm.unsqueeze(2))
+        recency = (slot - torch.arange(held, device=z.device)) % self.history
+        inverse = torch.where((recency < age.unsqueeze(1)) & (norm > 0), 1 / norm, 0)  # 0 leaves a difference out
+        system = gram * (inverse.unsqueeze(1) * inverse.unsqueeze(2))
         system.diagonal(dim1=1, dim2=2).add_(self.ridge)
-        gamma = torch.linalg.solve_ex(system, (dots[:, 0] / norm).unsqueeze(2))[0] / norm.unsqueeze(2)
+        gamma = torch.linalg.solve_ex(system, (dots[:, 1] * inverse).unsqueeze(2))[0] * inverse.unsqueeze(2)
         gamma = gamma.mT.to(z.dtype)  # (b, 1, held)
         new = torch.baddbmm(f.unsqueeze(1), gamma, df, alpha=-1).squeeze(1)
         if self.damping:
@@ -220,37 +240,42 @@ class _Steps:
     def __init__(self, solver: Broyden, z: Tensor) -> None:
         batch, size = z.shape
         self.history = min(solver.history, solver.max_steps)
-        self.s = z.new_empty(batch, self.history, size)
+        self.s = z.new_empty(batch, self.history, size)  # the steps, then r where the next one will be
         self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
         self.weight = z.new_empty(batch, self.history, dtype=torch.float64)  # θ_j / ‖s_j‖²
-        self.count = 0
+        self.count = 0  # steps held
+
+    def slot(self, b: int) -> Tensor:
+        self.count %= self.history
+        return self.s[:b, self.count]
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.s, self.gram, self.weight):
+        for memory in (self.s[:, : self.count + 1], self.gram, self.weight):
             memory[holes] = memory[movers]
 
-    def step(self, z: Tensor, r: Tensor) -> Tensor:
-        b, k = len(z), self.count % self.history
-        self.count = k + 1
+    def step(self, z: Tensor) -> Tensor:
+        b, k = len(z), self.count
+        self.count += 1
         if k == 0:
-            self.s[:b, 0] = r
-            return z + r
-        s, gram, weight = self.s[:b, :k], self.gram[:b, :k, :k], self.weight[:b, :k]
-        dots = torch.bmm(torch.stack((r, s[:, -1]), 1), s.mT).double()  # (b, 2, k): one pass over the memory
-        gram[:, -1] = gram[:, :, -1] = dots[:, 1]
+            return z + self.s[:b, 0]
+        gram, weight = self.gram[:b, :k, :k], self.weight[:b, :k]
+        newest = self.s[:b, k - 1 : k + 1]  # the last step and r
+        dots = torch.bmm(newest, self.s[:b, :k].mT).double()  # (b, 2, k): one pass over the memory
+        gram[:, -1] = gram[:, :, -1] = dots[:, 0]
         # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, with a_j = weight_j s_j·(what came before).
         known = weight[:, :-1].unsqueeze(2)
         factors = -known * gram[:, :-1, 1:]
-        rhs = known * dots[:, 0, :-1].unsqueeze(2)
+        rhs = known * dots[:, 1, :-1].unsqueeze(2)
         a = torch.linalg.solve_triangular(factors.tril(-1), rhs, upper=False, unitriangular=True)
         # The last factor holds the new step itself: s = (r + Σ_j a_j s_{j+1}) / (1 − θ p).
         norm2 = gram[:, -1, -1]
-        p = (dots[:, 0, -1] + torch.bmm(gram[:, -1:, 1:], a).flatten()) / norm2
+        p = (dots[:, 1, -1] + torch.bmm(gram[:, -1:, 1:], a).flatten()) / norm2
         wanted = torch.where(p > 1, -SMALLEST_PIVOT, SMALLEST_PIVOT)
         theta = torch.where((1 - p).abs() >= SMALLEST_PIVOT, 1, (1 - wanted) / p)
         weight[:, -1] = theta / norm2
-        new = r.unsqueeze(1) if k == 1 else torch.baddbmm(r.unsqueeze(1), a.mT.to(z.dtype), s[:, 1:])
-        new = torch.div(new.squeeze(1), (1 - theta * p).to(z.dtype).unsqueeze(1), out=self.s[:b, k])
+        mix = torch.cat((a.squeeze(2), torch.ones_like(p).unsqueeze(1)), 1) / (1 - theta * p).unsqueeze(1)
+        new = torch.bmm(mix.to(z.dtype).unsqueeze(1), self.s[:b, 1 : k + 1]).squeeze(1)
+        self.s[:b, k] = new
         return z + new
 
 
@@ -298,7 +323,7 @@ def fixed_point(
         if not trace:
             _check_first(fz, z0, solver.tol)
         fz = flatten(fz).to(dtype)
-        r = fz - z
+        r = torch.sub(fz, z, out=memory.slot(len(z)))
         norms = torch.stack((torch.linalg.vector_norm(r, dim=1), torch.linalg.vector_norm(fz, dim=1)))
         size, scale = norms.double().cpu().numpy()  # the one synchronisation of a step
         with np.errstate(invalid="ignore"):
@@ -334,10 +359,10 @@ def fixed_point(
             args, owned = args if owned else tuple(a.clone() for a in args), True
             holes, movers = to_device(holes), to_device(movers)
             memory.move(holes, movers)
-            for tensor in (z, r, *args, *(() if best_z is z else (best_z,))):
+            for tensor in (z, *args, *(() if best_z is z else (best_z,))):
                 tensor[holes] = tensor[movers]
-            z, r, best_z, *args = (tensor[:b] for tensor in (z, r, best_z, *args))
-        new = memory.step(z, r)
+            z, best_z, *args = (tensor[:b] for tensor in (z, best_z, *args))
+        new = memory.step(z)
         if not live.all():
             new = torch.where(to_device(live).unsqueeze(1), new, best_z)
         z = new.to(z0.dtype).to(dtype)

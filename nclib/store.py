@@ -82,17 +82,20 @@ def dotted(config: Mapping[str, Any], key: str) -> Any:
     return value
 
 
+def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
+    """dataset (without a folder's fingerprint), model, K_A, R (1 for balanced) and seed of a plain configuration;
+    None where a configuration has no such thing."""
+    facts = {name: dotted(config, key) for name, key in _COLUMNS.items()}
+    if facts["dataset"] is not None:
+        facts |= {"dataset": facts["dataset"].split("@")[0], "R": facts["R"] or 1.0}
+    return facts | {"seed": config.get("seed", 0)}
+
+
 def tidy(run: StoredRun, columns: Sequence[str] = ()) -> pd.DataFrame:
     """The history of a run as tidy rows (`FRAME_COLUMNS` and the requested dotted keys)."""
-    facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), "seed": run.config.get("seed", 0)}
-    facts |= {name: dotted(run.config, key) for name, key in _COLUMNS.items()}
+    facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), **identity_columns(run.config)}
     facts |= {key: dotted(run.config, key) for key in columns}
-    if facts["dataset"] is not None:
-        facts["dataset"] = facts["dataset"].split("@")[0]
-    if facts["R"] is None and facts["dataset"] is not None:
-        facts["R"] = 1.0
-    frame = run.history.assign(**facts)
-    return frame[[*FRAME_COLUMNS, *columns]]
+    return run.history.assign(**facts)[[*FRAME_COLUMNS, *columns]]
 
 
 class _Checkpoint:
@@ -130,7 +133,9 @@ class RunStore:
 
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
-        return sorted(path.parent.name for path in self.root.glob("*/DONE") if not path.parent.name.endswith(".writing"))
+        return sorted(
+            path.parent.name for path in self.root.glob("*/DONE") if not path.parent.name.endswith(".writing")
+        )
 
     def has(self, run: str) -> bool:
         """Whether the run is complete. Its content is verified by `load`."""
@@ -171,7 +176,9 @@ class RunStore:
         number = sum(1 for _ in folder.glob(f"{stem}.*"))
         target = folder / f"{stem}.{number}"
         os.replace(path, target)
-        warnings.warn(f"{path.name} of {self.root.name}: {reason}; moved to {target.name} in set-aside", DamageWarning, 3)
+        warnings.warn(
+            f"{path.name} of {self.root.name}: {reason}; moved to {target.name} in set-aside", DamageWarning, 3
+        )
         return target
 
     def save(
@@ -182,7 +189,8 @@ class RunStore:
         weights: Mapping[str, torch.Tensor],
         provenance: Mapping[str, Any],
     ) -> str:
-        """Write a finished run and return its id. A kill or a full disk in the middle leaves no run, only its checkpoint."""
+        """Write a finished run and return its id. A kill or a full disk in the middle leaves no run, only its
+        checkpoint."""
         run = run_id(config)
         final, writing = self.root / run, self.root / f"{run}.writing"
         shutil.rmtree(writing, ignore_errors=True)
@@ -221,7 +229,7 @@ class RunStore:
         folder = self.root / run
         try:
             sums = json.loads((folder / "DONE").read_bytes())
-            if not isinstance(sums, dict):
+            if not isinstance(sums, dict) or "config.json" not in sums:
                 raise ValueError("not a table of checksums")
         except FileNotFoundError:
             raise CorruptRun(f"run {run} is not in the store") from None
@@ -240,6 +248,8 @@ class RunStore:
     def is_sound(self, run: str) -> bool:
         """Whether the run is complete and verified; a damaged one is set aside with a warning, and is then absent."""
         if not self.has(run):
+            if (self.root / run).exists():  # interrupted while it was copied or removed; it would be in the way
+                self.set_aside(self.root / run, f"run {run} has no DONE, so it is not complete")
             return False
         try:
             contents = self.verify(run)
@@ -266,7 +276,9 @@ class RunStore:
                 f"run {run} was written with schema {written.get('schema')}, this library reads {SCHEMA_VERSION}"
             )
         tables = {
-            Path(name).stem: read_csv(io.BytesIO(content)) for name, content in contents.items() if name.endswith(".csv")
+            Path(name).stem: read_csv(io.BytesIO(content))
+            for name, content in contents.items()
+            if name.endswith(".csv")
         }
         with np.load(io.BytesIO(contents["arrays.npz"]), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -286,7 +298,8 @@ class RunStore:
 
         Returns
         -------
-        DataFrame with the columns run_id, profile, dataset, model, K_A, R, seed, split, epoch, metric, value and `columns`.
+        DataFrame with the columns run_id, profile, dataset, model, K_A, R, seed, split, epoch, metric, value and
+        `columns`.
         """
         return stack([tidy(self.load(run), columns) for run in ids], columns)
 
@@ -314,10 +327,11 @@ _SAMPLE_PER_CLASS = 40
 
 
 class ReferenceStore:
-    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv and arrays/<run>.npz.
+    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv and
+    arrays/<run>.npz.
 
-    Read like a `RunStore`; written by `add`. A reference run has its whole history, its configuration and provenance, class
-    means, classifier and a few features a class in half precision, no weights.
+    Read like a `RunStore`; written by `add`. A reference run has its whole history, its configuration and provenance,
+    class means, classifier and a few features a class in half precision, no weights.
     """
 
     def __init__(self, root: Path | str) -> None:

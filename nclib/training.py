@@ -1,8 +1,8 @@
 """Training and evaluation of a `Classifier`: one loop for every arm, protocol and size.
 
-The loop reads a `RunConfig` and nothing else, logs tidy rows, and hands its state to a checkpoint writer after each epoch.
-Everything random is seeded per epoch, so a run continued from a checkpoint ends with the same bits as an undisturbed one at
-the same number of threads.
+The loop reads a `RunConfig` and nothing else, logs tidy rows, and hands its state to a checkpoint writer after each
+epoch. Everything random is seeded per epoch, so a run continued from a checkpoint ends with the same bits as an
+undisturbed one at the same number of threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -45,8 +45,8 @@ class TrainingDiverged(RuntimeError):
 
 
 class Outputs(NamedTuple):
-    """A whole split through the network: features (N, d), logits (N, K), labels (N,), and per image the residual, number of
-    cell evaluations and convergence of its equilibrium (None for arms without one)."""
+    """A whole split through the network: features (N, d), logits (N, K), labels (N,), and per image the residual,
+    number of cell evaluations and convergence of its equilibrium (None for arms without one)."""
 
     features: Tensor
     logits: Tensor
@@ -67,7 +67,8 @@ class Checkpoint(Protocol):
 class Run:
     """A finished training.
 
-    history : columns epoch, split, metric, value; split is "train" or "test" (evaluations of the network at the end of that
+    history : columns epoch, split, metric, value; split is "train" or "test" (evaluations of the network at the end
+    of that
         epoch) or "steps" (averages over the training steps of that epoch)
     classes : columns epoch, split, class, metric, value; the same per class
     cost : columns epoch, train_seconds, evaluate_seconds
@@ -87,8 +88,8 @@ class Run:
 
 @torch.no_grad()
 def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outputs:
-    """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not converge
-    enters with its best iterate."""
+    """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not
+    converge enters with its best iterate."""
     was_training = model.training
     model.eval()
     parts = []
@@ -159,13 +160,14 @@ def evaluate(
     loader : yields images (B, C, H, W) and labels (B,)
     counts : (K,) training images per class; weights of the train-prior accuracy
     minority : (K,) bool, the minority classes; left out: the classes with fewer training images than the largest
-    with_nc : compute the neural-collapse report, with both centrings (sample-mean centring under names ending in ".sample")
+    with_nc : compute the neural-collapse report, with both centrings (sample-mean centring under names ending in
+    ".sample")
 
     Returns
     -------
     dict
-        ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which is the
-        paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
+        ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which
+        is the paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
         ``accuracy_train_prior`` the class accuracies weighted by training images. All accuracies lie in [0, 1].
     """
     counts = torch.as_tensor(counts)
@@ -215,8 +217,10 @@ def _loss(model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig)
         loss = loss + train.e_w / 2 * model.classifier.weight.square().sum()
         loss = loss + train.e_h / 2 * h.square().sum() / keep.sum().clamp_min(1)
     if train.jacobian_reg:
-        cell_input = x.to(z.dtype)
-        size = jacobian_frobenius_sq(lambda state: model.block.cell(state, cell_input), z.detach()) / z[0].numel()
+        cell, cell_input = model.block.cell, x.to(z.dtype)
+        # forward: a compiled cell cannot be differentiated twice; without autocast: as `Classifier.transform` computes cells
+        with torch.autocast(x.device.type, enabled=False):
+            size = jacobian_frobenius_sq(lambda state: cell.forward(state, cell_input), z.detach()) / z[0].numel()
         loss = loss + train.jacobian_reg * size.mean()
     return loss, out, keep
 
@@ -258,21 +262,31 @@ class _Tally:
         return overall, rows
 
 
+def _reusable_buffers() -> AbstractContextManager:
+    """The implicit backward solve runs a compiled cell's backward several times; its buffers must outlive the first."""
+    from torch._functorch import config
+
+    return config.patch(donated_buffer=False) if hasattr(config, "donated_buffer") else nullcontext()
+
+
 @contextmanager
 def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     """Precision and determinism of a run, put back afterwards together with the global random state."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
     if train.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(train.deterministic)
     torch.backends.cudnn.benchmark = not train.deterministic
     try:
         half = train.precision == "bfloat16"
-        with torch.random.fork_rng(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
+        cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half)
+        with torch.random.fork_rng(devices), cast, _reusable_buffers() if train.compile else nullcontext():
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.backends.cudnn.benchmark = before[1]
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.backends.cudnn.benchmark = benchmark
 
 
 def _project(model: Classifier, e_w: float) -> None:
@@ -317,7 +331,9 @@ class _Trainer:
             "train": Batches(
                 split.train_images, split.train_labels, batch_size=_EVALUATION_BATCH, augment="none", **common
             ),
-            "test": Batches(split.test_images, split.test_labels, batch_size=_EVALUATION_BATCH, augment="none", **common),
+            "test": Batches(
+                split.test_images, split.test_labels, batch_size=_EVALUATION_BATCH, augment="none", **common
+            ),
         }
         self.epoch = 0
         self.continued_from: list[int] = []
@@ -397,8 +413,8 @@ class _Trainer:
             return
         what = "the loss is not finite" if overall["skipped"] < 1 else "no sample was left in the loss"
         raise TrainingDiverged(
-            f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: {what}. Use a lower "
-            f"lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), or for an equilibrium "
+            f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: {what}. "
+            f"Use a lower lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), or for an equilibrium "
             "jacobian_reg=0.1 or skip='mask'"
         )
 

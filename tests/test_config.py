@@ -1,4 +1,5 @@
-"""Configurations: strict names and types, defaults that fill in, identities that do not depend on how a run was written."""
+"""Configurations: strict names and types, defaults that fill in, identities that do not depend on how a run was
+written."""
 
 import json
 

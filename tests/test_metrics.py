@@ -667,6 +667,7 @@ def test_without_a_minority_the_blocks_are_left_out():
 def test_both_weightings_from_one_set_of_moments():
     problem = random_problem()
     m = class_moments(*problem[:2], K)
+    assert nc1_pinv(m) != nc1_pinv(m.with_weighting("sample"))  # what is known of one view is not the other's
     for weighting in ("class", "sample"):
         shared = nc_report(*problem, weighting, MINORITY, moments=m)
         assert shared == nc_report(*problem, weighting, MINORITY)

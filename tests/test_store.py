@@ -66,7 +66,13 @@ def test_frame_is_tidy(store):
     frame = store.frame([run], columns=["train.lr", "model.width"])
     assert list(frame.columns) == [*FRAME_COLUMNS, "train.lr", "model.width"]
     first = frame.iloc[0]
-    assert (first["dataset"], first["model"], first["R"], first["seed"], first["train.lr"]) == ("digits", "explicit", 1.0, 0, 0.1)
+    assert (first["dataset"], first["model"], first["R"], first["seed"], first["train.lr"]) == (
+        "digits",
+        "explicit",
+        1.0,
+        0,
+        0.1,
+    )
     assert pd.isna(first["K_A"])
     assert list(store.frame([]).columns) == FRAME_COLUMNS
 
@@ -235,7 +241,9 @@ def test_reference_results_are_small_extracts(store, tmp_path):
     reference.add("quick", [store.load(run)])
     assert reference.ids() == [run] and reference.has(run)
     kept = reference.load(run)
-    pd.testing.assert_frame_equal(reference.frame([run]).drop(columns="profile"), store.frame([run]).drop(columns="profile"))
+    pd.testing.assert_frame_equal(
+        reference.frame([run]).drop(columns="profile"), store.frame([run]).drop(columns="profile")
+    )
     np.testing.assert_array_equal(kept.arrays["class_means"], arrays["class_means"])
     assert kept.arrays["train_features"].dtype == np.float16 and len(kept.arrays["train_labels"]) == 120
     with pytest.raises(CorruptRun, match="not among the reference"):

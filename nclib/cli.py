@@ -1,0 +1,691 @@
+"""The command line: ``nclib reproduce | train | runs | data | doctor | verify``.
+
+Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
+and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 or 143 after Ctrl-C or SIGTERM.
+Everything heavy is imported inside the commands, so that ``--help`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nclib.config import RunConfig
+    from nclib.store import StoredRun
+
+INTERRUPTED, TERMINATED = 130, 143  # 128 + number of the signal, as shells have it
+
+
+# --- how a command ends ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _one_message() -> Iterator[None]:
+    """Errors that say what to do need no traceback; all others are bugs and keep theirs."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        terminated = type(stop).__name__ == "Terminated"
+        _say_error(
+            f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}; what was finished is kept, nothing half-written "
+            f"counts as done. To go on, type the same again: {_typed()}"
+        )
+        raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
+    except (ValueError, RuntimeError, OSError) as error:
+        code = _exit_code(error)
+        if code is None:
+            raise
+        _say_error(str(error))
+        raise typer.Exit(code) from None
+
+
+def _exit_code(error: Exception) -> int | None:
+    """2 for a wrong request, 1 for something that failed, None for what should not have happened."""
+    if isinstance(error, OSError):
+        return None if isinstance(error, BrokenPipeError) else 1
+    if "torch" not in sys.modules:  # then none of the modules below has raised it
+        return None
+    from nclib import data, experiments, store, training
+    from nclib.config import ConfigError
+
+    if isinstance(error, (ConfigError, data.DataError)):
+        return 2
+    failed = experiments.RunsFailed, experiments.MissingRuns, store.CorruptRun, training.TrainingDiverged
+    return 1 if isinstance(error, failed) else None
+
+
+def _say_error(message: str) -> None:
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+
+
+def _typed() -> str:
+    return shlex.join(["nclib", *sys.argv[1:]])
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        with _one_message():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Deep equilibrium models and neural collapse: train, regenerate, check.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True)
+data_app = typer.Typer(help="The data sets: digits, digit_pairs, cifar10, … or folder:PATH.", no_args_is_help=True)
+app.add_typer(runs_app, name="runs")
+app.add_typer(data_app, name="data")
+
+
+def main() -> None:
+    """Entry point of the ``nclib`` command."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    app(prog_name="nclib")
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+    if version:
+        typer.echo(sys.modules["nclib"].__version__)
+        raise typer.Exit
+
+
+# --- reproduce and train --------------------------------------------------------------------------------------
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="paper/notebook, a bare name of the main paper, or a folder for all of it. None: everything."),
+]
+ProfileName = Annotated[str, typer.Option(help="Size of everything: smoke, quick, lite or paper.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="Notebook parameter, such as epochs=3. Repeatable."),
+]
+
+
+@app.command()
+def reproduce(
+    names: Names = None,
+    profile: ProfileName = "quick",
+    parameter: Settings = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs trained at once; left out: one a core, two on a GPU.")
+    ] = None,
+    train: Annotated[
+        str, typer.Option(help="missing: train what is not stored. never: use what there is.")
+    ] = "missing",
+    force: Annotated[bool, typer.Option("--force", help="Execute notebooks that are unchanged, too.")] = False,
+) -> None:
+    """Regenerate figures and tables: train the missing runs, execute the notebooks, say what happened."""
+    from nclib import regenerate
+
+    summary = regenerate.reproduce(names or (), profile, parameter or (), workers, train, force, echo=typer.echo)
+    raise typer.Exit(0 if summary.ok else 1)
+
+
+@app.command()
+def train(
+    dataset: Annotated[str | None, typer.Option(help="Name of a data set, or folder:PATH.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="explicit, deq, explicit_matched, weight_tied, explicit_flops.")
+    ] = None,
+    K_A: Annotated[int | None, typer.Option("--K_A", "--num-majority", help="Number of majority classes.")] = None,
+    R: Annotated[float | None, typer.Option("--R", "--ratio", help="Imbalance n_A / n_B; goes with K_A.")] = None,
+    n_max: Annotated[int | None, typer.Option(help="Images of a majority class, n_A.")] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Channels of the first stage; features have 8 times as many.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Subset, initialisation and order.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Protocol: workable, or paper for the literal one.")] = None,
+    epochs: Annotated[int | None, typer.Option()] = None,
+    batch_size: Annotated[int | None, typer.Option()] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-s", "--set", metavar="KEY=VALUE", help="Any other option, such as model.solver.tol=1e-4. Repeatable."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="JSON file of a configuration; other options change it.", dir_okay=False)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
+    ] = None,
+) -> None:
+    """Train one network, or find it trained, and print its run id and final metrics."""
+    from nclib import data, experiments, regenerate
+    from nclib.config import run_id
+
+    given = {
+        "data.dataset": dataset,
+        "data.num_majority": K_A,
+        "data.ratio": R,
+        "data.n_max": n_max,
+        "model.kind": model,
+        "model.width": width,
+        "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "train.lr": lr,
+        "seed": seed,
+    }
+    run = build_config(config, recipe, {key: value for key, value in given.items() if value is not None}, options or ())
+    data.fetch(run.data.dataset)
+    regenerate.check_runs([run])
+    typer.echo(f"run {run_id(run)}")
+    if experiments.default_store().has(run_id(run)):
+        typer.echo("stored already, nothing to train")
+    with regenerate.terminable(), regenerate.progress_bar("training", typer.echo) as progress:
+        experiments.ensure_runs([run], progress=progress, device=device)
+    metrics = final_metrics(experiments.load_run(run))
+    chief = metrics["metric"].str.startswith(("accuracy", "solver")) | metrics["metric"].isin(list(FACTORS))
+    _print_frame(metrics[chief])
+    typer.echo(f"everything about it: nclib runs show {run_id(run)}")
+
+
+def build_config(
+    file: Path | None, recipe_name: str | None, given: Mapping[str, Any], settings: Sequence[str]
+) -> RunConfig:
+    """The configuration that a file, a recipe and options describe, each overruling the one before.
+
+    given: dotted keys and values; settings: "dotted.key=value" texts, values in YAML.
+    K_A or R choose step imbalance where nothing else is said. A folder is resolved from the working directory.
+    Raises: ConfigError, for an unknown key with the nearest right one; DataError for an unusable folder.
+    """
+    import yaml
+
+    from nclib import data
+    from nclib.config import RECIPES, ConfigError, RunConfig, suggest
+
+    tree: dict[str, Any] = {}
+    if file is not None:
+        tree = _read_config(file)
+    if recipe_name is not None:
+        if recipe_name not in RECIPES:
+            raise ConfigError(suggest(recipe_name, RECIPES, "recipe"))
+        tree.setdefault("train", {}).update(RECIPES[recipe_name])
+    values = dict(given)
+    for text in settings:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not key or not equals:
+            raise ConfigError(f"{text!r} is no assignment; write key=value, for instance train.momentum=0.8")
+        values[key] = _number(yaml.safe_load(value))
+    if {"data.num_majority", "data.ratio"} & set(values):
+        values.setdefault("data.imbalance", tree.get("data", {}).get("imbalance", "step"))
+    for key, value in values.items():
+        _put(tree, key, value)
+    if isinstance(tree.get("data"), dict) and isinstance(tree["data"].get("dataset"), str):
+        tree["data"]["dataset"] = data.resolve_dataset(tree["data"]["dataset"])
+    return RunConfig.from_json(json.dumps(tree))
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    from nclib.config import ConfigError
+
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{file.name} is not valid JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file.name} holds no JSON object")
+    return content.get("config", content) if "schema" in content else content  # as a run stores it, or bare
+
+
+def _number(value: Any) -> Any:
+    """YAML takes 1e-4 for a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    from nclib.config import ConfigError
+
+    *groups, last = key.split(".")
+    for group in groups:
+        if tree.get(group) is None:
+            tree[group] = {}
+        tree = tree[group]
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{key}: {group} is a value and has no options")
+    tree[last] = value
+
+
+def final_metrics(run: StoredRun) -> pd.DataFrame:
+    """The last logged value of every metric of a run: metric, then one column for each split."""
+    history = run.history.sort_values("epoch").groupby(["metric", "split"], sort=False)["value"].last()
+    return history.unstack("split").reset_index().rename_axis(columns=None)
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+RunName = Annotated[str, typer.Argument(help="A run id, or a beginning of it that fits no other.")]
+
+
+@runs_app.command("list")
+def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
+    """Finished runs with date and size, and how far the unfinished ones are."""
+    from nclib import experiments
+
+    store = experiments.default_store()
+    for run in (run for run in store.ids() if text in run):
+        files = [path.stat() for path in (store.root / run).iterdir()]
+        when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
+        typer.echo(f"{when:%Y-%m-%d %H:%M} {sum(file.st_size for file in files) / 1e6:8.1f} MB  {run}")
+    for folder in sorted(store.root.glob("*.partial")):
+        run = folder.name.removesuffix(".partial")
+        if text in run:
+            typer.echo(f"unfinished       {100 * store.progress(run):8.0f} %   {run}")
+    if not store.ids():
+        typer.echo(f"no finished runs in {store.root}", err=True)
+
+
+@runs_app.command()
+def show(run: RunName) -> None:
+    """Configuration, circumstances and final metrics of one run."""
+    from nclib import experiments
+
+    known = experiments.default_store().ids() + experiments.reference_store().ids()
+    stored = experiments.load_run(_complete(run, known))
+    typer.echo(f"run {stored.run_id}")
+    typer.echo(json.dumps({"config": _without_nothing(stored.config), "provenance": stored.provenance}, indent=1))
+    _print_frame(final_metrics(stored))
+
+
+@runs_app.command()
+def remove(
+    runs: Annotated[list[str], typer.Argument(help="Run ids, or beginnings that fit no other.", metavar="RUN...")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete runs for good; they can only be trained again."""
+    from nclib import experiments
+
+    store = experiments.default_store()
+    unfinished = [path.name.removesuffix(".partial") for path in store.root.glob("*.partial")]
+    chosen = [_complete(run, [*store.ids(), *unfinished]) for run in runs]
+    for run in dict.fromkeys(chosen):
+        if yes or typer.confirm(f"remove {run}?"):
+            store.remove(run)
+            typer.echo(f"removed {run}")
+
+
+@runs_app.command()
+def export(
+    names: Names = None,
+    profile: ProfileName = "quick",
+    collection: Annotated[
+        str | None, typer.Option(help="Folder in results/reference/; left out: the profile's name.")
+    ] = None,
+    parameter: Settings = None,
+) -> None:
+    """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
+    from nclib import experiments, regenerate
+
+    tasks, _ = regenerate.prepare(regenerate.select(names or ()), profile, parameter or ())
+    done: dict[str, None] = {}
+    for task in tasks:
+        if task.runs:
+            exported = experiments.export_reference([task.name], profile, collection or profile, **task.settings)
+            done |= dict.fromkeys(exported)
+    for run in done:
+        typer.echo(run)
+
+
+def _complete(typed: str, known: Iterable[str]) -> str:
+    """The one run whose id is, or begins with, what was typed."""
+    from nclib.config import ConfigError, suggest
+
+    known = sorted(set(known))
+    fitting = [typed] if typed in known else [run for run in known if run.startswith(typed)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ConfigError(f"{typed!r} fits {len(fitting)} runs: {', '.join(fitting[:5])}{', …' * (len(fitting) > 5)}")
+    if not known:
+        raise ConfigError(f"there is no run {typed!r}: none is stored here yet")
+    raise ConfigError(
+        suggest(typed, known, "run") if len(known) <= 20 else f"no run begins with {typed!r}; see nclib runs list"
+    )
+
+
+def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the options that do not apply."""
+    return {
+        key: _without_nothing(value) if isinstance(value, Mapping) else value
+        for key, value in tree.items()
+        if value is not None
+    }
+
+
+# --- data -----------------------------------------------------------------------------------------------------
+
+DatasetName = Annotated[
+    str, typer.Argument(help="digits, digit_pairs, cifar10, cifar100, mnist, fashion_mnist or folder:PATH.")
+]
+
+
+@data_app.command()
+def fetch(name: DatasetName) -> None:
+    """Download a data set, or decode a folder, and verify it."""
+    from nclib import data, regenerate
+
+    with regenerate.terminable():
+        typer.echo(f"{data.fetch(name)}: complete")
+
+
+@data_app.command()
+def check(name: DatasetName) -> None:
+    """Compare a data set's files with their checksums; changes nothing."""
+    from nclib import data
+
+    states = data.check(name)
+    for file, state in states.items():
+        typer.echo(f"{state:8} {file}")
+    raise typer.Exit(0 if all(state == "ok" for state in states.values()) else 1)
+
+
+@data_app.command()
+def describe(name: DatasetName) -> None:
+    """Classes, images, sizes and place of a data set."""
+    from nclib import data
+
+    for key, value in data.describe(name).items():
+        typer.echo(f"{key:12} {_brief(value)}")
+
+
+def _brief(value: Any) -> str:
+    if not isinstance(value, (list, tuple)) or not value:
+        return str(value)
+    if all(isinstance(item, int) for item in value) and len(value) > 3:
+        spread = str(value[0]) if len(set(value)) == 1 else f"{min(value)} to {max(value)}"
+        return f"{sum(value)} images, {spread} in each of {len(value)} classes"
+    return ", ".join(map(str, value)) if len(value) <= 10 else f"{', '.join(map(str, value[:3]))}, … ({len(value)})"
+
+
+# --- doctor ---------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def doctor() -> None:
+    """What this installation is, what it finds, and what each profile will cost here."""
+    import torch
+
+    from nclib import data, paths, provenance, regenerate, training
+
+    here = provenance.capture(training.default_device())
+    _facts(
+        {
+            "python": f"{here['python']} at {sys.executable}",
+            "kernel": _kernel(),
+            "versions": ", ".join(f"{name} {version}" for name, version in here["versions"].items()),
+            "machine": f"{here['platform']}, {here['cpu']}, {here['cores']} usable cores",
+            "device": ", ".join(str(value) for value in here["device"].values() if value is not None),
+            "threads": f"{torch.get_num_threads()} here, 1 in each of {regenerate.default_workers()} trainings at once "
+            f"(OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')})",
+            "project": paths.root(),
+            "data": paths.data(),
+            "results": f"{paths.results()}, {_free_gigabytes(paths.results()):.0f} GB free",
+        }
+    )
+    typer.echo("\ndata sets")
+    _facts({f"  {name}": _found(name) for name in data.DATASETS})
+    typer.echo("\nprofiles (one core's time, estimated; runs already stored cost nothing)")
+    _facts(_costs(regenerate.default_workers()))
+
+
+def _facts(facts: Mapping[str, Any]) -> None:
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        typer.echo(f"{name:{width}}  {value}")
+
+
+def _kernel() -> str:
+    """The Python that notebooks will run in, and whether it is this one."""
+    os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # as `reproduce` has it
+    try:
+        from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+    except ImportError:
+        return 'Jupyter is not installed; notebooks need it: pip install "nclib[notebooks]"'
+    try:
+        python = KernelSpecManager().get_kernel_spec("python3").argv[0]
+    except NoSuchKernel:
+        return f"no kernel 'python3' is installed: {sys.executable} -m ipykernel install --sys-prefix"
+    if python in ("python", "python3") or Path(python).absolute() == Path(sys.executable).absolute():
+        return "python3, this Python"
+    return f"python3 runs {python}, not this Python: {sys.executable} -m ipykernel install --sys-prefix"
+
+
+def _free_gigabytes(folder: Path) -> float:
+    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free / 1e9
+
+
+def _found(name: str) -> str:
+    from nclib import data
+
+    try:
+        facts = data.describe(name)
+    except data.DataError as error:
+        return str(error)
+    return f"found, {facts['where']}" if facts["present"] else f"not here; to get it: nclib data fetch {name}"
+
+
+def _costs(workers: int) -> dict[str, str]:
+    from nclib import experiments, regenerate
+
+    costs = {}
+    for profile in experiments.PROFILES:
+        wanted = [config for name in experiments.EXPERIMENTS for config in experiments.experiment(name, profile)]
+        plan = experiments.plan(wanted)
+        lacking = plan[plan["state"] != "stored"]
+        total, left = plan["seconds"].sum(), lacking["seconds"].sum()
+        costs[f"  {profile}"] = (
+            f"{len(plan)} runs, {regenerate.duration(total)}; still to train: {len(lacking)}, "
+            f"{regenerate.duration(left)}, with {workers} at once {regenerate.duration(left / workers)}"
+        )
+    return costs
+
+
+# --- verify ---------------------------------------------------------------------------------------------------
+
+ACCURACY_TOLERANCE = 0.02
+"""Two points of accuracy, on the mean over seeds."""
+FACTORS = {"loss": 2.0, "nc1_pinv": 3.0, "nc1_trace_ratio": 3.0, "nc2_etf_distance": 2.0, "nc3_self_duality": 2.0}
+"""By which factor a mean over seeds may differ from the reference's."""
+FLOORS = {"loss": 0.02, "nc1_pinv": 0.02, "nc1_trace_ratio": 0.02, "nc2_etf_distance": 0.05, "nc3_self_duality": 0.05}
+"""Differences below these are none: near zero a factor means nothing."""
+
+
+@app.command()
+def verify(
+    profile: Annotated[str | None, typer.Option(help="Only runs first asked for by this profile.")] = None,
+) -> None:
+    """Tell a broken installation from a finding.
+
+    First closed forms that solver, equilibrium layer and metrics must hit on any machine. Then the runs that are both
+    stored here and among the tracked reference results: the same configuration must give the same result, up to the
+    spread over seeds. Runs with other options are not compared: what they show is a finding.
+    """
+    from nclib import experiments
+
+    if profile is not None:
+        experiments.get_profile(profile)
+    checks = self_checks()
+    _print_frame(checks)
+    compared, identical = compare_with_reference(profile)
+    if not compared.empty:
+        typer.echo(
+            f"\n{compared.attrs['runs']} runs stored here and in the reference, {identical} of them equal to the bit"
+        )
+        _print_frame(compared)
+    sound, close = bool(checks["ok"].all()), compared.empty or bool(compared["ok"].all())
+    if not sound:
+        verdict = "broken install: closed forms are missed, so no result of this installation can be trusted"
+    elif not close:
+        verdict = (
+            "broken install: the closed forms hold, but the same configurations give other results than the reference"
+        )
+    elif compared.empty:
+        verdict = "nothing to compare: no run is both stored here and in the reference. The closed forms hold, so the "
+        verdict += "library works; train some with nclib reproduce and verify again"
+    else:
+        verdict = "sound: closed forms hold and the reference is reproduced. Results of other runs are findings"
+    typer.echo(f"\n{verdict}")
+    raise typer.Exit(0 if sound and close else 1)
+
+
+def self_checks() -> pd.DataFrame:
+    """Closed forms that need no runs: name, error, largest error allowed, ok."""
+    import pandas as pd
+
+    rows = [*_solver_errors(), *_gradient_errors(), *_metric_errors()]
+    frame = pd.DataFrame(rows, columns=["check", "error", "allowed"])
+    return frame.assign(ok=frame["error"] <= frame["allowed"])
+
+
+def _solver_errors() -> Iterator[tuple[str, float, float]]:
+    """The solution of z = A z + b, a contraction with spectral radius 0.9, by each method."""
+    import torch
+
+    from nclib import solver
+
+    matrix, b = _linear_map()
+    exact = torch.linalg.solve(torch.eye(len(matrix)).double() - matrix, b.T).T
+    for method in (
+        solver.FixedPointIteration(tol=1e-10, max_steps=400),
+        solver.Anderson(tol=1e-10, max_steps=100),
+        solver.Broyden(tol=1e-10, max_steps=100, history=50),
+    ):
+        found = solver.fixed_point(lambda z, x: z @ matrix.T + x, method, torch.zeros_like(b), (b,))
+        yield f"solver: {type(method).__name__} on a linear map", float((found.value - exact).abs().max()), 1e-7
+
+
+def _linear_map() -> tuple[Any, Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    basis, _ = torch.linalg.qr(torch.randn(12, 12, generator=generator, dtype=torch.float64))
+    matrix = basis @ torch.diag(torch.linspace(-0.9, 0.9, 12, dtype=torch.float64)) @ basis.T
+    return matrix, torch.randn(4, 12, generator=generator, dtype=torch.float64)
+
+
+def _gradient_errors() -> Iterator[tuple[str, float, float]]:
+    """∂/∂b of Σ z* for z* = A z* + b is (I − A)⁻ᵀ 1."""
+    import torch
+
+    from nclib import deq, solver
+
+    matrix, b = _linear_map()
+    b.requires_grad_()
+    layer = deq.DEQ(lambda z, x: z @ matrix.T + x, solver.Anderson(tol=1e-10, max_steps=100))
+    value, _ = layer(b)
+    value.sum().backward()
+    exact = torch.linalg.solve((torch.eye(len(matrix)).double() - matrix).T, torch.ones(len(matrix)).double())
+    yield "equilibrium layer: implicit gradient", float((b.grad - exact).abs().max()), 1e-6
+
+
+def _metric_errors() -> Iterator[tuple[str, float, float]]:
+    """Perfect collapse scores 0 everywhere; known variances around an exact simplex ETF give their closed forms."""
+    import torch
+
+    from nclib import metrics
+
+    classes, each, spread = 5, 4, 0.1
+    means = metrics.simplex_etf(classes, 8).double() + 3.0
+    labels = torch.arange(classes).repeat_interleave(each)
+    collapsed = means[labels]
+    moments = metrics.class_moments(collapsed, labels, classes)
+    centred = means - means.mean(0)
+    yield "metrics: NC1 of collapsed features", abs(metrics.nc1_trace_ratio(moments)), 1e-12
+    yield "metrics: NC2 of a simplex ETF", abs(metrics.nc2_etf_distance(centred)), 1e-6
+    yield "metrics: NC3 of a self-dual classifier", abs(metrics.nc3_self_duality(2.0 * centred, moments)), 1e-6
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(len(labels) // 2)
+    scattered = collapsed + spread * signs[:, None] * torch.eye(8, dtype=torch.float64)[0]
+    moments = metrics.class_moments(scattered, labels, classes)
+    # Class means keep their places at distance 1 from the global mean: tr Σ_B = 1, tr Σ_W = spread².
+    yield "metrics: NC1 of known variances", abs(metrics.nc1_trace_ratio(moments) - spread**2), 1e-6
+
+
+def compare_with_reference(profile: str | None = None) -> tuple[pd.DataFrame, int]:
+    """Final metrics of the runs stored here against the tracked reference of the same runs, as means over seeds.
+
+    Returns: a table (setting, split, metric, here, reference, allowed, ok), and how many runs are equal to the bit.
+        Accuracies may differ by two points, other metrics by the factors in `FACTORS`; both are widened to twice the
+        standard error over the reference's seeds, because a run repeated on another machine is as far off as
+        another seed.
+    """
+    import pandas as pd
+
+    from nclib import experiments
+
+    store, reference = experiments.default_store(), experiments.reference_store()
+    common = [run for run in reference.ids() if store.is_sound(run)]
+    if profile is not None:
+        common = [run for run in common if reference.load(run).provenance.get("profile") == profile]
+    columns = ["setting", "split", "metric", "here", "reference", "allowed", "ok"]
+    if not common:
+        return pd.DataFrame(columns=columns), 0
+    pairs = [(_finals(store.load(run)), _finals(reference.load(run))) for run in common]
+    both = pd.concat([here.to_frame("here").assign(reference=there) for here, there in pairs])
+    rows = []
+    for where, cell in both.groupby(level=columns[:3], sort=False):
+        here, there = cell.mean()
+        error = 2 * cell["reference"].std() / math.sqrt(len(cell)) if len(cell) > 1 else 0.0
+        low, high = _allowed(where[-1], there, error)
+        close = low <= here <= high or not (math.isfinite(here) or math.isfinite(there))
+        rows.append((*where, here, there, f"{low:.4g} to {high:.4g}", close))
+    frame = pd.DataFrame(rows, columns=columns)
+    frame.attrs["runs"] = len(pairs)
+    return frame, sum(here.equals(there) for here, there in pairs)
+
+
+def _finals(run: StoredRun) -> pd.Series:
+    """Last value of each compared metric, by setting (everything but the seed), split and metric."""
+    import pandas as pd
+
+    options = {key: value for key, value in run.config.items() if key != "seed"}
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:4]
+    setting = f"{run.run_id.rsplit('-s', 1)[0]}-{digest}"
+    history = run.history[run.history["metric"].isin([*FACTORS, "accuracy_balanced"])]
+    last = history.sort_values("epoch").groupby(["split", "metric"])["value"].last()
+    return pd.concat({setting: last}, names=["setting"])
+
+
+def _allowed(metric: str, reference: float, error: float) -> tuple[float, float]:
+    if metric == "accuracy_balanced":
+        margin = max(ACCURACY_TOLERANCE, error)
+        return reference - margin, reference + margin
+    margin = max(FLOORS[metric], error)
+    return min(reference / FACTORS[metric], reference - margin), max(reference * FACTORS[metric], reference + margin)
+
+
+def _print_frame(frame: pd.DataFrame) -> None:
+    """A table as wide as its content needs, numbers with four digits."""
+    shown = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
+    typer.echo(shown.replace("nan", "–").to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

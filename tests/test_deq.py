@@ -1,0 +1,480 @@
+"""Gradients against finite differences and closed forms, then the layer's behaviour."""
+
+import copy
+import gc
+import math
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+
+from nclib.deq import (
+    DEQ,
+    BackwardNotConverged,
+    Implicit,
+    Neumann,
+    Phantom,
+    Unrolled,
+    jacobian_frobenius_sq,
+    spectral_radius,
+)
+from nclib.solver import Anderson, Broyden, FixedPointIteration, Status, fixed_point, paper_solver
+
+EXACT = [FixedPointIteration(1e-13, 500), Anderson(1e-13, 300), Broyden(1e-13, 300)]
+
+
+def random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+class TanhCell(nn.Module):
+    def __init__(self, size=4, rho=0.6, dtype=torch.float64):
+        super().__init__()
+        w = random(size, size, seed=1)
+        self.w = nn.Parameter((rho * w / torch.linalg.matrix_norm(w, 2)).to(dtype))
+        self.u = nn.Parameter(random(size, size, seed=2).to(dtype))
+
+    def forward(self, z, x):
+        return torch.tanh(z @ self.w.T + x @ self.u.T)
+
+
+class ConvCell(nn.Module):
+    """The equilibrium cell of the paper's network, small."""
+
+    def __init__(self, channels=8):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm1, self.norm2 = nn.GroupNorm(2, channels), nn.GroupNorm(2, channels)
+        for seed, conv in enumerate((self.conv1, self.conv2)):
+            conv.weight.data = random(*conv.weight.shape, seed=seed, dtype=torch.float32) / math.sqrt(9 * channels)
+        nn.init.constant_(self.norm2.weight, 0.5)
+
+    def forward(self, z, x):
+        return torch.relu(self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(z))))) + x)
+
+
+def linear_layer(gradient, rho=0.8, solver=EXACT[2]):
+    a = random(3, 3, seed=5)
+    a = nn.Parameter(rho * a / torch.linalg.matrix_norm(a, 2))
+    return DEQ(lambda z, x: z @ a.T + x, solver, gradient), a
+
+
+# ---- truth
+
+
+@pytest.mark.parametrize("solver", EXACT, ids=lambda s: type(s).__name__)
+def test_gradients_and_their_gradients_through_every_solver(solver):
+    cell = TanhCell()
+    layer, x = DEQ(cell, solver), random(3, 4, seed=3).requires_grad_()
+
+    def value(x, *parameters):
+        return layer(x)[0]
+
+    inputs = (x, *cell.parameters())
+    assert gradcheck(value, inputs) and gradgradcheck(value, inputs)
+
+
+def test_leaves_that_a_plain_callable_closes_over_get_exact_gradients():
+    w, u = (0.2 * random(3, 3, seed=1)).requires_grad_(), random(3, 3, seed=2).requires_grad_()
+    x = random(2, 3, seed=3).requires_grad_()
+
+    def value(x, w, u):
+        return DEQ(lambda z, x: torch.tanh(z @ w.T + torch.sin(x @ u.T)), EXACT[2])(x)[0]
+
+    assert gradcheck(value, (x, w, u)) and gradgradcheck(value, (x, w, u))
+
+
+def test_a_solver_of_its_own_for_the_backward_pass():
+    x, cell = random(3, 4, seed=3).requires_grad_(), TanhCell()
+    layer = DEQ(cell, EXACT[2], Implicit(EXACT[1]))
+    assert gradcheck(lambda x: layer(x)[0], (x,)) and gradgradcheck(lambda x: layer(x)[0], (x,))
+
+
+def test_third_derivative_of_a_scalar_equilibrium():
+    """z = a z + x³ has z = x³/(1−a)."""
+    x = torch.tensor([[0.7]]).double().requires_grad_()
+    z, _ = DEQ(lambda z, x: 0.4 * z + x**3, Broyden(1e-14, 100))(x)
+    for expected in (3 * 0.7**2, 6 * 0.7, 6.0):
+        (z,) = torch.autograd.grad(z.sum(), x, create_graph=True)
+        assert z.item() == pytest.approx(expected / 0.6, rel=1e-6)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 5])
+def test_neumann_equals_its_series(terms):
+    layer, a = linear_layer(Neumann(terms))
+    x, g = random(4, 3, seed=6).requires_grad_(), random(4, 3, seed=7)
+    z, solution = layer(x)
+    z.backward(g)
+    u = sum(g @ torch.linalg.matrix_power(a.detach(), i) for i in range(terms))
+    assert torch.allclose(x.grad, u, rtol=1e-12)
+    assert torch.allclose(a.grad, u.T @ solution.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("steps, damping", [(1, 0.0), (1, 0.3), (3, 0.0), (4, 0.6)])
+def test_phantom_equals_its_series_and_backpropagation_through_damped_steps(steps, damping):
+    layer, a = linear_layer(Phantom(steps, damping))
+    x, g = random(4, 3, seed=6).requires_grad_(), random(4, 3, seed=7)
+    z, solution = layer(x)
+    z.backward(g)
+    m = damping * torch.eye(3).double() + (1 - damping) * a.detach()
+    u = (1 - damping) * sum(g @ torch.linalg.matrix_power(m, i) for i in range(steps))
+    assert torch.allclose(x.grad, u, rtol=1e-12)
+    unrolled, y = solution.value, x.detach().requires_grad_()
+    for _ in range(steps):
+        unrolled = damping * unrolled + (1 - damping) * layer.cell(unrolled, y)
+    ga, gy = torch.autograd.grad(unrolled, (a, y), g)
+    assert torch.allclose(x.grad, gy, rtol=1e-10) and torch.allclose(a.grad, ga, rtol=1e-10)
+
+
+def test_implicit_is_the_limit_of_neumann():
+    grads = []
+    for gradient in (Implicit(), Neumann(200)):
+        layer, a = linear_layer(gradient)
+        x = random(4, 3, seed=6).requires_grad_()
+        grads.append(torch.autograd.grad(layer(x)[0].square().sum(), (x, a)))
+    for exact, series in zip(*grads, strict=True):
+        assert torch.allclose(exact, series, rtol=1e-8)
+
+
+def test_unrolled_is_backpropagation_through_the_steps():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    z, solution = DEQ(cell, gradient=Unrolled(3))(x)
+    by_hand = cell(cell(cell(x, x), x), x)
+    assert torch.equal(z, by_hand) and torch.equal(solution.value, z) and not solution.value.requires_grad
+    got = torch.autograd.grad(z.sum(), (x, cell.w))
+    for a, b in zip(got, torch.autograd.grad(by_hand.sum(), (x, cell.w)), strict=True):
+        assert torch.equal(a, b)
+    assert solution.num_evals == 4 and solution.trace.shape == (4, 3) and solution.steps.tolist() == [4] * 3
+    true = (cell(z, x) - z).norm(dim=1) / (cell(z, x).norm(dim=1) + 1e-8)
+    assert torch.allclose(solution.residual, true, rtol=0, atol=1e-12)
+
+
+def test_the_value_is_that_of_the_solver_to_the_bit():
+    cell, x = ConvCell(), random(4, 8, 4, 4, dtype=torch.float32)
+    for gradient in (Implicit(), Phantom(), Neumann(3)):
+        z, solution = DEQ(cell, gradient=gradient)(x)
+        assert torch.equal(z, solution.value) and z.requires_grad and not solution.value.requires_grad
+        assert torch.equal(z, fixed_point(cell, paper_solver(), x, (x,)).value)
+
+
+# ---- gradients in use
+
+
+def test_gradients_follow_the_recording_and_not_the_mode():
+    layer, x = DEQ(ConvCell()), random(4, 8, 4, 4, dtype=torch.float32)
+    grads = []
+    for mode in (True, False):
+        layer.train(mode).zero_grad()
+        layer(x)[0].square().sum().backward()
+        grads.append(layer.cell.conv1.weight.grad.clone())
+        with torch.no_grad():
+            z, solution = layer(x)
+        assert not z.requires_grad and z.grad_fn is None and solution.converged.any()
+    assert torch.equal(*grads) and grads[0].abs().sum() > 0
+
+
+def test_two_calls_before_one_backward_add_up():
+    cell = TanhCell()
+    layer, x, y = DEQ(cell, EXACT[2]), random(3, 4, seed=3), random(5, 4, seed=4)
+    separate = [torch.autograd.grad(layer(t)[0].square().sum(), cell.w)[0] for t in (x, y)]
+    a, b = layer(x)[0], layer(y)[0]
+    (a.square().sum() + b.square().sum()).backward()
+    assert torch.allclose(cell.w.grad, sum(separate), rtol=1e-12)
+
+
+def test_a_layer_after_a_layer():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    layer = DEQ(cell, EXACT[2])
+    assert gradcheck(lambda x: layer(layer(x)[0])[0], (x,))
+
+
+def test_small_and_zero_cotangents_are_solved_like_any_other():
+    """Rows are scaled to norm 1 first: a constant in a denominator must not end the solve early."""
+    layer, a = linear_layer(Implicit(), rho=0.95)
+    x = random(4, 3, seed=6).requires_grad_()
+    g = random(4, 3, seed=7) * torch.tensor([1.0, 1e-12, 0.0, 1e-200]).double().unsqueeze(1)
+    (got,) = torch.autograd.grad(layer(x)[0], x, g)
+    exact = torch.linalg.solve(torch.eye(3).double() - a.detach().T, g.T).T
+    assert torch.allclose(got[:2] / g[:2].norm(dim=1, keepdim=True), exact[:2] / g[:2].norm(dim=1, keepdim=True), rtol=1e-8)
+    assert torch.equal(got[2], torch.zeros(3).double())
+    assert torch.allclose(got[3] * 1e200, exact[3] * 1e200, rtol=1e-8)
+
+
+def test_a_backward_solve_that_fails_warns_once_and_says_so():
+    """Such a failure gave a gradient that was wrong by 59 % without a word."""
+    layer, a = linear_layer(Implicit(FixedPointIteration(1e-10, 2)), rho=0.99)
+    x = random(4, 3, seed=6).requires_grad_()
+    with pytest.warns(BackwardNotConverged, match=r"rows missed tol=1e-10"):
+        layer(x)[0].sum().backward()
+    assert not layer.last_backward.converged.all() and layer.last_backward.num_evals == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)[0].sum().backward()
+    layer.warn_backward = True
+    with pytest.warns(BackwardNotConverged):
+        layer(x)[0].sum().backward()
+
+
+def test_a_backward_solve_that_succeeds_is_silent_and_on_record():
+    layer, _ = linear_layer(Implicit())
+    layer(random(4, 3, seed=6).requires_grad_())[0].sum().backward()
+    record = layer.last_backward
+    assert record.converged.all() and record.residual.shape == (4,) and not record.value.requires_grad
+
+
+def test_rows_of_the_backward_solve_leave_the_work():
+    """Rows of very different contraction, the Jacobian evaluated afresh each time half of them are done."""
+    sizes = []
+
+    def cell(z, x):
+        sizes.append(len(z))
+        return torch.sin(z) * x[:, :1] + x
+
+    x = torch.cat((torch.full((12, 1), 0.01), torch.full((4, 1), 0.9)))
+    x = torch.cat((x, random(16, 3, dtype=torch.float32)), 1).double().requires_grad_()
+    layer = DEQ(cell, FixedPointIteration(1e-12, 1000))
+    z, _ = layer(x)
+    sizes.clear()
+    (got,) = torch.autograd.grad(z.sum(), x)
+    assert sizes == [16, 4, 2, 1]
+    y = x.detach().requires_grad_()
+    unrolled = y
+    for _ in range(1000):
+        unrolled = cell(unrolled, y)
+    assert torch.allclose(got, torch.autograd.grad(unrolled.sum(), y)[0], rtol=1e-8, atol=1e-12)
+
+
+def test_unused_parameters_and_constant_cells():
+    x = random(2, 3).requires_grad_()
+    z, _ = DEQ(lambda z, x: x * 1.0, EXACT[2])(x)
+    assert torch.equal(torch.autograd.grad(z.sum(), x)[0], torch.ones_like(x))
+    z, _ = DEQ(lambda z, x: torch.cos(z), EXACT[2])(x.detach())
+    assert not z.requires_grad
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_steps():
+    class Cell(ConvCell):
+        def forward(self, z, x):
+            return 0.99 * super().forward(z, x)
+
+    kept = []
+
+    def pack(t):
+        kept.append(t.numel())
+        return t
+
+    x, layer = random(4, 8, 4, 4, dtype=torch.float32), None
+    for steps in (2, 12):
+        kept.clear()
+        layer = DEQ(Cell(), FixedPointIteration(1e-12, steps))
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            layer(x)
+        assert sum(kept) <= 2 * x.numel() + sum(p.numel() for p in layer.parameters())
+
+
+def test_nothing_is_leaked():
+    layer, x = DEQ(TanhCell(), EXACT[2]), random(3, 4, seed=3).requires_grad_()
+    gc.collect()
+    gc.disable()
+    try:
+        z, solution = layer(x)
+        z.square().sum().backward()
+        refs = [weakref.ref(z), weakref.ref(solution.value)]
+        del z, solution
+        assert all(ref() is None for ref in refs)
+    finally:
+        gc.enable()
+
+
+def test_layers_can_be_copied_and_saved():
+    layer = DEQ(TanhCell(), EXACT[2])
+    layer(random(3, 4).requires_grad_())[0].sum().backward()
+    other = copy.deepcopy(layer)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(random(3, 4))[0], layer(random(3, 4))[0])
+    assert "Broyden" in repr(layer) and "Implicit" in repr(layer)
+
+
+# ---- starts, shapes, precision
+
+
+def test_default_start_is_x_and_zeros_or_a_tensor_can_be_asked_for():
+    seen = []
+
+    def cell(z, x):
+        seen.append(z.clone())
+        return 0.5 * torch.tanh(z) + x
+
+    x, own = random(2, 3), random(2, 3, seed=9)
+    with torch.no_grad():
+        for layer, args, start in (
+            (DEQ(cell), (x,), x),
+            (DEQ(cell, z0="zeros"), (x,), torch.zeros_like(x)),
+            (DEQ(cell), (x, own), own),
+        ):
+            seen.clear()
+            layer(*args)
+            assert torch.equal(seen[0], start)
+
+
+def test_a_state_of_another_shape_needs_its_start():
+    mix = random(5, 3, seed=4)
+    layer, x = DEQ(lambda z, x: torch.tanh(0.3 * z + x @ mix.T), EXACT[2]), random(2, 3).requires_grad_()
+    z, _ = layer(x, z0=torch.zeros(2, 5).double())
+    assert z.shape == (2, 5) and gradcheck(lambda x: layer(x, torch.zeros(2, 5).double())[0], (x,))
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        layer(x)
+    assert "give the start: layer(x, z0=" in "".join(caught.value.__notes__)
+    with pytest.raises(ValueError, match="give the start"):
+        layer(torch.zeros(2, 3, dtype=torch.long))
+
+
+def test_autocast_keeps_the_state_in_float32_and_the_gradients_alive():
+    layer, x = DEQ(ConvCell(), Broyden(1e-2, 30)), random(4, 8, 4, 4, dtype=torch.float32)
+    layer(x)[0].square().mean().backward()
+    full = layer.cell.conv1.weight.grad.clone()
+    layer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        z, solution = layer(x.bfloat16())
+        loss = z.square().mean()
+    assert z.dtype == solution.residual.dtype == torch.float32 and solution.converged.all()
+    loss.backward()
+    half = layer.cell.conv1.weight.grad
+    assert torch.nn.functional.cosine_similarity(full.flatten(), half.flatten(), 0) > 0.98
+
+
+# ---- live modules
+
+
+@pytest.mark.parametrize("module", [nn.BatchNorm2d(8), nn.Dropout(0.1), nn.Dropout2d(0.5)])
+def test_live_modules_inside_the_cell_are_refused(module):
+    """One forward solve moved BatchNorm's running statistics 41 times and coupled the rows by 0.18."""
+
+    class Cell(ConvCell):
+        def __init__(self):
+            super().__init__()
+            self.extra = copy.deepcopy(module)
+
+        def forward(self, z, x):
+            return self.extra(super().forward(z, x))
+
+    x = random(4, 8, 4, 4, dtype=torch.float32)
+    with pytest.raises(ValueError, match=rf"cell.extra is a live {type(module).__name__}"):
+        DEQ(Cell())(x)
+    DEQ(Cell()).eval()(x)
+    DEQ(Cell(), Broyden(1e-1, 3), allow_live=True)(x)
+
+
+def test_batch_norm_without_running_statistics_is_live_even_in_evaluation():
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3, track_running_stats=False)
+
+        def forward(self, z, x):
+            return self.norm(z) + x
+
+    with pytest.raises(ValueError, match="live BatchNorm1d"):
+        DEQ(Cell()).eval()(torch.zeros(2, 3))
+
+
+def test_dropout_of_nothing_is_not_live():
+    cell = nn.Sequential(nn.Dropout(0.0))
+    DEQ(type("Cell", (nn.Module,), {"forward": lambda self, z, x: 0.5 * z + x, "inner": cell})())(random(2, 3))
+
+
+# ---- the Jacobian
+
+
+def block(*matrices):
+    return torch.block_diag(*(torch.as_tensor(m, dtype=torch.float64) for m in matrices))
+
+
+def turn(angle, rho):
+    c, s = rho * math.cos(angle), rho * math.sin(angle)
+    return [[c, -s], [s, c]]
+
+
+@pytest.mark.parametrize(
+    "matrix, expected",
+    [
+        (block(turn(math.pi / 2, 0.9)), 0.9),
+        (block(turn(0.3, 1.1), turn(1.0, 1.05), [[0.5]]), 1.1),
+        (block([[0.7]], [[-0.7]], [[0.2]]), 0.7),
+        (block([[-1.5]], [[0.5]]), 1.5),
+        (torch.zeros(5, 5).double(), 0.0),
+        (0.9 * random(60, 60, seed=3) / math.sqrt(60), None),
+        (random(200, 200, seed=4) / math.sqrt(200), None),
+        (torch.triu(random(12, 12, seed=5), 1) + torch.diag(torch.linspace(0.1, 0.8, 12).double()), 0.8),
+    ],
+)
+def test_spectral_radius(matrix, expected):
+    if expected is None:
+        expected = float(torch.linalg.eigvals(matrix).abs().max())
+    generator = torch.Generator().manual_seed(0)
+    z = torch.zeros(3, len(matrix)).double()
+    rho = spectral_radius(lambda z: z @ matrix.T, z, generator=generator)
+    assert rho.shape == (3,) and rho.dtype == torch.float64 and rho.isfinite().all()
+    assert (rho - expected).abs().max() <= 0.02 * expected
+
+
+def test_spectral_radius_of_a_constant_map_and_of_a_nonlinear_one():
+    z = random(2, 3)
+    assert torch.equal(spectral_radius(torch.ones_like, z), torch.zeros(2).double())
+    assert torch.allclose(spectral_radius(torch.sin, z), torch.cos(z).abs().amax(1), rtol=1e-6)
+
+
+def test_jacobian_frobenius_norm():
+    a = random(4, 4, seed=3)
+    z = random(5, 4)
+    estimate = jacobian_frobenius_sq(lambda z: z @ a.T, z, 4000, torch.Generator().manual_seed(1))
+    assert estimate.shape == (5,) and torch.allclose(estimate, a.square().sum().expand(5), rtol=0.1)
+    assert torch.equal(jacobian_frobenius_sq(torch.ones_like, z), torch.zeros(5).double())
+    with pytest.raises(ValueError, match="at least 1"):
+        jacobian_frobenius_sq(torch.cos, z, 0)
+
+
+def test_the_jacobian_norm_is_a_differentiable_regulariser():
+    cell, x = TanhCell(), random(3, 4)
+
+    def penalty(w):
+        generator = torch.Generator().manual_seed(1)
+        return jacobian_frobenius_sq(lambda z: torch.tanh(z @ w.T + x), torch.zeros(3, 4).double(), 2, generator)
+
+    assert gradcheck(penalty, (cell.w,))
+    with torch.no_grad():
+        assert not penalty(cell.w).requires_grad
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    "make, error",
+    [
+        (lambda: Neumann(0), "terms must be"),
+        (lambda: Phantom(0), "steps must be"),
+        (lambda: Phantom(1, 1.0), "damping must be"),
+        (lambda: Unrolled(0), "steps must be"),
+        (lambda: DEQ(torch.cos, z0="ones"), "allowed are 'x' and 'zeros'"),
+    ],
+)
+def test_impossible_settings_are_refused(make, error):
+    with pytest.raises(ValueError, match=error):
+        make()
+
+
+def test_wrong_kinds_are_refused():
+    with pytest.raises(TypeError, match="Broyden"):
+        DEQ(torch.cos, solver="broyden")
+    with pytest.raises(TypeError, match="Implicit"):
+        DEQ(torch.cos, gradient="implicit")
+
+
+def test_status_codes_reach_the_layer():
+    _, solution = DEQ(lambda z, x: 2 * z + x, FixedPointIteration(1e-6, 5))(random(2, 3))
+    assert (solution.status == Status.MAX_STEPS).all()

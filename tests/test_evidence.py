@@ -1,0 +1,406 @@
+"""Statements: intervals against closed forms, printed numbers against the paper, verdicts by every branch of their rules."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from nclib import evidence, metrics
+from nclib.evidence import CELL, Interval, claim_verdict, verdict
+
+NAN = float("nan")
+
+
+def _rows(
+    metric="accuracy_balanced",
+    split="test",
+    model="explicit",
+    seed=0,
+    values=(0.5,),
+    dataset="digits",
+    k_a=None,
+    ratio=1.0,
+    epochs=None,
+):
+    """Rows of one run as `RunStore.frame` gives them; one value an epoch."""
+    frame = pd.DataFrame(
+        {
+            "run_id": f"{dataset}-{k_a}-{ratio}-{model}-s{seed}",
+            "profile": "quick",
+            "dataset": dataset,
+            "model": model,
+            "K_A": k_a,
+            "R": ratio,
+            "seed": seed,
+            "split": split,
+            "epoch": epochs or range(1, len(values) + 1),
+            "metric": metric,
+            "value": values,
+        }
+    )
+    return frame.astype({"K_A": "Float64", "R": "Float64", "value": float})
+
+
+def _stack(*frames):
+    return pd.concat(frames, ignore_index=True)
+
+
+# ---- intervals
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+def test_interval_is_the_t_interval(n):
+    values = np.random.default_rng(n).normal(3, 2, size=n)
+    found = evidence.interval(values)
+    low, high = stats.t.interval(0.95, n - 1, loc=values.mean(), scale=stats.sem(values))
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high))
+    assert found.n == n
+
+
+def test_interval_of_three_in_closed_form():
+    found = evidence.interval([1.0, 2.0, 3.0])
+    assert found.mean == 2 and found.half == pytest.approx(4.302652729911275 / math.sqrt(3))
+
+
+def test_interval_of_one_value_and_of_none():
+    one, none = evidence.interval([4.0]), evidence.interval([])
+    assert (one.mean, one.n) == (4.0, 1) and math.isnan(one.half)
+    assert none.n == 0 and math.isnan(none.mean) and math.isnan(none.half)
+    assert not one.significant and not none.significant
+
+
+def test_significant_is_zero_outside():
+    assert Interval(1.0, 0.9, 3).significant and Interval(-1.0, 0.9, 3).significant
+    assert not Interval(1.0, 1.1, 3).significant and not Interval(NAN, NAN, 3).significant
+    assert evidence.interval([0.0, 0.0, 0.0]).significant is False
+
+
+def test_interval_covers_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = [abs(found.mean) <= found.half for found in map(evidence.interval, rng.normal(size=(2000, 3)))]
+    assert np.mean(hits) == pytest.approx(0.95, abs=0.015)
+
+
+# ---- the paper's numbers
+
+
+def test_printed_table_1():
+    table = evidence.published(1).set_index(["dataset", "model"])
+    assert len(table) == 4 and table["K_A"].isna().all() and (table["R"] == 1).all()
+    printed = {
+        ("cifar10", "explicit"): (93.05, 0.17),
+        ("cifar10", "deq"): (93.23, 0.13),
+        ("cifar100", "explicit"): (64.35, 0.20),
+        ("cifar100", "deq"): (64.77, 0.36),
+    }
+    for key, numbers in printed.items():
+        assert tuple(table.loc[key, ["mean", "std"]]) == numbers
+
+
+def test_printed_cells_of_table_3():
+    table = evidence.published(3).set_index(["dataset", "K_A", "R", "model", "split"])["mean"]
+    hundred = {("explicit", "overall"): 44.86, ("explicit", "majority"): 89.32, ("explicit", "minority"): 0.40}
+    hundred |= {("deq", "overall"): 46.09, ("deq", "majority"): 90.20, ("deq", "minority"): 1.26}
+    for (model, split), value in hundred.items():
+        assert table["cifar10", 5, 100, model, split] == value
+    assert table["cifar100", 50, 10, "deq", "majority"] == 72.90
+
+
+def test_all_printed_tables_are_there():
+    everything = evidence.published()
+    assert len(everything) == 112
+    assert everything.groupby("table").size().tolist() == [4, 36, 36, 36]
+    assert list(everything.columns) == ["table", "dataset", "K_A", "R", "model", "split", "mean", "std"]
+    assert everything["mean"].between(0, 100).all()
+
+
+def test_printed_overall_is_the_class_balanced_mean_of_its_parts():
+    """31 of the 36 rows of Tables 2–4 obey overall = (K_A majority + K_B minority) / K to rounding (spec A8)."""
+    rows = evidence.published()
+    rows = rows[rows["table"] > 1].pivot_table(index=["dataset", "K_A", "R", "model"], columns="split", values="mean")
+    classes = rows.index.get_level_values("dataset").map({"cifar10": 10, "cifar100": 100})
+    share = rows.index.get_level_values("K_A") / classes
+    gap = rows["overall"] - share * rows["majority"] - (1 - share) * rows["minority"]
+    assert len(gap) == 36 and (gap.abs() <= 0.0101).sum() == 31
+
+
+def test_published_ticks():
+    assert evidence.published_ticks(3, "b", "nc2") == (0.7, 0.9)
+    assert evidence.published_ticks(4, "", "accuracy") == (20, 28)
+    with pytest.raises(ValueError, match=r"no axis of 'nc9' in figure 3b"):
+        evidence.published_ticks(3, "b", "nc9")
+
+
+# ---- selection
+
+
+def test_percent_touches_accuracies_alone():
+    frame = _stack(_rows(values=[0.5]), _rows("nc1_pinv", values=[0.5]), _rows("solver_converged", values=[0.5]))
+    assert evidence.percent(frame)["value"].tolist() == [50, 0.5, 0.5]
+    assert frame["value"].tolist() == [0.5, 0.5, 0.5]
+
+
+def test_cell_takes_one_setting():
+    frame = _stack(
+        _rows(), _rows(k_a=5, ratio=10), _rows(k_a=5, ratio=100), _rows(k_a=3, ratio=100), _rows(dataset="digit_pairs")
+    )
+    assert len(evidence.cell(frame, "digits")) == 1
+    chosen = evidence.cell(frame, "digits", 5, 100)
+    assert (chosen["K_A"].tolist(), chosen["R"].tolist()) == ([5], [100])
+    assert evidence.cell(frame, "digits", 7, 100).empty
+    assert len(evidence.cell(_rows(dataset="folder:cats"), "folder:cats@0123456789ab")) == 1
+
+
+def test_by_run_takes_the_last_epoch_whatever_the_order():
+    frame = _rows(values=[0.1, 0.2, 0.9], epochs=[1, 10, 5])
+    out = evidence.by_run(frame, "accuracy_balanced", "test")
+    assert out["value"].tolist() == [0.2] and out["n"].tolist() == [1] and out["std"].isna().all()
+
+
+def test_by_run_over_the_last_ten_logged_epochs():
+    values = np.arange(14.0)
+    out = evidence.by_run(_rows(values=values), "accuracy_balanced", "test", "last_epochs")
+    assert out["value"].item() == values[4:].mean() and out["std"].item() == pytest.approx(values[4:].std(ddof=1))
+    assert out["n"].item() == 10
+    short = evidence.by_run(_rows(values=[1.0, 3.0]), "accuracy_balanced", "test", "last_epochs")
+    assert (short["value"].item(), short["n"].item()) == (2.0, 2)
+
+
+def test_by_run_keeps_runs_and_splits_apart():
+    frame = _stack(*(_rows(seed=s, model=m, values=[s + 1]) for s in range(3) for m in ("explicit", "deq")))
+    frame = _stack(frame, _rows(split="train", values=[99]), _rows(k_a=5, ratio=10, values=[7]))
+    out = evidence.by_run(frame, "accuracy_balanced", "test")
+    assert len(out) == 7 and 99 not in out["value"].tolist()
+    assert evidence.by_run(frame, "no such metric", "test").empty
+
+
+def test_over_seeds_is_an_interval_for_each_cell_and_model():
+    frame = _stack(*(_rows(seed=s, model=m, values=[v, v + 1]) for m, b in (("explicit", 0), ("deq", 5)) for s, v in enumerate([b, b + 1, b + 2])))
+    out = evidence.over_seeds(evidence.by_run(frame, "accuracy_balanced", "test", "last_epochs")).set_index("model")
+    assert out.loc["explicit", "value"] == 1.5 and out.loc["deq", "value"] == 6.5
+    assert out.loc["deq", "half"] == pytest.approx(evidence.interval([5, 6, 7]).half)
+    assert out.loc["deq", "seeds"] == 3 and out.loc["deq", "within_std"] == pytest.approx(math.sqrt(0.5))
+
+
+# ---- paired differences
+
+
+@pytest.mark.parametrize("k_a", [None, 5])
+def test_paired_differences_are_by_seed_also_where_k_a_is_absent(k_a):
+    explicit, deq = [0.1, 0.5, 0.9], [0.2, 0.4, 1.0]
+    frame = _stack(*(_rows(seed=s, values=[v], k_a=k_a) for s, v in enumerate(explicit)))
+    frame = _stack(frame, *(_rows(seed=s, values=[v], k_a=k_a, model="deq") for s, v in reversed(list(enumerate(deq)))))
+    out = evidence.paired(evidence.by_run(frame, "accuracy_balanced", "test")).sort_values("seed")
+    assert list(out.columns) == [*CELL, "seed", "difference"]
+    assert out["difference"].tolist() == pytest.approx([0.1, -0.1, 0.1])
+
+
+def test_a_seed_that_only_one_model_has_is_left_out():
+    frame = _stack(_rows(seed=0), _rows(seed=1), _rows(seed=1, model="deq", values=[0.75]), _rows(seed=2, model="deq"))
+    out = evidence.paired(evidence.by_run(frame, "accuracy_balanced", "test"))
+    assert out["seed"].tolist() == [1] and out["difference"].tolist() == [0.25]
+
+
+def test_pooled_test_is_over_seeds_and_not_over_cells():
+    cells = [(None, 1.0), (5, 10.0), (5, 100.0)]
+    noise = np.random.default_rng(0).normal(size=(3, 4))
+    frame = pd.DataFrame(
+        [(k, r, s, noise[i, s]) for i, (k, r) in enumerate(cells) for s in range(4)], columns=["K_A", "R", "seed", "difference"]
+    )
+    found, wanted = evidence.pooled(frame), evidence.interval(noise.mean(axis=0))
+    assert found == pytest.approx(wanted) and found.n == 4
+    empty = evidence.pooled(frame[:0])
+    assert empty.n == 0 and math.isnan(empty.mean)
+
+
+# ---- verdicts
+
+
+@pytest.mark.parametrize(
+    ("found", "printed", "comparable", "says"),
+    [
+        (Interval(1, 0.1, 2), 1.0, True, "reported (2 seeds)"),
+        (Interval(1, NAN, 1), 1.0, True, "reported (1 seed)"),
+        (Interval(NAN, NAN, 0), None, True, "reported (0 seeds)"),
+        (Interval(NAN, NAN, 3), 1.0, True, "not measured"),
+        (Interval(1, 1.1, 3), 1.0, True, "not significant"),
+        (Interval(-1, 0.1, 3), 1.0, True, "opposite"),
+        (Interval(1, 0.1, 3), -1.0, True, "opposite"),
+        (Interval(-1, 0.1, 3), None, True, "opposite"),
+        (Interval(1, 0.1, 3), 0.0, True, "printed difference is 0"),
+        (Interval(1, 0.1, 3), 1.05, True, "same sign and compatible"),
+        (Interval(-1, 0.1, 3), -1.05, True, "same sign and compatible"),
+        (Interval(1, 0.1, 3), 1.2, True, "same sign, other size"),
+        (Interval(1, 0.1, 3), 1.05, False, "same sign; size not comparable"),
+        (Interval(1, 0.1, 3), None, True, "same sign; size not comparable"),
+    ],
+)
+def test_verdict(found, printed, comparable, says):
+    assert verdict(found, printed, comparable) == says
+
+
+@pytest.mark.parametrize(
+    ("found", "claim", "terminal", "says"),
+    [
+        (Interval(-1, 0.1, 2), "lower", True, "reported (2 seeds)"),
+        (Interval(-1, 0.1, 3), "lower", False, "reported (terminal phase not reached)"),
+        (Interval(NAN, NAN, 3), "equal", True, "not measured"),
+        (Interval(NAN, NAN, 3), "lower", True, "not measured"),
+        (Interval(-1, 0.1, 3), "lower", True, "supported"),
+        (Interval(1, 0.1, 3), "lower", True, "contradicted"),
+        (Interval(1, 0.1, 3), "higher", True, "supported"),
+        (Interval(-1, 0.1, 3), "higher", True, "contradicted"),
+        (Interval(-1, 1.1, 3), "lower", True, "not significant"),
+        (Interval(1, 1.1, 3), "higher", True, "not significant"),
+        (Interval(1, 1.1, 3), "equal", True, "not contradicted"),
+        (Interval(1, 0.1, 3), "equal", True, "contradicted"),
+    ],
+)
+def test_claim_verdict(found, claim, terminal, says):
+    assert claim_verdict(found, claim, terminal) == says
+
+
+def test_an_unknown_claim_is_refused():
+    with pytest.raises(ValueError, match=r"'smaller' is none of lower, higher, equal"):
+        claim_verdict(Interval(1, 0.1, 3), "smaller")
+
+
+def _trained(model, seed, accuracy, **metrics_):
+    frames = [_rows("accuracy_train_prior", "train", model, seed, [accuracy])]
+    return _stack(*frames, *(_rows(name, "train", model, seed, [value]) for name, value in metrics_.items()))
+
+
+def test_terminal_phase_is_a_training_accuracy_of_99_9_percent():
+    frame = _stack(_trained("explicit", 0, 0.999), _trained("deq", 0, 0.9989))
+    out = evidence.terminal_phase(frame).set_index("model")
+    assert bool(out.loc["explicit", "reached"]) and not bool(out.loc["deq", "reached"])
+
+
+@pytest.mark.parametrize(("accuracy", "expected"), [(1.0, "supported"), (0.9, "reported (terminal phase not reached)")])
+def test_claims_table(accuracy, expected):
+    frame = _stack(
+        *(_trained("explicit", s, 1.0, nc1=2.0 + s / 10, nc2=1.0) for s in range(3)),
+        *(_trained("deq", s, accuracy, nc1=1.0 + s / 10, nc2=1.0) for s in range(3)),
+    )
+    table = evidence.claims_table(frame, {"nc1": "lower", "nc2": "equal"}).set_index("metric")
+    row = table.loc["nc1"]
+    assert (row["explicit"], row["deq"]) == pytest.approx((2.1, 1.1))
+    assert row["difference"] == pytest.approx(-1) and row["half"] == pytest.approx(0, abs=1e-9)
+    assert (row["seeds"], row["claim"], row["verdict"]) == (3, "DEQ lower", expected)
+    if accuracy == 1:
+        assert table.loc["nc2", "verdict"] == "not contradicted"
+
+
+def test_claims_table_of_runs_without_the_metric_says_so():
+    table = evidence.claims_table(_trained("explicit", 0, 1.0), {"nc1": "lower"})
+    assert table["verdict"].tolist() == ["reported (0 seeds)"]
+
+
+# ---- tables of results
+
+
+def _accuracies(model, seed, overall, majority, minority, **cell):
+    values = {"accuracy_balanced": overall, "accuracy_majority": majority, "accuracy_minority": minority}
+    return _stack(*(_rows(name, model=model, seed=seed, values=[v], **cell) for name, v in values.items() if v is not None))
+
+
+def test_accuracy_table_puts_each_cell_beside_its_printed_one():
+    five, balanced = {"k_a": 5, "ratio": 100.0}, {}
+    frame = _stack(
+        *(_accuracies("explicit", s, 0.40 + s / 100, 0.8, 0.0, **five) for s in range(3)),
+        *(_accuracies("deq", s, 0.42 + s / 100, 0.8, 0.1, **five) for s in range(3)),
+        *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
+        *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
+    )
+    table = evidence.accuracy_table(frame, evidence.published(), {"digits": "cifar10"}, comparable=False)
+    assert len(table) == 3 + 1 + 3
+    assert pd.isna(table["K_A"].iloc[0])  # the balanced row comes first
+    keyed = table.set_index(["K_A", "accuracy"])
+    row = keyed.loc[(5, "overall")]
+    assert row["explicit_value"] == pytest.approx(41) and row["deq_value"] == pytest.approx(43)
+    assert (row["explicit_printed"], row["explicit_printed_std"]) == (44.86, 1.43)
+    assert (row["deq_printed"], row["deq_printed_std"]) == (46.09, 1.77)
+    assert row["difference"] == pytest.approx(2) and row["difference_half"] == pytest.approx(0, abs=1e-9)
+    assert row["printed_difference"] == 1.23 and row["seeds"] == 3
+    assert row["verdict"] == "same sign; size not comparable"
+    assert row["explicit_half"] == pytest.approx(evidence.interval([40, 41, 42]).half)
+    assert keyed.loc[(5, "minority"), "deq_printed"] == 1.26
+    first = table.iloc[0]
+    assert (first["explicit_printed"], first["deq_printed"], first["printed_difference"]) == (93.05, 93.23, 0.18)
+    unprinted = keyed.loc[(4, "overall")]  # no such cell in the paper, and no DEQ either
+    assert np.isnan(unprinted["explicit_printed"]) and pd.isna(unprinted["printed_difference"])
+    assert unprinted["verdict"] == "reported (0 seeds)"
+
+
+def test_accuracy_table_matches_data_set_and_ratio():
+    frame = _stack(*(_accuracies("deq", s, 0.5, 0.5, 0.5, k_a=50, ratio=10.0, dataset="digit_pairs") for s in range(2)))
+    stand_ins = {"digits": "cifar10", "digit_pairs": "cifar100"}
+    table = evidence.accuracy_table(frame, evidence.published(), stand_ins, comparable=False)
+    assert table["deq_printed"].tolist() == [53.31, 72.90, 33.72]
+    lonely = evidence.accuracy_table(frame, evidence.published(), {}, comparable=False)
+    assert lonely["deq_printed"].isna().all()
+
+
+def test_accuracy_table_of_balanced_runs_alone():
+    frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
+    table = evidence.accuracy_table(frame, evidence.published(1), {"digits": "cifar10"}, comparable=True)
+    assert table["accuracy"].tolist() == ["overall"] and table["verdict"].tolist() == ["not significant"]
+
+
+def test_solver_audit():
+    def run(seed, converged):
+        common = {"model": "deq", "seed": seed}
+        return _stack(
+            _rows("solver_converged", "train", values=[0.1, converged], **common),
+            _rows("solver_converged", "test", values=[0.2, 0.9], **common),
+            _rows("solver_steps", "train", values=[20, 12 + seed], **common),
+            _rows("not_converged", "steps", values=[0.9, 0.25], **common),
+            _rows("skipped", "steps", values=[0.5, 0.125], **common),
+            _rows("backward_not_converged", "steps", values=[0.9, 0.0625], **common),
+        )
+
+    explicit = _rows("skipped", "steps", values=[0.0])
+    audit = evidence.solver_audit(_stack(run(0, 1.0), run(1, 0.5), explicit))
+    assert audit["model"].tolist() == ["deq"]
+    row = audit.iloc[0]
+    assert row["train_converged"] == 75 and row["test_converged"] == 90 and row["evaluations"] == 12.5
+    assert (row["step_not_converged"], row["skipped"], row["backward_not_converged"]) == (25, 12.5, 6.25)
+
+
+def test_solver_audit_without_any_equilibrium_is_empty():
+    assert evidence.solver_audit(_rows("skipped", "steps", values=[0.0])).empty
+
+
+# ---- pictures
+
+
+def test_cosine_gram_of_a_simplex():
+    vectors = metrics.simplex_etf(4, 6).numpy() * np.array([[1], [2], [1], [3]])
+    straight = evidence.cosine_gram(vectors, centred=False)
+    np.testing.assert_allclose(straight, np.eye(4) * 4 / 3 - 1 / 3, atol=1e-12)
+    shifted = metrics.simplex_etf(4, 6).numpy() + 5.0
+    np.testing.assert_allclose(evidence.cosine_gram(shifted, centred=True), np.eye(4) * 4 / 3 - 1 / 3, atol=1e-9)
+    assert evidence.cosine_gram(shifted, centred=False).min() > 0.9
+
+
+def test_cosine_gram_of_a_vanished_vector_is_not_a_number():
+    gram = evidence.cosine_gram(np.array([[1.0, 0], [0, 0], [0, 2]]), centred=False)
+    assert np.isnan(gram[1]).all() and np.isnan(gram[:, 1]).all() and gram[0, 0] == 1 and gram[0, 2] == 0
+
+
+def test_sample_rows_takes_the_first_of_each_class():
+    labels = np.array([2, 0, 2, 0, 2, 5])
+    assert evidence.sample_rows(labels, 2).tolist() == [1, 3, 0, 2, 5]
+
+
+def test_embedding_is_repeatable_and_keeps_clusters():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 12)
+    features = (10 * np.eye(3, 5)[labels] + rng.normal(size=(36, 5))).astype(np.float16)
+    once, again = evidence.embed(features), evidence.embed(features)
+    assert once.shape == (36, 2) and np.array_equal(once, again)
+    distances = np.linalg.norm(once[:, None] - once[None], axis=2) + np.diag([np.inf] * 36)
+    assert (labels[distances.argmin(1)] == labels).all()
+    assert not np.array_equal(once, evidence.embed(features, perplexity=5))

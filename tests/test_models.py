@@ -1,0 +1,325 @@
+"""The arms: sizes the paper's architecture must have, and what they must have in common."""
+
+import pytest
+import torch
+from torch import nn
+
+from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
+from nclib.deq import DEQ
+from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
+
+ENCODER, CELL = 6_448_192, 4_720_640
+ARMS = {
+    "explicit": {},
+    "deq": {},
+    "explicit_matched": {},
+    "weight_tied": {"unroll": 3},
+    "explicit_flops": {"num_blocks": 2},
+}
+TIGHT = SolverConfig(method="fixed_point", tol=1e-12, max_steps=400)
+
+
+def _build(kind, num_classes=10, in_channels=1, seed=0, width=2, **options):
+    options = ARMS[kind] | options
+    return build_model(ModelConfig(kind=kind, width=width, **options), num_classes, in_channels, seed)
+
+
+def _images(count=6, side=16, channels=1, dtype=torch.float32):
+    return torch.randn(count, channels, side, side, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def _contract(model, scale=0.1):
+    """Shrink the branch of the cell, so that its fixed point exists, is unique and easily reached."""
+    with torch.no_grad():
+        for name, parameter in model.block.named_parameters():
+            if "norm2" in name:
+                parameter.mul_(scale)
+    return model
+
+
+# ---- sizes (specification A1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "block"),
+    [
+        ("explicit", {}, 4_720_640),
+        ("deq", {}, CELL),
+        ("explicit_matched", {}, CELL),
+        ("weight_tied", {}, CELL),
+        ("explicit_flops", {"num_blocks": 3}, 3 * CELL),
+        ("deq", {"cell": "mdeq"}, CELL + 1024),
+    ],
+)
+def test_full_width_arms_have_the_papers_number_of_parameters(kind, options, block):
+    with torch.device("meta"):  # counting needs no numbers
+        ten = build_model(ModelConfig(kind=kind, **options), 10, 3)
+    assert count_parameters(ten.encoder) == ENCODER
+    assert count_parameters(ten.block) == block
+    assert count_parameters(ten) == ENCODER + block + 512 * 10
+    if kind == "explicit":
+        assert count_parameters(ten) == 11_173_952
+    if options.get("cell") == "mdeq":
+        assert count_parameters(ten) == 11_174_976
+
+
+def test_a_hundred_classes_add_the_rows_of_the_classifier_alone():
+    with torch.device("meta"):
+        ten, hundred = (build_model(ModelConfig(kind="explicit"), classes, 3) for classes in (10, 100))
+    assert count_parameters(hundred) - count_parameters(ten) == 46_080
+    assert hundred.classifier.bias is None
+
+
+def test_count_parameters_leaves_out_frozen_ones():
+    layer = nn.Linear(3, 2)
+    layer.bias.requires_grad_(False)
+    assert count_parameters(layer) == 6
+
+
+@pytest.mark.parametrize("kind", ARMS)
+@pytest.mark.parametrize(("channels", "height", "width"), [(1, 8, 8), (1, 8, 16), (3, 32, 32), (1, 28, 28)])
+def test_shapes(kind, channels, height, width):
+    model = _build(kind, in_channels=channels).eval()
+    with torch.no_grad():
+        out = model(torch.randn(3, channels, height, width))
+    assert isinstance(out, Output)
+    assert out.logits.shape == (3, 10) and out.features.shape == (3, 16)
+    assert (out.solution is not None) == (kind == "deq")
+    torch.testing.assert_close(out.logits, out.features @ model.classifier.weight.T)
+
+
+def test_the_last_map_is_an_eighth_of_the_image():
+    assert _build("explicit", in_channels=3).encoder(torch.randn(2, 3, 32, 32)).shape == (2, 16, 4, 4)
+
+
+# ---- what the arms share
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_arms_of_one_seed_share_encoder_classifier_and_cell(seed):
+    models = {kind: _build(kind, seed=seed) for kind in ARMS}
+    reference = models["deq"]
+    for kind, model in models.items():
+        for part in ("encoder", "classifier"):
+            ours, theirs = getattr(model, part).state_dict(), getattr(reference, part).state_dict()
+            assert ours.keys() == theirs.keys()
+            assert all(torch.equal(ours[name], theirs[name]) for name in ours), (kind, part)
+    cell = reference.block.cell.state_dict()
+    first_cells = [models["explicit_matched"].block.cell, models["weight_tied"].block.cell, models["explicit_flops"].block.cells[0]]
+    for other in first_cells:
+        assert all(torch.equal(other.state_dict()[name], value) for name, value in cell.items())
+    # the explicit block has the convolutions of the cell as well: its own initialisation, not another draw
+    assert torch.equal(models["explicit"].block.conv1.weight, reference.block.cell.conv1.weight)
+    assert torch.equal(models["explicit"].block.conv2.weight, reference.block.cell.conv2.weight)
+
+
+def test_seeds_and_parts_have_different_weights():
+    models = [_build("deq", seed=seed) for seed in range(3)]
+    tensors = [p for model in models for p in model.parameters() if p.dim() > 1]
+    flat = [tuple(t.flatten()[:4].tolist()) for t in tensors]
+    assert len(set(flat)) == len(flat)
+
+
+def test_untied_blocks_start_from_weights_of_their_own():
+    first, second = _build("explicit_flops").block.cells
+    assert not torch.equal(first.conv1.weight, second.conv1.weight)
+
+
+def test_building_leaves_the_global_random_state_alone():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    one = _build("deq", seed=4)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(99)
+    two = _build("deq", seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_convolutions_have_he_variance():
+    with torch.no_grad():
+        weight = _build("explicit", width=16).block.conv1.weight
+    assert weight.std().item() == pytest.approx((2 / (128 * 9)) ** 0.5, rel=0.02)
+
+
+# ---- one cell, three ways to use it
+
+
+@pytest.mark.parametrize("cell", ["residual", "mdeq"])
+def test_explicit_matched_is_one_step_from_the_input(cell):
+    x = _images()
+    matched, tied = _build("explicit_matched", cell=cell).eval(), _build("weight_tied", cell=cell, unroll=1).eval()
+    unrolled = _build("deq", cell=cell, gradient=GradientConfig(method="unrolled", steps=1)).eval()
+    out = matched(x)
+    assert torch.equal(out.logits, tied(x).logits)
+    assert torch.equal(out.logits, unrolled(x).logits)
+    inner = matched.encoder(x)
+    by_hand = unrolled.block.cell(inner, inner).mean(dim=(2, 3))
+    assert torch.equal(out.features, by_hand)
+    assert torch.equal(out.features, _build("explicit_flops", num_blocks=1).eval()(x).features) == (cell == "residual")
+
+
+def test_the_residual_cell_is_a_residual_block_with_group_norm():
+    """f(x, x) = ReLU(GN(conv ReLU(GN(conv x))) + x), and the explicit block is the same with BatchNorm."""
+    x = torch.randn(4, 16, 3, 3)
+    cell, block = ResidualCell(16, 4), BasicBlock(16, 16).eval()
+    functional = nn.functional
+    inner = functional.relu(functional.group_norm(functional.conv2d(x, cell.conv1.weight, padding=1), 4))
+    wanted = functional.relu(functional.group_norm(functional.conv2d(inner, cell.conv2.weight, padding=1), 4) + x)
+    torch.testing.assert_close(cell(x, x), wanted)
+    block.conv1, block.conv2 = cell.conv1, cell.conv2
+    block.norm1, block.norm2 = cell.norm1, cell.norm2
+    assert torch.equal(block(x), cell(x, x))
+
+
+def test_many_tied_steps_approach_the_equilibrium():
+    x = _images(dtype=torch.float64)
+    deq = _contract(_build("deq", solver=TIGHT)).double().eval()
+    equilibrium = deq(x)
+    assert equilibrium.solution.converged.all()
+    distances = []
+    for steps in (1, 2, 4, 200):
+        tied = _contract(_build("weight_tied", unroll=steps)).double().eval()
+        distances.append((tied(x).features - equilibrium.features).norm().item())
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] > 1e-3 and distances[-1] < 1e-9
+
+
+@pytest.mark.parametrize("start", ["x", "zeros"])
+def test_the_feature_of_a_deq_is_the_pool_of_a_fixed_point(start):
+    x = _images(dtype=torch.float64)
+    model = _contract(_build("deq", solver=TIGHT, start=start)).double().eval()
+    inner = model.encoder(x)
+    z, solution = model.transform(inner)
+    torch.testing.assert_close(model.block.cell(z, inner), z, rtol=1e-10, atol=1e-10)
+    out = model(x)
+    assert torch.equal(out.features, z.mean(dim=(2, 3)))
+    assert (z >= 0).all()
+    assert solution.residual.max() <= 1e-12
+
+
+def test_the_equilibrium_depends_on_the_image():
+    features = _build("deq").eval()(_images()).features
+    distances = torch.cdist(features, features) + 1e3 * torch.eye(len(features))
+    assert distances.min() > 1e-3
+
+
+def test_the_feature_of_an_image_does_not_depend_on_its_batch_mates():
+    x = _images(8, dtype=torch.float64)
+    model = _build("deq").double().eval()
+    together = model(x)
+    for i in range(len(x)):
+        alone = model(x[i : i + 1])
+        torch.testing.assert_close(alone.features[0], together.features[i], rtol=1e-9, atol=1e-11)
+        assert alone.solution.steps[0] == together.solution.steps[i]
+
+
+def test_default_deq_is_the_papers_solver_from_the_input():
+    layer = _build("deq").block
+    assert isinstance(layer, DEQ) and layer.z0 == "x"
+    assert (type(layer.solver).__name__, layer.solver.tol, layer.solver.max_steps) == ("Broyden", 1e-3, 20)
+    assert type(layer.gradient).__name__ == "Implicit"
+
+
+@pytest.mark.parametrize("kind", ARMS)
+def test_every_parameter_receives_a_gradient(kind):
+    model = _build(kind)
+    model(_images()).logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert all(p.grad.abs().max() > 0 for p in model.parameters() if p.dim() > 1)
+
+
+def test_implicit_gradient_is_that_of_the_unrolled_network():
+    x = _images(dtype=torch.float64)
+    grads = []
+    for model in (_build("deq", solver=TIGHT), _build("weight_tied", unroll=200)):
+        model = _contract(model).double().eval()
+        model(x).logits.square().sum().backward()
+        grads.append([p.grad for p in model.parameters()])
+    for implicit, unrolled in zip(*grads, strict=True):
+        torch.testing.assert_close(implicit, unrolled, rtol=1e-6, atol=1e-8)
+
+
+# ---- options of the read-out
+
+
+def test_feature_norm_centres_the_features():
+    model = _build("deq", feature_norm="batchnorm").train()
+    features = model(_images(12)).features
+    torch.testing.assert_close(features.mean(0), torch.zeros(16), atol=1e-5, rtol=0)
+    free = _build("deq").train()(_images(12)).features
+    # an iterate of the solver may miss the cell's non-negative range by the tolerance
+    assert features.min() < -0.5 and free.min() > -1e-2 * free.max()
+
+
+def test_feature_ball_scales_long_features_and_leaves_short_ones():
+    model, x = _build("explicit").eval(), _images()
+    free = model(x).features.detach()
+    norms = free.norm(dim=1)
+    radius = norms.median().item()
+    model.feature_ball = radius**2
+    out = model(x)
+    torch.testing.assert_close(out.features.norm(dim=1), norms.clamp_max(radius))
+    torch.testing.assert_close(nn.functional.normalize(out.features), nn.functional.normalize(free))
+    torch.testing.assert_close(out.logits, out.features @ model.classifier.weight.T)
+    assert torch.equal(out.features[norms < radius], free[norms < radius])
+    with torch.no_grad():
+        assert model.read_out(torch.zeros(2, 16, 1, 1), None).features.abs().max() == 0
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(("classes", "width", "need"), [(100, 8, 13), (100, 12, 13), (18, 2, 3)])
+def test_too_narrow_a_network_names_the_width_to_use(classes, width, need):
+    with pytest.raises(ConfigError, match=rf"width={width}.*{classes} classes.*{classes - 1}.*width={need} or more"):
+        _build("explicit", num_classes=classes, width=width)
+    assert _build("explicit", num_classes=classes, width=need).classifier.weight.shape == (classes, 8 * need)
+
+
+def test_the_narrowest_network_that_can_hold_a_simplex_is_accepted():
+    assert _build("explicit", num_classes=17).classifier.weight.shape == (17, 16)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ARMS if kind != "explicit"])
+def test_groups_that_do_not_divide_the_channels_are_refused(kind):
+    with pytest.raises(ConfigError, match=r"groups=5 does not divide the 16 channels"):
+        _build(kind, groups=5)
+
+
+# ---- state and precision
+
+
+@pytest.mark.parametrize("kind", ARMS)
+def test_state_dict_round_trip(kind):
+    x = _images()
+    model, other = _build(kind, seed=1), _build(kind, seed=2)
+    model.train()(x)  # running statistics move
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model.eval()(x).logits, other.eval()(x).logits)
+
+
+@pytest.mark.parametrize("kind", ARMS)
+def test_float64(kind):
+    single, double = _build(kind).eval(), _build(kind).double().eval()
+    out = double(_images(dtype=torch.float64))
+    assert out.logits.dtype == out.features.dtype == torch.float64
+    loose = single(_images())
+    tolerance = 5e-3 if kind == "deq" else 1e-5  # two solves agree to the solver's tolerance
+    torch.testing.assert_close(loose.features.double(), out.features, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ARMS if kind != "explicit"])
+def test_under_bfloat16_autocast_cells_stay_in_float32(kind):
+    model, x = _contract(_build(kind)).eval(), _images()
+    seen = []
+    cell = next(m for m in model.block.modules() if isinstance(m, ResidualCell))
+    cell.register_forward_hook(lambda _, inputs, out: seen.extend([*(t.dtype for t in inputs), out.dtype]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.encoder(x).dtype == torch.bfloat16
+        out = model(x)
+    assert set(seen) == {torch.float32} and out.features.dtype == torch.float32
+    if kind == "deq":
+        assert out.solution.converged.all() and out.solution.residual.dtype == torch.float32
+        assert out.solution.residual.max() <= 1e-3
+    out.logits.float().square().sum().backward()
+    assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.parameters())

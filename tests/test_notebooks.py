@@ -1,0 +1,93 @@
+"""Every notebook: how it is stored, and that it runs from top to bottom in the smallest size."""
+
+import ast
+import json
+import re
+
+import matplotlib.pyplot as plt
+import pytest
+
+import nclib
+from nclib import experiments, paths, regenerate
+
+NAMES = regenerate.available()
+LONGEST_CELL = 25
+
+
+def _read(name):
+    return json.loads(regenerate.source(name).read_text(encoding="utf-8"))
+
+
+def _code(name):
+    cells = [cell for cell in _read(name)["cells"] if cell["cell_type"] == "code"]
+    return [("parameters" in cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in cells]
+
+
+def test_there_is_a_notebook_for_every_experiment():
+    assert set(experiments.EXPERIMENTS) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_stored_without_outputs(name):
+    notebook = _read(name)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    assert not {"papermill", "widgets"} & set(notebook["metadata"])
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_begins_with_its_claim_and_its_parameters(name):
+    cells = _read(name)["cells"]
+    assert cells[0]["cell_type"] == "markdown" and "".join(cells[0]["source"]).startswith("# ")
+    assert "parameters" in cells[1]["metadata"]["tags"]
+    declared = regenerate.parameters(regenerate.source(name))
+    assert all(parameter.help for parameter in declared.values())
+    assert set(experiments.OVERRIDES) <= set(declared)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_and_never_defines(name):
+    for is_parameters, text in _code(name):
+        assert len(text.splitlines()) <= LONGEST_CELL
+        assert not re.search(r"^\s*[%!]", text, re.MULTILINE), "no magics, no shell lines"
+        for node in ast.walk(ast.parse(text)):
+            assert not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)), "logic belongs into nclib"
+            if isinstance(node, ast.ImportFrom) and node.module == "nclib":
+                assert {alias.name for alias in node.names} <= {*nclib.__all__, "plotting"}
+        if is_parameters:
+            continue
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_listed_in_the_readme_of_the_notebooks(name):
+    assert f"`{name}`" in (paths.notebooks() / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """One results folder for all notebooks, which share runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("results")))
+        yield paths.results("smoke")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_in_smoke_size(name, smoke, monkeypatch):
+    monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
+    monkeypatch.chdir(paths.notebooks())
+    namespace = {"display": print}
+    for is_parameters, text in _code(name):
+        exec(compile(text, name, "exec"), namespace)
+        if is_parameters:
+            namespace["profile"] = "smoke"
+    plt.close("all")
+    sidecars = [path for path in smoke.rglob("*.json") if f"{path.parent.name}/{path.stem}".startswith(name)]
+    assert sidecars, "saved nothing under its own name"
+    for path in sidecars:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        assert "smoke" in record["caption"] and record["runs"]
+        assert all((path.parent / file).stat().st_size for file in record["files"])

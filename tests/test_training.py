@@ -1,0 +1,684 @@
+"""Training: what is measured, which samples enter, and that an interrupted run ends with the same bits."""
+
+import dataclasses
+import io
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nclib import metrics, training
+from nclib.config import DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+from nclib.data import Batches, make_split
+from nclib.deq import BackwardNotConverged, jacobian_frobenius_sq
+from nclib.evidence import LAST_EPOCHS
+from nclib.models import Output, build_model, count_parameters
+from nclib.solver import Solution, Status
+
+STEP = {"imbalance": "step", "num_majority": 4, "ratio": 3.0}
+
+
+def _config(kind="explicit", seed=0, n_max=6, data=None, model=None, **train):
+    options = {"epochs": 2, "batch_size": 16, "lr": 0.05} | train
+    return RunConfig(
+        data=DataConfig(n_max=n_max, test_per_class=3, **(data or {})),
+        model=ModelConfig(kind=kind, width=2, **(model or {})),
+        train=TrainConfig(**options),
+        seed=seed,
+    )
+
+
+def _value(run, metric, split="train", epoch=None):
+    rows = run.history[(run.history["metric"] == metric) & (run.history["split"] == split)]
+    return rows[rows["epoch"] == (epoch or rows["epoch"].max())]["value"].item()
+
+
+def _same_bits(one, other):
+    pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
+    pd.testing.assert_frame_equal(one.classes, other.classes, check_exact=True)
+    assert one.arrays.keys() == other.arrays.keys() and one.weights.keys() == other.weights.keys()
+    for name in one.arrays:
+        np.testing.assert_array_equal(one.arrays[name], other.arrays[name], err_msg=name)
+    assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    # networks of a few channels on a handful of images have solves that fail; the tests that are about it look
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BackwardNotConverged)
+        yield
+
+
+@pytest.fixture(scope="module")
+def equilibrium():
+    """One imbalanced DEQ run that several tests look at."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BackwardNotConverged)
+        return training.train(_config("deq", data=STEP, epochs=3, nc_on_test=True))
+
+
+# ---- evaluation, against numbers worked out by hand
+
+
+class Fake(nn.Module):
+    """Its images are its logits; it notes in which mode it was asked."""
+
+    def __init__(self, solution=None):
+        super().__init__()
+        self.classifier = nn.Linear(4, 3, bias=False)
+        self.solution, self.modes = solution, []
+
+    def forward(self, images):
+        self.modes.append((self.training, torch.is_grad_enabled()))
+        logits = images[:, :, 0, 0]
+        return Output(logits, torch.cat([logits, logits[:, :1] ** 2], dim=1), self.solution)
+
+
+LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+PREDICTED = torch.tensor([0, 0, 0, 1, 1, 2, 0, 2])  # class accuracies 3/4, 1/2, 1/2
+LOGITS = 2.0 * F.one_hot(PREDICTED, 3) + torch.linspace(0, 0.1, 24).view(8, 3)
+IMAGES = LOGITS.view(8, 3, 1, 1)
+
+
+def _evaluate(counts, with_nc=False, model=None, **options):
+    batches = [(IMAGES[:5], LABELS[:5]), (IMAGES[5:], LABELS[5:])]
+    return training.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
+
+
+def test_accuracies_by_hand():
+    report = _evaluate([30, 30, 3])
+    assert report["accuracy_balanced"] == pytest.approx((3 / 4 + 1 / 2 + 1 / 2) / 3)  # not 5/8 of the samples
+    assert report["accuracy_majority"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert report["accuracy_minority"] == pytest.approx(1 / 2)
+    assert report["accuracy_train_prior"] == pytest.approx((30 * 3 / 4 + 30 / 2 + 3 / 2) / 63)
+
+
+def test_loss_is_the_mean_cross_entropy_over_samples():
+    by_hand = np.mean([math.log(sum(math.exp(v) for v in row)) - row[y] for row, y in zip(LOGITS.tolist(), LABELS, strict=True)])
+    assert _evaluate([1, 1, 1])["loss"] == pytest.approx(by_hand)
+
+
+def test_balanced_data_have_no_majority():
+    report = _evaluate([5, 5, 5])
+    assert {"accuracy_majority", "accuracy_minority"}.isdisjoint(report)
+    assert report["accuracy_train_prior"] == pytest.approx(report["accuracy_balanced"])
+
+
+def test_minority_can_be_named():
+    report = _evaluate([5, 5, 5], minority=torch.tensor([True, False, False]))
+    assert (report["accuracy_minority"], report["accuracy_majority"]) == (0.75, 0.5)
+
+
+def test_evaluation_neither_trains_nor_changes_the_mode():
+    for mode in (True, False):
+        model = Fake().train(mode)
+        _evaluate([1, 1, 1], model=model)
+        assert model.modes == [(False, False)] * 2 and model.training == mode
+
+
+def test_evaluation_skips_no_image_and_reports_the_solver():
+    count = torch.tensor([0, 2, 3, 4])
+
+    class Solved(Fake):
+        def forward(self, images):
+            rows = len(images)
+            residual = torch.tensor([1e-4, 1e-4, 1e-4, 0.5, 0.5][:rows])
+            converged = residual < 1e-3
+            steps = torch.arange(1, rows + 1)
+            status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
+            self.solution = Solution(images, residual, converged, status, steps, rows, residual[None])
+            return super().forward(images)
+
+    report = _evaluate([9, 9, 1], model=Solved())
+    assert report["accuracy_balanced"] == _evaluate([9, 9, 1])["accuracy_balanced"]
+    assert report["solver_converged"] == 6 / 8 and report["solver_steps"] == (15 + 6) / 8
+    assert report["solver_residual_max"] == 0.5 and report["solver_residual_median"] == pytest.approx(1e-4)
+    # class 0: 3 of 4, class 1: 1 of 2, class 2: 2 of 2
+    assert report["solver_converged_majority"] == (3 / 4 + 1 / 2) / 2 and report["solver_converged_minority"] == 1
+    assert count.sum() == 9
+
+
+def test_both_centrings_are_reported_and_differ_only_under_imbalance():
+    report = _evaluate([4, 2, 2], with_nc=True)
+    with_sample = {name for name in report if name.endswith(".sample")}
+    assert {name.removesuffix(".sample") for name in with_sample} < report.keys() and len(with_sample) > 10
+    assert report["nc2_etf_distance"] != report["nc2_etf_distance.sample"]
+    assert report["nc1_pinv"] != report["nc1_pinv.sample"]
+
+
+def test_neural_collapse_report_is_the_metrics_modules():
+    model = Fake()
+    outputs = training.collect(model, [(IMAGES, LABELS)])
+    report = _evaluate([4, 2, 2], with_nc=True, model=model)
+    minority = torch.tensor([False, True, True])
+    for weighting, suffix in (("class", ""), ("sample", ".sample")):
+        direct = metrics.nc_report(
+            outputs.features, LABELS, outputs.logits, model.classifier.weight.detach(), weighting, minority
+        )
+        for name, value in direct.items():
+            assert report[name + suffix] == pytest.approx(value, rel=1e-9, nan_ok=True), name
+
+
+def test_class_means_of_a_class_without_samples():
+    means = training.class_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 4)
+    assert means.tolist()[::2] == [2, 5] and means[[1, 3]].isnan().all() and means.dtype == torch.float64
+
+
+# ---- protocol
+
+
+def test_learning_rate_schedules():
+    constant, cosine = TrainConfig(lr=0.3, schedule="constant"), TrainConfig(lr=0.3, schedule="cosine")
+    assert {training.learning_rate(constant, step, 100) for step in range(100)} == {0.3}
+    rates = [training.learning_rate(cosine, step, 100) for step in range(101)]
+    assert rates[0] == 0.3 and rates[50] == pytest.approx(0.15) and rates[100] == pytest.approx(0)
+    assert rates == sorted(rates, reverse=True)
+    assert rates[25] == pytest.approx(0.3 * (1 + math.sqrt(0.5)) / 2)
+
+
+def test_the_first_updates_are_those_of_stochastic_gradient_descent():
+    """Two steps with momentum, weight decay, clipping and the cosine schedule, written out."""
+    config = _config(n_max=2, epochs=1, batch_size=10, lr=0.5, clip=0.7, weight_decay=0.01, precision="float64")
+    run = training.train(config)
+    split = make_split(config.data, 0)
+    batches = Batches(
+        split.train_images, split.train_labels, batch_size=10, mean=split.mean, std=split.std, dtype=torch.float64
+    )
+    model = build_model(config.model, 10, 1, 0).double().train()
+    buffers = [torch.zeros_like(p) for p in model.parameters()]
+    for step, (images, labels, _) in enumerate(batches.shuffled(0, 1)):
+        model.zero_grad()
+        F.cross_entropy(model(images).logits, labels).backward()
+        norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters()))
+        rate = 0.5 * (1 + math.cos(math.pi * step / 2)) / 2
+        with torch.no_grad():
+            for p, buffer in zip(model.parameters(), buffers, strict=True):
+                buffer.mul_(0.9).add_(p.grad * min(1, 0.7 / norm) + 0.01 * p)
+                p -= rate * buffer
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(run.weights[name], value, rtol=1e-6, atol=1e-8)
+
+
+# ---- which samples enter the loss
+
+
+def _output(residual, converged, logits=None):
+    rows = len(residual)
+    residual, converged = torch.tensor(residual), torch.tensor(converged)
+    zeros = torch.zeros(rows, dtype=torch.long)
+    solution = Solution(torch.zeros(rows, 1), residual, converged, zeros, zeros, 1, residual[None])
+    return Output(torch.zeros(rows, 2) if logits is None else logits, torch.zeros(rows, 1), solution)
+
+
+def test_usable_samples():
+    out = _output([1e-4, 0.05, 0.1, 0.11, math.inf, math.nan], [True, False, False, False, False, False])
+    assert training.usable(out, "keep_best").tolist() == [True, True, True, False, False, False]
+    assert training.usable(out, "mask").tolist() == [True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize("skip", ["keep_best", "mask"])
+def test_a_non_finite_sample_is_masked_in_every_arm(skip):
+    logits = torch.tensor([[0.0, 1.0], [math.nan, 0.0], [0.0, math.inf], [2.0, 3.0]])
+    with_solver = _output([0.0] * 4, [True] * 4, logits)
+    for out in (with_solver, with_solver._replace(solution=None)):
+        assert training.usable(out, skip).tolist() == [True, False, False, True]
+
+
+def _gradient(model, images, labels, train):
+    model.zero_grad()
+    loss, _, keep = training._loss(model, images, labels, train)
+    loss.backward()
+    return loss.item(), [p.grad.clone() for p in model.parameters()], keep
+
+
+@pytest.mark.parametrize("constraint", ["weight_decay", "penalty"])
+@pytest.mark.parametrize(
+    ("skip", "residual"), [("mask", 0.05), ("mask", 0.5), ("keep_best", 0.5), ("keep_best", math.inf)]
+)
+def test_a_masked_sample_has_no_influence_on_the_gradient(skip, residual, constraint, monkeypatch):
+    train = TrainConfig(skip=skip, constraint=constraint, **({"e_w": 0.1, "e_h": 0.2} if constraint == "penalty" else {}))
+    solver = SolverConfig(method="fixed_point", tol=1e-11, max_steps=300)
+    model = build_model(ModelConfig(kind="deq", width=2, solver=solver), 10, 1).double().eval()
+    with torch.no_grad():
+        model.block.cell.norm2.weight.mul_(0.1)  # a contraction
+    generator = torch.Generator().manual_seed(0)
+    images, labels = torch.randn(5, 1, 16, 16, generator=generator, dtype=torch.float64), torch.tensor([0, 3, 3, 1, 2])
+    others = torch.tensor([0, 2, 3, 4])
+    alone = _gradient(model, images[others], labels[others], train)
+    everything = _gradient(model, images, labels, train)
+    assert everything[2].all()
+    honest = model.transform
+
+    def failing(x):
+        z, solution = honest(x)
+        bad = torch.arange(len(x)) == 1
+        residuals = torch.where(bad, residual, solution.residual)
+        return z, dataclasses.replace(solution, residual=residuals, converged=solution.converged & ~bad)
+
+    monkeypatch.setattr(model, "transform", failing)
+    masked = _gradient(model, images, labels, train)
+    assert masked[2].tolist() == [True, False, True, True, True]
+    assert masked[0] == pytest.approx(alone[0], rel=1e-9)
+    for ours, wanted in zip(masked[1], alone[1], strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-7, atol=1e-10)
+    assert abs(everything[0] - alone[0]) > 1e-4  # the sample would have counted
+
+
+def test_a_sample_with_infinite_logits_leaves_a_finite_gradient(monkeypatch):
+    model = build_model(ModelConfig(kind="explicit", width=2), 10, 1).eval()
+    images, labels = torch.randn(4, 1, 8, 8), torch.tensor([0, 3, 3, 1])
+    honest = model.read_out
+
+    def overflowing(z, solution):
+        out = honest(z, solution)
+        return out._replace(logits=torch.where(torch.arange(len(z))[:, None] == 2, math.inf, out.logits))
+
+    alone = _gradient(model, images[[0, 1, 3]], labels[[0, 1, 3]], TrainConfig())
+    monkeypatch.setattr(model, "read_out", overflowing)
+    masked = _gradient(model, images, labels, TrainConfig())
+    assert masked[2].tolist() == [True, True, False, True]
+    for ours, wanted in zip(masked[1], alone[1], strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_skipped_and_failed_samples_are_counted_by_class():
+    tally = training._Tally(4, torch.device("cpu"))
+    out = _output([0.0, 0.01, 0.5, 0.0], [True, False, False, True])
+    labels = torch.tensor([0, 1, 1, 3])
+    keep = training.usable(out, "keep_best")
+    tally.add(torch.tensor(2.0), out, keep, labels, None)
+    tally.add(torch.tensor(4.0), out, keep, torch.tensor([0, 0, 0, 0]), None)
+    overall, rows = tally.report(["skipped", "not_converged"])
+    assert overall == {"loss": 3.0, "skipped": 2 / 8, "not_converged": 4 / 8}
+    assert sorted(rows) == [
+        (0, "not_converged", 2 / 5),
+        (0, "skipped", 1 / 5),
+        (1, "not_converged", 1.0),
+        (1, "skipped", 0.5),
+        (3, "not_converged", 0.0),
+        (3, "skipped", 0.0),
+    ]
+
+
+def test_skip_rates_are_logged_and_masking_skips_more():
+    hard = {"solver": SolverConfig(max_steps=5)}
+    kept, masked = (training.train(_config("deq", epochs=1, model=hard, skip=skip)) for skip in ("keep_best", "mask"))
+    assert _value(masked, "skipped", "steps") == _value(masked, "not_converged", "steps") > 0
+    assert _value(kept, "skipped", "steps") < _value(kept, "not_converged", "steps")
+    steps = masked.classes[(masked.classes["split"] == "steps") & (masked.classes["metric"] == "skipped")]
+    assert sorted(steps["class"]) == list(range(10))
+    assert steps["value"].mean() == pytest.approx(_value(masked, "skipped", "steps"))
+
+
+def test_an_epoch_in_which_every_sample_was_masked_is_refused():
+    impossible = {"solver": SolverConfig(max_steps=1, tol=1e-9)}
+    with pytest.raises(training.TrainingDiverged, match=r"'deq' diverged in epoch 1.*no sample was left"):
+        training.train(_config("deq", model=impossible, skip="mask"))
+
+
+# ---- constraints and regularisers
+
+
+def test_projection_holds_on_the_balls():
+    e_w, e_h = 0.05, 0.3
+    run = training.train(_config(constraint="projection", e_w=e_w, e_h=e_h))
+    weight = run.weights["classifier.weight"].double()
+    assert weight.square().sum(1).mean().item() == pytest.approx(e_w, rel=1e-5)  # at the boundary, so it acts
+    for name in ("train_features", "test_features"):
+        squares = (run.arrays[name].astype(float) ** 2).sum(1)
+        assert squares.max() <= e_h * (1 + 1e-5) and squares.max() == pytest.approx(e_h, rel=1e-5)
+
+
+def test_a_wide_ball_changes_nothing():
+    free, wide = training.train(_config()), training.train(_config(constraint="projection", e_w=1e6, e_h=1e6))
+    for name, value in free.weights.items():
+        torch.testing.assert_close(wide.weights[name], value)
+
+
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+def test_penalty_is_half_the_weighted_squares(kind):
+    model = build_model(ModelConfig(kind=kind, width=2), 10, 1).double().eval()
+    images, labels = torch.randn(4, 1, 8, 8, dtype=torch.float64), torch.arange(4)
+    plain, out, keep = training._loss(model, images, labels, TrainConfig())
+    loss, *_ = training._loss(model, images, labels, TrainConfig(constraint="penalty", e_w=0.3, e_h=0.7))
+    assert keep.all()
+    wanted = 0.15 * model.classifier.weight.square().sum() + 0.35 * out.features.square().sum(1).mean()
+    assert (loss - plain).item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+def test_penalty_shortens_features_and_classifier():
+    free = training.train(_config(epochs=4, clip=None))
+    bound = training.train(_config(epochs=4, clip=None, constraint="penalty", e_w=0.5, e_h=0.5))
+    assert np.square(bound.arrays["classifier"]).sum() < 0.8 * np.square(free.arrays["classifier"]).sum()
+    assert np.square(bound.arrays["train_features"]).sum() < 0.8 * np.square(free.arrays["train_features"]).sum()
+
+
+def _jacobian(run):
+    model = build_model(run.config.model, 10, 1, 0)
+    model.load_state_dict(run.weights)
+    model.eval()
+    split = make_split(run.config.data, 0)
+    loader = Batches(split.train_images, split.train_labels, batch_size=60, mean=split.mean, std=split.std)
+    with torch.no_grad():
+        x = model.encoder(next(iter(loader.in_order()))[0])
+        z, _ = model.transform(x)
+    generator = torch.Generator().manual_seed(0)
+    return jacobian_frobenius_sq(lambda state: model.block.cell(state, x), z, 20, generator).mean().item()
+
+
+def test_the_jacobian_regulariser_shrinks_the_jacobian():
+    free, bound = (training.train(_config("deq", epochs=6, jacobian_reg=weight)) for weight in (0.0, 3.0))
+    assert _jacobian(bound) < 0.6 * _jacobian(free)
+
+
+def test_the_jacobian_regulariser_computes_the_cell_in_single_precision_under_autocast():
+    config = _config("deq", epochs=1, n_max=2, precision="bfloat16", jacobian_reg=0.1)
+    trainer = training._Trainer(config, torch.device("cpu"))
+    seen = set()
+    trainer.model.block.cell.conv1.register_forward_hook(lambda _, inputs, out: seen.update([inputs[0].dtype, out.dtype]))
+    with training.arithmetic(config.train, torch.device("cpu")):
+        trainer.train_epoch()
+    assert seen == {torch.float32}
+
+
+# ---- the same bits
+
+
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+def test_a_seed_decides_every_bit(kind):
+    one = training.train(_config(kind))
+    torch.manual_seed(12345)
+    _same_bits(one, training.train(_config(kind)))
+    other = training.train(_config(kind, seed=1))
+    assert not np.array_equal(one.arrays["train_indices"], other.arrays["train_indices"])
+    assert not torch.equal(one.weights["encoder.0.weight"], other.weights["encoder.0.weight"])
+
+
+def test_two_arms_of_a_seed_see_the_same_images():
+    one, other = training.train(_config("explicit", epochs=1)), training.train(_config("explicit_matched", epochs=1))
+    assert np.array_equal(one.arrays["train_indices"], other.arrays["train_indices"])
+    assert np.array_equal(one.arrays["test_indices"], other.arrays["test_indices"])
+
+
+class Memory:
+    """A checkpoint that goes through bytes, as a file would."""
+
+    def __init__(self):
+        self.content, self.saves = None, 0
+
+    def save(self, state):
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self.content, self.saves = buffer.getvalue(), self.saves + 1
+
+    def load(self):
+        return None if self.content is None else torch.load(io.BytesIO(self.content), weights_only=True)
+
+
+def _interrupted(config, after):
+    def stop(done, total):
+        if done == after:
+            raise KeyboardInterrupt
+
+    memory = Memory()
+    with pytest.raises(KeyboardInterrupt):
+        training.train(config, checkpoint=memory, progress=stop)
+    return memory
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        _config("explicit", epochs=4, log_every=3),
+        _config("deq", epochs=3, data=STEP),
+        _config("deq", epochs=3, jacobian_reg=0.1),
+        _config("weight_tied", epochs=3, model={"feature_norm": "batchnorm"}),
+        _config("explicit", epochs=3, constraint="projection", e_w=0.05, e_h=0.3),
+    ],
+    ids=["explicit", "deq", "deq-jacobian", "weight-tied", "projection"],
+)
+@pytest.mark.parametrize("after", [1, 2])
+def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(config, after):
+    undisturbed = training.train(config)
+    memory = _interrupted(config, after)
+    torch.manual_seed(777)  # whatever happened in between
+    resumed = training.train(config, checkpoint=memory)
+    assert resumed.facts["continued_from"] == [after] and undisturbed.facts["continued_from"] == []
+    _same_bits(undisturbed, resumed)
+    assert resumed.cost["epoch"].tolist() == list(range(1, config.train.epochs + 1))
+
+
+def test_a_run_interrupted_twice():
+    config = _config("deq", epochs=4)
+    memory = _interrupted(config, 1)
+
+    def stop(done, total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        training.train(config, checkpoint=memory, progress=stop)
+    resumed = training.train(config, checkpoint=memory)
+    assert resumed.facts["continued_from"] == [1, 3]
+    _same_bits(training.train(config), resumed)
+
+
+def test_a_checkpoint_is_saved_after_every_epoch_but_the_last():
+    memory, told = Memory(), []
+    training.train(_config(epochs=3), checkpoint=memory, progress=lambda *done: told.append(done))
+    assert memory.saves == 2 and told == [(1, 3), (2, 3), (3, 3)]
+
+
+# ---- what is logged
+
+
+def test_solver_statistics_are_logged_for_training_and_test(equilibrium):
+    names = ["solver_converged", "solver_steps", "solver_residual_median", "solver_residual_max"]
+    names += ["solver_converged_majority", "solver_converged_minority"]
+    for epoch in (1, 2, 3):
+        for split in ("train", "test"):
+            for name in names:
+                assert math.isfinite(_value(equilibrium, name, split, epoch))
+        for name in ("skipped", "not_converged", "solver_steps", "backward_not_converged", "backward_steps", "loss"):
+            assert math.isfinite(_value(equilibrium, name, "steps", epoch))
+    assert 1 <= _value(equilibrium, "solver_steps", "train") <= 20
+
+
+def test_per_class_rows_are_logged_for_every_split(equilibrium):
+    rows = equilibrium.classes
+    for split, wanted in [
+        ("train", {"accuracy", "not_converged", "solver_steps"}),
+        ("test", {"accuracy", "not_converged", "solver_steps"}),
+        ("steps", {"skipped", "not_converged"}),
+    ]:
+        for epoch in (1, 2, 3):
+            part = rows[(rows["split"] == split) & (rows["epoch"] == epoch)]
+            assert set(part["metric"]) == wanted
+            assert (part.groupby("metric")["class"].apply(sorted).map(lambda k: k == list(range(10)))).all()
+    last = rows[(rows["split"] == "test") & (rows["epoch"] == 3)]
+    accuracy = last[last["metric"] == "accuracy"]["value"]
+    assert accuracy.mean() == pytest.approx(_value(equilibrium, "accuracy_balanced", "test"))
+    not_converged = last[last["metric"] == "not_converged"]["value"]
+    assert 1 - not_converged.mean() == pytest.approx(_value(equilibrium, "solver_converged", "test"))
+
+
+def test_explicit_arms_have_no_solver_rows():
+    run = training.train(_config(epochs=1))
+    assert not run.history["metric"].str.startswith(("solver", "backward", "not_converged")).any()
+    assert set(run.classes["metric"]) == {"accuracy", "skipped"}
+
+
+def test_accuracies_and_both_centrings_are_logged(equilibrium):
+    for split in ("train", "test"):
+        for name in ("loss", "accuracy_balanced", "accuracy_majority", "accuracy_minority", "accuracy_train_prior"):
+            assert math.isfinite(_value(equilibrium, name, split))
+    ideal = metrics.ideal_values(10)
+    for suffix in ("", ".sample"):
+        logged = {name.removesuffix(".sample") for name in equilibrium.history["metric"] if name.endswith(suffix)}
+        assert set(ideal) <= logged
+    assert _value(equilibrium, "nc2_etf_distance") != _value(equilibrium, "nc2_etf_distance.sample")
+
+
+def test_nc_on_test_features_is_an_option(equilibrium):
+    assert _value(equilibrium, "nc1_pinv", "test") != _value(equilibrium, "nc1_pinv", "train")
+    plain = training.train(_config(epochs=1)).history
+    assert not plain[plain["split"] == "test"]["metric"].str.startswith("nc").any()
+
+
+def test_accuracy_on_the_training_set_is_weighted_as_it_is(equilibrium):
+    """The train-prior accuracy of the training set is the share of training images that are right."""
+    labels = equilibrium.arrays["train_labels"]
+    logits = equilibrium.arrays["train_features"] @ equilibrium.arrays["classifier"].T
+    share = (logits.argmax(1) == labels).mean()
+    assert _value(equilibrium, "accuracy_train_prior", "train") == pytest.approx(share)
+
+
+def test_test_accuracy_of_the_last_ten_epochs_is_always_there():
+    run = training.train(_config(n_max=2, epochs=13, log_every=100))
+    rows = run.history[run.history["metric"] == "accuracy_balanced"]
+    assert rows[rows["split"] == "test"]["epoch"].tolist() == [1, *range(14 - LAST_EPOCHS, 14)]
+    assert rows[rows["split"] == "train"]["epoch"].tolist() == [1, 13]
+    steps = run.history[(run.history["split"] == "steps") & (run.history["metric"] == "loss")]
+    assert steps["epoch"].tolist() == list(range(1, 14))
+
+
+def test_log_every():
+    run = training.train(_config(n_max=2, epochs=5, log_every=2))
+    rows = run.history[(run.history["metric"] == "nc1_pinv") & (run.history["split"] == "train")]
+    assert rows["epoch"].tolist() == [1, 2, 4, 5]
+
+
+def test_a_run_keeps_what_its_tables_and_figures_are_made_from(equilibrium):
+    arrays, config = equilibrium.arrays, equilibrium.config
+    split = make_split(config.data, config.seed)
+    assert arrays["counts"].tolist() == split.counts.tolist() == [6] * 4 + [2] * 6
+    assert arrays["minority"].tolist() == [False] * 4 + [True] * 6
+    assert np.array_equal(arrays["train_indices"], split.train_indices)
+    assert arrays["train_features"].shape == (36, 16) and arrays["test_features"].shape == (30, 16)
+    assert np.array_equal(np.bincount(arrays["train_labels"]), arrays["counts"])
+    assert arrays["train_residual"].shape == (36,) and arrays["class_means"].shape == (10, 16)
+    first = arrays["train_features"][arrays["train_labels"] == 0].mean(0)
+    np.testing.assert_allclose(arrays["class_means"][0], first, rtol=1e-5)
+    np.testing.assert_array_equal(arrays["classifier"], equilibrium.weights["classifier.weight"])
+    model = build_model(config.model, 10, 1)
+    assert equilibrium.facts["parameters"] == count_parameters(model)
+    assert equilibrium.facts["updates"] == 3 * math.ceil(36 / 16)
+    model.load_state_dict(equilibrium.weights)
+    loader = Batches(split.test_images, split.test_labels, batch_size=512, mean=split.mean, std=split.std)
+    again = training.collect(model, loader.in_order())
+    np.testing.assert_array_equal(again.features, arrays["test_features"])
+
+
+def test_the_report_can_be_recomputed_from_the_kept_arrays(equilibrium):
+    arrays = {name: torch.from_numpy(values) for name, values in equilibrium.arrays.items()}
+    logits = arrays["train_features"] @ arrays["classifier"].T
+    report = metrics.nc_report(
+        arrays["train_features"], arrays["train_labels"], logits, arrays["classifier"], "class", arrays["minority"]
+    )
+    for name, value in report.items():
+        assert _value(equilibrium, name) == pytest.approx(value, rel=1e-6, abs=1e-12, nan_ok=True), name
+
+
+def test_training_learns():
+    run = training.train(_config("deq", n_max=20, epochs=8, lr=0.1, model={"groups": 4}))
+    first, last = _value(run, "loss", "train", 1), _value(run, "loss", "train", 8)
+    assert last < 0.6 * first and _value(run, "accuracy_balanced", "train") > 0.5
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+def test_a_divergent_run_says_what_to_change(kind):
+    with pytest.raises(training.TrainingDiverged, match=r"lr \(now 1e\+20"):
+        training.train(_config(kind, lr=1e20, clip=None, weight_decay=0.1, epochs=4))
+
+
+def test_a_network_that_became_nan_is_noticed_in_an_epoch_without_evaluation(monkeypatch):
+    config = _config(n_max=2, epochs=4, log_every=100)
+    honest = training.learning_rate
+    monkeypatch.setattr(training, "learning_rate", lambda *args: math.nan if args[1] == 3 else honest(*args))
+    with pytest.raises(training.TrainingDiverged, match="epoch [23]"):
+        training.train(config)
+
+
+def test_failed_backward_solves_are_warned_of_once_an_epoch_and_logged():
+    hard = {"solver": SolverConfig(max_steps=2, tol=1e-6)}
+    with pytest.warns(BackwardNotConverged, match=r"epoch \d: \d+% of the backward solves") as caught:
+        run = training.train(_config("deq", epochs=2, model=hard))
+    assert len(caught) == 2
+    assert _value(run, "backward_not_converged", "steps") > training.BACKWARD_FAILURES_TO_WARN_OF
+
+
+# ---- precision, compilation, global state
+
+
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+def test_bfloat16(kind):
+    run = training.train(_config(kind, precision="bfloat16"))
+    assert all(value.dtype != torch.bfloat16 for value in run.weights.values())
+    assert np.isfinite(run.arrays["train_features"]).all()
+    assert _value(run, "loss") < 4
+    single = training.train(_config(kind))
+    assert not torch.equal(run.weights["encoder.0.weight"], single.weights["encoder.0.weight"])
+    if kind == "deq":
+        assert _value(run, "solver_converged") > 0.5  # 1e-3 would be out of reach in half precision
+
+
+def test_float64():
+    run = training.train(_config("deq", precision="float64"))
+    assert run.weights["encoder.0.weight"].dtype == torch.float64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+def test_compiled(kind):
+    options = {"epochs": 2, "lr": 1e-3, "momentum": 0.0}
+    compiled = training.train(_config(kind, compile=True, **options))
+    eager = training.train(_config(kind, **options))
+    assert compiled.weights.keys() == eager.weights.keys()
+    assert _value(compiled, "loss") == pytest.approx(_value(eager, "loss"), rel=0.05)
+    if kind == "deq":
+        regular = training.train(_config(kind, compile=True, jacobian_reg=0.1, **options))
+        assert math.isfinite(_value(regular, "loss"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("before", [(False, False), (True, False), (True, True)])
+def test_global_state_is_put_back(before, deterministic, fails):
+    enabled, warn_only = before
+    benchmark = torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    try:
+        torch.manual_seed(5)
+        state = torch.get_rng_state()
+        try:
+            with training.arithmetic(TrainConfig(deterministic=deterministic, precision="bfloat16"), torch.device("cpu")):
+                assert torch.are_deterministic_algorithms_enabled() == deterministic
+                assert torch.is_autocast_enabled("cpu")
+                torch.rand(3)
+                if fails:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            assert fails
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.are_deterministic_algorithms_enabled() == enabled
+        assert torch.is_deterministic_algorithms_warn_only_enabled() == warn_only
+        assert torch.backends.cudnn.benchmark == benchmark and not torch.is_autocast_enabled("cpu")
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_training_leaves_no_trace_in_global_state():
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    training.train(_config("deq", epochs=1, jacobian_reg=0.1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.are_deterministic_algorithms_enabled()
