@@ -90,6 +90,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "plan",
         "stand_ins",
     ),
+    "provenance": ("capture",),
     "artefacts": ("format_mean_std", "save_figure", "save_table"),
     "plotting": (),
 }

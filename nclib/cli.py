@@ -102,6 +102,7 @@ app.add_typer(data_app, name="data")
 def main() -> None:
     """Entry point of the ``nclib`` command."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    sys.stdout.reconfigure(line_buffering=True)  # a log shows each line when it is said
     app(prog_name="nclib")
 
 
@@ -141,7 +142,7 @@ def reproduce(
     """Regenerate figures and tables: train the missing runs, execute the notebooks, say what happened."""
     from nclib import regenerate
 
-    summary = regenerate.reproduce(names or (), profile, parameter or (), workers, train, force, echo=typer.echo)
+    summary = regenerate.reproduce(names or (), profile, parameter or (), workers, train, force)
     raise typer.Exit(0 if summary.ok else 1)
 
 
@@ -197,7 +198,7 @@ def train(
     typer.echo(f"run {run_id(run)}")
     if experiments.default_store().has(run_id(run)):
         typer.echo("stored already, nothing to train")
-    with regenerate.terminable(), regenerate.progress_bar("training", typer.echo) as progress:
+    with regenerate.terminable(), regenerate.progress_bar("training") as progress:
         experiments.ensure_runs([run], progress=progress, device=device)
     metrics = final_metrics(experiments.load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver")) | metrics["metric"].isin(list(FACTORS))

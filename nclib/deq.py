@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -132,7 +132,7 @@ class DEQ(nn.Module):
         try:
             if isinstance(self.gradient, Unrolled):
                 return self._unroll(x, start)
-            rows = "halve" if _compiled(self.cell) else "leave"
+            rows = "leave" if _original(self.cell) is self.cell else "halve"
             solution = fixed_point(self.cell, self.solver, start.detach(), (x.detach(),), rows=rows)
         except (RuntimeError, ValueError) as error:
             if z0 is None and not isinstance(error, torch.OutOfMemoryError):
@@ -144,7 +144,7 @@ class DEQ(nn.Module):
         if not torch.is_grad_enabled():
             return solution.value, solution
         amp = _Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-        rule = _Rule(self.cell, self.gradient, self.solver, amp, self)
+        rule = _Rule(_original(self.cell), self.gradient, self.solver, amp, self)
         return _Equilibrium.apply(rule, 1, solution.value, x, *_leaves(self.cell, solution.value, x)), solution
 
     def _start(self, x: Tensor) -> Tensor:
@@ -154,17 +154,11 @@ class DEQ(nn.Module):
 
     def _refuse_live(self) -> None:
         for name, module in self.cell.named_modules() if isinstance(self.cell, nn.Module) else ():
-            batch_norm = isinstance(module, nn.modules.batchnorm._NormBase)
-            dropout = isinstance(module, nn.modules.dropout._DropoutNd)
-            if (
-                (batch_norm and module.training and (module.track_running_stats or _couples_rows(module)))
-                or (_couples_rows(module) and module.running_mean is None)
-                or (dropout and module.training and module.p > 0)
-            ):
+            if _live(module):
                 raise ValueError(
-                    f"cell.{name} is a live {type(module).__name__}: it changes the map from one evaluation to the next, "
-                    "so there is no fixed point to find. Use GroupNorm, put the module outside the cell or in eval mode, "
-                    "or pass allow_live=True."
+                    f"cell.{name} is a live {type(module).__name__}: it changes the map from one evaluation to the "
+                    "next, so there is no fixed point to find. Use GroupNorm, put the module outside the cell or in "
+                    "eval mode, or pass allow_live=True."
                 )
 
     def _unroll(self, x: Tensor, z: Tensor) -> tuple[Tensor, Solution]:
@@ -187,9 +181,9 @@ class DEQ(nn.Module):
             self.warn_backward = False
             missed = int((~solution.converged).sum())
             warnings.warn(
-                f"backward solve: {missed} of {len(solution.converged)} rows missed tol={tol:g}, worst relative residual "
-                f"{float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more max_steps "
-                "with Implicit(solver=...), make the cell more contractive, or choose Phantom().",
+                f"backward solve: {missed} of {len(solution.converged)} rows missed tol={tol:g}, worst relative "
+                f"residual {float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more "
+                "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom().",
                 BackwardNotConverged,
                 stacklevel=2,
             )
@@ -239,7 +233,7 @@ class _Through(torch.autograd.Function):
 class _Equilibrium(torch.autograd.Function):
     """z* = f(z*, *rows): the value is given, the derivative follows from the implicit function theorem.
 
-    Inputs: the rule, how many of the tensors are ``rows`` (batch first, arguments of f), z*, the rows, the other leaves.
+    Inputs: the rule, how many tensors are ``rows`` (batch first, arguments of f), z*, the rows, the other leaves.
     """
 
     @staticmethod
@@ -334,9 +328,10 @@ class _Adjoint:
 
 
 def _leaves(cell: Cell, z: Tensor, x: Tensor) -> list[Tensor]:
-    """What the cell is differentiated for beside x: a module's parameters, or what one row's graph of a callable reaches."""
+    """What the cell is differentiated for beside x: a module's parameters, or what the graph of one row reaches."""
     if isinstance(cell, nn.Module):
         return [p for p in cell.parameters() if p.requires_grad]
+    cell = _original(cell)
     own = [t[:1].detach().requires_grad_(t.is_floating_point()) for t in (z, x)]
     seen, open_nodes, leaves = set(), [cell(*own).grad_fn], []
     while open_nodes:
@@ -351,14 +346,21 @@ def _leaves(cell: Cell, z: Tensor, x: Tensor) -> list[Tensor]:
     return leaves
 
 
-def _compiled(cell: Cell) -> bool:
-    parts: Iterator[object] = cell.modules() if isinstance(cell, nn.Module) else iter((cell,))
-    marks = ("_orig_mod", "_torchdynamo_orig_callable", "_compiled_call_impl")
-    return any(getattr(part, mark, None) is not None for part in parts for mark in marks)
+def _original(cell: Cell) -> Cell:
+    """The cell without its top-level torch.compile: a compiled backward cannot be repeated or differentiated, and would
+    compute the gradients of all parameters for every product with Jᵀ."""
+    for mark in ("_orig_mod", "_torchdynamo_orig_callable"):
+        if getattr(cell, mark, None) is not None:
+            return getattr(cell, mark)
+    return cell.forward if getattr(cell, "_compiled_call_impl", None) is not None else cell
 
 
-def _couples_rows(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+def _live(module: nn.Module) -> bool:
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.training and module.p > 0
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return module.training or module.running_mean is None
+    return isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
 
 
 def _residual(z: Tensor, fz: Tensor) -> Tensor:

@@ -177,9 +177,10 @@ def claim_verdict(found: Interval, claim: str, terminal: bool = True) -> str:
     """What a measured difference DEQ − explicit says of a claim about a collapse metric.
 
     Rule: fewer than three seeds, "reported (n seeds)"; a run short of the terminal phase, "reported (terminal phase
-    not reached)"; a value that is no number, "not measured". For "lower" and "higher": "supported" when the 95 % interval lies on that side of 0, "contradicted"
-    when it lies on the other, "not significant" when it holds 0. For "equal": "not contradicted" when the interval
-    holds 0, else "contradicted".
+    not reached)"; a value that is no number, "not measured". For "lower" and "higher": "supported" when the 95 %
+    interval lies on that side of 0, "contradicted" when it lies on the other, "not significant" when it holds 0. For
+    "equal": "no significant difference" when the interval holds 0, else "DEQ lower" or "DEQ higher"; whether such a
+    difference is small enough to be called comparable is the reader's to say.
     """
     if claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
@@ -190,7 +191,8 @@ def claim_verdict(found: Interval, claim: str, terminal: bool = True) -> str:
     if not np.isfinite(found.mean):
         return "not measured"
     if claim == "equal":
-        return "contradicted" if found.significant else "not contradicted"
+        side = "lower" if found.mean < 0 else "higher"
+        return f"DEQ {side}" if found.significant else "no significant difference"
     if not found.significant:
         return "not significant"
     return "supported" if (found.mean < 0) == (claim == "lower") else "contradicted"
@@ -284,7 +286,10 @@ def accuracy_table(
             found |= {"difference": difference.mean, "difference_half": difference.half}
             found |= {"printed_difference": printed_difference, "seeds": difference.n}
             rows.append(found | {"verdict": verdict(difference, printed_difference, comparable)})
-    return pd.DataFrame(rows).sort_values(CELL, kind="stable", na_position="first", ignore_index=True)
+    order = [stands_for.get(row["dataset"], "") for row in rows], *([row[name] for row in rows] for name in CELL)
+    table = pd.DataFrame(rows).assign(**{f"order{i}": values for i, values in enumerate(order)})
+    keys = [f"order{i}" for i in range(len(order))]
+    return table.sort_values(keys, kind="stable", na_position="first", ignore_index=True).drop(columns=keys)
 
 
 def _printed_cell(printed: pd.DataFrame, stands_for: Mapping[str, str], cell: tuple, accuracy: str) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import data, imbalance, paths, provenance, training
+from nclib import data, imbalance, paths, processes, provenance, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, recipe, run_id, suggest
 from nclib.store import DamageWarning, ReferenceStore, RunStore, StoredRun, identity_columns, stack, tidy
 
@@ -278,7 +278,7 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[RunC
     """
     full = name if "/" in name else f"neural_collapse/{name}"
     if full not in EXPERIMENTS:
-        raise ConfigError(suggest(name, EXPERIMENTS, "experiment"))
+        raise ConfigError(suggest(full, EXPERIMENTS, "experiment"))
     profile = override(get_profile(profile) if isinstance(profile, str) else profile, **overrides)
     configs = EXPERIMENTS[full](profile)
     if not configs:
@@ -303,9 +303,9 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     settings = [_describe_data(images) for images in dict.fromkeys(config.data for config in configs)]
     seeds = len({config.seed for config in configs})
     text = (
-        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width}, {train.epochs} epochs "
-        f"of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
-        f"{seeds} seed{'s' if seeds > 1 else ''}."
+        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width}, {train.epochs} "
+        f"epochs of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, "
+        f"weight decay {train.weight_decay:g}), {seeds} seed{'s' if seeds > 1 else ''}."
     )
     for model in dict.fromkeys(config.model for config in configs if config.model.kind == "deq"):
         start = "the input" if model.start == "x" else "zero"
@@ -387,12 +387,12 @@ def _train_classifier(
         result = training.train(config, device=device, checkpoint=store.checkpoint(run), progress=note)
         with training.arithmetic(config.train, device):
             record = provenance.capture(device, [config.seed], cost)
-    for warning in caught:
-        if issubclass(warning.category, DamageWarning):  # lost work is told at once, the rest is kept with the run
-            warnings.warn(warning.message, stacklevel=2)
     said = sorted({str(warning.message) for warning in caught})
     tables = {"history": result.history, "classes": result.classes, "cost": result.cost}
     store.save(config, tables, result.arrays, result.weights, record | {"facts": result.facts, "warnings": said})
+    for warning in caught:
+        if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
+            warnings.warn(warning.message, stacklevel=2)
 
 
 _TRAINERS: dict[str, tuple[type[StoredConfig], Callable[..., None]]] = {"classifier": (RunConfig, _train_classifier)}
@@ -452,7 +452,8 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
         rows.append(
             {"run_id": run, **identity_columns(config.canonical()), "state": state, "seconds": estimate_seconds(config)}
         )
-    return pd.DataFrame(rows).round({"seconds": 1})
+    columns = ["run_id", *identity_columns({}), "state", "seconds"]
+    return pd.DataFrame(rows, columns=columns).round({"seconds": 1})
 
 
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
@@ -562,14 +563,16 @@ def make_pool(workers: int) -> Iterator[concurrent.futures.Executor]:
     quiet = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"}
     before = {name: os.environ.get(name) for name in quiet}
     os.environ |= quiet  # read by the spawned processes when they load torch
-    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=processes.follow_parent
+    )
     try:
         yield pool
         pool.shutdown()
     except BaseException:
-        processes = list((getattr(pool, "_processes", None) or {}).values())
+        workers_now = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in workers_now:
             process.terminate()
         raise
     finally:

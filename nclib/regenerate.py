@@ -32,9 +32,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nclib import paths
+from nclib import paths, processes
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from nclib.config import ConfigError, StoredConfig
 
 MAIN_PAPER = "neural_collapse"
@@ -508,7 +510,7 @@ def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Ca
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
 
@@ -657,7 +659,9 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise _refusal(str(error)) from None
 
 
-def _say_plan(plan: Any, notebooks: int, profile: str, workers: int, train: str, echo: Callable[[str], None]) -> None:
+def _say_plan(
+    plan: pd.DataFrame, notebooks: int, profile: str, workers: int, train: str, echo: Callable[[str], None]
+) -> None:
     lacking = plan[plan["state"] != "stored"]
     echo(f"profile {profile}: {notebooks} notebooks, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
     if len(lacking) and train == "missing":
@@ -674,7 +678,7 @@ def _marks(configs: Iterable[str]) -> dict[str, str]:
     return {run: _sha256((store.root / run / "DONE").read_bytes()) if store.has(run) else "" for run in configs}
 
 
-def _missing(plan: Any) -> dict[str, str]:
+def _missing(plan: pd.DataFrame) -> dict[str, str]:
     absent = plan.loc[plan["state"] == "missing", "run_id"]
     return dict.fromkeys(absent, "not stored, and --train never forbids training it")
 
@@ -815,29 +819,29 @@ def _result(future: concurrent.futures.Future[Execution]) -> Execution:
 def _notebook_pool(size: int) -> Iterator[concurrent.futures.Executor]:
     """Spawned processes for `execute`. Left by an exception, they and their kernels have ended when it goes on."""
     before = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(size, mp_context=context, initializer=_start_worker)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        _end_children(before)
-        raise
-    pool.shutdown()
+    with tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as scratch:
+        pool = concurrent.futures.ProcessPoolExecutor(
+            size, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(scratch,)
+        )
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_children(before)
+            raise
+        pool.shutdown()
 
 
-def _start_worker() -> None:
-    """Ctrl-C reaches the command alone, which ends its workers in order; a command that is killed takes them along."""
+def _start_worker(scratch: str) -> None:
+    """Ctrl-C reaches the command alone, which ends its workers in order; a command that is killed takes them along.
+
+    scratch: for temporary files of worker and kernels, removed by the command when they had no time to do it.
+    """
+    os.environ["TMPDIR"] = scratch
+    tempfile.tempdir = None  # look it up again
     if hasattr(os, "setsid"):
         os.setsid()
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)  # kernels watch their own parent and follow
+    processes.follow_parent()
 
 
 def _end_children(before: set[Any], patience: float = 10.0) -> None:

@@ -1,8 +1,8 @@
 """Batched fixed-point solvers: three methods, one loop, and the evidence returned with the answer.
 
-A problem is a map f whose value is shaped like its argument, row by row; ``fixed_point`` looks for z = f(z) in every row
-separately. The method (``FixedPointIteration``, ``Anderson``, ``Broyden``) is a frozen value that only holds numbers;
-what it remembers while it runs is allocated once per solve, so that rows which have converged can leave the work.
+A problem is a map f whose value is shaped like its argument, row by row; ``fixed_point`` looks for z = f(z) in every
+row separately. The method (``FixedPointIteration``, ``Anderson``, ``Broyden``) is a frozen value that only holds
+numbers; what it remembers is allocated once per solve, in such a way that rows which have converged leave the work.
 Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
 """
 
@@ -22,6 +22,7 @@ EPSILON = 1e-8  # in the denominator of the residual
 GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
 SMALLEST_PIVOT = 0.1  # Broyden updates that would bring the inverse closer to singular than this are damped (Powell)
 HALF_FLOOR = {torch.bfloat16: 2e-3, torch.float16: 2.5e-4}  # relative residual that rounding alone leaves, measured
+AUTOCAST_SHARE = 0.25  # of that floor, where the state is float32 and only products inside f are rounded
 
 
 class Status(IntEnum):
@@ -111,8 +112,8 @@ class Anderson:
     tol, max_steps, damping: as in ``FixedPointIteration``. history: differences kept (2·history states of memory).
     ridge: relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
     never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64.
-    A row whose residual grew goes on with its newest difference alone, and with none when it grew twice in a row:
-    maps with kinks otherwise lead the method astray for good.
+    A row whose residual grew goes on with its newest difference alone. On maps with kinks, dropping that one too helps
+    where the plain iteration converges and hurts where it does not.
     Raises ValueError on anything else.
     Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
     """
@@ -164,8 +165,9 @@ def paper_solver() -> Broyden:
     return Broyden(tol=1e-3, max_steps=20)
 
 
-# What each method remembers. ``slot`` is where the loop writes r = f(z) − z, so that r lies beside what it is multiplied
-# with; ``step`` returns the next z. z and r are (b, n); b shrinks as rows leave, and the first b rows of a memory are theirs.
+# What each method remembers. ``slot`` is where the loop writes r = f(z) − z, so that r lies beside what it is to be
+# multiplied with; ``step`` returns the next z; ``move`` fills the places of rows that left. z and r are (b, n), and the
+# first b rows of every memory are theirs.
 
 
 class _Picard:
@@ -193,7 +195,7 @@ class _Differences:
         self.df = z.new_empty(batch, self.history, size)
         self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
         self.age = torch.zeros(batch, dtype=torch.long, device=z.device)  # how many differences a row uses
-        self.last: tuple[Tensor, ...] = ()  # f, ‖r‖ and whether it grew
+        self.last: tuple[Tensor, ...] = ()  # f and ‖r‖
         self.count = 0  # steps made
 
     def slot(self, b: int) -> Tensor:
@@ -209,12 +211,10 @@ class _Differences:
         f, size = z + r, torch.linalg.vector_norm(r, dim=1)
         self.count += 1
         if not last:
-            self.last = f, size, torch.zeros_like(size, dtype=torch.bool)
+            self.last = f, size
             return torch.add(z, r, alpha=1 - self.damping)
-        grew = size > last[1][:b]
-        self.last = f, size, grew
-        # Where ‖r‖ grew, only the newest difference is trusted; where it grew twice in a row, none is.
-        age = torch.where(grew, torch.where(last[2][:b], 0, 1), self.age[:b] + 1)
+        self.last = f, size
+        age = torch.where(size > last[1][:b], 1, self.age[:b] + 1)  # where ‖r‖ grew, older differences mislead
         self.age[:b] = age
         slot, held = (self.count - 2) % self.history, min(self.count - 1, self.history)
         dr, df, gram = self.r[:b, :held], self.df[:b, :held], self.gram[:b, :held, :held]
@@ -262,7 +262,7 @@ class _Steps:
         newest = self.s[:b, k - 1 : k + 1]  # the last step and r
         dots = torch.bmm(newest, self.s[:b, :k].mT).double()  # (b, 2, k): one pass over the memory
         gram[:, -1] = gram[:, :, -1] = dots[:, 0]
-        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, with a_j = weight_j s_j·(what came before).
+        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = weight_j s_j·(what came before).
         known = weight[:, :-1].unsqueeze(2)
         factors = -known * gram[:, :-1, 1:]
         rhs = known * dots[:, 1, :-1].unsqueeze(2)
@@ -303,7 +303,7 @@ def fixed_point(
     Raises ValueError where shapes do not fit and where tol is below what half precision can reach.
     """
     _check_problem(z0, args, rows)
-    batch, shape = z0.shape[0], z0.shape[1:]
+    batch = len(z0)
     flatten, restore = _layout(z0)
     dtype = torch.promote_types(z0.dtype, torch.float32)
     rows = rows if args else "stay"
@@ -362,7 +362,8 @@ def fixed_point(
             for tensor in (z, *args, *(() if best_z is z else (best_z,))):
                 tensor[holes] = tensor[movers]
             z, best_z, *args = (tensor[:b] for tensor in (z, best_z, *args))
-        new = memory.step(z)
+        with torch.autocast(z0.device.type, enabled=False):  # it would take the scalar products in half precision
+            new = memory.step(z)
         if not live.all():
             new = torch.where(to_device(live).unsqueeze(1), new, best_z)
         z = new.to(z0.dtype).to(dtype)
@@ -408,7 +409,10 @@ def _check_problem(z0: Tensor, args: Sequence[Tensor], rows: str) -> None:
 def _check_first(fz: Tensor, z0: Tensor, tol: float) -> None:
     if fz.shape != z0.shape:
         raise ValueError(f"f maps {tuple(z0.shape)} to {tuple(fz.shape)}; it must return the shape it is given")
-    floor = max(HALF_FLOOR.get(z0.dtype, 0), HALF_FLOOR.get(fz.dtype, 0))
-    if tol < floor:
-        low = z0.dtype if HALF_FLOOR.get(z0.dtype) == floor else fz.dtype
-        raise ValueError(f"tol={tol:g} is below {floor:g}, what {low} arithmetic can reach; raise tol or use float32")
+    floors = {dtype: HALF_FLOOR.get(dtype, 0.0) for dtype in (z0.dtype, fz.dtype)}
+    if torch.is_autocast_enabled(z0.device.type):
+        dtype = torch.get_autocast_dtype(z0.device.type)
+        floors.setdefault(dtype, AUTOCAST_SHARE * HALF_FLOOR.get(dtype, 0.0))
+    dtype = max(floors, key=floors.get)
+    if tol < floors[dtype]:
+        raise ValueError(f"tol={tol:g} is below {floors[dtype]:g}, what {dtype} can reach; raise tol or use float32")

@@ -218,7 +218,7 @@ def _loss(model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig)
         loss = loss + train.e_h / 2 * h.square().sum() / keep.sum().clamp_min(1)
     if train.jacobian_reg:
         cell, cell_input = model.block.cell, x.to(z.dtype)
-        # forward: a compiled cell cannot be differentiated twice; without autocast: as `Classifier.transform` computes cells
+        # forward: a compiled cell cannot be differentiated twice; no autocast: as `Classifier.transform` computes cells
         with torch.autocast(x.device.type, enabled=False):
             size = jacobian_frobenius_sq(lambda state: cell.forward(state, cell_input), z.detach()) / z[0].numel()
         loss = loss + train.jacobian_reg * size.mean()
@@ -414,8 +414,8 @@ class _Trainer:
         what = "the loss is not finite" if overall["skipped"] < 1 else "no sample was left in the loss"
         raise TrainingDiverged(
             f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: {what}. "
-            f"Use a lower lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), or for an equilibrium "
-            "jacobian_reg=0.1 or skip='mask'"
+            f"Use a lower lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), or for an "
+            "equilibrium jacobian_reg=0.1 or more max_steps of the solver"
         )
 
     def evaluate_epoch(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
 FLOORS = (
-    {"paths", "provenance"},
+    {"paths", "processes", "provenance"},
     {"solver", "metrics", "imbalance", "plotting", "artefacts", "evidence"},
     {"deq"},
     {"config"},

@@ -24,9 +24,16 @@ TO_CONDA = {
     "torch": ["pytorch"],
     "matplotlib": ["matplotlib-base"],
     "seaborn": ["seaborn-base"],
+    "jupyter-client": ["jupyter_client"],
     "dask": ["dask", "distributed"],
 }
-TO_IMPORT = {"scikit-learn": "sklearn", "pyyaml": "yaml", "pillow": "PIL", "dask-jobqueue": "dask_jobqueue"}
+TO_IMPORT = {
+    "scikit-learn": "sklearn",
+    "pyyaml": "yaml",
+    "pillow": "PIL",
+    "dask-jobqueue": "dask_jobqueue",
+    "jupyter-client": "jupyter_client",
+}
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -196,9 +203,7 @@ def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
         "TORCH_INDEX",
     }  # of a `make test` around us
     environment = {name: value for name, value in os.environ.items() if name not in outer}
-    return subprocess.run(
-        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
-    )
+    return subprocess.run(["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
 
 
 def test_citation_names_the_three_papers():

@@ -51,15 +51,19 @@ def test_begins_with_its_claim_and_its_parameters(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_and_never_defines(name):
-    for is_parameters, text in _code(name):
+    for _, text in _code(name):
         assert len(text.splitlines()) <= LONGEST_CELL
         assert not re.search(r"^\s*[%!]", text, re.MULTILINE), "no magics, no shell lines"
         for node in ast.walk(ast.parse(text)):
             assert not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)), "logic belongs into nclib"
-            if isinstance(node, ast.ImportFrom) and node.module == "nclib":
-                assert {alias.name for alias in node.names} <= {*nclib.__all__, "plotting"}
-        if is_parameters:
-            continue
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nclib"):
+                assert (node.module, [alias.name for alias in node.names]) == ("nclib", ["plotting"])
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "nc":
+                assert node.attr in nclib.__all__, "notebooks use the public names"
+
+
+def test_the_imports_cell_is_the_same_in_all():
+    assert len({_code(name)[1][1] for name in NAMES}) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -95,14 +95,15 @@ def test_linear_maps_are_solved_to_1e_10(method, name):
 @pytest.mark.parametrize("name", CONTRACTIONS)
 def test_plain_iteration_solves_contractions(name):
     a = LINEAR[name]
-    answer = fixed_point(affine(a, random(1, len(a))), FixedPointIteration(1e-10, 5000), torch.zeros(1, len(a)).double())
+    f, z0 = affine(a, random(1, len(a))), torch.zeros(1, len(a)).double()
+    answer = fixed_point(f, FixedPointIteration(1e-10, 5000), z0)
     assert answer.converged.all()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_cos_has_its_known_fixed_point(method):
     answer = fixed_point(torch.cos, method(tol=1e-13, max_steps=200), torch.zeros(2, 3, dtype=torch.float64))
-    assert torch.allclose(answer.value, torch.tensor(0.7390851332151607).double(), rtol=1e-12)
+    assert (answer.value - 0.7390851332151607).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("method", ACCELERATED)
@@ -130,6 +131,18 @@ def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, his
         assert fast.num_evals <= plain.num_evals
 
 
+def test_anderson_loses_few_rows_of_kinked_cells_that_plain_iteration_solves():
+    """ReLU and GroupNorm cells, inputs of very different size: 35 of 37 rows were measured, so it does lose some."""
+    solved = both = 0
+    for seed in range(6000, 6004):
+        x = random(24, 8, 4, 4, seed=seed) * torch.logspace(-1.5, 0.5, 24).double().view(-1, 1, 1, 1)
+        cell = conv_cell(seed=seed)
+        plain = fixed_point(cell, FixedPointIteration(1e-3, 150), x, (x,)).converged
+        solved += int(plain.sum())
+        both += int((fixed_point(cell, Anderson(1e-3, 150), x, (x,)).converged & plain).sum())
+    assert solved > 30 and both >= 0.9 * solved
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
 def test_evaluation_counts_do_not_depend_on_the_scale_of_the_problem(method, scale):
@@ -139,7 +152,7 @@ def test_evaluation_counts_do_not_depend_on_the_scale_of_the_problem(method, sca
     plain = fixed_point(lambda z: z @ a.T + b, solver, z0)
     scaled = fixed_point(lambda z: z @ a.T + scale * b, solver, z0)
     assert torch.equal(plain.steps, scaled.steps)
-    assert torch.allclose(plain.value * scale, scaled.value, rtol=1e-9)
+    assert (plain.value * scale - scaled.value).norm() <= 1e-9 * scaled.value.norm()
 
 
 def test_damping_does_not_loosen_the_tolerance():
@@ -154,7 +167,8 @@ def test_damping_does_not_loosen_the_tolerance():
 def test_damping_is_the_weight_of_the_old_state():
     f = affine(torch.zeros(2, 2).double(), torch.ones(1, 2).double())
     seen = []
-    fixed_point(lambda z: seen.append(z.clone()) or f(z), FixedPointIteration(1e-9, 3, 0.75), torch.zeros(1, 2).double())
+    z0 = torch.zeros(1, 2).double()
+    fixed_point(lambda z: seen.append(z.clone()) or f(z), FixedPointIteration(1e-9, 3, 0.75), z0)
     assert [float(z[0, 0]) for z in seen] == [0.0, 0.25, 0.4375]
 
 
@@ -386,6 +400,24 @@ def test_a_tolerance_below_half_precision_is_refused_with_the_floor(dtype, low):
         fixed_point(tanh_cell(0.9), Broyden(tol=low), torch.zeros_like(x), (x,))
     with pytest.raises(ValueError, match="is below"):
         fixed_point(lambda z: torch.cos(z).to(dtype), Broyden(tol=low), x.float())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_autocast_does_not_reach_the_arithmetic_of_the_solver(method):
+    x = random(3, 40, dtype=torch.float32)
+    w = symmetric(spread(-0.9, 0.9, 40)).float()
+
+    def f(z, x):
+        with torch.autocast("cpu", enabled=False):
+            return z @ w + x
+
+    solver = method(tol=1e-3, max_steps=100)
+    plain = fixed_point(f, solver, torch.zeros_like(x), (x,))
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = fixed_point(f, solver, torch.zeros_like(x), (x,))
+        with pytest.raises(ValueError, match=r"is below 0\.0005"):
+            fixed_point(f, method(tol=1e-4), x, (x,))
+    assert torch.equal(plain.value, inside.value)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,0 +1,20 @@
+"""Worker processes that never outlive what started them."""
+
+import multiprocessing
+import os
+import threading
+
+
+def follow_parent() -> None:
+    """Have this process end with the one that spawned it, even where that one is killed and can tell nobody.
+
+    To be called once in a worker; returns at once and watches from a daemon thread.
+    """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # what was written aside is not taken for done; kernels watch their own parent and follow

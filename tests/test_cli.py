@@ -1,0 +1,388 @@
+"""The command line: what it refuses, what it prints, how it ends."""
+
+import errno
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from nclib import cli, data, experiments, metrics, paths, regenerate, solver
+from nclib.config import ConfigError, RunConfig, run_id
+
+
+def nclib(*arguments, typed=None):
+    """Run a command; errors that are no messages pass through."""
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], input=typed)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    (folder / "notebooks/neural_collapse").mkdir(parents=True)
+    monkeypatch.setenv("NCLIB_ROOT", str(folder))
+    return folder
+
+
+HISTORY = [
+    (1, "test", "accuracy_balanced", 0.5),
+    (2, "test", "accuracy_balanced", 0.8),
+    (2, "train", "accuracy_balanced", 0.9),
+    (2, "train", "loss", 0.5),
+    (2, "train", "nc1_trace_ratio", 0.4),
+    (2, "train", "nc2_equinorm", 0.3),
+]
+
+
+def history(**changed):
+    frame = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
+    for metric, value in changed.items():
+        frame.loc[(frame["metric"] == metric) & (frame["epoch"] == 2), "value"] = value
+    return frame
+
+
+@pytest.fixture
+def trained(project, monkeypatch):
+    """Ids of what gets trained; training itself takes no time."""
+    ids = []
+
+    def train(config, store, device, progress):
+        ids.append(run_id(config))
+        store.save(config, {"history": history()}, {}, {}, {"commit": "abc"})
+
+    monkeypatch.setattr(experiments, "_TRAINERS", {"classifier": (RunConfig, train)})
+    return ids
+
+
+# --- asking ---------------------------------------------------------------------------------------------------
+
+
+def test_help_needs_nothing_heavy():
+    code = (
+        "import sys, nclib.cli as cli\n"
+        "sys.argv = ['nclib', '--help']\n"
+        "try:\n    cli.main()\n"
+        "finally:\n    assert not {'torch', 'pandas', 'numpy', 'matplotlib', 'papermill'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert all(command in done.stdout for command in ("reproduce", "train", "runs", "data", "doctor", "verify"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["reprodcue"], "'reproduce'"),
+        (["runs", "lst"], "'list'"),
+        (["reproduce", "--proflie", "smoke"], "--profile"),
+        (["reproduce", "--profile", "smok"], "'smoke'"),
+        (["verify", "--profile", "quik"], "'quick'"),
+        (["train", "--modle", "deq"], "--model"),
+        (["train", "--model", "dqe"], "'deq'"),
+        (["train", "--recipe", "papr"], "'paper'"),
+        (["train", "--dataset", "digit"], "'digits'"),
+        (["train", "-s", "model.widht=4"], "'width'"),
+        (["train", "-s", "modle.width=4"], "'model'"),
+        (["data", "check", "cifar"], "'cifar10'"),
+    ],
+)
+def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
+    result = nclib(*arguments)
+    assert result.exit_code == 2
+    assert near in result.output
+    assert not trained and not paths.results().exists()
+
+
+def test_a_misspelt_parameter_stops_before_anything_starts(trained, project):
+    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "epochs: int = 0", "outputs": []}
+    (project / "notebooks/neural_collapse/fig3.ipynb").write_text(json.dumps({"cells": [cell]}))
+    result = nclib("reproduce", "fig3", "-p", "epoch=3", "--profile", "smoke")
+    assert (result.exit_code, trained) == (2, [])
+    assert "unknown parameter 'epoch'. Did you mean 'epochs'?" in result.output
+
+
+def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
+    asked = []
+
+    def reproduce(*arguments):
+        asked.append(arguments)
+        row = regenerate.Row("a/b", "failed" if len(asked) > 1 else "executed", 1.0, 0, 0)
+        return regenerate.Summary("smoke", [], [row], {}, 1.0)
+
+    monkeypatch.setattr(regenerate, "reproduce", reproduce)
+    command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
+    assert nclib(*command).exit_code == 0
+    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True)
+    assert nclib("reproduce").exit_code == 1
+
+
+# --- ending ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
+        (regenerate.Terminated(), 143, "stopped by SIGTERM"),
+        (ConfigError("wrong word"), 2, "wrong word"),
+        (data.DataError("no images"), 2, "no images"),
+        (experiments.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left"),
+    ],
+)
+def test_each_expected_end_is_one_message_and_a_code(monkeypatch, error, code, said):
+    def stop(*_, **__):
+        raise error
+
+    monkeypatch.setattr(data, "fetch", stop)
+    result = nclib("data", "fetch", "digits")
+    assert result.exit_code == code
+    assert said in result.output and "Traceback" not in result.output
+    assert ("type the same again" in result.output) == (code > 2)
+
+
+@pytest.mark.parametrize("bug", [ValueError("shapes"), RuntimeError("a bug"), TypeError("a bug")])
+def test_a_bug_keeps_its_traceback(monkeypatch, bug):
+    def stop(name):
+        raise bug
+
+    monkeypatch.setattr(data, "fetch", stop)
+    with pytest.raises(type(bug)):
+        nclib("data", "fetch", "digits")
+
+
+# --- train ----------------------------------------------------------------------------------------------------
+
+
+def test_options_become_a_configuration():
+    given = {"data.dataset": "digits", "data.num_majority": 3, "data.ratio": 10.0, "model.kind": "deq", "seed": 2}
+    run = cli.build_config(None, "paper", given, ["model.solver.tol=1e-4", "train.epochs=5"])
+    assert (run.data.imbalance, run.data.num_majority, run.data.ratio, run.seed) == ("step", 3, 10.0, 2)
+    assert (run.train.lr, run.train.schedule, run.train.epochs) == (1e-4, "constant", 5)
+    assert run.model.solver.tol == 1e-4
+    assert cli.build_config(None, None, {}, []) == RunConfig()
+
+
+def test_a_stored_configuration_can_be_changed_and_trained_again(tmp_path):
+    first = cli.build_config(None, None, {"data.num_majority": 3, "data.ratio": 10.0, "model.kind": "deq"}, [])
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"schema": 1, "config": first.canonical()}))
+    assert run_id(cli.build_config(file, None, {}, [])) == run_id(first)
+    assert cli.build_config(file, None, {"seed": 1, "data.ratio": 5.0}, []).data.ratio == 5.0
+    for text, message in (("{", "not valid JSON"), ("[]", "no JSON object")):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            cli.build_config(file, None, {}, [])
+
+
+@pytest.mark.parametrize("text", ["model.width", "=3", "seed.first=1"])
+def test_a_setting_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError):
+        cli.build_config(None, None, {"seed": 1}, [text])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n-max", 5000], "5000"),
+        (["--K_A", 12, "--R", 10], "got 12"),
+        (["--K_A", 3], "needs ratio"),
+        (["--width", 1], "width=2 or more"),
+        (["--dataset", "folder:nowhere"], "does not exist"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_before_training(trained, arguments, message):
+    result = nclib("train", *arguments)
+    assert (result.exit_code, trained) == (2, [])
+    assert message in result.output
+
+
+def test_training_prints_id_and_final_metrics_and_happens_once(trained):
+    first = nclib("train", "--dataset", "digits", "--width", 2, "--epochs", 2)
+    again = nclib("train", "--dataset", "digits", "--width", 2, "--epochs", 2)
+    assert len(trained) == 1
+    assert f"run {trained[0]}" in first.stdout and "stored already" in again.stdout
+    (line,) = [line for line in first.stdout.splitlines() if "accuracy_balanced" in line]
+    assert line.split()[1:] == ["0.8", "0.9"]
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(trained):
+    for seed in (0, 1):
+        nclib("train", "--width", 2, "--seed", seed)
+    return trained
+
+
+def test_runs_are_listed_finished_and_unfinished(stored):
+    unfinished = paths.runs() / "digits-balanced-deq-s0-0123.partial"
+    unfinished.mkdir()
+    (unfinished / "progress.json").write_text('{"epoch": 1, "epochs": 4}')
+    lines = nclib("runs", "list").stdout.splitlines()
+    assert [line.split()[-1] for line in lines] == [*sorted(stored), "digits-balanced-deq-s0-0123"]
+    assert "25 %" in lines[-1]
+    assert len(nclib("runs", "list", "s1").stdout.splitlines()) == 1
+
+
+def test_no_runs_are_said_to_be_none(project):
+    result = nclib("runs", "list")
+    assert result.exit_code == 0 and "no finished runs" in result.output
+
+
+def test_a_beginning_that_fits_one_run_is_enough(stored):
+    result = nclib("runs", "show", stored[1][:-6])
+    assert (
+        f"run {stored[1]}" in result.stdout and '"commit": "abc"' in result.stdout and "nc2_equinorm" in result.stdout
+    )
+    assert '"num_majority"' not in result.stdout  # what does not apply is left out
+
+
+@pytest.mark.parametrize(("typed", "message"), [("digits", "fits 2 runs"), ("mnist", "unknown run 'mnist'")])
+def test_a_beginning_that_fits_several_or_none_is_refused(stored, typed, message):
+    for command in ("show", "remove"):
+        result = nclib("runs", command, typed)
+        assert result.exit_code == 2 and message in result.output
+    assert experiments.default_store().ids() == sorted(stored)
+
+
+def test_removing_asks_first(stored):
+    store = experiments.default_store()
+    nclib("runs", "remove", stored[0], typed="n\n")
+    assert store.has(stored[0])
+    nclib("runs", "remove", stored[0], typed="y\n")
+    assert store.ids() == [stored[1]]
+    nclib("runs", "remove", stored[1], "--yes")
+    assert store.ids() == []
+
+
+def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
+    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "seeds: int = 2", "outputs": []}
+    (project / "notebooks/neural_collapse/fig9.ipynb").write_text(json.dumps({"cells": [cell]}))
+
+    def make(profile):
+        return [cli.build_config(None, None, {"model.width": 2, "seed": seed}, []) for seed in range(profile.seeds)]
+
+    monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": make})
+    refused = nclib("runs", "export", "fig9", "--profile", "smoke")
+    assert refused.exit_code == 1 and "not trained yet" in refused.output
+    experiments.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
+    result = nclib("runs", "export", "fig9", "--profile", "smoke")
+    assert sorted(result.stdout.split()) == sorted(trained) == experiments.reference_store().ids()
+
+
+# --- data and doctor ------------------------------------------------------------------------------------------
+
+
+def test_data_is_fetched_checked_and_described(monkeypatch):
+    assert "digits: complete" in nclib("data", "fetch", "digits").stdout
+    assert nclib("data", "check", "digits").exit_code == 0
+    described = nclib("data", "describe", "digits").stdout
+    assert "1397 images, 134 to 143 in each of 10 classes" in described and "400 images, 40 in each" in described
+    monkeypatch.setattr(data, "check", lambda name: {"a": "ok", "b": "damaged"})
+    result = nclib("data", "check", "digits")
+    assert result.exit_code == 1 and "damaged  b" in result.stdout
+
+
+def test_the_doctor_tells_what_there_is_and_what_it_costs(project):
+    result = nclib("doctor")
+    assert result.exit_code == 0
+    assert torch.__version__.split("+")[0] in result.stdout and "this Python" in result.stdout
+    assert str(project) in result.stdout and "embedded in scikit-learn" in result.stdout
+    for profile in experiments.PROFILES:
+        assert f"  {profile} " in result.stdout
+
+
+# --- verify ---------------------------------------------------------------------------------------------------
+
+
+def store_pair(here, reference, seeds=(0,), width=2):
+    """Runs with these final metrics, stored here and as the reference."""
+    configs = [RunConfig(model={"width": width}, seed=seed) for seed in seeds]
+    for config in configs:
+        for values in (reference, here):
+            experiments.default_store().save(config, {"history": history(**values)}, {}, {}, {"profile": "quick"})
+            if values is reference:
+                run = experiments.default_store().load(run_id(config))
+                experiments.reference_store().add("quick", [run])
+                experiments.default_store().remove(run_id(config))
+
+
+def test_closed_forms_hold_here():
+    checks = cli.self_checks()
+    assert checks["ok"].all() and len(checks) >= 8
+    assert (checks["allowed"] < 1e-5).all()
+
+
+def test_without_common_runs_there_is_nothing_to_compare(stored):
+    result = nclib("verify")
+    assert result.exit_code == 0 and "nothing to compare" in result.stdout
+
+
+def test_equal_runs_are_sound(project):
+    store_pair({}, {}, seeds=(0, 1))
+    result = nclib("verify")
+    assert result.exit_code == 0
+    assert "sound" in result.stdout and "2 runs stored here and in the reference, 2 of them equal" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"accuracy_balanced": 0.815}, 0),
+        ({"accuracy_balanced": 0.70}, 1),
+        ({"loss": 0.9}, 0),
+        ({"loss": 1.1}, 1),
+        ({"nc1_trace_ratio": 0.1}, 1),
+        ({"nc2_equinorm": 9.0}, 0),  # not among the compared metrics
+    ],
+)
+def test_a_deviating_reference_run_means_a_broken_install(project, changed, code):
+    # Both splits of the accuracy are the same number here, so that one change is one change.
+    store_pair({"accuracy_balanced": 0.8} | changed, {"accuracy_balanced": 0.8})
+    result = nclib("verify")
+    assert result.exit_code == code
+    assert ("broken install" in result.stdout) == bool(code) and "nothing to compare" not in result.stdout
+
+
+def test_other_settings_are_not_averaged_together(project):
+    store_pair({"loss": 2.0}, {"loss": 1.0}, width=2)
+    store_pair({"loss": 1.0}, {"loss": 2.0}, width=3)
+    compared, identical = cli.compare_with_reference()
+    assert compared["setting"].nunique() == 2 and identical == 0
+    assert compared.attrs["runs"] == 2
+
+
+def test_only_one_profile_can_be_compared(project):
+    store_pair({}, {})
+    assert len(cli.compare_with_reference("quick")[0]) > 0
+    assert cli.compare_with_reference("paper")[0].empty
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "wrong"),
+    [
+        (metrics, "nc2_etf_distance", lambda v: 0.1),
+        (metrics, "nc1_trace_ratio", lambda m: float("nan")),
+        (solver, "fixed_point", lambda f, method, z0, args: type("Answer", (), {"value": z0})),
+    ],
+)
+def test_a_missed_closed_form_means_a_broken_install(project, monkeypatch, module, name, wrong):
+    store_pair({}, {})
+    monkeypatch.setattr(module, name, wrong)
+    result = nclib("verify")
+    assert result.exit_code == 1 and "broken install: closed forms" in result.stdout
+
+
+def test_allowed_ranges_widen_with_the_spread_over_seeds():
+    assert cli._allowed("accuracy_balanced", 0.8, 0.0) == pytest.approx((0.78, 0.82))
+    assert cli._allowed("accuracy_balanced", 0.8, 0.05) == pytest.approx((0.75, 0.85))
+    assert cli._allowed("loss", 1.0, 0.0) == pytest.approx((0.5, 2.0))
+    assert cli._allowed("loss", 0.001, 0.0) == pytest.approx((-0.019, 0.021))
