@@ -49,7 +49,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "evidence": (
         "accuracy_table",
         "by_run",
-        "cell",
         "claims_table",
         "cosine_gram",
         "embed",
@@ -61,6 +60,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "published",
         "published_ticks",
         "sample_rows",
+        "setting",
         "solver_audit",
         "terminal_phase",
         "verdict",

@@ -315,13 +315,13 @@ class TrainConfig(Config):
     schedule : "constant" or "cosine" (to 0 at the last step)
     clip : largest norm of the gradient; None for no clipping
     constraint : reading of the paper's E_W and E_H. "weight_decay": weight decay alone, neither is enforced;
-        "projection": after each step the classifier, and in each forward pass the features, are scaled onto
-        (1/K) Σ‖w_k‖² ≤ e_w and mean ‖h‖² ≤ e_h; "penalty": adds (e_w/2) Σ‖w_k‖² + (e_h/2) mean ‖h‖²
+        "projection": after each step the classifier is scaled onto (1/K) Σ‖w_k‖² ≤ e_w, and in each forward pass every
+        feature onto ‖h‖² ≤ e_h; "penalty": adds (e_w/2) Σ‖w_k‖² + (e_h/2) mean ‖h‖² over the samples in the loss.
+        Weight decay acts besides, unless it is set to 0
     e_w, e_h : needed by the last two
     skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best
-    iterate;
-        "mask": it leaves the loss. A non-finite one or a residual above 0.1 leaves the loss in both
-    jacobian_reg : weight of the Jacobian regulariser ‖J‖²_F / d of the DEQ cell, 0 for none
+        iterate; "mask": it leaves the loss. A sample with non-finite logits or a residual above 0.1 leaves it in both
+    jacobian_reg : weight of the Jacobian regulariser ‖J‖²_F / d of the DEQ cell, over all samples; 0 for none
     precision : "float32", "bfloat16" (autocast; the solver's state stays float32) or "float64"
     compile : torch.compile the network's cell
     log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set

@@ -77,7 +77,7 @@ def percent(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(value=frame["value"].where(~accuracy, frame["value"] * 100))
 
 
-def cell(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, ratio: float = 1.0) -> pd.DataFrame:
+def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, ratio: float = 1.0) -> pd.DataFrame:
     """The rows of one setting: data set, K_A (None for balanced) and R."""
     rows = (frame["dataset"] == dataset.split("@")[0]) & (frame["R"] == ratio)
     return frame[rows & (frame["K_A"].isna() if num_majority is None else frame["K_A"].eq(num_majority).fillna(False))]

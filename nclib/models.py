@@ -151,21 +151,20 @@ class Classifier(nn.Module):
     def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
         """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the solve's evidence if there is
         one."""
-        if isinstance(self.block, BasicBlock):
-            return self.block(x), None
-        # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance, so
-        # every arm made of cells computes its cells in the precision of the parameters.
+        # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance. So
+        # the last block and the read-out are computed in the precision of the parameters, in every arm alike.
         with torch.autocast(x.device.type, enabled=False):
             out = self.block(x.to(next(self.block.parameters()).dtype))
         return out if isinstance(self.block, DEQ) else (out, None)
 
     def read_out(self, z: Tensor, solution: Solution | None) -> Output:
         """Pooled features and logits of the last block's output (B, d, H, W)."""
-        features = self.feature_norm(z.mean(dim=(2, 3)))
-        if self.feature_ball is not None:
-            norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
-            features = features * (self.feature_ball**0.5 / norms.clamp_min(1e-30)).clamp_max(1.0)
-        return Output(self.classifier(features), features, solution)
+        with torch.autocast(z.device.type, enabled=False):
+            features = self.feature_norm(z.mean(dim=(2, 3)))
+            if self.feature_ball is not None:
+                norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+                features = features * (self.feature_ball**0.5 / norms.clamp_min(1e-30)).clamp_max(1.0)
+            return Output(self.classifier(features), features, solution)
 
     def forward(self, images: Tensor) -> Output:
         """Images (B, C, H, W), normalised, to an `Output`."""

@@ -175,7 +175,10 @@ class RunStore:
         stem = path.name if path.parent == self.root else f"{path.parent.name}-{path.name}"
         number = sum(1 for _ in folder.glob(f"{stem}.*"))
         target = folder / f"{stem}.{number}"
-        os.replace(path, target)
+        try:
+            os.replace(path, target)
+        except FileNotFoundError:  # another process found the same damage first
+            return target
         warnings.warn(
             f"{path.name} of {self.root.name}: {reason}; moved to {target.name} in set-aside", DamageWarning, 3
         )

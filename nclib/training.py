@@ -438,7 +438,7 @@ class _Trainer:
 
     def result(self) -> Run:
         def array(values: Any) -> np.ndarray:
-            return values.detach().float().cpu().numpy() if values.is_floating_point() else values.cpu().numpy()
+            return values.detach().cpu().numpy()
 
         split = self.split
         arrays = {

@@ -146,11 +146,11 @@ def test_cell_takes_one_setting():
     frame = _stack(
         _rows(), _rows(k_a=5, ratio=10), _rows(k_a=5, ratio=100), _rows(k_a=3, ratio=100), _rows(dataset="digit_pairs")
     )
-    assert len(evidence.cell(frame, "digits")) == 1
-    chosen = evidence.cell(frame, "digits", 5, 100)
+    assert len(evidence.setting(frame, "digits")) == 1
+    chosen = evidence.setting(frame, "digits", 5, 100)
     assert (chosen["K_A"].tolist(), chosen["R"].tolist()) == ([5], [100])
-    assert evidence.cell(frame, "digits", 7, 100).empty
-    assert len(evidence.cell(_rows(dataset="folder:cats"), "folder:cats@0123456789ab")) == 1
+    assert evidence.setting(frame, "digits", 7, 100).empty
+    assert len(evidence.setting(_rows(dataset="folder:cats"), "folder:cats@0123456789ab")) == 1
 
 
 def test_by_run_takes_the_last_epoch_whatever_the_order():
