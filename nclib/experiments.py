@@ -338,8 +338,28 @@ def comparable(configs: Sequence[RunConfig]) -> bool:
     )
 
 
-# --- execution
-# -------------------------------------------------------------------------------------------------------------
+def same_compute(config: RunConfig) -> ModelConfig:
+    """The explicit network of untied GroupNorm blocks that costs in training what this finished DEQ run cost.
+
+    In units of one evaluation of the cell, a training step of an equilibrium takes s forward evaluations, one more to
+    attach the gradient, b products with the transposed Jacobian and a backward pass of 2; a block takes 3. So the
+    number of blocks is (s + b + 3)/3, rounded, with s and b the means over the whole run.
+
+    Raises
+    ------
+    ConfigError
+        For a run that is not a DEQ.
+    CorruptRun
+        When it is not stored.
+    """
+    if config.model.kind != "deq":
+        raise ConfigError(f"the measured compute is that of a 'deq' run, got kind {config.model.kind!r}")
+    steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
+    blocks = (steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3
+    return ModelConfig(kind="explicit_flops", width=config.model.width, num_blocks=max(1, round(blocks)))
+
+
+# --- execution ---------------------------------------------------------------------------------------------------
 
 
 class MissingRuns(RuntimeError):
@@ -453,7 +473,7 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
             {"run_id": run, **identity_columns(config.canonical()), "state": state, "seconds": estimate_seconds(config)}
         )
     columns = ["run_id", *identity_columns({}), "state", "seconds"]
-    return pd.DataFrame(rows, columns=columns).round({"seconds": 1})
+    return pd.DataFrame(rows, columns=columns).round({"seconds": 2})
 
 
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
@@ -584,14 +604,14 @@ def make_pool(workers: int) -> Iterator[concurrent.futures.Executor]:
 
 # Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,
 # and one for the arithmetic. Only the order of magnitude matters; `plan` and `nclib doctor` quote them as estimates.
-_SECONDS_PER_BATCH = 0.03
-_SECONDS_PER_GMAC = 0.04
-_DEQ_OVER_EXPLICIT = 2.5
+_SECONDS_PER_BATCH = 0.022
+_SECONDS_PER_GMAC = 0.021
+_DEQ_OVER_EXPLICIT = 2.1
 
 
 def estimate_seconds(config: StoredConfig) -> float:
     """Rough seconds of a run on one core, before it starts. From the multiplications of the network and the number of
-    batches; an equilibrium costs about two and a half explicit networks."""
+    batches; an equilibrium costs about two explicit networks."""
     images = int(class_counts(config.data).sum())
     convolutions = _gigamacs(config.model.width, outline(config.data.dataset).pixels)
     batches = config.train.epochs * -(-images // config.train.batch_size)

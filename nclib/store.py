@@ -325,8 +325,8 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
-_SAMPLE_PER_CLASS = 40
-"""Training features of each class that a reference run keeps, enough for an embedding and small enough for git."""
+_KEPT_FEATURES = 400
+"""Training features that a reference run keeps, shared out among its classes: enough for an embedding of ten classes."""
 
 
 class ReferenceStore:
@@ -392,6 +392,8 @@ def _extract(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     kept = {name: arrays[name] for name in ("counts", "minority", "class_means", "classifier") if name in arrays}
     if "train_features" in arrays:
         labels = arrays["train_labels"]
-        rows = np.concatenate([np.flatnonzero(labels == k)[:_SAMPLE_PER_CLASS] for k in np.unique(labels)])
+        classes = np.unique(labels)
+        each = max(1, _KEPT_FEATURES // len(classes))
+        rows = np.concatenate([np.flatnonzero(labels == k)[:each] for k in classes])
         kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}
     return kept

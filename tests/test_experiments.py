@@ -618,3 +618,17 @@ def test_a_folder_that_is_not_there_is_refused_before_any_training(trained, tmp_
 def test_foreign_kinds_of_runs_are_refused():
     with pytest.raises(ConfigError, match=r"unknown kind of run 'classifyer'.*Did you mean 'classifier'"):
         experiments.train_run(json.dumps({"kind": "classifyer"}), str(Path("runs")))
+
+
+# ---- equal compute
+
+
+def test_the_explicit_network_of_equal_compute_follows_from_the_measured_steps():
+    config = _config("deq", epochs=2, n_max=20)
+    ensure_runs([config])
+    steps = experiments.load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
+    model = experiments.same_compute(config)
+    assert model.kind == "explicit_flops" and model.width == config.model.width
+    assert abs(3 * model.num_blocks - (steps["solver_steps"] + steps["backward_steps"] + 3)) <= 1.5
+    with pytest.raises(ConfigError, match="'deq' run"):
+        experiments.same_compute(_config("explicit"))

@@ -5,6 +5,7 @@ import json
 import re
 
 import matplotlib.pyplot as plt
+import papermill
 import pytest
 
 import nclib
@@ -47,6 +48,12 @@ def test_begins_with_its_claim_and_its_parameters(name):
     declared = regenerate.parameters(regenerate.source(name))
     assert all(parameter.help for parameter in declared.values())
     assert set(experiments.OVERRIDES) <= set(declared)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_papermill_reads_the_same_parameters(name):
+    inferred = papermill.inspect_notebook(regenerate.source(name))
+    assert set(inferred) == set(regenerate.parameters(regenerate.source(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -245,7 +245,7 @@ def test_reference_results_are_small_extracts(store, tmp_path):
         reference.frame([run]).drop(columns="profile"), store.frame([run]).drop(columns="profile")
     )
     np.testing.assert_array_equal(kept.arrays["class_means"], arrays["class_means"])
-    assert kept.arrays["train_features"].dtype == np.float16 and len(kept.arrays["train_labels"]) == 120
+    assert kept.arrays["train_features"].dtype == np.float16 and len(kept.arrays["train_labels"]) == 300
     with pytest.raises(CorruptRun, match="not among the reference"):
         reference.load("other")
 
