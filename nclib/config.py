@@ -199,8 +199,9 @@ class DataConfig(Config):
     ----------
     dataset : a name of `nclib.data.load_dataset`; a folder in its resolved form ``folder:NAME@FINGERPRINT``
         (`nclib.data.resolve_dataset` makes it), so that no path of a machine enters a run's identity
-    imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or "exponential" (n_A down to
-    n_A/R) num_majority : K_A, the real number of majority classes; for "step" only
+    imbalance : "balanced", "step" (K_A classes with n_A images, the rest with n_A/R) or "exponential" (from n_A down
+        to n_A/R)
+    num_majority : K_A, the real number of majority classes; for "step" only
     ratio : R = n_A/n_B ≥ 1
     majority : which classes are majority, "first" (as in the paper) or "random" (seeded); left out: "random" for
         digit_pairs, whose first classes share their left digit, "first" for the others
@@ -330,7 +331,7 @@ class TrainConfig(Config):
     """
 
     epochs: int = pydantic.Field(default=100, ge=1)
-    batch_size: int = pydantic.Field(default=128, ge=1)
+    batch_size: int = pydantic.Field(default=128, ge=2)  # BatchNorm has nothing to normalise in a batch of one
     lr: float = pydantic.Field(default=0.1, gt=0)
     momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
     weight_decay: float = pydantic.Field(default=5e-4, ge=0)
@@ -391,6 +392,10 @@ class StoredConfig(Config):
         """Readable first part of the run id."""
         return self.kind
 
+    def work(self) -> float:
+        """Units of progress of the whole run, for the bar that waits for it."""
+        return 1.0
+
     def canonical(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude={"profile"})
 
@@ -415,6 +420,9 @@ class RunConfig(StoredConfig):
         if self.train.jacobian_reg and self.model.kind != "deq":
             raise ValueError("jacobian_reg applies only to model kind 'deq'")
         return self
+
+    def work(self) -> float:
+        return float(self.train.epochs)
 
     def label(self) -> str:
         data = self.data

@@ -41,6 +41,11 @@ class Interval(NamedTuple):
         """Whether 0 lies outside."""
         return bool(abs(self.mean) > self.half)
 
+    def __str__(self) -> str:
+        """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
+        seeds = f"({self.n} seed{'' if self.n == 1 else 's'})"
+        return f"{self.mean:+.2f} ± {self.half:.2f} {seeds}" if self.n > 1 else f"{self.mean:+.2f} {seeds}"
+
 
 def interval(values: Sequence[float]) -> Interval:
     """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n."""
@@ -91,8 +96,7 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     frame : tidy frame
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
-    standard
-        deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+        standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
     """
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     keys = ["run_id", *CELL, "model", "seed"]
@@ -145,8 +149,9 @@ def verdict(found: Interval, printed: float | None = None, comparable: bool = Tr
     Parameters
     ----------
     found : our paired difference with its interval
-    printed : the printed difference in the same unit; None where the paper prints none, then the claim is "greater
-    than 0" comparable : whether sizes may be compared at all
+    printed : the printed difference in the same unit; None where the paper prints none: then a significant difference
+        is "greater than 0" or "less than 0"
+    comparable : whether sizes may be compared at all
     """
     if found.n < MIN_SEEDS:
         return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
@@ -156,17 +161,21 @@ def verdict(found: Interval, printed: float | None = None, comparable: bool = Tr
         return "not significant"
     if printed == 0:
         return "printed difference is 0"
-    if found.mean * (printed if printed is not None else 1.0) <= 0:
+    if printed is None:
+        return "greater than 0" if found.mean > 0 else "less than 0"
+    if found.mean * printed < 0:
         return "opposite"
-    if not comparable or printed is None:
+    if not comparable:
         return "same sign; size not comparable"
     return "same sign and compatible" if abs(printed - found.mean) <= found.half else "same sign, other size"
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
-    """Whether each run ended with a training accuracy of at least 99.9 %: run columns, value (that accuracy),
-    reached."""
+    """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
+    that errors in small classes count: run columns, value (the smaller of the two), reached."""
     runs = by_run(frame, "accuracy_train_prior", "train")
+    balanced = by_run(frame, "accuracy_balanced", "train").set_index("run_id")["value"]
+    runs["value"] = np.minimum(runs["value"], runs["run_id"].map(balanced))
     return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
 
 

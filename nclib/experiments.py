@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import multiprocessing
 import os
 import warnings
@@ -199,18 +200,18 @@ def _runs(
 
 
 class Outline(NamedTuple):
-    """What planning needs to know of a data set: classes, training images in the smallest class, pixels of an image."""
+    """What planning needs to know of a data set: classes, training images in the smallest class, height and width."""
 
     classes: int
     per_class: int
-    pixels: int
+    size: tuple[int, int]
 
 
 _ORIGINALS = {
-    "cifar10": Outline(10, 5000, 32 * 32),
-    "cifar100": Outline(100, 500, 32 * 32),
-    "mnist": Outline(10, 5421, 28 * 28),
-    "fashion_mnist": Outline(10, 6000, 28 * 28),
+    "cifar10": Outline(10, 5000, (32, 32)),
+    "cifar100": Outline(100, 500, (32, 32)),
+    "mnist": Outline(10, 5421, (28, 28)),
+    "fashion_mnist": Outline(10, 6000, (28, 28)),
 }
 """Known without the files, so that a plan can be made before anything is downloaded."""
 
@@ -223,7 +224,7 @@ def outline(dataset: str) -> Outline:
     facts = data.describe(dataset)
     if not facts["present"]:
         data.load_dataset(dataset, "train")  # says what is missing and what to type
-    return Outline(facts["classes"], min(facts["train"]), facts["shape"][1] * facts["shape"][2])
+    return Outline(facts["classes"], min(facts["train"]), tuple(facts["shape"][1:]))
 
 
 def majority_of(dataset: str, tenths: int) -> int:
@@ -300,12 +301,14 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
 def describe_runs(configs: Sequence[RunConfig]) -> str:
     """One paragraph for captions: profile, data with the real n_A and n_B, network, protocol, seeds, solver."""
     first, train = configs[0], configs[0].train
+    maps = sorted({_last_maps(config.data.dataset) for config in configs})
     settings = [_describe_data(images) for images in dict.fromkeys(config.data for config in configs)]
     seeds = len({config.seed for config in configs})
     text = (
-        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width}, {train.epochs} "
-        f"epochs of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, "
-        f"weight decay {train.weight_decay:g}), {seeds} seed{'s' if seeds > 1 else ''}."
+        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width} "
+        f"(its last block sees maps of {' and '.join(maps)}), {train.epochs} epochs of SGD (lr {train.lr:g}, "
+        f"{train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
+        f"{seeds} seed{'s' if seeds > 1 else ''}."
     )
     for model in dict.fromkeys(config.model for config in configs if config.model.kind == "deq"):
         start = "the input" if model.start == "x" else "zero"
@@ -316,6 +319,11 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     return text
 
 
+def _last_maps(dataset: str) -> str:
+    """Size of the maps that layer 4 works on, after three halvings."""
+    return "×".join(str(-(-side // 8)) for side in outline(dataset).size)
+
+
 def _describe_data(images: DataConfig) -> str:
     name, about = images.dataset.split("@")[0], outline(images.dataset)
     n_max = images.n_max or about.per_class
@@ -323,7 +331,26 @@ def _describe_data(images: DataConfig) -> str:
         return f"{name} balanced ({about.classes} classes, {n_max} training images each)"
     smallest = int(class_counts(images).min())
     kind = f"K_A={images.num_majority} of" if images.imbalance == "step" else "exponential over"
-    return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest})"
+    real = n_max / smallest
+    note = "" if abs(real / images.ratio - 1) < 0.01 else f", really R={real:.4g}"
+    if smallest == 1:
+        note += ", and a class of one image has no within-class variance"
+    return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest}{note})"
+
+
+def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
+    """Where the results of these runs come from, one fact a row with every value that occurs: commit, whether the tree
+    was changed, versions, device, threads, determinism, and the processor seconds of all runs together."""
+    records = [load_run(run).provenance for run in _unique(configs)]
+    facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
+    for name in ("commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"):
+        facts[name] = sorted({str(record[name]) for record in records})
+    facts["device"] = sorted({record["device"].get("name") or record["device"]["type"] for record in records})
+    for package in sorted({name for record in records for name in record["versions"]}):
+        facts[package] = sorted({record["versions"].get(package, "none") for record in records})
+    facts["processor seconds"] = round(sum(record["cost"]["cpu_seconds"] for record in records))
+    shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
+    return pd.Series(shown, dtype=object).to_frame("value")
 
 
 def comparable(configs: Sequence[RunConfig]) -> bool:
@@ -373,7 +400,7 @@ class RunsFailed(RuntimeError):
         self.failures = failures
         listing = "\n".join(f"  {run}: {message}" for run, message in failures.items())
         super().__init__(
-            f"{len(failures)} of the runs failed; the others are stored. Type the same again to go on.\n{listing}"
+            f"runs that failed: {len(failures)}; all others are stored. Type the same again to go on.\n{listing}"
         )
 
 
@@ -510,6 +537,11 @@ def ensure_runs(
     """
     if train not in ("missing", "never"):
         raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
+    if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
+        raise ConfigError(
+            "runs cannot share a process: they set PyTorch's random state and determinism. Give an executor of "
+            "processes, such as nclib.experiments.make_pool(2)"
+        )
     wanted, store = _unique(configs), default_store()
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     if train == "never":
@@ -539,7 +571,7 @@ def _train_all(
 ) -> dict[str, str]:
     """Train these runs, the longest first; returns what failed, with the reason."""
     tell = progress or (lambda done, total, text: None)
-    epochs = {run: float(config.train.epochs) for run, config in absent.items()}
+    epochs = {run: config.work() for run, config in absent.items()}
     total = sum(epochs.values())
     order = sorted(absent, key=lambda run: -estimate_seconds(absent[run]))
     failures: dict[str, str] = {}
@@ -612,8 +644,10 @@ _DEQ_OVER_EXPLICIT = 2.1
 def estimate_seconds(config: StoredConfig) -> float:
     """Rough seconds of a run on one core, before it starts. From the multiplications of the network and the number of
     batches; an equilibrium costs about two explicit networks."""
+    if not isinstance(config, RunConfig):
+        return config.work()
     images = int(class_counts(config.data).sum())
-    convolutions = _gigamacs(config.model.width, outline(config.data.dataset).pixels)
+    convolutions = _gigamacs(config.model.width, math.prod(outline(config.data.dataset).size))
     batches = config.train.epochs * -(-images // config.train.batch_size)
     evaluations = len([e for e in range(1, config.train.epochs + 1) if e % config.train.log_every == 0])
     passes = 3 * config.train.epochs * images + evaluations * images

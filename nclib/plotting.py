@@ -419,11 +419,13 @@ def _class_colours(classes: Sequence[int]) -> dict[int, object]:
 
 
 def _label_class(ax: Axes, points: np.ndarray, text: str, bold: bool) -> None:
-    """Above the class, so that the few points of a minority stay visible."""
+    """Above a compact class, so that the few points of a minority stay visible; inside a scattered one."""
+    middle = np.median(points, axis=0)
+    scattered = np.ptp(points[:, 1]) > 0.25 * np.ptp(ax.dataLim.intervaly)
     ax.annotate(
         text,
-        (np.median(points[:, 0]), points[:, 1].max()),
-        xytext=(0, 5),
+        points[np.linalg.norm(points - middle, axis=1).argmin()] if scattered else (middle[0], points[:, 1].max()),
+        xytext=(0, 0) if scattered else (0, 5),
         textcoords="offset points",
         ha="center",
         va="center",

@@ -52,6 +52,7 @@ _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _KERNEL_START_SECONDS = 300  # a kernel starts in two seconds; on a very busy machine it took more than papermill's 60
 _LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 characters
 _NOTEBOOKS_AT_ONCE = 2
+_SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
 
 
 def _refusal(message: str) -> ConfigError:
@@ -76,10 +77,12 @@ class Parameter:
 def available() -> list[str]:
     """Names of the notebooks that can be regenerated, ``paper/notebook``: the main paper's first, numbers in order.
 
-    Notebooks that lie directly in ``notebooks/`` (the index, the laboratory) are for reading and playing only.
+    Notebooks that lie directly in ``notebooks/`` (the index, the laboratory) are for reading and playing only, and so
+    are JupyterLab's copies, which would overwrite the figures of their originals.
     """
     found = [path.relative_to(paths.notebooks()) for path in paths.notebooks().glob("[!.]*/[!.]*.ipynb")]
-    return sorted((path.with_suffix("").as_posix() for path in found), key=_reading_order)
+    names = (path.with_suffix("").as_posix() for path in found if not _SCRATCH.search(path.stem))
+    return sorted(names, key=_reading_order)
 
 
 def _reading_order(name: str) -> list[Any]:
@@ -680,7 +683,7 @@ def _marks(configs: Iterable[str]) -> dict[str, str]:
 
 def _missing(plan: pd.DataFrame) -> dict[str, str]:
     absent = plan.loc[plan["state"] == "missing", "run_id"]
-    return dict.fromkeys(absent, "not stored, and --train never forbids training it")
+    return dict.fromkeys(absent, "not stored, and --train never forbids training it; leave that out to train it")
 
 
 def _train(

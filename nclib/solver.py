@@ -195,7 +195,7 @@ class _Differences:
         self.df = z.new_empty(batch, self.history, size)
         self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
         self.age = torch.zeros(batch, dtype=torch.long, device=z.device)  # how many differences a row uses
-        self.last: tuple[Tensor, ...] = ()  # f and ‖r‖
+        self.last: tuple[Tensor, ...] = ()  # f of the step before
         self.count = 0  # steps made
 
     def slot(self, b: int) -> Tensor:
@@ -208,14 +208,11 @@ class _Differences:
     def step(self, z: Tensor) -> Tensor:
         b, last, here = len(z), self.last, self.history + self.count % 2
         r = self.r[:b, here]
-        f, size = z + r, torch.linalg.vector_norm(r, dim=1)
+        f = z + r
+        self.last = (f,)
         self.count += 1
         if not last:
-            self.last = f, size
             return torch.add(z, r, alpha=1 - self.damping)
-        self.last = f, size
-        age = torch.where(size > last[1][:b], 1, self.age[:b] + 1)  # where ‖r‖ grew, older differences mislead
-        self.age[:b] = age
         slot, held = (self.count - 2) % self.history, min(self.count - 1, self.history)
         dr, df, gram = self.r[:b, :held], self.df[:b, :held], self.gram[:b, :held, :held]
         torch.sub(r, self.slot(b), out=dr[:, slot])
@@ -223,6 +220,9 @@ class _Differences:
         newest = self.r[:b, slot : here + 1 : here - slot]  # this difference and r
         dots = torch.bmm(newest, dr.mT).double()  # (b, 2, held): one pass over the memory
         gram[:, slot] = gram[:, :, slot] = dots[:, 0]
+        grew = 2 * dots[:, 1, slot] > dots[:, 0, slot]  # ‖r‖ > ‖r − Δr‖
+        age = torch.where(grew, 1, self.age[:b] + 1)  # where ‖r‖ grew, older differences mislead
+        self.age[:b] = age
         norm = gram.diagonal(dim1=1, dim2=2).sqrt()
         recency = (slot - torch.arange(held, device=z.device)) % self.history
         inverse = torch.where((recency < age.unsqueeze(1)) & (norm > 0), 1 / norm, 0)  # 0 leaves a difference out

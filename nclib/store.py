@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -115,7 +116,9 @@ class _Checkpoint:
             return None
         header, _, content = self.path.read_bytes().partition(b"\n")
         if header != _MAGIC + _digest(content).encode():
-            self._set_aside(self.path, "its checksum does not fit; training starts again")
+            self._set_aside(
+                self.path, f"checkpoint in {self.path.parent.name}: checksum does not fit; training starts again"
+            )
             return None
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
@@ -173,15 +176,12 @@ class RunStore:
         folder = self.root / "set-aside"
         folder.mkdir(parents=True, exist_ok=True)
         stem = path.name if path.parent == self.root else f"{path.parent.name}-{path.name}"
-        number = sum(1 for _ in folder.glob(f"{stem}.*"))
-        target = folder / f"{stem}.{number}"
+        target = next(name for n in itertools.count() if not (name := folder / f"{stem}.{n}").exists())
         try:
             os.replace(path, target)
         except FileNotFoundError:  # another process found the same damage first
             return target
-        warnings.warn(
-            f"{path.name} of {self.root.name}: {reason}; moved to {target.name} in set-aside", DamageWarning, 3
-        )
+        warnings.warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning, stacklevel=3)
         return target
 
     def save(
@@ -326,7 +326,7 @@ def _json(value: Any) -> bytes:
 
 
 _KEPT_FEATURES = 400
-"""Training features that a reference run keeps, shared out among its classes: enough for an embedding of ten classes."""
+"""Training features that a reference run keeps, shared out among its classes: enough to embed ten classes."""
 
 
 class ReferenceStore:

@@ -68,8 +68,7 @@ class Run:
     """A finished training.
 
     history : columns epoch, split, metric, value; split is "train" or "test" (evaluations of the network at the end
-    of that
-        epoch) or "steps" (averages over the training steps of that epoch)
+        of that epoch) or "steps" (averages over the training steps of that epoch)
     classes : columns epoch, split, class, metric, value; the same per class
     cost : columns epoch, train_seconds, evaluate_seconds
     arrays : features, labels, indices and counts, for the tables and figures made from them
@@ -161,7 +160,7 @@ def evaluate(
     counts : (K,) training images per class; weights of the train-prior accuracy
     minority : (K,) bool, the minority classes; left out: the classes with fewer training images than the largest
     with_nc : compute the neural-collapse report, with both centrings (sample-mean centring under names ending in
-    ".sample")
+        ".sample")
 
     Returns
     -------
@@ -226,7 +225,7 @@ def _loss(model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig)
 
 
 class _Tally:
-    """Sums over the training steps of one epoch, kept on the device so that no step waits for the host."""
+    """Sums over the training steps of one epoch, kept on the device."""
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
         self.sums = {
@@ -234,11 +233,12 @@ class _Tally:
             for name in ("seen", "skipped", "not_converged", "solver_steps", "backward_not_converged", "backward_steps")
         }
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        self.updates = 0
+        self.steps = self.dropped = 0
 
-    def add(self, loss: Tensor, out: Output, keep: Tensor, labels: Tensor, backward: Any) -> None:
+    def add(self, loss: Tensor, out: Output, keep: Tensor, labels: Tensor, backward: Any, usable_step: bool) -> None:
         self.loss += loss.detach()
-        self.updates += 1
+        self.steps += 1
+        self.dropped += not usable_step
         columns = {"seen": torch.ones_like(keep), "skipped": ~keep}
         if out.solution is not None:
             columns |= {"not_converged": ~out.solution.converged, "solver_steps": out.solution.steps}
@@ -251,7 +251,7 @@ class _Tally:
         """Overall means, and (class, metric, value) rows; a class not seen has no row."""
         sums = {name: values.cpu() for name, values in self.sums.items()}
         seen = sums["seen"]
-        overall = {"loss": (self.loss / self.updates).item()}
+        overall = {"loss": (self.loss / self.steps).item(), "dropped": self.dropped / self.steps}
         overall |= {name: (sums[name].sum() / seen.sum()).item() for name in names}
         rows = [
             (k, name, (sums[name][k] / seen[k]).item())
@@ -384,12 +384,15 @@ class _Trainer:
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 loss.backward()
-            if train.clip is not None:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip)
-            self.optimiser.step()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip or math.inf)
+            # A sample that leaves the loss can still have left 0 · inf = NaN in a gradient: one such step would end the
+            # network, so it is dropped and counted.
+            usable_step = bool(norm.isfinite())
+            if usable_step:
+                self.optimiser.step()
             if train.constraint == "projection":
                 _project(model, train.e_w)
-            tally.add(loss, out, keep, labels, layer.last_backward if layer else None)
+            tally.add(loss, out, keep, labels, layer.last_backward if layer else None, usable_step)
         names = ["skipped"]
         if layer is not None:
             names += ["not_converged", "solver_steps"]
@@ -409,9 +412,14 @@ class _Trainer:
         self.classes += [(epoch, "steps", *row) for row in rows]
 
     def _check(self, overall: dict[str, float], epoch: int, rate: float) -> None:
-        if math.isfinite(overall["loss"]) and overall["skipped"] < 1:
+        if overall["skipped"] == 1:
+            what = "no sample was left in the loss"
+        elif overall["dropped"] == 1:
+            what = "no step had a finite gradient"
+        elif not math.isfinite(overall["loss"]):
+            what = "the loss is not finite"
+        else:
             return
-        what = "the loss is not finite" if overall["skipped"] < 1 else "no sample was left in the loss"
         raise TrainingDiverged(
             f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: {what}. "
             f"Use a lower lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), or for an "

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
 FLOORS = (
     {"paths", "processes", "provenance"},
-    {"solver", "metrics", "imbalance", "plotting", "artefacts", "evidence"},
+    {"solver", "metrics", "imbalance", "plotting", "artefacts", "evidence", "audit", "proofs"},
     {"deq"},
     {"config"},
     {"data", "models"},

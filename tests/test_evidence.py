@@ -228,13 +228,13 @@ def test_pooled_test_is_over_seeds_and_not_over_cells():
         (Interval(1, 1.1, 3), 1.0, True, "not significant"),
         (Interval(-1, 0.1, 3), 1.0, True, "opposite"),
         (Interval(1, 0.1, 3), -1.0, True, "opposite"),
-        (Interval(-1, 0.1, 3), None, True, "opposite"),
+        (Interval(-1, 0.1, 3), None, True, "less than 0"),
         (Interval(1, 0.1, 3), 0.0, True, "printed difference is 0"),
         (Interval(1, 0.1, 3), 1.05, True, "same sign and compatible"),
         (Interval(-1, 0.1, 3), -1.05, True, "same sign and compatible"),
         (Interval(1, 0.1, 3), 1.2, True, "same sign, other size"),
         (Interval(1, 0.1, 3), 1.05, False, "same sign; size not comparable"),
-        (Interval(1, 0.1, 3), None, True, "same sign; size not comparable"),
+        (Interval(1, 0.1, 3), None, True, "greater than 0"),
     ],
 )
 def test_verdict(found, printed, comparable, says):
@@ -267,8 +267,11 @@ def test_an_unknown_claim_is_refused():
         claim_verdict(Interval(1, 0.1, 3), "smaller")
 
 
-def _trained(model, seed, accuracy, **metrics_):
-    frames = [_rows("accuracy_train_prior", "train", model, seed, [accuracy])]
+def _trained(model, seed, accuracy, balanced=None, **metrics_):
+    frames = [
+        _rows("accuracy_train_prior", "train", model, seed, [accuracy]),
+        _rows("accuracy_balanced", "train", model, seed, [accuracy if balanced is None else balanced]),
+    ]
     return _stack(*frames, *(_rows(name, "train", model, seed, [value]) for name, value in metrics_.items()))
 
 
@@ -276,6 +279,12 @@ def test_terminal_phase_is_a_training_accuracy_of_99_9_percent():
     frame = _stack(_trained("explicit", 0, 0.999), _trained("deq", 0, 0.9989))
     out = evidence.terminal_phase(frame).set_index("model")
     assert bool(out.loc["explicit", "reached"]) and not bool(out.loc["deq", "reached"])
+
+
+def test_errors_in_small_classes_keep_a_run_out_of_the_terminal_phase():
+    frame = _stack(_trained("explicit", 0, 0.9995, balanced=0.95), _trained("deq", 0, 0.95, balanced=0.9995))
+    out = evidence.terminal_phase(frame)
+    assert out["value"].tolist() == [0.95, 0.95] and not out["reached"].any()
 
 
 @pytest.mark.parametrize(("accuracy", "expected"), [(1.0, "supported"), (0.9, "reported (terminal phase not reached)")])

@@ -294,10 +294,10 @@ def test_skipped_and_failed_samples_are_counted_by_class():
     out = _output([0.0, 0.01, 0.5, 0.0], [True, False, False, True])
     labels = torch.tensor([0, 1, 1, 3])
     keep = training.usable(out, "keep_best")
-    tally.add(torch.tensor(2.0), out, keep, labels, None)
-    tally.add(torch.tensor(4.0), out, keep, torch.tensor([0, 0, 0, 0]), None)
+    tally.add(torch.tensor(2.0), out, keep, labels, None, True)
+    tally.add(torch.tensor(4.0), out, keep, torch.tensor([0, 0, 0, 0]), None, True)
     overall, rows = tally.report(["skipped", "not_converged"])
-    assert overall == {"loss": 3.0, "skipped": 2 / 8, "not_converged": 4 / 8}
+    assert overall == {"loss": 3.0, "dropped": 0.0, "skipped": 2 / 8, "not_converged": 4 / 8}
     assert sorted(rows) == [
         (0, "not_converged", 2 / 5),
         (0, "skipped", 1 / 5),
@@ -690,3 +690,36 @@ def test_training_leaves_no_trace_in_global_state():
     training.train(_config("deq", epochs=1, jacobian_reg=0.1))
     assert torch.equal(torch.get_rng_state(), state)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_step_without_a_finite_gradient_is_dropped_and_counted(monkeypatch):
+    """One sample that leaves NaN in a gradient costs its step, not the network."""
+    honest, calls = training._loss, []
+
+    def poisoned(model, images, labels, options):
+        loss, out, keep = honest(model, images, labels, options)
+        calls.append(1)
+        return (loss * float("nan") if len(calls) == 2 else loss), out, keep
+
+    monkeypatch.setattr(training, "_loss", poisoned)
+    config = RunConfig(
+        data=DataConfig(n_max=10, test_per_class=3),
+        model=ModelConfig(width=2),
+        train=TrainConfig(epochs=2, batch_size=20, lr=0.01),
+    )
+    with pytest.raises(training.TrainingDiverged, match="loss is not finite"):
+        training.train(config, device="cpu")
+
+    def poisoned_gradient(model, images, labels, options):
+        loss, out, keep = honest(model, images, labels, options)
+        calls.append(1)
+        if len(calls) == 2:
+            out.features.register_hook(lambda grad: grad * float("nan"))
+        return loss, out, keep
+
+    calls.clear()
+    monkeypatch.setattr(training, "_loss", poisoned_gradient)
+    run = training.train(config, device="cpu")
+    dropped = run.history.query("split == 'steps' and metric == 'dropped'")["value"].tolist()
+    assert dropped == [1 / 5, 0]
+    assert all(weight.isfinite().all() for weight in run.weights.values())

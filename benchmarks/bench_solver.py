@@ -1,0 +1,461 @@
+"""The solver against the bare evaluations it makes, and against its peers: time, evaluations, memory, warm starts.
+
+    python benchmarks/bench_solver.py [--quick]
+
+Times are ratios within one run. Evaluations are counted where the map is called, until the first point whose relative
+residual, computed here, is at most the tolerance; all methods hold the same number of state vectors.
+"""
+
+import contextlib
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import scipy.optimize
+import torch
+from common import Figure, finish, peer, ratio, rounds, threads
+from torch import Tensor, nn
+
+from nclib.deq import DEQ
+from nclib.models import ResidualCell
+from nclib.solver import Anderson, Broyden, FixedPointIteration, Solver, fixed_point
+
+SIZES = {"B=128 C=128": (128, 128), "B=32 C=512": (32, 512)}
+VECTORS = 20  # states each method may remember when evaluations are compared
+LIMIT = 400  # evaluations
+
+
+def cell_and_input(batch: int, channels: int, gain: float = 1.0) -> tuple[nn.Module, Tensor]:
+    """The paper's cell with PyTorch's initial weights, and an input as the encoder's ReLU leaves it."""
+    torch.manual_seed(0)
+    cell = ResidualCell(channels, 8).requires_grad_(False)
+    nn.init.constant_(cell.norm2.weight, gain)
+    return cell, torch.randn(batch, channels, 4, 4).relu()
+
+
+# ---- time
+
+
+def overhead(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure]:
+    """One whole solve with all its evidence, against the evaluations it makes, on the same numbers of rows."""
+    torchdeq, figures = peer("torchdeq"), []
+    for case, (batch, channels) in sizes.items():
+        cell, x = cell_and_input(batch, channels)
+        solves = {
+            f"nclib {type(s).__name__}": _ours(s)
+            for s in (m(1e-3, 20) for m in (FixedPointIteration, Anderson, Broyden))
+        }
+        if torchdeq:
+            solves |= {f"torchdeq {name}": _torchdeq(name, 20) for name in ("anderson", "broyden")}
+        for name, solve in solves.items():
+            seen: list[int] = []
+            solve(lambda z, x: seen.append(len(z)) or cell(z, x), x)  # noqa: B023
+            other = torch.randn_like(x)
+            sizes_seen = tuple(seen)
+
+            def bare(cell=cell, x=x, other=other, sizes_seen=sizes_seen):
+                for rows in sizes_seen:
+                    cell(other[:rows], x[:rows])
+
+            whole, evaluations = rounds([lambda: solve(cell, x), bare], repeats)  # noqa: B023
+            target = 1.2 if name.startswith("nclib") else None
+            note = f"{len(seen)} calls, {sum(seen) / batch:.1f} evaluations a row"
+            figures.append(
+                Figure("overhead", f"{name} / bare evaluations", case, *ratio(whole, evaluations), target, note)
+            )
+    return figures
+
+
+def to_tolerance(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure]:
+    """Time until every row has relative residual 1e-3, on cells where every method gets there."""
+    torchdeq, figures = peer("torchdeq"), []
+    if not torchdeq:
+        return figures
+    for case, (batch, channels) in sizes.items():
+        cell, x = cell_and_input(batch, channels, gain=0.5)
+        solves = {f"nclib {m.__name__}": _ours(m(1e-3, 100)) for m in (FixedPointIteration, Anderson, Broyden)}
+        solves |= {f"torchdeq {name}": _torchdeq(name, 100) for name in ("fixed_point_iter", "anderson", "broyden")}
+        for name, solve in solves.items():
+            z = solve(cell, x)
+            worst = float(_residual(z, cell(z, x)).max())
+            if worst > 1e-3:
+                print(f"  {name} stopped at {worst:.1e} at {case}")
+        times = dict(zip(solves, rounds([lambda s=s: s(cell, x) for s in solves.values()], repeats), strict=True))  # noqa: B023
+        median = {name: sorted(t)[len(t) // 2] for name, t in times.items()}
+        best = min((n for n in times if n.startswith("torchdeq")), key=median.get)
+        mine = min((n for n in times if n.startswith("nclib")), key=median.get)
+        note = ", ".join(f"{name} {1e3 * t:.0f} ms" for name, t in median.items())
+        pairs = [
+            ("nclib Broyden", "torchdeq broyden", 0.6),
+            ("nclib Anderson", "torchdeq broyden", 0.6),
+            (mine, best, 1.0),
+        ]
+        for (a, b, target), label in zip(pairs, ("", "", "best of each: "), strict=True):
+            ratios = ratio(times[a], times[b])
+            figures.append(Figure("time to 1e-3", f"{label}{a} / {b}", case, *ratios, target, note))
+    return figures
+
+
+def mixed_batch(repeats: int, batch: int = 64, channels: int = 128) -> list[Figure]:
+    """Rows that need few steps beside rows that need many: one batch against the two halves apart."""
+    cell, _ = cell_and_input(1, channels)
+    hard, easy = torch.randn(batch, channels, 4, 4).relu(), 10 * torch.randn(batch, channels, 4, 4).relu()
+    figures = []
+    for method in (Anderson, Broyden):
+        solve = _ours(method(1e-3, 60))
+        both = torch.stack((hard, easy), 1).flatten(0, 1)
+        steps = [fixed_point(cell, method(1e-3, 60), x, (x,)).steps.double().mean() for x in (easy, hard)]
+        whole, first, second = rounds([lambda x=x: solve(cell, x) for x in (both, hard, easy)], repeats)  # noqa: B023
+        apart = [a + b for a, b in zip(first, second, strict=True)]
+        note = f"{float(steps[0]):.1f} and {float(steps[1]):.1f} evaluations a row"
+        figures.append(
+            Figure(
+                "mixed batch",
+                f"nclib {method.__name__}: together / apart",
+                f"2 × {batch} rows",
+                *ratio(whole, apart),
+                1.1,
+                note,
+            )
+        )
+    return figures
+
+
+def compiled_cell(repeats: int, batch: int = 32, channels: int = 128) -> list[Figure]:
+    """torch.compile of the cell: time, and how far the answer moves."""
+    cell, x = cell_and_input(batch, channels, gain=0.5)
+    compiled = torch.compile(cell)
+    layers = [DEQ(c, Broyden(1e-3, 100)) for c in (cell, compiled)]
+    try:
+        with torch.no_grad():
+            (z, _), (other, _) = (layer(x) for layer in layers)
+            plain, fast = rounds([lambda layer=layer: layer(x) for layer in layers], repeats)
+    except Exception as error:  # no compiler on this machine, or a platform torch does not compile for
+        print(f"  left out: torch.compile does not work here ({type(error).__name__})")
+        return []
+    gap = float((z - other).norm() / z.norm())
+    return [
+        Figure(
+            "options",
+            "compiled cell / eager cell",
+            f"B={batch} C={channels}",
+            *ratio(fast, plain),
+            None,
+            f"answers differ by {gap:.0e}",
+        )
+    ]
+
+
+# ---- evaluations
+
+
+def problems() -> dict[str, tuple[Callable[[Tensor], Tensor], int]]:
+    """Maps of one float64 row, with their size; each starts at zero."""
+    draw = torch.Generator().manual_seed(1)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    def linear(matrix: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+        b = random(1, len(matrix))
+        return lambda z: z @ matrix.T + b, len(matrix)
+
+    def symmetric(low: float, high: float, size: int = 50) -> Tensor:
+        q = torch.linalg.qr(random(size, size))[0]
+        return q @ torch.diag(torch.linspace(low, high, size, dtype=torch.float64)) @ q.T
+
+    def turn(angle: float, rho: float) -> Tensor:
+        c, s = rho * math.cos(angle), rho * math.sin(angle)
+        return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)
+
+    def tanh(rho: float, size: int = 40) -> tuple[Callable[[Tensor], Tensor], int]:
+        w, x = random(size, size), 0.5 * random(1, size)
+        w = rho * w / torch.linalg.matrix_norm(w, 2)
+        return lambda z: torch.tanh(z @ w.T + x), size
+
+    def convolution(gain: float) -> tuple[Callable[[Tensor], Tensor], int]:
+        cell, x = ResidualCell(8, 2).double().requires_grad_(False), random(1, 8, 4, 4)
+        for parameter in (cell.conv1.weight, cell.conv2.weight):
+            parameter.copy_(random(*parameter.shape) / math.sqrt(72))
+        nn.init.constant_(cell.norm2.weight, gain)
+        return lambda z: cell(z.view(-1, 8, 4, 4), x).flatten(1), 128
+
+    shift = torch.diag(torch.full((29,), 0.45, dtype=torch.float64), 1)
+    return {
+        "symmetric ρ=0.5": linear(symmetric(-0.5, 0.5)),
+        "symmetric ρ=0.9": linear(symmetric(-0.9, 0.9)),
+        "symmetric ρ=0.99": linear(symmetric(0.0, 0.99)),
+        "symmetric ρ=±0.99": linear(symmetric(-0.99, 0.99)),
+        "non-normal": linear(0.5 * torch.eye(30, dtype=torch.float64) + shift),
+        "expansive [−1.5, 0.5]": linear(symmetric(-1.5, 0.5)),
+        "rotation": linear(turn(math.pi / 2, 1.0)),
+        "tanh ρ=0.9": tanh(0.9),
+        "tanh ρ=3": tanh(3.0),
+        "cos": (torch.cos, 3),
+        "convolution cell, gain 0.5": convolution(0.5),
+        "convolution cell, gain 1": convolution(1.0),
+    }
+
+
+def evaluations(
+    solve: Callable[[Callable, int], object], f: Callable[[Tensor], Tensor], size: int, tol: float
+) -> float:
+    """Calls of f up to the first point with relative residual ≤ tol; inf where that takes more than LIMIT."""
+    calls, reached = 0, math.inf
+
+    def counted(z: Tensor) -> Tensor:
+        nonlocal calls, reached
+        calls += 1
+        fz = f(z)
+        if float(_residual(z, fz)) <= tol:
+            reached = min(reached, calls)
+        return z if reached < math.inf or calls > LIMIT else fz  # z itself is a fixed point: every solver stops there
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")  # a peer that warns or breaks down has not got there
+        solve(counted, size)
+    return reached if reached <= LIMIT else math.inf
+
+
+def counters(quick: bool) -> dict[str, dict[str, Callable[[Callable, int], object]]]:
+    """For each package its solvers, each as a function of the map and the number of features."""
+    m, far = VECTORS // 2, 2 * LIMIT
+
+    def ours(solver: Solver) -> Callable:
+        return lambda f, n: fixed_point(f, solver, torch.zeros(1, n, dtype=torch.float64))
+
+    def from_scipy(method: Callable, **options: object) -> Callable:
+        def solve(f: Callable, n: int) -> object:
+            def r(z: np.ndarray) -> np.ndarray:
+                z = torch.from_numpy(np.array(z)).unsqueeze(0)
+                return (f(z) - z).squeeze(0).numpy()
+
+            return method(r, np.zeros(n), f_tol=1e-300, maxiter=far, **options)
+
+        return solve
+
+    found = {
+        "nclib": {"Anderson": ours(Anderson(1e-15, far, m)), "Broyden": ours(Broyden(1e-15, far, VECTORS))},
+        "scipy": {
+            f"{method.__name__}{' line search' if search else ''}": from_scipy(
+                method, line_search=search, alpha=1.0, **options
+            )
+            for search in (None, "armijo")
+            for method, options in ((scipy.optimize.anderson, {"M": m}), (scipy.optimize.broyden1, {"max_rank": m}))
+        },
+    }
+    if peer("torchdeq"):
+        found["torchdeq"] = {name: _counted_torchdeq(name) for name in ("fixed_point_iter", "anderson", "broyden")}
+    for name, build in (("jaxopt", _jaxopt), ("optimistix", _optimistix)):
+        if not quick and peer(name):  # they compile each problem
+            found[name] = build(m)
+    return found
+
+
+def counts(quick: bool) -> tuple[list[Figure], pd.DataFrame]:
+    """Evaluations to relative residual 1e-6 in float64, ours against the best solver of each peer."""
+    packages, rows, figures = counters(quick), [], []
+    for name, (f, size) in list(problems().items())[: 3 if quick else None]:
+        best = {}
+        for package, solvers in packages.items():
+            for solver, solve in solvers.items():
+                with torch.no_grad():
+                    n = evaluations(solve, f, size, 1e-6)
+                rows.append({"problem": name, "package": package, "solver": solver, "evaluations": n})
+                best[package] = min(best.get(package, math.inf), n)
+        rivals = {package: n for package, n in best.items() if package != "nclib"}
+        rival = min(rivals, key=rivals.get)
+        value = best["nclib"] / rivals[rival] if math.isfinite(rivals[rival]) else 0.0
+        target = 1.2 + 1 / rivals[rival]
+        note = f"{best['nclib']:g} against {rivals[rival]:g} of {rival}"
+        figures.append(
+            Figure(
+                "evaluations to 1e-6",
+                "best of nclib / best of all peers",
+                name,
+                value,
+                value,
+                value,
+                round(target, 3),
+                note,
+            )
+        )
+    return figures, pd.DataFrame(rows)
+
+
+# ---- memory and warm starts
+
+
+def memory(batch: int = 32, channels: int = 64) -> list[Figure]:
+    """Numbers saved for the implicit backward, in the forward and in the backward pass, against one recorded cell."""
+    cell, x = cell_and_input(batch, channels, gain=0.5)
+    cell.requires_grad_(True)
+    x.requires_grad_(True)
+
+    def saved(work: Callable[[], object]) -> int:
+        own = {p.data_ptr() for p in cell.parameters()}
+        kept: dict[int, int] = {}
+
+        def pack(t: Tensor) -> Tensor:
+            if t.data_ptr() not in own:
+                kept[t.data_ptr()] = t.numel()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            alive = work()
+        total = sum(kept.values())
+        del alive
+        return total
+
+    one, figures = saved(lambda: cell(x, x)), []
+    for steps in (5, 40):
+        layer = DEQ(cell, Broyden(1e-12, steps))
+        layer.warn_backward = False
+        kept = saved(lambda: layer(x))  # noqa: B023
+        z, _ = layer(x)
+        back = saved(lambda: z.sum().backward())  # noqa: B023
+        value = (kept + back) / one
+        figures.append(
+            Figure(
+                "memory",
+                "saved by an implicit step / by one cell evaluation",
+                f"{steps} solver steps",
+                value,
+                value,
+                value,
+                2.0,
+            )
+        )
+    return figures
+
+
+def warm_starts(repeats: int, batch: int = 128, channels: int = 64) -> list[Figure]:
+    """Evaluations from the encoder's output, from zero, and from the equilibrium before a small step of the weights."""
+    cell, x = cell_and_input(batch, channels, gain=0.5)
+    figures = []
+    for method in (FixedPointIteration, Anderson, Broyden):
+        layer = DEQ(cell, method(1e-3, 100))
+        with torch.no_grad():
+            before, _ = layer(x)
+            kept = {name: p.clone() for name, p in cell.named_parameters()}
+            for seed, parameter in enumerate((cell.conv1.weight, cell.conv2.weight)):
+                noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
+                parameter += 0.01 * parameter.norm() / noise.norm() * noise
+            answers = {name: layer(x, z0) for name, z0 in (("x", x), ("0", torch.zeros_like(x)), ("before", before))}
+            exact, _ = DEQ(cell, Broyden(1e-6, 200))(x)
+            cell.load_state_dict(kept)
+        error = {name: float((z - exact).norm() / exact.norm()) for name, (z, _) in answers.items()}
+        note = "relative error " + ", ".join(f"{value:.0e} from {name}" for name, value in error.items())
+        evaluations_ = {name: float(s.steps.double().mean()) for name, (_, s) in answers.items()}
+        for name, label in (("0", "zeros"), ("before", "the last equilibrium, weights moved by 1 %")):
+            value = evaluations_[name] / evaluations_["x"]
+            figures.append(
+                Figure(
+                    "options",
+                    f"{method.__name__}: evaluations from {label} / from x",
+                    f"B={batch} C={channels}",
+                    value,
+                    value,
+                    value,
+                    None,
+                    note,
+                )
+            )
+    return figures
+
+
+# ---- the peers
+
+
+def _residual(z: Tensor, fz: Tensor) -> Tensor:
+    return (fz - z).flatten(1).norm(dim=1) / (fz.flatten(1).norm(dim=1) + 1e-8)
+
+
+def _ours(solver: Solver) -> Callable:
+    return lambda cell, x: fixed_point(cell, solver, x, (x,)).value
+
+
+def _torchdeq(name: str, limit: int) -> Callable:
+    from torchdeq.solver import get_solver
+
+    def solve(cell: Callable, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return get_solver(name)(lambda z: cell(z, x), x, max_iter=limit, tol=1e-3, stop_mode="rel")[0]
+
+    return solve
+
+
+def _counted_torchdeq(name: str) -> Callable:
+    from torchdeq.solver import get_solver
+
+    options = {"anderson": {"m": VECTORS // 2}, "broyden": {"LBFGS_thres": VECTORS // 2}}.get(name, {})
+
+    def solve(f: Callable, n: int) -> object:
+        start = torch.zeros(1, n, dtype=torch.float64)
+        return get_solver(name)(f, start, max_iter=LIMIT, tol=1e-15, stop_mode="rel", **options)
+
+    return solve
+
+
+def _on_the_host(f: Callable, n: int) -> Callable:
+    """The torch map as a JAX function: called on the host, once for every evaluation."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    shape = jax.ShapeDtypeStruct((n,), "float64")
+    return lambda z, *_: jax.pure_callback(
+        lambda z: f(torch.from_numpy(np.array(z)).unsqueeze(0)).squeeze(0).numpy(), shape, z
+    )
+
+
+def _jaxopt(m: int) -> dict[str, Callable]:
+    import jax.numpy as jnp
+    import jaxopt
+
+    def anderson(f: Callable, n: int) -> object:
+        g = _on_the_host(f, n)
+        solver = jaxopt.AndersonAcceleration(
+            g, history_size=m, maxiter=LIMIT, tol=1e-15, ridge=1e-8, jit=False, implicit_diff=False
+        )
+        return solver.run(jnp.zeros(n))
+
+    return {"AndersonAcceleration": anderson}
+
+
+def _optimistix(m: int) -> dict[str, Callable]:
+    import jax.numpy as jnp
+    import optimistix
+
+    def iteration(f: Callable, n: int) -> object:
+        g = _on_the_host(f, n)
+        return optimistix.fixed_point(
+            g, optimistix.FixedPointIteration(1e-15, 1e-15), jnp.zeros(n), max_steps=LIMIT, throw=False
+        )
+
+    return {"FixedPointIteration": iteration}
+
+
+def main(quick: bool = False) -> pd.DataFrame:
+    """Everything above; quick: tiny sizes and two rounds, nothing written."""
+    started = time.perf_counter()
+    threads()
+    repeats = 2 if quick else 7
+    sizes = {"B=4 C=16": (4, 16)} if quick else SIZES
+    small = {"batch": 4, "channels": 16} if quick else {}
+    with torch.no_grad():
+        figures = overhead(sizes, repeats) + to_tolerance(sizes, repeats) + mixed_batch(repeats, **small)
+    figures += [] if quick else compiled_cell(repeats)
+    counted, table = counts(quick)
+    figures += counted + memory(**small) + warm_starts(repeats, **small)
+    wide = table.assign(solver=table.package + " " + table.solver).pivot(
+        index="problem", columns="solver", values="evaluations"
+    )
+    return finish("solver", figures, quick, {"evaluations": wide.replace(math.inf, None).to_dict("index")}, started)
+
+
+if __name__ == "__main__":
+    main("--quick" in sys.argv[1:])

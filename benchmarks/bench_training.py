@@ -1,0 +1,111 @@
+"""One training step of the equilibrium network, predicted from its evaluations and measured, beside the explicit one.
+
+python benchmarks/bench_training.py [--quick]
+"""
+
+import copy
+import statistics
+import sys
+import time
+
+import pandas as pd
+import torch
+from common import Figure, finish, ratio, rounds, threads
+from torch.nn import functional as F
+
+from nclib.config import GradientConfig, ModelConfig, SolverConfig
+from nclib.models import Classifier, build_model
+
+GRADIENTS = {"implicit": {"method": "implicit"}, "phantom": {"method": "phantom"}}
+SOLVERS = {"Broyden": {"method": "broyden"}, "Anderson": {"method": "anderson"}}
+
+
+def stepper(model: Classifier, images: torch.Tensor, labels: torch.Tensor):
+    """One step of training, at learning rate zero: the same work at the same weights in every round."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    if hasattr(model.block, "warn_backward"):
+        model.block.warn_backward = False
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        F.cross_entropy(model(images).logits, labels).backward()
+        optimiser.step()
+
+    return step
+
+
+def training_step(case: str, batch: int, width: int, size: int, repeats: int) -> list[Figure]:
+    """Measured step against (1 + evaluations × cell cost / network cost) × the explicit step.
+
+    The explicit arm is the same network with the same cell applied once. Evaluations are those beyond its one, a row on
+    average: calls of the cell in the forward solve, and products with its Jacobian in the backward one, each at its own
+    measured cost.
+    """
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn(batch, 3, size, size, generator=draw)
+    labels = torch.arange(batch) % 10
+    explicit = stepper(build_model(ModelConfig(kind="explicit_matched", width=width), 10, 3), images, labels)
+    figures = []
+    for solver, solver_options in SOLVERS.items():
+        for gradient, options in GRADIENTS.items():
+            config = ModelConfig(
+                kind="deq", width=width, solver=SolverConfig(**solver_options), gradient=GradientConfig(**options)
+            )
+            model = build_model(config, 10, 3)
+            with torch.no_grad():
+                x = model.encoder(images)
+            step, cell = stepper(model, images, labels), model.block.cell
+            z, solution = model.block(x)
+            forward_rows = float(solution.steps.double().mean())
+            z.square().sum().backward()
+            record = model.block.last_backward
+            backward_rows = float(record.steps.double().mean()) if record is not None else 0.0
+            at = z.detach().requires_grad_()
+            fz = copy.deepcopy(cell)(at, x)  # a copy: the optimiser's step would spoil a graph on its weights
+
+            def evaluate(cell=cell, at=at, x=x) -> None:
+                with torch.no_grad():
+                    cell(at, x)
+
+            def product(fz=fz, at=at) -> None:
+                torch.autograd.grad(fz, at, fz.detach(), retain_graph=True)
+
+            times = rounds([explicit, step, evaluate, product], repeats)
+            predicted = [a + forward_rows * f + backward_rows * b for a, _, f, b in zip(*times, strict=True)]
+            whole, base, expected = (1e3 * statistics.median(t) for t in (times[1], times[0], predicted))
+            note = (
+                f"explicit {base:.0f} ms, predicted {expected:.0f} ms, measured {whole:.0f} ms; "
+                f"{forward_rows:.1f} evaluations and {backward_rows:.1f} products a row"
+            )
+            figures.append(
+                Figure(
+                    "training",
+                    f"DEQ step measured / predicted, {solver}, {gradient}",
+                    case,
+                    *ratio(times[1], predicted),
+                    1.1,
+                    note,
+                )
+            )
+            print(f"  {solver}, {gradient}, {case}: {note}")
+    return figures
+
+
+def main(quick: bool = False) -> pd.DataFrame:
+    """The step above at two widths; quick: a tiny network and two rounds, nothing written."""
+    started = time.perf_counter()
+    threads()
+    if quick:
+        figures = training_step("B=8 width 2, 8×8", 8, 2, 8, 2)
+    else:
+        figures = training_step("B=64 width 16, 32×32", 64, 16, 32, 7) + training_step(
+            "B=16 width 64, 32×32", 16, 64, 32, 7
+        )
+    device = (
+        "none used: every figure here is of the CPU" if not torch.cuda.is_available() else torch.cuda.get_device_name()
+    )
+    return finish("training", figures, quick, {"gpu": device}, started)
+
+
+if __name__ == "__main__":
+    main("--quick" in sys.argv[1:])

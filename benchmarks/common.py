@@ -1,0 +1,127 @@
+"""What the three measurements share: ratios taken in one run, peers that may be missing, files and the picture."""
+
+import importlib
+import importlib.metadata
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+
+from nclib import paths, plotting, provenance
+
+REPEATS = 7
+HOW_TO_INSTALL = {
+    "torchdeq": "pip install 'torchdeq>=0.1'",
+    "jaxopt": "pip install 'jax[cpu]' jaxopt",
+    "optimistix": "pip install 'jax[cpu]' optimistix",
+}
+
+
+class Figure(NamedTuple):
+    """One measured ratio: its median, smallest and largest value, and what it should be at most (None: no target)."""
+
+    part: str
+    what: str
+    case: str
+    ratio: float
+    low: float
+    high: float
+    target: float | None = None
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.ratio <= self.target
+
+
+def peer(name: str) -> Any | None:
+    """A peer's module; where it is not installed, None and a line that says how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        print(f"  left out: {name} is not installed ({HOW_TO_INSTALL[name]})")
+        return None
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def rounds(works: Sequence[Callable[[], object]], repeats: int = REPEATS) -> list[list[float]]:
+    """Seconds of each work in each round. A round runs all of them in turn, so that a slow minute of the machine
+    falls on all; one round before the first warms caches up and is thrown away."""
+    for work in works:
+        work()
+    taken = [[seconds(work) for work in works] for _ in range(repeats)]
+    return [list(column) for column in zip(*taken, strict=True)]
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Median, smallest and largest ratio of the rounds."""
+    each = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return statistics.median(each), min(each), max(each)
+
+
+def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, Any], started: float) -> pd.DataFrame:
+    """Print the figures; unless quick, write them to results/reference/bench/ and draw the picture anew."""
+    frame = pd.DataFrame([figure._asdict() | {"met": figure.met} for figure in figures])
+    for figure in figures:
+        goal = "" if figure.target is None else f"  ≤ {figure.target:g} {'met' if figure.met else 'MISSED'}"
+        print(f"  {figure.what}, {figure.case}: {figure.ratio:.3g} [{figure.low:.3g}, {figure.high:.3g}]{goal}")
+    if quick:
+        return frame
+    folder = paths.reference() / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
+    record = provenance.capture() | {
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "repeats": REPEATS,
+        "seconds": round(time.perf_counter() - started, 1),
+        "peers": {peer_name: _version(peer_name) for peer_name in ("scipy", *HOW_TO_INSTALL)},
+        **facts,
+    }
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    draw(folder)
+    return frame
+
+
+def draw(folder: Path) -> None:
+    """One picture of every ratio that has a target, as a multiple of that target."""
+    import matplotlib.pyplot as plt
+
+    frames = [pd.read_csv(file) for file in sorted(folder.glob("*.csv"))]
+    frame = pd.concat(frames).dropna(subset="target").iloc[::-1].reset_index(drop=True)
+    plotting.use_style()
+    fig, ax = plt.subplots(figsize=(plotting.TWO_COLUMN, 0.6 + 0.17 * len(frame)))
+    met, missed = plotting.MODEL_STYLE["explicit"], plotting.MODEL_STYLE["deq"]
+    for y, row in frame.iterrows():
+        style, part = (met if row.met else missed), row[["low", "high", "ratio"]] / row.target
+        ax.plot([part.low, part.high], [y, y], color=style.colour, linewidth=0.8)
+        ax.plot(part.ratio, y, style.marker, color=style.colour)
+        ax.annotate(f"{row.ratio:.2g} of {row.target:g}", (1.01, y), xycoords=("axes fraction", "data"), fontsize=6,
+                    va="center", annotation_clip=False)  # fmt: skip
+    ax.axvline(1, color="black", linestyle=":", linewidth=0.8)
+    ax.set(xscale="log", ylim=(-0.7, len(frame) - 0.3), xlabel="measured / target (left of the line: met)")
+    ax.set_yticks(range(len(frame)), [f"{row.what}, {row.case}" for row in frame.itertuples()], fontsize=6)
+    fig.savefig(folder / "core.png", metadata={"Software": None})
+    plt.close(fig)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def threads() -> None:
+    """As many threads as OMP_NUM_THREADS says; where it is silent, one, as in `make`."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))

@@ -1,0 +1,322 @@
+"""The layer-peeled model: closed forms, certificates, an independent solver, and finite differences."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from nclib import layer_peeled as lp
+
+SETTINGS = [(10, 3), (10, 5), (10, 7), (100, 30), (100, 50), (100, 70)]
+
+
+# ---------------------------------------------------------------------------------------------------- balanced
+
+
+@pytest.mark.parametrize(
+    ("classes", "budget", "loss", "probability"),
+    [
+        (10, 0.01, 2.29259, 0.1010),
+        (10, 0.1, 2.20316, 0.1105),
+        (10, 1, 1.37693, 0.2524),
+        (10, 2.236, 0.55981, 0.5713),  # Fang's E_H = 5, E_W = 1, the root as rounded there
+        (10, 5, 0.03420, 0.9664),
+        (10, 10, 0.00013, 0.9999),
+        (100, 0.01, 4.59517, 0.0101),
+        (100, 0.1, 4.50522, 0.0111),
+        (100, 1, 3.61238, 0.0270),
+        (100, 2.236, 2.42881, 0.0881),
+        (100, 5, 0.49116, 0.6119),
+        (100, 10, 0.00405, 0.9960),
+    ],
+)
+def test_least_balanced_loss(classes, budget, loss, probability):
+    found = lp.loss_lower_bound(classes, budget, budget)
+    assert found == pytest.approx(loss, abs=6e-6)
+    assert math.exp(-found) == pytest.approx(probability, abs=6e-5)
+
+
+def test_least_loss_at_the_papers_budgets():
+    assert lp.loss_lower_bound(10, 0.01, 0.01) == pytest.approx(2.292590665, abs=5e-10)
+    assert math.log(10) - lp.loss_lower_bound(10, 0.01, 0.01) == pytest.approx(0.00999, abs=5e-6)
+
+
+@pytest.mark.parametrize(("classes", "majority"), SETTINGS)
+@pytest.mark.parametrize(("e_w", "e_h"), [(0.01, 0.01), (1, 5), (5, 5)])
+def test_balanced_optimum_is_a_simplex_etf(classes, majority, e_w, e_h):
+    found = lp.reference_optimum(classes, majority, 7, 7, e_w, e_h)
+    etf = lp.simplex_gram(classes)
+    np.testing.assert_allclose(found.classifier_gram, e_w * etf, atol=1e-9 * e_w)
+    np.testing.assert_allclose(found.logits, math.sqrt(e_w * e_h) * etf, atol=1e-9)
+    np.testing.assert_allclose(lp.features_gram(found, e_w, e_h), e_h * etf, atol=1e-9 * e_h)
+    assert found.loss == pytest.approx(lp.loss_lower_bound(classes, e_w, e_h), rel=1e-12)
+    assert found.minority_cosine == pytest.approx(-1 / (classes - 1), abs=1e-9)
+
+
+# ---------------------------------------------------------------------------------------------------- imbalance
+
+
+@pytest.mark.parametrize(
+    ("ratio", "cosine"),
+    [(1, -0.111), (10**0.5, -0.017), (10**0.75, 0.108), (11.5, 0.805), (13, 1.0)],
+)
+def test_minority_cosine_in_fangs_setting(ratio, cosine):
+    found = lp.reference_optimum(10, 5, ratio, 1, 1, 5)
+    assert found.minority_cosine == pytest.approx(cosine, abs=5.1e-4)
+
+
+def test_minority_cosine_at_ratio_ten():
+    """0.517496, by a Newton iteration in 40 digits too; an interior-point solver prints 0.518."""
+    assert lp.reference_optimum(10, 5, 10, 1, 1, 5).minority_cosine == pytest.approx(0.51749628, abs=1e-8)
+
+
+def test_ratio_at_which_fangs_minority_collapses():
+    threshold = lp.collapse_ratio(10, 5, 1, 5)
+    assert threshold == pytest.approx(12.19, abs=0.005)
+    below, above = (lp.reference_optimum(10, 5, r, 1, 1, 5) for r in (0.999 * threshold, 1.001 * threshold))
+    assert below.minority_cosine < 1 - 1e-4
+    assert above.minority_cosine == pytest.approx(1, abs=1e-12)
+
+
+TABLE = {  # (K_A, K_B): "R* / R0" at budgets 0.01, 0.1, 1, √5, 5
+    (3, 7): "1.0038/1.017 1.044/1.206 4.14/inf 245.5/inf 4.1e6/inf",
+    (5, 5): "1.0022/1.005 1.025/1.055 1.74/2.75 12.19/inf 3955/inf",
+    (7, 3): "1.0016/1.0024 1.017/1.025 1.37/1.53 4.00/5.71 212.7/inf",
+    (30, 70): "1.0003/1.0012 1.004/1.012 1.27/1.40 18.7/24.3 1.8e5/4.0e5",
+    (50, 50): "1.0002/1.0004 1.002/1.004 1.06/1.09 1.89/2.00 232.7/274.8",
+    (70, 30): "1.0001/1.0002 1.002/1.002 1.03/1.04 1.24/1.26 14.3/15.1",
+}
+
+
+def _unit(text):
+    """One unit in the last digit of a printed number, a little more than half of which rounding may take."""
+    mantissa, _, exponent = text.partition("e")
+    return 10 ** (float(exponent or 0) - len(mantissa.partition(".")[2]))
+
+
+@pytest.mark.parametrize(("sizes", "row"), TABLE.items())
+def test_table_of_thresholds(sizes, row):
+    classes = sum(sizes)
+    budgets = (0.01, 0.1, 1, math.sqrt(5), 5)
+    frame = lp.threshold_table([classes], [sizes[0]], budgets)
+    for printed, found in zip(row.split(), frame.itertuples(), strict=True):
+        for text, value in zip(printed.split("/"), (found.collapse_ratio, found.total_collapse_ratio), strict=True):
+            assert value == pytest.approx(float(text), abs=0.6 * _unit(text)) or text == "inf" == str(value)
+
+
+def test_total_collapse_ratio_where_two_tables_differ():
+    """1.02545 in 40 digits; a table that rounds up says 1.026."""
+    assert lp.total_collapse_ratio(10, 7, 0.1, 0.1) == pytest.approx(1.0254539189899, rel=1e-12)
+
+
+@pytest.mark.parametrize(("majority", "budget"), [(3, 0.472), (5, 1.763), (7, 4.363)])
+def test_budget_of_proposition_4_2(majority, budget):
+    assert lp.total_collapse_budget(10, majority) == pytest.approx(budget, abs=5e-4)
+
+
+@pytest.mark.parametrize(("majority", "budget"), [(30, 6.84), (50, 21.59), (70, 50.17)])
+def test_budget_of_proposition_4_2_for_a_hundred_classes(majority, budget):
+    """For 50 and 70 the difference 1 − s_A is below 1e-16 here, so p_kk − p_kk' in float64 would give 20.2 and 28.3."""
+    assert lp.total_collapse_budget(100, majority) == pytest.approx(budget, abs=5e-3)
+
+
+@pytest.mark.parametrize(("classes", "majority"), SETTINGS)
+def test_total_collapse_is_finite_exactly_below_its_budget(classes, majority):
+    limit = lp.total_collapse_budget(classes, majority)
+    assert math.isfinite(lp.total_collapse_ratio(classes, majority, 0.999 * limit, 0.999 * limit))
+    assert lp.total_collapse_ratio(classes, majority, 1.001 * limit, 1.001 * limit) == math.inf
+
+
+@pytest.mark.parametrize(("classes", "majority", "budget"), [(10, 3, 0.01), (10, 5, 1), (10, 7, 2), (100, 50, 0.1)])
+def test_minority_is_zero_from_r0_on_and_not_before(classes, majority, budget):
+    limit = lp.total_collapse_ratio(classes, majority, budget, budget)
+    for factor in (0.9, 0.99, 0.9999, 1.0001, 1.01, 1.1):
+        ratio = 1 + (limit - 1) * factor
+        found = lp.reference_optimum(classes, majority, ratio, 1, budget, budget)
+        minority = np.diag(found.classifier_gram)[majority:]
+        assert (minority == 0).all() if factor > 1 else (minority > 0).all()
+        assert math.isnan(found.minority_cosine) == (factor > 1)
+        assert found.gap < 1e-12
+
+
+def test_the_papers_grid_is_in_total_collapse_at_its_own_budgets():
+    for majority in (3, 5, 7):
+        for ratio in (10, 50, 100):
+            found = lp.reference_optimum(10, majority, ratio, 1, 0.01, 0.01)
+            assert not found.classifier_gram[majority:].any() and math.isnan(found.minority_cosine)
+
+
+def test_every_optimum_is_certified_and_within_its_budgets():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        classes = int(rng.integers(3, 40))
+        majority = int(rng.integers(2, classes))
+        e_w, e_h = 10 ** rng.uniform(-5, 2, 2)
+        ratio = 10 ** rng.uniform(0, rng.choice([0.01, 1, 4, 9]))
+        found = lp.reference_optimum(classes, majority, ratio, 1, e_w, e_h)
+        assert 0 <= found.gap < 1e-11
+        assert np.linalg.norm(found.logits, "nuc") == pytest.approx(classes * math.sqrt(e_w * e_h), rel=1e-9)
+        assert np.trace(found.classifier_gram) == pytest.approx(classes * e_w, rel=1e-9)
+        w, h = lp.factors(found, e_w, e_h)
+        np.testing.assert_allclose(w @ h, found.logits, atol=1e-9 * np.abs(found.logits).max())
+        np.testing.assert_allclose(w @ w.T, found.classifier_gram, atol=1e-7 * e_w * classes)
+
+
+def test_the_certificate_notices_a_wrong_answer(monkeypatch):
+    honest = lp._solve
+    monkeypatch.setattr(lp, "_solve", lambda *a: honest(*a)._replace(a=honest(*a).a * 0.98))
+    assert lp.reference_optimum(10, 5, 3, 1, 1, 5).gap > 1e-4
+
+
+def test_thresholds_depend_on_the_product_of_the_budgets_alone():
+    assert lp.collapse_ratio(10, 3, 0.2, 5) == pytest.approx(lp.collapse_ratio(10, 3, 1, 1), rel=1e-12)
+    one, other = (lp.reference_optimum(10, 3, 2, 1, *pair) for pair in ((4, 0.25), (1, 1)))
+    np.testing.assert_allclose(one.logits, other.logits, atol=1e-12)
+    np.testing.assert_allclose(one.classifier_gram, 4 * other.classifier_gram, atol=1e-12)
+
+
+def test_only_the_ratio_of_the_counts_matters():
+    one, other = (lp.reference_optimum(10, 3, *counts, 1, 1) for counts in ((5000, 50), (1, 0.01)))
+    np.testing.assert_allclose(one.logits, other.logits, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((10, 10, 1, 1, 1, 1), "K_A < K"),
+        ((10, 1, 1, 1, 1, 1), "K_A = 1"),
+        ((10, 5, 1, 2, 1, 1), "n_minor ≤ n_major"),
+        ((10, 5, 2, 0, 1, 1), "0 < n_minor"),
+        ((10, 5, 2, 1, 0, 1), "positive"),
+        ((10, 5, 2, 1, 1, math.inf), "finite"),
+    ],
+)
+def test_impossible_numbers_are_refused(arguments, says):
+    with pytest.raises(ValueError, match=says):
+        lp.reference_optimum(*arguments)
+
+
+@pytest.mark.parametrize("ratio", [1, 3.16, 10, 11.5, 13])
+def test_semidefinite_program_agrees(ratio):
+    pytest.importorskip("cvxpy")
+    loss, cosine = lp.semidefinite_optimum(10, 5, ratio, 1, 1, 5)
+    found = lp.reference_optimum(10, 5, ratio, 1, 1, 5)
+    assert loss == pytest.approx(found.loss, abs=1e-7)
+    assert cosine == pytest.approx(found.minority_cosine, abs=1e-4)
+
+
+def test_imbalance_curve_has_the_norms():
+    frame = lp.imbalance_curve(10, 5, [1, 100], 5, 5)
+    assert frame["norm_ratio"].tolist() == pytest.approx([1, 0.8425], abs=0.3)
+    assert frame["norm_ratio"][0] == pytest.approx(1, abs=1e-9) and frame["norm_ratio"][1] < 1
+
+
+# ---------------------------------------------------------------------------------------------------- the maps
+
+
+@pytest.mark.parametrize("reading", lp.PEELED_READINGS)
+@pytest.mark.parametrize("name", lp.PEELED_MAPS)
+def test_gradients_are_those_of_finite_differences(name, reading):
+    objective = lp._Objective(lp.PeeledProblem(name, reading, 5, 0.5, num_majority=3, ratio=7, copies=2), 0)
+    rng = np.random.default_rng(1)
+    x, along = rng.standard_normal((2, sum(math.prod(shape) for shape in objective.shapes)))
+    slope = (objective(x + 1e-5 * along)[0] - objective(x - 1e-5 * along)[0]) / 2e-5
+    assert objective(x)[1] @ along == pytest.approx(slope, abs=1e-7, rel=1e-6)
+
+
+def test_maps_are_what_they_are_called():
+    m = np.random.default_rng(0).standard_normal((12, 12)) * 0.02
+    series = [np.linalg.matrix_power(m, i) for i in range(60)]
+    wanted = {
+        "none": np.eye(12),
+        "explicit": m,
+        "residual": series[0] + m,
+        "deq0": sum(series),
+        "deq1": sum(series[1:]),
+    }
+    for name, matrix in wanted.items():
+        operator = lp._Objective(lp.PeeledProblem(name, "V2", 1, 0.5), 0)._operator(m)
+        np.testing.assert_allclose(operator, matrix, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", lp.PEELED_MAPS)
+def test_with_bounded_features_every_map_has_the_same_optimum(name):
+    problem = lp.PeeledProblem(name, "V1", 0.01, 0.01)
+    found = lp.peeled_fit(problem, starts=1, iterations=1500)
+    assert found.loss == pytest.approx(2.292590665, abs=1e-9)
+    row = lp.peeled_table({problem: found}).iloc[0]
+    assert row["nc2"] < 1e-3 and row["nc3"] < 1e-3 and row["rank"] == 9 and row["separable"] == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "e_w", "e_h", "loss", "nc2"),
+    [
+        ("explicit", 0.01, 0.01, 2.302485, 1.155),
+        ("deq1", 0.01, 0.01, 2.302484, 1.155),
+        ("deq0", 5, 0.5, 0.72313, 0.714),
+        ("residual", 2500, 0.01, 0.03358456, 0.0),
+        ("deq0", 2500, 0.01, 0.03358252, 0.0),
+        ("explicit", 50, 0.5, 1.186726, 0.919),
+    ],
+)
+def test_with_bounded_inputs_the_maps_differ(name, e_w, e_h, loss, nc2):
+    problem = lp.PeeledProblem(name, "V2", e_w, e_h)
+    row = lp.peeled_table({problem: lp.peeled_fit(problem)}).iloc[0]
+    assert row["loss"] == pytest.approx(loss, abs=10 ** -len(str(loss).partition(".")[2]))
+    assert row["nc2"] == pytest.approx(nc2, abs=2e-3)
+
+
+@pytest.mark.parametrize(("name", "ratio"), [("explicit", 1.0), ("deq0", 1.0), ("residual", 100.0)])
+def test_samples_of_a_class_collapse(name, ratio):
+    problem = lp.PeeledProblem(name, "V2", 50, 0.5, num_majority=5, ratio=ratio, copies=3)
+    assert lp.peeled_table({problem: lp.peeled_fit(problem, starts=1)}).iloc[0]["nc1"] < 1e-8
+
+
+def test_inputs_are_shared_in_the_fourth_reading():
+    fits = [
+        lp.peeled_fit(lp.PeeledProblem(name, "V4", 50, 0.5), starts=1, iterations=50) for name in ("explicit", "deq0")
+    ]
+    np.testing.assert_array_equal(fits[0].inputs, fits[1].inputs)
+
+
+def test_fits_are_kept_and_cross_started(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
+    problems = [lp.PeeledProblem(name, "V2", 5, 0.5) for name in ("residual", "deq0")]
+    first = lp.peeled_fits(problems, "smoke", starts=0, iterations=200)
+    assert list(first) == problems
+    monkeypatch.setattr(lp, "peeled_fit", lambda *a, **k: pytest.fail("fitted again"))
+    again = lp.peeled_fits(problems, "smoke", starts=0, iterations=200)
+    for problem in problems:
+        np.testing.assert_array_equal(first[problem].features, again[problem].features)
+
+
+def test_unknown_names_and_divergent_series_are_refused():
+    with pytest.raises(ValueError, match="deq2"):
+        lp.PeeledProblem("deq2", "V1", 1, 0.5)
+    with pytest.raises(ValueError, match="E_H < 1"):
+        lp.PeeledProblem("deq0", "V1", 1, 5)
+    assert lp.PeeledProblem("residual", "V1", 1, 5).e_h == 5
+
+
+# ---------------------------------------------------------------------------------------------------- theorem 4.1
+
+
+def test_premise_needs_more_energy_than_there_is():
+    assert lp.premise_energy(10, 0.01) == pytest.approx(2.09)
+    rng = np.random.default_rng(0)
+    problem = lp.PeeledProblem("deq0", "V2", 1, 0.01)
+    found = lp.peeled_fit(problem, starts=0, iterations=1)
+    for _ in range(50):  # whatever the inputs on the sphere
+        inputs = rng.standard_normal(found.inputs.shape)
+        inputs *= math.sqrt(10 * 0.01) / np.linalg.norm(inputs)
+        assert lp.premise_share(problem, found._replace(inputs=inputs)) < 1
+
+
+def test_alignment_is_the_cosine_by_class():
+    problem = lp.PeeledProblem("none", "V1", 1, 5)
+    found = lp.peeled_fit(problem, starts=0)
+    np.testing.assert_allclose(lp.peeled_alignment(problem, found), 1, atol=1e-8)
+    turned = found._replace(classifier=-found.classifier)
+    np.testing.assert_allclose(lp.peeled_alignment(problem, turned), -1, atol=1e-8)
+    assert dataclasses.asdict(problem)["map"] == "none"
