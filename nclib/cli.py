@@ -405,7 +405,10 @@ def check(name: DatasetName) -> None:
     states = data.check(name)
     for file, state in states.items():
         typer.echo(f"{state:8} {file}")
-    raise typer.Exit(0 if all(state == "ok" for state in states.values()) else 1)
+    if all(state == "ok" for state in states.values()):
+        return
+    typer.echo(f"not complete; to get it: nclib data fetch {name}", err=True)
+    raise typer.Exit(1)
 
 
 @data_app.command()

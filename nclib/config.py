@@ -228,7 +228,8 @@ class DataConfig(Config):
         needed = ["num_majority", "ratio"] if imbalance == "step" else ["ratio"]
         missing = [name for name in needed if options.get(name) is None]
         if missing:
-            raise ValueError(f"imbalance {imbalance!r} needs {' and '.join(missing)}")
+            meanings = {"num_majority": "num_majority (K_A, --K_A)", "ratio": "ratio (R = n_A/n_B, --R)"}
+            raise ValueError(f"imbalance {imbalance!r} needs {' and '.join(meanings[name] for name in missing)}")
         default = "random" if options.get("dataset") == "digit_pairs" else "first"
         not_here = set() if imbalance == "step" else {"num_majority"}
         return _fill(options, {"majority": default}, f"imbalance {imbalance!r}", not_here)

@@ -1,0 +1,32 @@
+"""The tracked reference results are what they say: complete, from a clean commit, and free of any machine's paths."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nclib.config import RunConfig, run_id
+from nclib.store import ReferenceStore
+
+ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
+STORE = ReferenceStore(ROOT)
+
+
+def test_there_are_some():
+    assert len(STORE.ids()) >= 36
+
+
+@pytest.mark.parametrize("run", STORE.ids())
+def test_a_reference_run_is_named_by_its_configuration(run):
+    stored = STORE.load(run)
+    assert run_id(RunConfig(**stored.config)) == run
+    assert stored.provenance["dirty"] is False and re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"])
+    last = stored.history["epoch"].max()
+    assert last == stored.config["train"]["epochs"]
+    assert {"classifier", "class_means", "counts"} <= set(stored.arrays)
+
+
+def test_no_path_of_a_machine_is_tracked():
+    for path in ROOT.rglob("*"):
+        if path.suffix in (".json", ".csv", ".md"):
+            assert not re.search(r"/(home|root|work|tmp|Users)/", path.read_text(encoding="utf-8")), path.name
