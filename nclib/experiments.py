@@ -218,11 +218,15 @@ _ORIGINALS = {
 
 @functools.cache
 def outline(dataset: str) -> Outline:
-    """Outline of a data set; a folder must have been decoded (`nclib.data.resolve_dataset` does it)."""
+    """Outline of a data set; a folder must have been decoded (`nclib.data.resolve_dataset` does it), unless reference
+    results were made from it."""
     if dataset in _ORIGINALS:
         return _ORIGINALS[dataset]
     facts = data.describe(dataset)
     if not facts["present"]:
+        known = reference_store().datasets().get(dataset)
+        if known is not None:
+            return Outline(known["classes"], known["per_class"], tuple(known["size"]))
         data.load_dataset(dataset, "train")  # says what is missing and what to type
     return Outline(facts["classes"], min(facts["train"]), tuple(facts["shape"][1:]))
 
@@ -686,5 +690,7 @@ def export_reference(names: Sequence[str], profile: Profile | str, collection: s
     lacking = [run for run in wanted if not store.has(run)]
     if lacking:
         raise MissingRuns(f"not trained yet: {', '.join(lacking)}")
-    reference_store().add(collection, (store.load(run) for run in wanted))
+    names_used = {config.data.dataset for config in wanted.values() if isinstance(config, RunConfig)}
+    datasets = {name: outline(name)._asdict() for name in sorted(names_used)}
+    reference_store().add(collection, (store.load(run) for run in wanted), datasets)
     return list(wanted)

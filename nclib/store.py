@@ -330,8 +330,8 @@ _KEPT_FEATURES = 400
 
 
 class ReferenceStore:
-    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv and
-    arrays/<run>.npz.
+    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv,
+    datasets.json and arrays/<run>.npz.
 
     Read like a `RunStore`; written by `add`. A reference run has its whole history, its configuration and provenance,
     class means, classifier and a few features a class in half precision, no weights.
@@ -368,9 +368,20 @@ class ReferenceStore:
         """As `RunStore.frame`."""
         return stack([tidy(self.load(run), columns) for run in ids], columns)
 
-    def add(self, collection: str, runs: Iterable[StoredRun]) -> Path:
-        """Add runs to a collection, replacing those of the same id, and return its folder."""
+    def datasets(self) -> dict[str, Any]:
+        """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
+        found: dict[str, Any] = {}
+        for listing in sorted(self.root.glob("*/datasets.json")):
+            found |= json.loads(listing.read_text())
+        return found
+
+    def add(self, collection: str, runs: Iterable[StoredRun], datasets: Mapping[str, Any] | None = None) -> Path:
+        """Add runs to a collection, replacing those of the same id, and what is known of their data sets; return its
+        folder."""
         folder = self.root / collection
+        known = folder / "datasets.json"
+        before = json.loads(known.read_text()) if known.exists() else {}
+        write_atomic(known, _json({**before, **(datasets or {})}))
         listing, table = folder / "runs.json", folder / "history.csv"
         records = json.loads(listing.read_text()) if listing.exists() else {}
         frames = [read_csv(table)] if table.exists() else []

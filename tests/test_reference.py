@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nclib import experiments
 from nclib.config import RunConfig, run_id
 from nclib.store import ReferenceStore
 
@@ -24,6 +25,17 @@ def test_a_reference_run_is_named_by_its_configuration(run):
     last = stored.history["epoch"].max()
     assert last == stored.config["train"]["epochs"]
     assert {"classifier", "class_means", "counts"} <= set(stored.arrays)
+
+
+def test_they_can_be_read_where_the_images_are_not(isolated):
+    """`--train never` needs neither data nor a run store: here both are empty."""
+    experiments.outline.cache_clear()
+    lite = {"dataset": "folder:cifar10-jpeg@ef1101d4a992", "images_per_class": 250, "test_images_per_class": 100}
+    configs = experiments.experiment("fig3", "lite", **lite)
+    assert set(experiments.plan(configs)["state"]) == {"reference"}
+    frame = experiments.ensure_runs(configs, train="never")
+    assert set(frame["run_id"]) == {run_id(config) for config in configs}
+    assert "250 training images each" in experiments.describe_runs(configs)
 
 
 def test_no_path_of_a_machine_is_tracked():
