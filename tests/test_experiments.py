@@ -1,5 +1,6 @@
 """Experiments: what each notebook needs, trained once, whatever interrupts, breaks or competes with it."""
 
+import concurrent.futures
 import json
 import os
 import shutil
@@ -334,7 +335,7 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others(pool, parallel):
     assert set(caught.value.failures) == {run_id(greedy), run_id(wild)}
     message = str(caught.value)
     assert "10000 training images" in message and "use a lower lr" in message.lower()
-    assert run_id(greedy) in message and "2 of the runs failed" in message
+    assert run_id(greedy) in message and "runs that failed: 2" in message
     store = experiments.default_store()
     assert store.ids() == [run_id(good)]
 
@@ -591,7 +592,7 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
     assert experiments.stand_ins(configs) == {} and not experiments.comparable(configs)
-    assert "my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1)" in experiments.describe_runs(configs)
+    assert "my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, really R=8, " in experiments.describe_runs(configs)
     experiments.export_reference(["fig2"], "smoke", "photos", **options)
 
     written = [p for root in (paths.runs(), reference) for p in root.rglob("*") if p.is_file()]
@@ -618,6 +619,14 @@ def test_a_folder_that_is_not_there_is_refused_before_any_training(trained, tmp_
 def test_foreign_kinds_of_runs_are_refused():
     with pytest.raises(ConfigError, match=r"unknown kind of run 'classifyer'.*Did you mean 'classifier'"):
         experiments.train_run(json.dumps({"kind": "classifyer"}), str(Path("runs")))
+
+
+def test_threads_are_refused_as_an_executor():
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as threads,
+        pytest.raises(ConfigError, match="cannot share a process"),
+    ):
+        ensure_runs([_config()], executor=threads)
 
 
 # ---- equal compute
