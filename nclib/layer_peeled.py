@@ -68,7 +68,7 @@ def reference_optimum(
 
     Parameters
     ----------
-    num_classes, num_majority : K and K_A, 2 ≤ K_A < K
+    num_classes, num_majority : K and K_A, 1 ≤ K_A < K
     n_major, n_minor : n_A ≥ n_B > 0; only their ratio R matters
     e_w, e_h : the budgets E_W, E_H > 0
 
@@ -243,8 +243,8 @@ def factors(optimum: Optimum, e_w: float, e_h: float) -> tuple[np.ndarray, np.nd
 
 
 def _sizes(num_classes: int, num_majority: int) -> tuple[int, int]:
-    if not 2 <= num_majority < num_classes:
-        raise ValueError(f"need 2 ≤ K_A < K, got K_A = {num_majority} of K = {num_classes} classes")
+    if not 1 <= num_majority < num_classes:
+        raise ValueError(f"need 1 ≤ K_A < K, got K_A = {num_majority} of K = {num_classes} classes")
     return num_majority, num_classes - num_majority
 
 
@@ -285,6 +285,8 @@ def _solve(k_a: int, k_b: int, ratio: float, budget: float) -> _Symmetric:
 
 def _total_ratio(k_a: int, k_b: int, budget: float) -> float:
     """R0. Divided by 1 − s_A throughout, and in logarithms: it is 1e-16 long before the budget is large."""
+    if k_a == 1:
+        return math.inf  # a single class has no other to be told from once the minority is zero
     a = budget / (k_a - 1)
     log_q = math.log(k_b) + a / k_a
     share = special.expit(log_q - math.log(k_a))  # P_B/(1 − s_A)
@@ -317,17 +319,17 @@ def _stationary(k_a: int, k_b: int, ratio: float, mu: float) -> _Symmetric:
     """
     s = math.sqrt((k_a + k_b) / (k_a * k_b))
     steep = mu * ratio  # 1 − s_B at e = 0 is 1
-    frozen = k_b == 1 or steep >= 1
-    shrink = steep if frozen else 1.0
+    alone, frozen = k_a == 1, k_b == 1 or steep >= 1
+    shrink_major, shrink = mu if alone else 1.0, steep if frozen else 1.0
     limit = s * math.sqrt(k_b) / shrink
     widest = math.pi / 2 if limit >= 1 else math.asin(limit)
 
     def at(where: float) -> tuple[_Symmetric, float, float]:
         theta = widest * special.expit(where)
         along, across = math.cos(theta) / math.sqrt(k_a), math.sin(theta) / math.sqrt(k_b)
-        q = _odds(along / s) * k_a
+        q = _odds(along * shrink_major / s) * k_a
         q_minor = _odds(across * shrink / s) * k_b
-        a = math.log1p((1 - mu) * (k_a + q) / mu)
+        a = 0.0 if alone else math.log1p((1 - mu) * (k_a + q) / mu)
         e = 0.0 if frozen else math.log1p((1 - steep) * (k_b + q_minor) / steep)
         x = (math.log(k_b / q) + a / k_a) / s
         t = (math.log(k_a / q_minor) + e / k_b) / s
@@ -356,7 +358,7 @@ def _majority_only(k_a: int, k_b: int, mu: float) -> float:
     def miss(a: float) -> float:
         return (k_a + k_b * math.exp(a / k_a)) / (math.exp(a) + k_a - 1 + k_b * math.exp(a / k_a)) - mu
 
-    return optimize.brentq(miss, 0.0, 700.0) if mu < 1 else 0.0
+    return optimize.brentq(miss, 0.0, _LARGEST_EXPONENT) if mu < 1 and k_a > 1 else 0.0
 
 
 def _decreasing_root(function: Callable[[float], float]) -> float:
@@ -555,7 +557,7 @@ def peeled_fit(
     problem : what to minimise
     starts : random starts, besides one at the optimum of the layer-peeled model and, where there are any and the
         features are not bounded themselves, one at the optimum for a tenth of E_W, which is of lower rank
-    iterations : at most, for each start
+    iterations : at most; the three best of an eighth of them are followed to the end
     seed : of the random starts, and of the fixed inputs of reading V4
     also : solutions of other maps of the same shape to start from as well
     """
@@ -585,7 +587,6 @@ def _descend(
     size = sum(math.prod(shape) for shape in objective.shapes)
     flat = [point if isinstance(point, np.ndarray) else _flat(point) for point in points]
     flat += [rng.standard_normal(size) for _ in range(starts)]
-    options = {"maxiter": iterations, "maxfun": 3 * iterations, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
     # blocks of one size, so that no block moves much faster than another
     flat = [np.concatenate([_scaled(part, 10).ravel() for part in objective.split(point)]) for point in flat]
     scale = min(math.sqrt(problem.e_w * problem.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
@@ -594,8 +595,13 @@ def _descend(
         loss, slope = objective(point)
         return loss / scale, slope / scale
 
-    found = [optimize.minimize(scaled, point, jac=True, method="L-BFGS-B", options=options) for point in flat]
-    return objective.forward(min(found, key=lambda result: result.fun).x)
+    def descend(point: np.ndarray, steps: int) -> optimize.OptimizeResult:
+        options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
+        return optimize.minimize(scaled, point, jac=True, method="L-BFGS-B", options=options)
+
+    first = sorted((descend(point, -(-iterations // 8)) for point in flat), key=lambda result: result.fun)
+    best = min((descend(result.x, iterations) for result in first[:3]), key=lambda result: result.fun)
+    return objective.forward(best.x)
 
 
 def _peeled_start(problem: PeeledProblem, rng: np.random.Generator) -> np.ndarray:
@@ -629,7 +635,7 @@ def peeled_fits(
     return found
 
 
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 """Raised whenever `peeled_fit` changes, so that what was kept before is not read."""
 
 

@@ -56,8 +56,8 @@ def lemma_b1_excess(logits: np.ndarray, c1: np.ndarray, c2: np.ndarray) -> np.nd
         M1 (δ_1 − mean_{k≠1} δ_k) + M2 − log softmax_1(δ)
         M1 = C2/(C1+C2),   M2 = M1 log C3 + (1 − M1) log(C1/(C1+C2)),   C3 = C2/((K−1)(C1+C2))
 
-    logits: (..., K); c1, c2 > 0: (...). Source: eqs. 15–17, with log δ_k' in the inner sum, where δ is missing its
-    logarithm in print.
+    logits: (..., K); c1, c2 > 0: (...). Source: eqs. 15–17, with log δ_k' in the inner sum, where δ_k is
+    printed.
     """
     first, others = logits[..., 0], logits[..., 1:]
     left = first - special.logsumexp(logits, axis=-1)
@@ -135,6 +135,25 @@ def proof_steps(seed: int = 0) -> pd.DataFrame:
 
 
 _Row = tuple[str, str, str, float, float, bool]
+
+
+def _eq15(rng: np.random.Generator) -> list[_Row]:
+    """As printed, with log δ_k in the inner sum, the bracket is zero and the right side is M2 alone."""
+    k, n = 10, 4000
+    logits = rng.standard_normal((n, k)) * 10 ** rng.uniform(-1, 1, (n, 1))
+    share = 0.9  # C1 : C2 = 1 : 9, the constants of guessing
+    m2 = share * math.log(share / (k - 1)) + (1 - share) * math.log(1 - share)
+    violations = int((logits[:, 0] - special.logsumexp(logits, axis=1) > m2).sum())
+    test = f"violations among {n} draws, C2 = 9 C1, K = 10"
+    return [("15", "inner sum over log δ_k (printed)", test, violations, 0, violations > 0)]
+
+
+def _after_eq19(rng: np.random.Generator) -> list[_Row]:
+    """The budget of (6) is a mean over classes; the optimum spends all of it."""
+    k, e_w = 10, 0.01
+    return [
+        ("after 19", "Σ_k ‖w_k‖² ≤ E_W", "its value at the optimum, K = 10, E_W = 0.01", k * e_w, e_w, k * e_w > e_w)
+    ]
 
 
 def _eq19(rng: np.random.Generator) -> list[_Row]:
@@ -253,7 +272,7 @@ def _eq45(rng: np.random.Generator) -> list[_Row]:
         name: -(w**2).sum() / k_a + 2 * c5**2 * a @ b + c4 * (2 - c4) * a @ a - factor * b @ b
         for name, factor in (("C5 (printed)", c5), ("C5² (correct)", c5**2))
     }
-    return [
+    rows: list[_Row] = [
         (
             "45",
             f"line 2 with {name}‖w_B‖²",
@@ -264,6 +283,13 @@ def _eq45(rng: np.random.Generator) -> list[_Row]:
         )
         for name, value in second.items()
     ]
+    inner = c4 * (2 - c4)
+    spare = -(w**2).sum() / k_a + inner * ((a + c5**2 / inner * b) ** 2).sum()
+    for name, factor in (("C5²/(C4(2−C4)) (printed)", c5**2 / inner), ("C5⁴/(C4(2−C4)) (correct)", c5**4 / inner)):
+        value = spare - (c5**2 + factor) * b @ b
+        refuted = not np.isclose(value, first)
+        rows.append(("45", f"line 3 with {name}", "line 3 against line 1", float(value), float(first), refuted))
+    return rows
 
 
 def _eq50(rng: np.random.Generator) -> list[_Row]:
@@ -332,7 +358,8 @@ def _eq62(rng: np.random.Generator) -> list[_Row]:
 
 
 _STEPS = (
-    _eq19, _eq20, _eq23, _eq26, _eq29, _eq31, _eq36, _eq38, _eq43, _eq44, _eq45, _eq50, _eq51, _eq57, _eq59, _eq62
+    _eq15, _eq19, _after_eq19, _eq20, _eq23, _eq26, _eq29, _eq31, _eq36, _eq38, _eq43, _eq44, _eq45, _eq50, _eq51,
+    _eq57, _eq59, _eq62,
 )  # fmt: skip
 
 

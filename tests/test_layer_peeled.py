@@ -151,7 +151,7 @@ def test_every_optimum_is_certified_and_within_its_budgets():
     rng = np.random.default_rng(0)
     for _ in range(300):
         classes = int(rng.integers(3, 40))
-        majority = int(rng.integers(2, classes))
+        majority = int(rng.integers(1, classes))
         e_w, e_h = 10 ** rng.uniform(-5, 2, 2)
         ratio = 10 ** rng.uniform(0, rng.choice([0.01, 1, 4, 9]))
         found = lp.reference_optimum(classes, majority, ratio, 1, e_w, e_h)
@@ -161,6 +161,15 @@ def test_every_optimum_is_certified_and_within_its_budgets():
         w, h = lp.factors(found, e_w, e_h)
         np.testing.assert_allclose(w @ h, found.logits, atol=1e-9 * np.abs(found.logits).max())
         np.testing.assert_allclose(w @ w.T, found.classifier_gram, atol=1e-7 * e_w * classes)
+
+
+@pytest.mark.parametrize(("classes", "majority"), [(2, 1), (3, 1), (3, 2), (10, 1), (10, 9)])
+def test_groups_of_one_class(classes, majority):
+    balanced = lp.reference_optimum(classes, majority, 3, 3, 1, 2)
+    np.testing.assert_allclose(balanced.classifier_gram, lp.simplex_gram(classes), atol=1e-9)
+    skewed = lp.reference_optimum(classes, majority, 30, 1, 1, 2)
+    assert skewed.gap < 1e-12 and math.isnan(skewed.minority_cosine) == (classes - majority == 1)
+    assert lp.collapse_ratio(classes, majority, 1, 2) > 1
 
 
 def test_the_certificate_notices_a_wrong_answer(monkeypatch):
@@ -185,7 +194,7 @@ def test_only_the_ratio_of_the_counts_matters():
     ("arguments", "says"),
     [
         ((10, 10, 1, 1, 1, 1), "K_A < K"),
-        ((10, 1, 1, 1, 1, 1), "K_A = 1"),
+        ((10, 0, 1, 1, 1, 1), "K_A = 0"),
         ((10, 5, 1, 2, 1, 1), "n_minor ≤ n_major"),
         ((10, 5, 2, 0, 1, 1), "0 < n_minor"),
         ((10, 5, 2, 1, 0, 1), "positive"),

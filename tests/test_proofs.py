@@ -59,8 +59,24 @@ def test_remark_b2_is_inverted(classes, excess):
 def test_steps_refuted_and_confirmed():
     table = proofs.proof_steps()
     confirmed = table[~table["refuted"]]["step"].tolist()
-    assert len(confirmed) == 3 and all("correct" in step or "lemma" in step for step in confirmed)
-    wanted = {"19", "20, 43", "23, 34", "25–26", "29", "30–31", "36", "10, 38", "43", "44", "45", "50", "after 51"}
+    assert len(confirmed) == 4 and all("correct" in step or "lemma" in step for step in confirmed)
+    wanted = {
+        "15",
+        "19",
+        "after 19",
+        "20, 43",
+        "23, 34",
+        "25–26",
+        "29",
+        "30–31",
+        "36",
+        "10, 38",
+        "43",
+        "44",
+        "45",
+        "50",
+        "after 51",
+    }
     assert set(table[table["refuted"]]["equation"]) == wanted | {"55–57", "58–59", "60–62"}
 
 
