@@ -26,7 +26,7 @@ from nclib.solver import Anderson, Broyden, FixedPointIteration, Solver, fixed_p
 
 SIZES = {"B=128 C=128": (128, 128), "B=32 C=512": (32, 512)}
 VECTORS = 20  # states each method may remember when evaluations are compared
-LIMIT = 400  # evaluations
+LIMIT = 250  # evaluations
 
 
 def cell_and_input(batch: int, channels: int, gain: float = 1.0) -> tuple[nn.Module, Tensor]:

@@ -6,10 +6,12 @@ import json
 import os
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
@@ -43,7 +45,9 @@ class Figure(NamedTuple):
 def peer(name: str) -> Any | None:
     """A peer's module; where it is not installed, None and a line that says how to install it."""
     try:
-        return importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
     except ImportError:
         print(f"  left out: {name} is not installed ({HOW_TO_INSTALL[name]})")
         return None
@@ -94,11 +98,9 @@ def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, A
 
 
 def draw(folder: Path) -> None:
-    """One picture of every ratio that has a target, as a multiple of that target."""
-    import matplotlib.pyplot as plt
-
+    """One picture of every cost that has a target, as a multiple of that target."""
     frames = [pd.read_csv(file) for file in sorted(folder.glob("*.csv"))]
-    frame = pd.concat(frames).dropna(subset="target").iloc[::-1].reset_index(drop=True)
+    frame = pd.concat(frames).dropna(subset="target").query("part != 'truth'").iloc[::-1].reset_index(drop=True)
     plotting.use_style()
     fig, ax = plt.subplots(figsize=(plotting.TWO_COLUMN, 0.6 + 0.17 * len(frame)))
     met, missed = plotting.MODEL_STYLE["explicit"], plotting.MODEL_STYLE["deq"]
@@ -106,13 +108,18 @@ def draw(folder: Path) -> None:
         style, part = (met if row.met else missed), row[["low", "high", "ratio"]] / row.target
         ax.plot([part.low, part.high], [y, y], color=style.colour, linewidth=0.8)
         ax.plot(part.ratio, y, style.marker, color=style.colour)
-        ax.annotate(f"{row.ratio:.2g} of {row.target:g}", (1.01, y), xycoords=("axes fraction", "data"), fontsize=6,
+        ax.annotate(f"{row.ratio:.3g} of {row.target:.3g}", (1.01, y), xycoords=("axes fraction", "data"), fontsize=6,
                     va="center", annotation_clip=False)  # fmt: skip
     ax.axvline(1, color="black", linestyle=":", linewidth=0.8)
-    ax.set(xscale="log", ylim=(-0.7, len(frame) - 0.3), xlabel="measured / target (left of the line: met)")
-    ax.set_yticks(range(len(frame)), [f"{row.what}, {row.case}" for row in frame.itertuples()], fontsize=6)
-    fig.savefig(folder / "core.png", metadata={"Software": None})
+    right = 1.1 * max(1, (frame.high / frame.target).max())
+    ax.set(xlim=(0, right), ylim=(-0.7, len(frame) - 0.3), xlabel="measured / target (left of the line: met)")
+    ax.set_yticks(range(len(frame)), [_label(row.part, row.what, row.case) for row in frame.itertuples()], fontsize=6)
+    fig.savefig(folder / "core.png", dpi=150, metadata={"Software": None})
     plt.close(fig)
+
+
+def _label(part: str, what: str, case: str) -> str:
+    return f"{what}, {case}" if part in ("overhead", "memory", "training", "NC report") else f"{part}: {what}, {case}"
 
 
 def _version(name: str) -> str | None:

@@ -89,6 +89,8 @@ class DEQ(nn.Module):
     z0: start where none is given in the call, "x" (then one step is the explicit block cell(x, x)) or "zeros".
     allow_live: accept BatchNorm and Dropout that are in training mode inside the cell. They make f another map at each
         call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input.
+    Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
+    A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
 
     Call with x (B, *), optionally z0 (B, *), required where z and x differ in shape. Returns z* and the ``Solution``:
     z* is its value to the bit, with the gradient attached while torch records gradients, in training and evaluation.
@@ -294,6 +296,7 @@ def _implicit(rule: _Rule, fz: Tensor, at: Tensor, cotangent: Tensor, args: Sequ
 
     def adjoint(u: Tensor, g: Tensor, z: Tensor, *rows: Tensor) -> Tensor:
         if z is not held[0]:
+            held.clear()  # before the next one is made, so that both are never there at once
             with torch.enable_grad(), rule.amp():
                 at = z.detach().requires_grad_()
                 held[:] = z, rule.f(at, *rows), at

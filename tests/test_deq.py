@@ -277,6 +277,37 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_steps():
         assert sum(kept) <= 2 * x.numel() + sum(p.numel() for p in layer.parameters())
 
 
+def test_an_implicit_backward_keeps_at_most_two_evaluations_of_the_cell():
+    """Whatever the number of steps, and while rows leave and the Jacobian is taken afresh for the rest. Parameters are
+    there anyway and not counted."""
+    cell = ConvCell()
+    own = {p.data_ptr() for p in cell.parameters()}
+    x = (random(16, 8, 4, 4, dtype=torch.float32) * torch.logspace(-1, 1, 16).view(-1, 1, 1, 1)).requires_grad_()
+    alive, most = [0], [0]
+
+    class Kept:
+        def __init__(self, t):
+            self.t = t.detach()  # an output holds the graph that holds it
+            self.size = t.numel() * (t.data_ptr() not in own)
+            alive[0] += self.size
+            most[0] = max(most[0], alive[0])
+
+        def __del__(self):
+            alive[0] -= self.size
+
+    def peak(work):
+        alive[0] = most[0] = 0
+        with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.t):
+            work()
+        return most[0]
+
+    one = peak(lambda: cell(x, x))
+    for steps in (5, 40):
+        layer = DEQ(cell, Broyden(1e-2, steps), Implicit(Broyden(1e-4, steps)))
+        layer.warn_backward = False
+        assert one < peak(lambda: layer(x)[0].sum().backward()) <= 2 * one  # noqa: B023
+
+
 def test_nothing_is_leaked():
     layer, x = DEQ(TanhCell(), EXACT[2]), random(3, 4, seed=3).requires_grad_()
     gc.collect()
@@ -320,6 +351,18 @@ def test_default_start_is_x_and_zeros_or_a_tensor_can_be_asked_for():
             seen.clear()
             layer(*args)
             assert torch.equal(seen[0], start)
+
+
+def test_a_warm_start_saves_evaluations_and_keeps_the_answer():
+    cell, x = TanhCell(16, 0.9), random(8, 16, seed=3)
+    layer = DEQ(cell, Broyden(1e-8, 100))
+    with torch.no_grad():
+        before, cold = layer(x)
+        cell.w.mul_(0.999)
+        new, cold = layer(x)
+        warm, solution = layer(x, z0=before)
+    assert solution.converged.all() and (solution.steps < cold.steps).all()
+    assert (warm - new).norm() <= 1e-6 * new.norm() < (before - new).norm() * 1e-1
 
 
 def test_a_state_of_another_shape_needs_its_start():
@@ -447,6 +490,14 @@ def test_spectral_radius(matrix, expected):
     rho = spectral_radius(lambda z: z @ matrix.T, z, generator=generator)
     assert rho.shape == (3,) and rho.dtype == torch.float64 and rho.isfinite().all()
     assert (rho - expected).abs().max() <= 0.02 * expected
+
+
+@pytest.mark.parametrize("index", [2, 3, 5])
+def test_spectral_radius_of_a_defective_jacobian_is_right_to_the_root_of_rounding(index):
+    jordan = 0.8 * torch.eye(index).double() + torch.diag(torch.ones(index - 1), 1).double()
+    z = torch.zeros(1, index).double()
+    rho = spectral_radius(lambda z: z @ jordan.T, z, generator=torch.Generator().manual_seed(0))
+    assert abs(float(rho) - 0.8) <= 10 * torch.finfo(torch.float64).eps ** (1 / index)
 
 
 def test_spectral_radius_of_a_constant_map_and_of_a_nonlinear_one():

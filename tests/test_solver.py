@@ -1,10 +1,14 @@
 """Solvers against closed-form fixed points, then the evidence they return, then what they do when things go wrong."""
 
+import contextlib
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+import scipy.optimize
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Solution, Status, fixed_point, paper_solver
 
@@ -124,6 +128,8 @@ def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, his
     x = random(1, 40, seed=8)
     problems += [(lambda z, rho=rho: tanh_cell(rho)(z, x), torch.zeros_like(x)) for rho in (0.5, 0.9, 0.99)]
     problems += [(torch.cos, torch.zeros(1, 3).double())]
+    image = random(1, 8, 4, 4, seed=8)
+    problems += [(lambda z: conv_cell(gain=0.3)(z, image), image)]
     for f, z0 in problems:
         plain = fixed_point(f, FixedPointIteration(tol, 5000), z0)
         fast = fixed_point(f, Anderson(tol, 5000, history=history), z0)
@@ -131,16 +137,59 @@ def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, his
         assert fast.num_evals <= plain.num_evals
 
 
-def test_anderson_loses_few_rows_of_kinked_cells_that_plain_iteration_solves():
-    """ReLU and GroupNorm cells, inputs of very different size: 35 of 37 rows were measured, so it does lose some."""
-    solved = both = 0
-    for seed in range(6000, 6004):
+def test_anderson_on_kinked_cells_gains_many_rows_and_loses_few():
+    """ReLU and GroupNorm cells of random weights are no contractions: their residual rises and falls, and no method is
+    sure to get there. Of 672 rows, plain iteration solves 256 in 150 evaluations; Anderson solves 497, 250 of those
+    256 among them. Going back to the best iterate and on with plain steps after five evaluations without progress wins
+    5 of the 6 back and loses 61 others. Nearly chaotic rows differ between processors: hence the room below these.
+    """
+    plain = fast = both = 0
+    for seed in [*range(6000, 6004), *range(7000, 7024)]:
         x = random(24, 8, 4, 4, seed=seed) * torch.logspace(-1.5, 0.5, 24).double().view(-1, 1, 1, 1)
         cell = conv_cell(seed=seed)
-        plain = fixed_point(cell, FixedPointIteration(1e-3, 150), x, (x,)).converged
-        solved += int(plain.sum())
-        both += int((fixed_point(cell, Anderson(1e-3, 150), x, (x,)).converged & plain).sum())
-    assert solved > 30 and both >= 0.9 * solved
+        iterated, accelerated = (
+            fixed_point(cell, m(1e-3, 150), x, (x,)).converged for m in (FixedPointIteration, Anderson)
+        )
+        plain, fast, both = plain + iterated.sum(), fast + accelerated.sum(), both + (iterated & accelerated).sum()
+    assert plain > 200 and both >= 0.96 * plain and fast >= 1.7 * plain
+
+
+def scipy_evaluations(method, f, size, tol, **options):
+    """Calls of f by a solver of scipy.optimize up to relative residual tol."""
+    calls, reached = 0, math.inf
+
+    def r(z):
+        nonlocal calls, reached
+        calls, z = calls + 1, torch.from_numpy(z.copy()).unsqueeze(0)
+        if residual_of(f, z) <= tol:
+            reached = min(reached, calls)
+        return ((f(z) - z) * (reached == math.inf)).squeeze(0).numpy()  # zero once it is there, which ends the solve
+
+    with contextlib.suppress(scipy.optimize.NoConvergence, ValueError, OverflowError), np.errstate(all="ignore"):
+        method(r, np.zeros(size), f_tol=1e-300, maxiter=500, line_search=None, alpha=1.0, **options)
+    return reached
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of SciPy, where it breaks down
+@pytest.mark.parametrize("name", [*LINEAR, "tanh 0.9", "tanh 3", "cos", "convolution"])
+def test_evaluations_to_1e_6_are_at_most_1_2_times_those_of_scipy(name):
+    """At the same memory, 20 states: history 10 of Anderson, 20 of Broyden, rank 10 of SciPy's."""
+    x, image = 0.5 * random(1, 40, seed=8), random(1, 8, 4, 4, seed=8)
+    others = {
+        "tanh 0.9": (lambda z: tanh_cell(0.9)(z, x), 40),
+        "tanh 3": (lambda z: tanh_cell(3.0)(z, x), 40),
+        "cos": (torch.cos, 3),
+        "convolution": (lambda z: conv_cell()(z.view(1, 8, 4, 4), image).flatten(1), 128),
+    }
+    f, size = others.get(name) or (affine(LINEAR[name], random(1, len(LINEAR[name]), seed=2)), len(LINEAR[name]))
+    z0 = torch.zeros(1, size).double()
+    answers = [fixed_point(f, solver, z0) for solver in (Anderson(1e-6, 400, 10), Broyden(1e-6, 400, 20))]
+    ours = min(answer.num_evals for answer in answers if answer.converged.all())
+    theirs = min(
+        scipy_evaluations(scipy.optimize.anderson, f, size, 1e-6, M=10),
+        scipy_evaluations(scipy.optimize.broyden1, f, size, 1e-6, max_rank=10),
+    )
+    assert theirs < 400 and ours <= 1.2 * theirs + 1
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -319,6 +368,38 @@ def test_inputs_are_not_changed():
     for method in METHODS:
         fixed_point(cell, method(1e-8, 100), z0, (x,))
         assert torch.equal(z0, copies[0]) and torch.equal(x, copies[1])
+
+
+@pytest.mark.parametrize("history", [3, 8])
+def test_memory_is_allocated_once_and_bounded_by_the_history(history):
+    z = torch.zeros(6, 400).double()
+    for solver, states in ((Broyden(history=history), history), (Anderson(history=history), 2 * history + 2)):
+        memory = solver.start(z)
+        held = {name: t for name, t in vars(memory).items() if isinstance(t, torch.Tensor)}
+        assert sum(t.numel() for t in held.values()) <= states * z.numel() + len(z) * (history + 1) ** 2
+        before = {name: t.data_ptr() for name, t in held.items()}
+        for _ in range(3 * history):
+            memory.slot(6).copy_(random(6, 400))
+            z = memory.step(z)
+        assert before == {name: getattr(memory, name).data_ptr() for name in held}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_host_waits_once_a_step(method, monkeypatch):
+    """One copy of the norms to the host; no number, truth value or list of indices is asked of a tensor."""
+    asked, copies, cpu = [], [], torch.Tensor.cpu
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            if op.overloadpacket.__name__ in ("_local_scalar_dense", "nonzero", "equal", "is_nonzero"):
+                asked.append(op)
+            return op(*args, **(kwargs or {}))
+
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda t: copies.append(t) or cpu(t))
+    cell, x = tanh_cell(0.9), random(6, 40) * torch.logspace(-2, 1, 6).double().unsqueeze(1)
+    with Log():
+        answer = fixed_point(cell, method(1e-8, 100), torch.zeros_like(x), (x,))
+    assert not asked and len(copies) == answer.num_evals and len(set(answer.steps.tolist())) > 1
 
 
 def test_no_gradient_is_recorded():

@@ -1,0 +1,66 @@
+"""The measurements run, at tiny sizes; whether a machine is fast is no test."""
+
+import importlib
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    threads = torch.get_num_threads()
+    yield importlib.import_module
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", ["solver", "metrics", "training"])
+def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
+    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
+    frame = load(f"bench_{name}").main(quick=True)
+    assert len(frame) >= 4 and frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all()
+    assert {"part", "what", "case", "ratio", "low", "high", "target", "note", "met"} <= set(frame)
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, tmp_path):
+    common = load("common")
+    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
+    figures = [
+        common.Figure("a", "kept", "B=1", 0.5, 0.4, 0.6, 1.0, "note"),
+        common.Figure("a", "missed", "B=1", 1.5, 1.4, 1.6, 1.2),
+        common.Figure("a", "told only", "B=1", 3.0, 2.0, 4.0),
+    ]
+    common.finish("some", figures, False, {"fact": 1}, 0.0)
+    stored = pd.read_csv(tmp_path / "bench" / "some.csv")
+    assert stored.ratio.tolist() == [0.5, 1.5, 3.0] and [str(m) for m in stored.met[:2]] == ["True", "False"]
+    record = json.loads((tmp_path / "bench" / "some.json").read_text())
+    assert record["fact"] == 1 and len(record["load_average"]) == 3 and record["versions"]["torch"]
+    assert (tmp_path / "bench" / "core.png").stat().st_size > 10_000
+
+
+def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
+    bench = load("bench_solver")
+    halve = lambda z: 0.5 * z + 1.0  # noqa: E731
+
+    def iterate(f, size):
+        z = torch.zeros(1, size).double()
+        for _ in range(1000):
+            z = f(z)
+
+    # The residual at z_k = 2 − 2^(1−k) is about 2^−k / 2.
+    assert bench.evaluations(iterate, halve, 2, 1e-6) == 20
+    assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf
+
+
+def test_rounds_run_every_work_in_turn_and_throw_the_first_away(load):
+    common, order = load("common"), []
+    taken = common.rounds([lambda: order.append("a"), lambda: order.append("b")], 3)
+    assert order == ["a", "b"] * 4 and [len(times) for times in taken] == [3, 3]
+    assert common.ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0]) == (3.0, 2.0, 4.0)
