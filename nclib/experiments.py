@@ -255,10 +255,20 @@ def _fig3(profile: Profile) -> list[RunConfig]:
     return _runs(profile) + _step(profile, 5, 100)
 
 
+def _fig4(profile: Profile) -> list[RunConfig]:
+    return _step(profile, 3, 100)
+
+
+def _fig5(profile: Profile) -> list[RunConfig]:
+    return _step(profile, 7, 100)
+
+
 EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/table1": _table1,
     "neural_collapse/fig2": _fig2,
     "neural_collapse/fig3": _fig3,
+    "neural_collapse/fig4": _fig4,
+    "neural_collapse/fig5": _fig5,
 }
 """The runs each notebook is made from."""
 
