@@ -56,7 +56,7 @@ def save_figure(
     base = _base("figures", name, caption, profile)
     contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
     if data is not None:
-        contents["csv"] = _csv(data)
+        contents["csv"] = csv_bytes(data)
     return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
 
 
@@ -84,7 +84,7 @@ def save_table(
     base = _base("tables", name, caption, profile)
     shown = _as_text(frame if display is None else display)
     contents = {
-        "csv": _csv(frame),
+        "csv": csv_bytes(frame),
         "md": f"{_markdown(shown)}\n\n{caption}\n".encode(),
         "html": _html(shown, caption).encode(),
     }
@@ -190,7 +190,8 @@ def _render(fig: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _csv(frame: pd.DataFrame) -> bytes:
+def csv_bytes(frame: pd.DataFrame) -> bytes:
+    """A table as it is written to disk: no index, every float in full, the same bytes on every system."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
 
 

@@ -295,10 +295,14 @@ def accuracy_table(
             found |= {"difference": difference.mean, "difference_half": difference.half}
             found |= {"printed_difference": printed_difference, "seeds": difference.n}
             rows.append(found | {"verdict": verdict(difference, printed_difference, comparable)})
-    order = [stands_for.get(row["dataset"], "") for row in rows], *([row[name] for row in rows] for name in CELL)
-    table = pd.DataFrame(rows).assign(**{f"order{i}": values for i, values in enumerate(order)})
-    keys = [f"order{i}" for i in range(len(order))]
-    return table.sort_values(keys, kind="stable", na_position="first", ignore_index=True).drop(columns=keys)
+    # the paper's order: its data sets, balanced first, then by K_A and R; accuracies stay as in SPLITS
+    rows.sort(key=lambda row: (stands_for.get(row["dataset"], ""), row["dataset"], *_sortable(row["K_A"]), row["R"]))
+    return pd.DataFrame(rows)
+
+
+def _sortable(k_a: float) -> tuple[bool, float]:
+    """A missing K_A (balanced) comes before all others."""
+    return (False, 0.0) if pd.isna(k_a) else (True, float(k_a))
 
 
 def _printed_cell(printed: pd.DataFrame, stands_for: Mapping[str, str], cell: tuple, accuracy: str) -> pd.DataFrame:

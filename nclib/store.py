@@ -27,8 +27,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from nclib.artefacts import write_atomic
+from nclib.artefacts import csv_bytes, write_atomic
 from nclib.config import SCHEMA_VERSION, StoredConfig, run_id
+from nclib.evidence import sample_rows
 
 _MAGIC = b"nclib checkpoint 1 "
 _COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
@@ -64,10 +65,6 @@ class StoredRun:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def read_csv(source: Any) -> pd.DataFrame:
@@ -198,7 +195,7 @@ class RunStore:
         final, writing = self.root / run, self.root / f"{run}.writing"
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir(parents=True)
-        contents = {f"{name}.csv": _csv(frame) for name, frame in tables.items()}
+        contents = {f"{name}.csv": csv_bytes(frame) for name, frame in tables.items()}
         contents["config.json"] = _json({"schema": SCHEMA_VERSION, "config": config.canonical()})
         contents["provenance.json"] = _json({"profile": config.profile, **provenance})
         buffer = io.BytesIO()
@@ -393,7 +390,7 @@ class ReferenceStore:
             np.savez_compressed(buffer, **_extract(run.arrays))
             write_atomic(folder / "arrays" / f"{run.run_id}.npz", buffer.getvalue())
         rows = pd.concat(frames).sort_values(["run_id", "epoch", "split", "metric"], kind="stable")
-        write_atomic(table, _csv(rows))
+        write_atomic(table, csv_bytes(rows))
         write_atomic(listing, _json(records))
         return folder
 
@@ -403,8 +400,6 @@ def _extract(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     kept = {name: arrays[name] for name in ("counts", "minority", "class_means", "classifier") if name in arrays}
     if "train_features" in arrays:
         labels = arrays["train_labels"]
-        classes = np.unique(labels)
-        each = max(1, _KEPT_FEATURES // len(classes))
-        rows = np.concatenate([np.flatnonzero(labels == k)[:each] for k in classes])
+        rows = sample_rows(labels, max(1, _KEPT_FEATURES // len(np.unique(labels))))
         kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}
     return kept

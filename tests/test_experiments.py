@@ -72,6 +72,17 @@ def _same_bits(run, one, other):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0] | weights[1])
 
 
+def _stop_after_two_epochs(config):
+    """Ctrl-C in the middle of a training."""
+
+    def stop(done, total, text):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_runs([config], progress=stop)
+
+
 def _debris(store):
     return sorted(p.name for p in store.root.iterdir() if p.name.endswith((".partial", ".writing", ".tmp")))
 
@@ -430,12 +441,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tmp_path, monkeypatch,
 def test_control_c_keeps_the_epochs_that_were_done(trained):
     config = _config(epochs=3)
 
-    def stop(done, total, text):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ensure_runs([config], progress=stop)
+    _stop_after_two_epochs(config)
     store = experiments.default_store()
     assert store.ids() == [] and store.progress(run_id(config)) == pytest.approx(2 / 3)
     ensure_runs([config])
@@ -492,12 +498,7 @@ def test_a_damaged_run_is_set_aside_and_trained_again(damage, trained, tmp_path)
 def test_a_damaged_checkpoint_is_set_aside_told_and_trained_again():
     config = _config(epochs=3)
 
-    def stop(done, total, text):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ensure_runs([config], progress=stop)
+    _stop_after_two_epochs(config)
     store = experiments.default_store()
     path = store.checkpoint(run_id(config)).path
     path.write_bytes(path.read_bytes()[:-1])
