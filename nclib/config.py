@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from nclib import deq, solver
+from nclib import deq, losses, solver
 
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
@@ -46,6 +46,12 @@ def _literal_values(annotation: Any) -> tuple[Any, ...]:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return tuple(v for arg in typing.get_args(annotation) for v in _literal_values(arg))
     return ()
+
+
+def _later(default: Any, **constraints: Any) -> Any:
+    """A field that came after runs had been stored: at its default it stays out of the identity, so that runs from
+    before keep their names."""
+    return pydantic.Field(default=default, json_schema_extra={"later": True}, **constraints)
 
 
 class Config(pydantic.BaseModel):
@@ -79,6 +85,14 @@ class Config(pydantic.BaseModel):
         if fault["type"] == "value_error":
             return f"{label}: {fault['ctx']['error']}"
         return f"{label}: {fault['msg']}, got {fault['input']!r}"
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_later_defaults(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values = dump(self)
+        for name, field in type(self).model_fields.items():
+            if (field.json_schema_extra or {}).get("later") and getattr(self, name) == field.default:
+                values.pop(name, None)
+        return values
 
     def replace(self, **changes: Any) -> typing.Self:
         """A copy with some options changed, validated like a new one."""
@@ -208,6 +222,8 @@ class DataConfig(Config):
     n_max : images of the largest classes, n_A; left out: as many as the smallest class has
     test_per_class : test images per class; left out: all there are
     augment : "dataset" (flips and crops for photographs, nothing for digits) or "none"
+    subset_seed : of the images drawn and of majority="random"; left out: the run's seed. With it, runs of different
+        seeds see the same images and differ in initial weights and order alone
     """
 
     dataset: str = "digits"
@@ -218,6 +234,7 @@ class DataConfig(Config):
     n_max: int | None = pydantic.Field(default=None, ge=1)
     test_per_class: int | None = pydantic.Field(default=None, ge=1)
     augment: Literal["dataset", "none"] = "dataset"
+    subset_seed: int | None = _later(None, ge=0)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -263,7 +280,10 @@ class ModelConfig(Config):
     cell : "residual" (ends in ReLU, like the explicit block) or "mdeq" (ends in GroupNorm, as in multiscale DEQs)
     groups : groups of every GroupNorm
     feature_norm : "none" or "batchnorm" (BatchNorm1d on the pooled features, which centres them)
-    solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input) or "zeros"
+    head : the classifier without bias: "linear"; "etf", fixed at a simplex ETF with rows of norm 1 (Zhu et al. 2021;
+        Yang et al. 2022); "cosine", 30 cos(h, w_k), which LDAM needs (Cao et al. 2019)
+    solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input), "zeros" or, in training,
+        "previous", the image's equilibrium of the epoch before ("x" in the first epoch and in evaluation)
     unroll : of "weight_tied" | num_blocks : of "explicit_flops"
     """
 
@@ -272,9 +292,10 @@ class ModelConfig(Config):
     cell: Literal["residual", "mdeq"] | None = None
     groups: int | None = pydantic.Field(default=None, ge=1)
     feature_norm: Literal["none", "batchnorm"] = "none"
+    head: Literal["linear", "etf", "cosine"] = _later("linear")
     solver: SolverConfig | None = None
     gradient: GradientConfig | None = None
-    start: Literal["x", "zeros"] | None = None
+    start: Literal["x", "zeros", "previous"] | None = None
     unroll: int | None = pydantic.Field(default=None, ge=1)
     num_blocks: int | None = pydantic.Field(default=None, ge=1)
 
@@ -321,6 +342,8 @@ class TrainConfig(Config):
         feature onto ‖h‖² ≤ e_h; "penalty": adds (e_w/2) Σ‖w_k‖² + (e_h/2) mean ‖h‖² over the samples in the loss.
         Weight decay acts besides, unless it is set to 0
     e_w, e_h : needed by the last two
+    loss : "cross_entropy"; for imbalanced classes "balanced_softmax", "class_balanced" or "ldam_drw", see
+        `nclib.losses`. (Logit adjustment of a finished network needs no training: every evaluation reports it)
     skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best
         iterate; "mask": it leaves the loss. A sample with non-finite logits or a residual above 0.1 leaves it in both
     jacobian_reg : weight of the Jacobian regulariser ‖J‖²_F / d of the DEQ cell, over all samples; 0 for none
@@ -341,6 +364,7 @@ class TrainConfig(Config):
     constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"
     e_w: float | None = pydantic.Field(default=None, gt=0)
     e_h: float | None = pydantic.Field(default=None, gt=0)
+    loss: losses.Name = _later("cross_entropy")
     skip: Literal["keep_best", "mask"] = "keep_best"
     jacobian_reg: float = pydantic.Field(default=0.0, ge=0)
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
@@ -420,6 +444,8 @@ class RunConfig(StoredConfig):
     def _options_fit_the_arm(self) -> typing.Self:
         if self.train.jacobian_reg and self.model.kind != "deq":
             raise ValueError("jacobian_reg applies only to model kind 'deq'")
+        if self.train.loss == "ldam_drw" and self.model.head != "cosine":
+            raise ValueError("loss 'ldam_drw' sets margins between cosines: it needs ModelConfig(head='cosine')")
         return self
 
     def work(self) -> float:

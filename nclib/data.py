@@ -734,7 +734,8 @@ def make_split(cfg: DataConfig, seed: int) -> Split:
         cfg: which data set, how many images, which classes are many. Without n_max the largest classes get as
             many images as the smallest class of the data set has. Without test_per_class all test images are
             used.
-        seed: of the subset, the test subset and, for majority="random", the choice of classes.
+        seed: of the subset, the test subset and, for majority="random", the choice of classes, unless the
+            configuration has a subset_seed.
 
     Raises:
         ValueError: more images asked for than there are, or an impossible imbalance, with the numbers.
@@ -743,6 +744,7 @@ def make_split(cfg: DataConfig, seed: int) -> Split:
     train, test = load_dataset(cfg.dataset, "train"), load_dataset(cfg.dataset, "test")
     num_classes = len(train.class_names)
     n_max = cfg.n_max if cfg.n_max is not None else int(train.counts.min())
+    seed = seed if cfg.subset_seed is None else cfg.subset_seed
     counts, minority = _counts(cfg, num_classes, n_max, seed)
     _refuse_shortage(f"n_max={n_max}", counts, train, "training")
     train_indices = imbalance.subsample_indices(train.labels, counts, seed)

@@ -36,6 +36,9 @@ class Profile:
     dataset, hundred_dataset : what stands for CIFAR-10 and CIFAR-100; an empty name leaves that column out ("not run")
     images_per_class : n_A; None means as many as the smallest class has. test_images_per_class : None means all
     seeds : the runs are repeated with seeds 0 … seeds−1
+    hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the others read "not run"
+    beyond : K_A in tenths and R of the notebooks beyond the paper
+    equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`, measured, rounded)
     recipe : name of the training protocol; epochs, batch_size, lr and log_every are set on top of it
     """
 
@@ -52,6 +55,9 @@ class Profile:
     images_per_class: int | None = None
     hundred_images_per_class: int | None = None
     test_images_per_class: int | None = None
+    hundred_tenths: tuple[int, ...] = (3, 5, 7)
+    beyond: tuple[int, float] = (5, 100.0)
+    equal_blocks: int = 6
     recipe: str = "workable"
 
 
@@ -71,6 +77,7 @@ PROFILES: dict[str, Profile] = {
             log_every=1,
             images_per_class=20,
             test_images_per_class=10,
+            beyond=(3, 10.0),
         ),
         Profile(
             name="quick",
@@ -83,7 +90,10 @@ PROFILES: dict[str, Profile] = {
             lr=0.05,
             seeds=3,
             log_every=2,
-            hundred_images_per_class=20,
+            hundred_images_per_class=16,
+            hundred_tenths=(5,),
+            beyond=(3, 10.0),  # at R = 100 a minority class would be a single digit
+            equal_blocks=5,
         ),
         Profile(
             name="lite",
@@ -175,26 +185,47 @@ def override(profile: Profile, **values: Any) -> Profile:
 ARMS = ("explicit", "deq")
 
 
-def _runs(
-    profile: Profile, hundred: bool = False, models: Sequence[ModelConfig] | None = None, **imbalance: Any
-) -> list[RunConfig]:
-    """Every arm and seed on one data set at one imbalance; nothing when the profile has no such data set."""
+def _images(profile: Profile, hundred: bool = False, **imbalance: Any) -> DataConfig | None:
+    """The profile's 10-class data set, or its 100-class one, at some imbalance; None when it has no such data set."""
     dataset = profile.hundred_dataset if hundred else profile.dataset
     if not dataset:
-        return []
-    images = DataConfig(
+        return None
+    return DataConfig(
         dataset=dataset,
         n_max=profile.hundred_images_per_class if hundred else profile.images_per_class,
         test_per_class=profile.test_images_per_class,
         **imbalance,
     )
-    train = recipe(profile.recipe, epochs=profile.epochs, batch_size=profile.batch_size, log_every=profile.log_every)
-    if profile.recipe == "workable":
-        train = train.replace(lr=profile.lr)
-    models = models or [ModelConfig(kind=kind, width=profile.width) for kind in ARMS]
+
+
+def _step(profile: Profile, tenths: int, ratio: float, hundred: bool = False, **options: Any) -> DataConfig | None:
+    dataset = profile.hundred_dataset if hundred else profile.dataset
+    if not dataset:
+        return None
+    step = {"imbalance": "step", "num_majority": majority_of(dataset, tenths), "ratio": float(ratio)}
+    return _images(profile, hundred, **step, **options)
+
+
+def _model(profile: Profile, kind: str, **options: Any) -> ModelConfig:
+    return ModelConfig(kind=kind, width=profile.width, **options)
+
+
+def _runs(
+    profile: Profile, images: DataConfig | None, models: Sequence[ModelConfig] = (), loss: str = "cross_entropy"
+) -> list[RunConfig]:
+    """Every model, both arms if none is named, with every seed on these images."""
+    train = recipe(
+        profile.recipe,
+        epochs=profile.epochs,
+        batch_size=profile.batch_size,
+        log_every=profile.log_every,
+        loss=loss,
+        **({"lr": profile.lr} if profile.recipe == "workable" else {}),
+    )
+    models = models or [_model(profile, kind) for kind in ARMS]
     return [
         RunConfig(data=images, model=model, train=train, seed=seed, profile=profile.name)
-        for seed in range(profile.seeds)
+        for seed in range(profile.seeds if images else 0)
         for model in models
     ]
 
@@ -237,38 +268,96 @@ def majority_of(dataset: str, tenths: int) -> int:
     return min(max(round(classes * tenths / 10), 1), classes - 1)
 
 
-def _step(profile: Profile, tenths: int, ratio: float) -> list[RunConfig]:
-    if not profile.dataset:
-        return []
-    return _runs(profile, imbalance="step", num_majority=majority_of(profile.dataset, tenths), ratio=float(ratio))
+RATIOS = (10.0, 50.0, 100.0)
+"""The paper's R."""
+
+
+def _balanced(profile: Profile) -> list[RunConfig]:
+    return _runs(profile, _images(profile))
 
 
 def _table1(profile: Profile) -> list[RunConfig]:
-    return _runs(profile) + _runs(profile, hundred=True)
+    return _balanced(profile) + _runs(profile, _images(profile, hundred=True))
 
 
-def _fig2(profile: Profile) -> list[RunConfig]:
-    return _step(profile, 3, 10)
+def _table(profile: Profile, tenths: int) -> list[RunConfig]:
+    """Tables 2–4: one K_A, every R, both data sets. Where so few images are left that a larger R draws the same ones,
+    it is not run again."""
+    runs, seen = [], set()
+    for hundred in (False, True) if tenths in profile.hundred_tenths else (False,):
+        for ratio in RATIOS:
+            images = _step(profile, tenths, ratio, hundred)
+            drawn = images and (images.dataset, tuple(class_counts(images).tolist()))
+            if drawn not in seen:
+                runs += _runs(profile, images)
+            seen.add(drawn)
+    return runs
 
 
 def _fig3(profile: Profile) -> list[RunConfig]:
-    return _runs(profile) + _step(profile, 5, 100)
+    return _balanced(profile) + _runs(profile, _step(profile, 5, 100))
 
 
-def _fig4(profile: Profile) -> list[RunConfig]:
-    return _step(profile, 3, 100)
+def _controls(profile: Profile) -> list[RunConfig]:
+    kinds = ("explicit", "deq", "explicit_matched", "weight_tied")
+    models = [_model(profile, kind) for kind in kinds]
+    models.append(_model(profile, "explicit_flops", num_blocks=profile.equal_blocks))
+    return _runs(profile, _step(profile, *profile.beyond), models)
 
 
-def _fig5(profile: Profile) -> list[RunConfig]:
-    return _step(profile, 7, 100)
+def _nc_definitions(profile: Profile) -> list[RunConfig]:
+    """Output stages: ReLU in both arms; GroupNorm, the multiscale cell, as an equilibrium and applied once; BatchNorm1d
+    on the features of both arms."""
+    models = [_model(profile, kind) for kind in ARMS]
+    models += [_model(profile, kind, cell="mdeq") for kind in ("explicit_matched", "deq")]
+    models += [_model(profile, kind, feature_norm="batchnorm") for kind in ARMS]
+    return _runs(profile, _step(profile, *profile.beyond), models)
+
+
+REMEDIES: dict[str, dict[str, str]] = {
+    "none": {},
+    "balanced softmax": {"loss": "balanced_softmax"},
+    "class-balanced weights": {"loss": "class_balanced"},
+    "LDAM-DRW": {"loss": "ldam_drw", "head": "cosine"},
+    "fixed ETF classifier": {"head": "etf"},
+}
+"""Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own."""
+
+
+def _remedies(profile: Profile) -> list[RunConfig]:
+    images = _step(profile, *profile.beyond)
+    return [
+        run
+        for remedy in REMEDIES.values()
+        for run in _runs(
+            profile,
+            images,
+            [_model(profile, kind, head=remedy.get("head", "linear")) for kind in ARMS],
+            loss=remedy.get("loss", "cross_entropy"),
+        )
+    ]
+
+
+def _long_tail(profile: Profile) -> list[RunConfig]:
+    return [run for ratio in RATIOS for run in _runs(profile, _images(profile, imbalance="exponential", ratio=ratio))]
+
+
+def _seeds_and_subsets(profile: Profile) -> list[RunConfig]:
+    """Three ways to repeat a setting: other images, initial weights and order (as everywhere else); other weights and
+    order alone, on the images of seed 0; and other majority classes besides."""
+    everything = _runs(profile, _step(profile, *profile.beyond))
+    same_images = _runs(profile, _step(profile, *profile.beyond, subset_seed=0))
+    other_classes = _runs(profile, _step(profile, *profile.beyond, majority="random"))
+    # seed 0 on the images of seed 0 is among the first
+    return everything + [run for run in same_images if run.seed] + other_classes
 
 
 EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/table1": _table1,
-    "neural_collapse/fig2": _fig2,
+    "neural_collapse/fig2": lambda profile: _runs(profile, _step(profile, 3, 10)),
     "neural_collapse/fig3": _fig3,
-    "neural_collapse/fig4": _fig4,
-    "neural_collapse/fig5": _fig5,
+    "neural_collapse/fig4": lambda profile: _runs(profile, _step(profile, 3, 100)),
+    "neural_collapse/fig5": lambda profile: _runs(profile, _step(profile, 7, 100)),
 }
 """The runs each notebook is made from."""
 
@@ -379,12 +468,14 @@ def comparable(configs: Sequence[RunConfig]) -> bool:
     )
 
 
-def same_compute(config: RunConfig) -> ModelConfig:
-    """The explicit network of untied GroupNorm blocks that costs in training what this finished DEQ run cost.
+def compute_in_blocks(config: RunConfig) -> float:
+    """What the last block of this finished DEQ run cost in training, in untied explicit blocks.
+
+        blocks = (s + b + 3) / 3
 
     In units of one evaluation of the cell, a training step of an equilibrium takes s forward evaluations, one more to
-    attach the gradient, b products with the transposed Jacobian and a backward pass of 2; a block takes 3. So the
-    number of blocks is (s + b + 3)/3, rounded, with s and b the means over the whole run.
+    attach the gradient, b products with the transposed Jacobian and a backward pass of 2; an explicit block takes 3.
+    s and b are means over the whole run.
 
     Raises
     ------
@@ -396,8 +487,7 @@ def same_compute(config: RunConfig) -> ModelConfig:
     if config.model.kind != "deq":
         raise ConfigError(f"the measured compute is that of a 'deq' run, got kind {config.model.kind!r}")
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
-    blocks = (steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3
-    return ModelConfig(kind="explicit_flops", width=config.model.width, num_blocks=max(1, round(blocks)))
+    return float((steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3)
 
 
 # --- execution ---------------------------------------------------------------------------------------------------

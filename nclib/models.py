@@ -23,6 +23,8 @@ from torch.nn import functional as F
 
 from nclib.config import ConfigError, ModelConfig
 from nclib.deq import DEQ
+from nclib.losses import COSINE_SCALE
+from nclib.metrics import simplex_etf
 from nclib.solver import Solution
 
 
@@ -135,27 +137,34 @@ class Encoder(nn.Sequential):
         super().__init__(*layers)
 
 
+class CosineLinear(nn.Linear):
+    """Classifier without bias whose logits are 30 cos(h, w_k): (B, d) to (B, K)."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return COSINE_SCALE * F.linear(F.normalize(h, dim=1), F.normalize(self.weight, dim=1))
+
+
 class Classifier(nn.Module):
     """Encoder, last block, global average pool, optional BatchNorm1d, and a linear classifier without bias.
 
     `feature_ball`, set by the training protocol, is the largest ‖h‖² a feature may have; longer ones are scaled back.
     """
 
-    def __init__(self, encoder: Encoder, block: nn.Module, dim: int, num_classes: int, feature_norm: str) -> None:
+    def __init__(self, encoder: Encoder, block: nn.Module, dim: int, num_classes: int, cfg: ModelConfig) -> None:
         super().__init__()
         self.encoder, self.block = encoder, block
-        self.feature_norm = nn.BatchNorm1d(dim) if feature_norm == "batchnorm" else nn.Identity()
-        self.classifier = nn.Linear(dim, num_classes, bias=False)
+        self.feature_norm = nn.BatchNorm1d(dim) if cfg.feature_norm == "batchnorm" else nn.Identity()
+        self.classifier = (CosineLinear if cfg.head == "cosine" else nn.Linear)(dim, num_classes, bias=False)
         self.feature_ball: float | None = None
 
-    def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
+    def transform(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Solution | None]:
         """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the solve's evidence if there is
-        one."""
+        one. `z0` (B, d, H, W) is where an equilibrium is looked for first, instead of its own start."""
         # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance. So
         # the last block and the read-out are computed in the precision of the parameters, in every arm alike.
         with torch.autocast(x.device.type, enabled=False):
-            out = self.block(x.to(next(self.block.parameters()).dtype))
-        return out if isinstance(self.block, DEQ) else (out, None)
+            x = x.to(next(self.block.parameters()).dtype)
+            return self.block(x, z0) if isinstance(self.block, DEQ) else (self.block(x), None)
 
     def read_out(self, z: Tensor, solution: Solution | None) -> Output:
         """Pooled features and logits of the last block's output (B, d, H, W)."""
@@ -182,6 +191,16 @@ def _initialise(module: nn.Module, seed: int) -> None:
             nn.init.kaiming_uniform_(part.weight, a=5**0.5, generator=generator)
 
 
+def _fix_at_etf(classifier: nn.Linear, seed: int) -> None:
+    """Turn the classifier into a simplex ETF of random orientation that is not trained."""
+    num_classes, dim = classifier.weight.shape
+    generator = torch.Generator().manual_seed(seed)
+    rotation = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q
+    with torch.no_grad():
+        classifier.weight.copy_(simplex_etf(num_classes, dim) @ rotation)
+    classifier.weight.requires_grad_(False)
+
+
 def _block(cfg: ModelConfig, channels: int) -> nn.Module:
     if cfg.kind == "explicit":
         return BasicBlock(channels, channels)
@@ -193,7 +212,8 @@ def _block(cfg: ModelConfig, channels: int) -> nn.Module:
         return UntiedCells(channels, cfg.groups, cfg.num_blocks)
     cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
     if cfg.kind == "deq":
-        return DEQ(cell, solver=cfg.solver.build(), gradient=cfg.gradient.build(), z0=cfg.start)
+        start = "zeros" if cfg.start == "zeros" else "x"  # "previous" is up to the training
+        return DEQ(cell, solver=cfg.solver.build(), gradient=cfg.gradient.build(), z0=start)
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
 
 
@@ -217,10 +237,13 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
         )
     # meta-free construction would draw from the global generator; fork it so that callers' random state stays theirs
     with torch.random.fork_rng(devices=[]):
-        model = Classifier(Encoder(in_channels, cfg.width), _block(cfg, dim), dim, num_classes, cfg.feature_norm)
+        model = Classifier(Encoder(in_channels, cfg.width), _block(cfg, dim), dim, num_classes, cfg)
     for offset, part in enumerate((model.encoder, model.block, model.classifier)):
         _initialise(part, 3 * seed + offset)
-    return model
+    if cfg.head == "etf":
+        _fix_at_etf(model.classifier, 3 * seed + 2)
+    # nothing is reordered around each convolution: on a CPU a step on 32×32 images takes 11 to 19 % less
+    return model.to(memory_format=torch.channels_last)
 
 
 def count_parameters(module: nn.Module) -> int:

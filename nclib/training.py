@@ -7,11 +7,12 @@ undisturbed one at the same number of threads.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -23,10 +24,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nclib import metrics
-from nclib.config import RunConfig, TrainConfig
+from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
 from nclib.evidence import LAST_EPOCHS
+from nclib.losses import Loss, adjusted_logits
 from nclib.models import Classifier, Output, build_model, count_parameters
 
 HOPELESS_RESIDUAL = 0.1
@@ -119,8 +121,12 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
         "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
     }
     if minority.any():
-        report["accuracy_majority"] = per_class[~minority].mean().item()
-        report["accuracy_minority"] = per_class[minority].mean().item()
+        corrected = adjusted_logits(outputs.logits, counts).argmax(1) == labels
+        adjusted = class_means(corrected, labels, num_classes).cpu()
+        report["accuracy_balanced.adjusted"] = adjusted.mean().item()
+        for group, members in (("majority", ~minority), ("minority", minority)):
+            report[f"accuracy_{group}"] = per_class[members].mean().item()
+            report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
         report |= {
             "solver_converged": outputs.converged.double().mean().item(),
@@ -167,7 +173,9 @@ def evaluate(
     dict
         ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which
         is the paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
-        ``accuracy_train_prior`` the class accuracies weighted by training images. All accuracies lie in [0, 1].
+        ``accuracy_train_prior`` the class accuracies weighted by training images. Names ending in ".adjusted" are
+        those of the predictions after logit adjustment (`nclib.losses.adjusted_logits`), for imbalanced classes.
+        All accuracies lie in [0, 1].
     """
     counts = torch.as_tensor(counts)
     if minority is None:
@@ -202,15 +210,30 @@ def usable(out: Output, skip: str) -> Tensor:
     return keep
 
 
-def _loss(model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig) -> tuple[Tensor, Output, Tensor]:
-    """Objective of one batch, the network's output and the samples that entered."""
+class _Step(NamedTuple):
+    """One batch through the network: its objective, output, the samples that entered, and the last block's output."""
+
+    loss: Tensor
+    out: Output
+    keep: Tensor
+    z: Tensor
+
+
+def _loss(
+    model: Classifier,
+    images: Tensor,
+    labels: Tensor,
+    train: TrainConfig,
+    class_loss: Callable[[Tensor, Tensor], Tensor],
+    z0: Tensor | None = None,
+) -> _Step:
     x = model.encoder(images)
-    z, solution = model.transform(x)
+    z, solution = model.transform(x, z0)
     out = model.read_out(z, solution)
     keep = usable(out, train.skip)
     # torch.where, not multiplication: 0 · NaN would be NaN
-    losses = F.cross_entropy(torch.where(keep[:, None], out.logits.to(z.dtype), 0.0), labels, reduction="none")
-    loss = torch.where(keep, losses, 0.0).sum() / keep.sum().clamp_min(1)
+    values = class_loss(torch.where(keep[:, None], out.logits.to(z.dtype), 0.0), labels)
+    loss = torch.where(keep, values, 0.0).sum() / keep.sum().clamp_min(1)
     if train.constraint == "penalty":
         h = torch.where(keep[:, None], out.features, 0.0)
         loss = loss + train.e_w / 2 * model.classifier.weight.square().sum()
@@ -221,7 +244,7 @@ def _loss(model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig)
         with torch.autocast(x.device.type, enabled=False):
             size = jacobian_frobenius_sq(lambda state: cell.forward(state, cell_input), z.detach()) / z[0].numel()
         loss = loss + train.jacobian_reg * size.mean()
-    return loss, out, keep
+    return _Step(loss, out, keep, z.detach())
 
 
 class _Tally:
@@ -317,8 +340,6 @@ class _Trainer:
         if train.compile:
             self.model.encoder.compile()
             getattr(self.model.block, "cell", self.model.block).compile()
-        if device.type == "cuda":
-            self.model = self.model.to(memory_format=torch.channels_last)
         self.optimiser = torch.optim.SGD(
             self.model.parameters(), lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay
         )
@@ -335,6 +356,8 @@ class _Trainer:
                 split.test_images, split.test_labels, batch_size=_EVALUATION_BATCH, augment="none", **common
             ),
         }
+        self.class_loss = Loss(train.loss, split.counts, train.epochs, device, dtype)
+        self.equilibria: Tensor | None = None  # (N, d, H, W) of the last epoch, kept for start="previous" alone
         self.epoch = 0
         self.continued_from: list[int] = []
         self.history: list[tuple[int, str, str, float]] = []
@@ -351,12 +374,16 @@ class _Trainer:
             "classes": self.classes,
             "cost": self.cost,
             "continued_from": self.continued_from,
+            "equilibria": self.equilibria,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.epoch = state["epoch"]
+        self.equilibria = state["equilibria"]
+        if self.equilibria is not None:
+            self.equilibria = self.equilibria.to(self.device)
         self.continued_from = [*state["continued_from"], self.epoch]
         for name in ("history", "classes", "cost"):
             setattr(self, name, [tuple(row) for row in state[name]])
@@ -376,11 +403,15 @@ class _Trainer:
         total = train.epochs * len(self.train_batches)
         torch.manual_seed(1_000_003 * self.config.seed + epoch)  # the probes of the Jacobian regulariser
         model.train()
-        for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
+        for i, (images, labels, rows) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * len(self.train_batches) + i, total)
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
-            loss, out, keep = _loss(model, images, labels, train)
+            z0 = self.equilibria[rows] if self.equilibria is not None and epoch > 1 else None
+            class_loss = functools.partial(self.class_loss, epoch=epoch)
+            loss, out, keep, z = _loss(model, images, labels, train, class_loss, z0)
+            if self.config.model.start == "previous":
+                self._remember(rows, z)
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 loss.backward()
@@ -410,6 +441,12 @@ class _Trainer:
             )
         self.history += [(epoch, "steps", name, value) for name, value in overall.items()]
         self.classes += [(epoch, "steps", *row) for row in rows]
+
+    def _remember(self, rows: Tensor, z: Tensor) -> None:
+        """Keep the equilibria of a batch (B, d, H, W) as the next epoch's starts."""
+        if self.equilibria is None:
+            self.equilibria = z.new_zeros((len(self.split.train_labels), *z.shape[1:]))
+        self.equilibria[rows] = z
 
     def _check(self, overall: dict[str, float], epoch: int, rate: float) -> None:
         if overall["skipped"] == 1:
@@ -523,3 +560,22 @@ def train(
             if progress is not None:
                 progress(trainer.epoch, config.train.epochs)
         return trainer.result()
+
+
+def reopen(
+    config: RunConfig, weights: Mapping[str, Tensor], device: torch.device
+) -> tuple[Classifier, Split, dict[str, Batches]]:
+    """A finished run's network with its weights (`RunStore.weights`), its images, and the batches it was evaluated on,
+    "train" and "test". To be used within `arithmetic`.
+
+    Raises
+    ------
+    ConfigError
+        When the weights are those of another network.
+    """
+    trainer = _Trainer(config, device)
+    try:
+        trainer.model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ConfigError(f"the weights are not those of {config.label()}: {error}") from None
+    return trainer.model, trainer.split, trainer.loaders

@@ -11,11 +11,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
 FLOORS = (
     {"paths", "processes", "provenance"},
-    {"solver", "metrics", "imbalance", "plotting", "artefacts", "evidence", "audit", "proofs"},
+    {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs"},
     {"deq"},
     {"config"},
     {"data", "models"},
     {"layer_peeled", "kernels", "separation", "training"},
+    {"probes"},
     {"store", "experiments"},
     {"regenerate", "report", "cli"},
     {"__init__", "__main__"},  # the public face: may import everything, is imported by nothing below

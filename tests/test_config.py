@@ -178,3 +178,18 @@ def test_majority_classes_of_digit_pairs_are_drawn_at_random():
     step = {"imbalance": "step", "num_majority": 50, "ratio": 10.0}
     assert DataConfig(dataset="digit_pairs", **step).majority == "random"
     assert DataConfig(dataset="digits", **step | {"num_majority": 5}).majority == "first"
+
+
+def test_options_that_came_later_leave_older_identities_alone():
+    plain = RunConfig(data=DataConfig(subset_seed=None), model=ModelConfig(head="linear"))
+    assert run_id(plain) == run_id(RunConfig())
+    text = plain.model_dump_json()
+    assert not any(name in text for name in ("subset_seed", "head", '"loss"'))
+    assert RunConfig.from_json(text) == plain
+    others = [
+        RunConfig(data=DataConfig(subset_seed=0)),
+        RunConfig(model=ModelConfig(head="etf")),
+        RunConfig(train=TrainConfig(loss="class_balanced")),
+    ]
+    assert len({run_id(other) for other in [plain, *others]}) == 4
+    assert all(RunConfig.from_json(other.model_dump_json()) == other for other in others)

@@ -1,0 +1,70 @@
+"""Objectives for imbalanced classes against their written-out formulas."""
+
+import math
+
+import pytest
+import torch
+
+from nclib.losses import Loss, adjusted_logits, class_balanced_weights, ldam_margins
+
+COUNTS = torch.tensor([100, 20, 1])
+LOGITS = torch.tensor([[1.0, 0.5, -0.2], [0.1, 0.2, 0.3]], dtype=torch.float64)
+LABELS = torch.tensor([0, 2])
+
+
+def _written_out(logits, labels, bias=(0.0, 0.0, 0.0)):
+    values = []
+    for row, y in zip(logits.tolist(), labels.tolist(), strict=True):
+        z = [a + b for a, b in zip(row, bias, strict=True)]
+        values.append(math.log(sum(math.exp(v) for v in z)) - z[y])
+    return values
+
+
+def _loss(name, epoch=1):
+    return Loss(name, COUNTS, epochs=10, dtype=torch.float64)(LOGITS, LABELS, epoch).tolist()
+
+
+def test_cross_entropy_and_balanced_softmax():
+    assert _loss("cross_entropy") == pytest.approx(_written_out(LOGITS, LABELS))
+    logs = [math.log(n) for n in COUNTS.tolist()]
+    assert _loss("balanced_softmax") == pytest.approx(_written_out(LOGITS, LABELS, logs))
+
+
+def test_balanced_softmax_is_cross_entropy_under_equal_counts():
+    equal = Loss("balanced_softmax", torch.tensor([7, 7, 7]), 1, dtype=torch.float64)(LOGITS, LABELS, 1)
+    assert equal.tolist() == pytest.approx(_written_out(LOGITS, LABELS))
+
+
+def test_class_balanced_weights_have_mean_one_and_approach_inverse_counts():
+    weights = class_balanced_weights(COUNTS)
+    assert weights.mean().item() == pytest.approx(1)
+    assert (weights[2] / weights[0]).item() == pytest.approx((1 - 0.9999**100) / (1 - 0.9999), rel=1e-12)
+    assert (weights[2] / weights[0]).item() == pytest.approx(100, rel=0.01)
+    assert torch.equal(class_balanced_weights(torch.tensor([5, 5])), torch.ones(2, dtype=torch.float64))
+    plain = _written_out(LOGITS, LABELS)
+    assert _loss("class_balanced") == pytest.approx([plain[0] * weights[0].item(), plain[1] * weights[2].item()])
+
+
+def test_ldam_lowers_the_right_logit_by_its_margin_and_weighs_late():
+    margins = ldam_margins(COUNTS)
+    assert margins[2].item() == 0.5 and margins[0].item() == pytest.approx(0.5 / 100**0.25)
+    lowered = LOGITS.clone()
+    lowered[0, 0] -= 30 * margins[0]
+    lowered[1, 2] -= 15
+    wanted = _written_out(lowered, LABELS)
+    assert _loss("ldam_drw", epoch=8) == pytest.approx(wanted)
+    weights = class_balanced_weights(COUNTS)[LABELS].tolist()
+    assert _loss("ldam_drw", epoch=9) == pytest.approx([a * b for a, b in zip(wanted, weights, strict=True)])
+
+
+def test_adjustment_undoes_the_prior():
+    prior = COUNTS.double() / COUNTS.sum()
+    assert torch.allclose(adjusted_logits(LOGITS + prior.log(), COUNTS), LOGITS)
+    assert adjusted_logits(torch.zeros(1, 3), COUNTS).argmax().item() == 2
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="is none of cross_entropy"):
+        Loss("focal", COUNTS, 1)
+    with pytest.raises(ValueError, match="at least one training image"):
+        Loss("class_balanced", torch.tensor([3, 0]), 1)
