@@ -8,7 +8,7 @@ hides a result that contradicts a claim.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -275,28 +275,38 @@ def accuracy_table(
     DataFrame
         A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
         (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
-        difference (DEQ − explicit, paired by seed), difference_half, printed_difference, seeds and verdict.
+        difference (DEQ − explicit, paired by seed), difference_half, printed_difference, seeds, verdict, and runs,
+        their ids. A printed cell without runs of ours has the paper's data set for its own and the verdict "not run".
     """
-    rows = []
+    rows, ours = [], set()
     for accuracy, metric in SPLITS.items():
         runs = by_run(frame, metric, "test", "last_epochs")
         runs[["value", "std"]] *= 100
         for cell, group in runs.groupby(CELL, dropna=False, sort=False):
-            theirs = _printed_cell(printed, stands_for, cell, accuracy)
             found = dict(zip(CELL, cell, strict=True)) | {"accuracy": accuracy}
             for mean in over_seeds(group).itertuples():
                 found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
-                found |= {f"{mean.model}_printed": theirs["mean"].get(mean.model, np.nan)}
-                found |= {f"{mean.model}_printed_std": theirs["std"].get(mean.model, np.nan)}
+            theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
             difference = interval(paired(group)["difference"])
-            printed_difference = None
-            if {"deq", "explicit"} <= set(theirs.index):
-                printed_difference = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2)
-            found |= {"difference": difference.mean, "difference_half": difference.half}
-            found |= {"printed_difference": printed_difference, "seeds": difference.n}
-            rows.append(found | {"verdict": verdict(difference, printed_difference, comparable)})
-    # the paper's order: its data sets, balanced first, then by K_A and R; accuracies stay as in SPLITS
-    rows.sort(key=lambda row: (stands_for.get(row["dataset"], ""), row["dataset"], *_sortable(row["K_A"]), row["R"]))
+            found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
+            found |= {"seeds": difference.n, "runs": " ".join(sorted(group["run_id"]))}
+            rows.append(found | {"verdict": verdict(difference, found["printed_difference"], comparable)})
+            ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
+    for cell, theirs in printed.groupby([*CELL, "split"], dropna=False, sort=False):
+        dataset, k_a, ratio, accuracy = cell
+        if (dataset, *_sortable(k_a), ratio) not in ours:
+            found = dict(zip(CELL, cell, strict=False)) | {"accuracy": accuracy} | _beside(theirs.set_index("model"))
+            rows.append(found | {"seeds": 0, "runs": "", "verdict": "not run"})
+    # the paper's order: its data sets, balanced first, then by K_A and R; accuracies as in SPLITS
+    order = list(SPLITS)
+    rows.sort(
+        key=lambda row: (
+            stands_for.get(row["dataset"], row["dataset"]),
+            *_sortable(row["K_A"]),
+            row["R"],
+            order.index(row["accuracy"]),
+        )
+    )
     return pd.DataFrame(rows)
 
 
@@ -305,12 +315,100 @@ def _sortable(k_a: float) -> tuple[bool, float]:
     return (False, 0.0) if pd.isna(k_a) else (True, float(k_a))
 
 
-def _printed_cell(printed: pd.DataFrame, stands_for: Mapping[str, str], cell: tuple, accuracy: str) -> pd.DataFrame:
+def _printed_cell(
+    printed: pd.DataFrame, dataset: str | None, k_a: float, ratio: float, accuracy: str
+) -> pd.DataFrame:
     """The printed rows of one cell and accuracy, by model; empty where the paper prints none."""
-    dataset, k_a, ratio = cell
-    same = (printed["dataset"] == stands_for.get(dataset)) & (printed["split"] == accuracy) & (printed["R"] == ratio)
+    same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
     same &= printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a
     return printed[same].set_index("model")
+
+
+def _beside(theirs: pd.DataFrame) -> dict[str, float | None]:
+    """The printed columns of one row of `accuracy_table`, from the printed rows by model."""
+    found: dict[str, float | None] = {}
+    for model in ("explicit", "deq"):
+        found |= {f"{model}_printed": theirs["mean"].get(model, np.nan)}
+        found |= {f"{model}_printed_std": theirs["std"].get(model, np.nan)}
+    both = {"explicit", "deq"} <= set(theirs.index)
+    gap = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2) if both else None
+    return found | {"printed_difference": gap}
+
+
+def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
+    """`accuracy_table` as people read it: of both models ours ± within [± 95 % interval] beside the printed value, the
+    difference beside the printed one, and the verdict. What was not run reads so."""
+
+    def text(pattern: str, *names: str) -> list[str]:
+        columns = [table[name] if name in table else pd.Series(np.nan, table.index) for name in names]
+        rows = zip(*columns, strict=True)
+        return [pattern.format(*row).replace("nan", "–") if pd.notna(row[0]) else "–" for row in rows]
+
+    idle = table["verdict"] == "not run"
+    shown: dict[str, Any] = {
+        "data": table["dataset"].where(~idle, "–"),
+        "printed for": [stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle)],
+    }
+    if table["K_A"].notna().any():
+        shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}
+    for model, label in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+        ours = text("{:.2f} ± {:.2f} [± {:.2f}]", f"{model}_value", f"{model}_within_std", f"{model}_half")
+        shown[f"{label}, ours ± within [95 %]"] = ours
+        shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
+    shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "difference_half")
+    shown["printed difference"] = text("{:+.2f}", "printed_difference")
+    return pd.DataFrame(shown | {"verdict": table["verdict"]})
+
+
+def differences(
+    frame: pd.DataFrame, metrics: Mapping[str, str], arm: str = "deq", against: Sequence[str] = ("explicit",)
+) -> pd.DataFrame:
+    """One model against others, paired by seed, in several metrics.
+
+    Parameters
+    ----------
+    frame : tidy frame of one setting
+    metrics : metric → split it is taken from. Accuracies are means over the last ten logged epochs, all others are
+        those of the last one
+    arm, against : which model, and which it is compared with
+
+    Returns
+    -------
+    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference (arm −
+    model), half (95 % t-interval over seeds), seeds and verdict, by the rule of `verdict` and, for metrics of collapse,
+    only in the terminal phase of both models.
+    """
+    phases = terminal_phase(frame).groupby("model")["reached"].all()
+    rows = []
+    for metric, split in metrics.items():
+        accuracy = metric.startswith("accuracy")
+        runs = by_run(frame, metric, split, "last_epochs" if accuracy else "last")
+        means = runs.groupby("model")["value"].mean()
+        for model in against:
+            found = interval(paired(runs, arm, model)["difference"])
+            terminal = accuracy or bool(phases.get(arm, False) and phases.get(model, False))
+            said = verdict(found) if terminal or found.n < MIN_SEEDS else "reported (terminal phase not reached)"
+            rows.append((metric, model, means.get(arm), means.get(model), found.mean, found.half, found.n, said))
+    return pd.DataFrame(
+        rows, columns=["metric", "model", "arm_value", "value", "difference", "half", "seeds", "verdict"]
+    )
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Standard deviation of independent values with its 95 % interval, (s, low, high), as if they were normal.
+
+        s √((n−1)/χ²_{0.975}) … s √((n−1)/χ²_{0.025})
+
+    From three values it reaches from half of s to six times s: such a spread is an order of magnitude. NaN for fewer
+    than two.
+    """
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    if n < 2:
+        return (float("nan"),) * 3
+    deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
+    low, high = (deviation * float(np.sqrt((n - 1) / stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
+    return deviation, low, high
 
 
 def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:

@@ -22,8 +22,20 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import data, imbalance, paths, processes, provenance, training
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, recipe, run_id, suggest
+from nclib import data, imbalance, kernels, paths, probes, processes, provenance, shallow, training
+from nclib.config import (
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    RunConfig,
+    StoredConfig,
+    TrainConfig,
+    recipe,
+    run_id,
+    suggest,
+)
+from nclib.probes import ProbeConfig
+from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.store import DamageWarning, ReferenceStore, RunStore, StoredRun, identity_columns, stack, tidy
 
 Progress = Callable[[float, float, str], None]
@@ -40,6 +52,9 @@ class Profile:
     beyond : K_A in tenths and R of the notebooks beyond the paper
     equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`, measured, rounded)
     recipe : name of the training protocol; epochs, batch_size, lr and log_every are set on top of it
+    grey_dataset : what stands for MNIST in the fully connected networks of the sister paper
+    shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those networks; epochs of all weights, of the readout
+    inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of the same seed
     """
 
     name: str
@@ -59,6 +74,12 @@ class Profile:
     beyond: tuple[int, float] = (5, 100.0)
     equal_blocks: int = 6
     recipe: str = "workable"
+    grey_dataset: str = "digits"
+    shallow_widths: tuple[int, ...] = (16, 32, 64, 256)
+    shallow_epochs: int = 10
+    shallow_readout: int = 100
+    shallow_lr: float = 1.0
+    inputs: str = "pixels"
 
 
 PROFILES: dict[str, Profile] = {
@@ -78,6 +99,9 @@ PROFILES: dict[str, Profile] = {
             images_per_class=20,
             test_images_per_class=10,
             beyond=(3, 10.0),
+            shallow_widths=(4, 8),
+            shallow_epochs=1,
+            shallow_readout=3,
         ),
         Profile(
             name="quick",
@@ -108,6 +132,9 @@ PROFILES: dict[str, Profile] = {
             log_every=5,
             images_per_class=500,
             test_images_per_class=200,
+            grey_dataset="mnist",
+            shallow_widths=(32, 128, 512),
+            shallow_epochs=5,
         ),
         Profile(
             name="paper",
@@ -120,6 +147,9 @@ PROFILES: dict[str, Profile] = {
             lr=0.1,
             seeds=3,
             log_every=5,
+            grey_dataset="mnist",
+            shallow_widths=(32, 128, 256, 1024, 4096),
+            shallow_epochs=20,
         ),
     )
 }
@@ -142,6 +172,7 @@ OVERRIDES: dict[str, type] = {
     "batch_size": int,
     "lr": float,
     "recipe": str,
+    "inputs": str,
 }
 """Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
 
@@ -174,6 +205,14 @@ def override(profile: Profile, **values: Any) -> Profile:
             changes |= {"dataset": ""}
         elif name != profile.dataset:
             changes |= {"dataset": name, "hundred_dataset": ""}
+        changes |= {"grey_dataset": name}
+    for name, own in (("epochs", "shallow_epochs"), ("lr", "shallow_lr")):
+        if name in changes:
+            changes[own] = changes[name]
+    if "width" in changes:
+        changes["shallow_widths"] = (changes["width"],)
+    if changes.get("inputs", "pixels") not in INPUTS:
+        raise ConfigError(suggest(changes["inputs"], INPUTS, "kind of inputs"))
     if "images_per_class" in changes:
         changes["hundred_images_per_class"] = changes["images_per_class"]
     changed = dataclasses.replace(profile, **changes)
@@ -183,6 +222,7 @@ def override(profile: Profile, **values: Any) -> Profile:
 
 
 ARMS = ("explicit", "deq")
+INPUTS = ("pixels", "resnet18")
 
 
 def _images(profile: Profile, hundred: bool = False, **imbalance: Any) -> DataConfig | None:
@@ -352,12 +392,86 @@ def _seeds_and_subsets(profile: Profile) -> list[RunConfig]:
     return everything + [run for run in same_images if run.seed] + other_classes
 
 
+def _solver_and_collapse(profile: Profile) -> list[StoredConfig]:
+    """DEQ runs that other notebooks need as well, and a look into the solver of each."""
+    runs = _runs(profile, _step(profile, *profile.beyond), [_model(profile, "deq")])
+    return [*runs, *(ProbeConfig(base=run) for run in runs)]
+
+
+def _scorecard(profile: Profile) -> list[RunConfig]:
+    """Every cell of Tables 1–4, for the one test over all of them."""
+    return _table1(profile) + [run for tenths in (3, 5, 7) for run in _table(profile, tenths)]
+
+
+def _shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig]:
+    """The six arms of Ling et al.'s Figure 3 at one width, matched for τ_0 = 1. The numbers are rounded, so that they and
+    with them the identity of a run do not depend on the last bits of a machine."""
+    relu, pair = "relu", kernels.match_leaky_relu(sigma_a2)[-1].layers
+    shifts = [kernels.explicit_coefficients(pair[:depth]).bias for depth in (1, 2)]
+    numbers = {
+        "tanh_deq": (),
+        "h_tanh_enn": kernels.match_htanh(sigma_a2),
+        "tanh_enn": (),
+        "relu_deq": (kernels.coefficients(relu, sigma_a2).bias,),
+        "l_relu_enn": (pair[0].a, pair[0].b, shifts[0], pair[1].a, pair[1].b, shifts[1]),
+        "relu_enn": tuple(kernels.explicit_coefficients([relu] * depth).bias for depth in (1, 2)),
+    }
+    return [
+        ShallowModelConfig(
+            kind=kind,
+            width=width,
+            numbers=tuple(float(f"{value:.9g}") for value in values),
+            sigma_a2=sigma_a2 if kind.endswith("deq") else None,
+        )
+        for kind, values in numbers.items()
+    ]
+
+
+def _kernel_fig3(profile: Profile) -> list[StoredConfig]:
+    """Every arm, width and seed; with recipe "paper" as in the released scripts, the readout alone."""
+    if not profile.grey_dataset:
+        return []
+    images = DataConfig(
+        dataset=profile.grey_dataset,
+        n_max=profile.images_per_class,
+        test_per_class=profile.test_images_per_class,
+    )
+    scripts = profile.recipe == "paper"
+    train = ShallowTrainConfig(
+        readout_epochs=100 if scripts else profile.shallow_readout,
+        epochs=0 if scripts else profile.shallow_epochs,
+        batch_size=128 if scripts else profile.batch_size,
+        lr=1.0 if scripts else profile.shallow_lr,
+    )
+    encoders: list[RunConfig | None] = [None] * profile.seeds
+    if profile.inputs == "resnet18":
+        resnet = dataclasses.replace(profile, width=PROFILES[profile.name].width, epochs=PROFILES[profile.name].epochs)
+        encoders = list(_runs(resnet, images, [_model(resnet, "explicit")]))
+    return [
+        ShallowConfig(data=images, model=model, train=train, encoder=encoders[seed], seed=seed, profile=profile.name)
+        for seed in range(profile.seeds)
+        for width in profile.shallow_widths
+        for model in _shallow_models(width)
+    ]
+
+
 EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/table1": _table1,
+    "neural_collapse/table2": lambda profile: _table(profile, 3),
+    "neural_collapse/table3": lambda profile: _table(profile, 5),
+    "neural_collapse/table4": lambda profile: _table(profile, 7),
     "neural_collapse/fig2": lambda profile: _runs(profile, _step(profile, 3, 10)),
     "neural_collapse/fig3": _fig3,
     "neural_collapse/fig4": lambda profile: _runs(profile, _step(profile, 3, 100)),
     "neural_collapse/fig5": lambda profile: _runs(profile, _step(profile, 7, 100)),
+    "neural_collapse/controls": _controls,
+    "neural_collapse/nc_definitions": _nc_definitions,
+    "neural_collapse/remedies": _remedies,
+    "neural_collapse/long_tail": _long_tail,
+    "neural_collapse/seeds_and_subsets": _seeds_and_subsets,
+    "neural_collapse/scorecard": _scorecard,
+    "neural_collapse/solver_and_collapse": _solver_and_collapse,
+    "kernel_equivalence/fig3": _kernel_fig3,
 }
 """The runs each notebook is made from."""
 
@@ -403,9 +517,10 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 def describe_runs(configs: Sequence[RunConfig]) -> str:
     """One paragraph for captions: profile, data with the real n_A and n_B, network, protocol, seeds, solver."""
+    configs = [config for config in configs if isinstance(config, RunConfig)]
     first, train = configs[0], configs[0].train
     maps = sorted({_last_maps(config.data.dataset) for config in configs})
-    settings = [_describe_data(images) for images in dict.fromkeys(config.data for config in configs)]
+    settings = dict.fromkeys(_describe_data(config.data) for config in configs)
     seeds = len({config.seed for config in configs})
     text = (
         f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width} "
@@ -413,13 +528,15 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
         f"{train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
         f"{seeds} seed{'s' if seeds > 1 else ''}."
     )
-    for model in dict.fromkeys(config.model for config in configs if config.model.kind == "deq"):
-        start = "the input" if model.start == "x" else "zero"
-        text += (
-            f" DEQ: {model.solver.method}, relative residual {model.solver.tol:g}, at most {model.solver.max_steps} "
-            f"evaluations from {start}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
-        )
-    return text
+    return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
+
+
+def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
+    start = {"x": "the input", "zeros": "zero", "previous": "the last epoch's equilibrium"}[model.start]
+    return (
+        f" DEQ: {model.solver.method}, relative residual {model.solver.tol:g}, at most {model.solver.max_steps} "
+        f"evaluations from {start}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
+    )
 
 
 def _last_maps(dataset: str) -> str:
@@ -436,6 +553,8 @@ def _describe_data(images: DataConfig) -> str:
     kind = f"K_A={images.num_majority} of" if images.imbalance == "step" else "exponential over"
     real = n_max / smallest
     note = "" if abs(real / images.ratio - 1) < 0.01 else f", really R={real:.4g}"
+    if images.majority == "random":
+        note += ", majority classes drawn by seed"
     if smallest == 1:
         note += ", and a class of one image has no within-class variance"
     return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest}{note})"
@@ -546,7 +665,44 @@ def _train_classifier(
             warnings.warn(warning.message, stacklevel=2)
 
 
-_TRAINERS: dict[str, tuple[type[StoredConfig], Callable[..., None]]] = {"classifier": (RunConfig, _train_classifier)}
+def _probe_solver(
+    config: ProbeConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
+) -> None:
+    """Look into the solver of a stored run, which is trained first if it is not there."""
+    base = train_run(_to_json(config.base), str(store.root), str(device))
+    classes = store.load(base).tables["classes"]
+    with _threads(), provenance.Cost(device) as cost:
+        history = probes.measure(config, store.weights(base), classes, device)
+        with training.arithmetic(config.train, device):
+            record = provenance.capture(device, [config.seed], cost)
+    store.save(config, {"history": history}, {}, {}, record | {"facts": {"base": base}, "warnings": []})
+    progress(1, 1)
+
+
+def _train_shallow(
+    config: ShallowConfig, store: RunStore, device: torch.device, progress: Callable[[float, float], None]
+) -> None:
+    """Train one fully connected network and store it; the run whose features it takes is trained first if need be."""
+    run, weights = run_id(config), None
+    if config.encoder is not None:
+        weights = store.weights(train_run(_to_json(config.encoder), str(store.root), str(device)))
+
+    def note(done: float, total: float) -> None:
+        store.note_progress(run, done, total)
+        progress(done, total)
+
+    with _threads(), provenance.Cost(device) as cost:
+        result = shallow.train_shallow(config, device, weights, store.checkpoint(run), note)
+    record = provenance.capture(device, [config.seed], cost) | {"facts": result.facts, "warnings": []}
+    readout = {"readout": result.weights["readout"]}
+    store.save(config, {"history": result.history}, {}, readout, record)
+
+
+_TRAINERS: dict[str, tuple[type[StoredConfig], Callable[..., None]]] = {
+    "classifier": (RunConfig, _train_classifier),
+    "solver_probe": (ProbeConfig, _probe_solver),
+    "shallow": (ShallowConfig, _train_shallow),
+}
 """What to do with each kind of configuration."""
 
 
@@ -557,8 +713,8 @@ def train_run(
 
     Safe to call from any number of processes at once: they take turns, and all but the first find the run done.
     """
-    config_type, trainer = _TRAINERS[_kind_of(config_json)]
-    config = config_type.from_json(config_json)
+    config = read_config(config_json)
+    trainer = _TRAINERS[config.kind][1]
     store, run = RunStore(root), run_id(config)
     with store.lock(run):
         if store.is_sound(run):
@@ -569,11 +725,12 @@ def train_run(
     return run
 
 
-def _kind_of(config_json: str) -> str:
+def read_config(config_json: str) -> StoredConfig:
+    """The configuration of any kind of run from its JSON; raises `ConfigError` for a kind there is not."""
     kind = json.loads(config_json).get("kind", "classifier")
     if kind not in _TRAINERS:
         raise ConfigError(suggest(kind, _TRAINERS, "kind of run"))
-    return kind
+    return _TRAINERS[kind][0].from_json(config_json)
 
 
 def default_store() -> RunStore:
@@ -712,13 +869,18 @@ def _to_json(config: StoredConfig) -> str:
     return config.model_dump_json()
 
 
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+"""glibc hands large tensors back to the system after each step and fetches them anew, page by page: a tenth of the time
+of a step on 32×32 images. With these, a training process keeps what it has."""
+
+
 @contextlib.contextmanager
 def make_pool(workers: int) -> Iterator[concurrent.futures.Executor]:
     """A pool of spawned processes. Leaving it early ends them; what they were training goes on from its checkpoint
     next time."""
-    quiet = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"}
-    before = {name: os.environ.get(name) for name in quiet}
-    os.environ |= quiet  # read by the spawned processes when they load torch
+    start = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"} | _KEEP_MEMORY
+    before = {name: os.environ.get(name) for name in start}
+    os.environ |= start  # read by the spawned processes when they load the C library and torch
     pool = concurrent.futures.ProcessPoolExecutor(
         workers, mp_context=multiprocessing.get_context("spawn"), initializer=processes.follow_parent
     )
@@ -743,11 +905,16 @@ def make_pool(workers: int) -> Iterator[concurrent.futures.Executor]:
 _SECONDS_PER_BATCH = 0.022
 _SECONDS_PER_GMAC = 0.021
 _DEQ_OVER_EXPLICIT = 2.1
+_SECONDS_PER_SOLVE = 0.025
 
 
 def estimate_seconds(config: StoredConfig) -> float:
     """Rough seconds of a run on one core, before it starts. From the multiplications of the network and the number of
     batches; an equilibrium costs about two explicit networks."""
+    if isinstance(config, ProbeConfig):
+        return _probe_seconds(config)
+    if isinstance(config, ShallowConfig):
+        return config.work() * int(class_counts(config.data).sum()) / 1400
     if not isinstance(config, RunConfig):
         return config.work()
     images = int(class_counts(config.data).sum())
@@ -757,6 +924,17 @@ def estimate_seconds(config: StoredConfig) -> float:
     passes = 3 * config.train.epochs * images + evaluations * images
     factor = _DEQ_OVER_EXPLICIT if config.model.kind == "deq" else 1.0
     return factor * (batches * _SECONDS_PER_BATCH + passes * convolutions * _SECONDS_PER_GMAC)
+
+
+def _probe_seconds(config: ProbeConfig) -> float:
+    """Of a probe: a fixed part for each solve and its neural-collapse report, and the evaluations of the cell, of which
+    most images need a third of those allowed."""
+    images = int(class_counts(config.data).sum()) + outline(config.data.dataset).classes * (
+        config.data.test_per_class or 50
+    )
+    cell = 0.14 * _gigamacs(config.model.width, math.prod(outline(config.data.dataset).size))
+    evaluations = images * config.evaluations() / 3
+    return _SECONDS_PER_SOLVE * len(list(config.settings())) + evaluations * cell * _SECONDS_PER_GMAC
 
 
 def class_counts(cfg: DataConfig) -> torch.Tensor:
@@ -790,7 +968,7 @@ def export_reference(names: Sequence[str], profile: Profile | str, collection: s
     lacking = [run for run in wanted if not store.has(run)]
     if lacking:
         raise MissingRuns(f"not trained yet: {', '.join(lacking)}")
-    names_used = {config.data.dataset for config in wanted.values() if isinstance(config, RunConfig)}
+    names_used = {config.data.dataset for config in wanted.values() if isinstance(config, (RunConfig, ShallowConfig))}
     datasets = {name: outline(name)._asdict() for name in sorted(names_used)}
     reference_store().add(collection, (store.load(run) for run in wanted), datasets)
     return list(wanted)

@@ -12,7 +12,7 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib as mpl
@@ -27,7 +27,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter, MaxNLocator
+from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle
+from matplotlib.ticker import LogFormatter, LogLocator, MaxNLocator, NullLocator
 
 ONE_COLUMN = 3.25  # inches
 TWO_COLUMN = 6.75
@@ -50,6 +51,15 @@ MODEL_STYLE: dict[str, Style] = {
     "explicit_matched": Style(_PALETTE[2], "^", "explicit, same cell"),
     "weight_tied": Style(_PALETTE[4], "D", "weight-tied"),
     "explicit_flops": Style(_PALETTE[5], "v", "explicit, same compute"),
+}
+METHOD_STYLE: dict[str, Style] = {
+    "fixed_point": Style("0.55", "o", "plain iteration"),
+    "anderson": Style(_PALETTE[1], "^", "Anderson"),
+    "broyden": Style("0.1", "s", "Broyden"),
+}
+GROUP_STYLE: dict[str, Style] = {
+    "majority": Style("0.45", "o", "majority classes"),
+    "minority": Style(_PALETTE[3], "X", "minority classes"),
 }
 SPLIT_LINE: dict[str, str] = {"test": "-", "train": "--"}
 
@@ -139,7 +149,8 @@ def curves(
     for model in drawn:
         for part in splits:
             of_seeds = chosen[(chosen["model"] == model) & (chosen["split"] == part)]
-            _curve(ax, of_seeds.pivot(index="epoch", columns="seed", values="value"), model, part, log)
+            values = of_seeds.pivot(index="epoch", columns="seed", values="value")
+            _curve(ax, values, _style(model), SPLIT_LINE.get(part, "-."), log)
     for style in map(_style, drawn):
         _legend_entry(ax, style.label, color=style.colour, marker=style.marker)
     for part in splits:
@@ -154,6 +165,70 @@ def curves(
         _draw_printed(ax, printed, log)
     if printed_range is not None:
         _draw_printed_range(ax, *printed_range)
+    return ax
+
+
+def sweep(
+    rows: pd.DataFrame,
+    by: str,
+    ax: Axes,
+    *,
+    label: str,
+    across: str,
+    log: bool = False,
+    log_across: bool = False,
+) -> Axes:
+    """A quantity against the number that a sweep goes over: mean over seeds, with a band of ± one standard deviation.
+
+    rows: seed, split, at (the number), value, and the column `by`; one quantity, each point and seed at most once.
+    by: "method" or "group", whose values are drawn in the styles of METHOD_STYLE and GROUP_STYLE; line style is the
+        split, as in `curves`.
+    label, across: what the axes call the quantity and the number; log, log_across: logarithmic ones. A sweep over
+        tolerances, all below 1, is logarithmic and runs from coarse to fine.
+    Returns: ax. Raises: ValueError for a frame without rows, a name without a style, or a point given twice.
+    """
+    styles = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
+    if rows.empty:
+        raise ValueError("nothing to draw: the frame has no rows")
+    unknown = set(rows[by]) - set(styles)
+    if unknown:
+        raise ValueError(f"no style for {by} {', '.join(sorted(unknown))}; there are {', '.join(styles)}")
+    twice = rows.duplicated([by, "split", "seed", "at"])
+    if twice.any():
+        raise ValueError(f"{int(twice.sum())} points share {by}, split, seed and number: select one quantity first")
+    if log:
+        ax.set_yscale("log", nonpositive="mask")
+        ax.yaxis.set_major_formatter(_PlainLog())
+        ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
+    drawn = [name for name in styles if (rows[by] == name).any()]
+    splits = sorted(rows["split"].unique(), key=[*SPLIT_LINE, "steps"].index)
+    for i, name in enumerate(drawn):
+        for split in splits:
+            chosen = rows[(rows[by] == name) & (rows["split"] == split)]
+            values = chosen.pivot(index="at", columns="seed", values="value")
+            # methods that agree lie on one line: markers in turn, the first line broad, the last one slender
+            turn = (i, len(drawn)) if by == "method" else None
+            width = 1.2 + 0.7 * (len(drawn) - 1 - i) if by == "method" else None
+            _curve(ax, values, styles[name], SPLIT_LINE.get(split, "-."), log, turn, width)
+    for band in ax.collections:
+        band.set_alpha(0.25 / len(drawn))
+    for name in drawn:
+        _legend_entry(ax, styles[name].label, color=styles[name].colour, marker=styles[name].marker)
+    for split in splits:
+        text = "training steps" if split == "steps" else split
+        _legend_entry(ax, text, color="0.3", linestyle=SPLIT_LINE.get(split, "-."))
+    if rows["at"].max() < 1:
+        ax.set_xscale("log")
+        ax.set_xlim(rows["at"].max() * 1.4, rows["at"].min() / 1.4)
+    elif log_across:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
+    ax.set_xlabel(across)
+    ax.set_ylabel(label)
     return ax
 
 
@@ -259,6 +334,38 @@ def embedding(
     return ax
 
 
+def forest(rows: pd.DataFrame, ax: Axes, *, label: str, by: str = "row", models: bool = True) -> Axes:
+    """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
+
+    rows: value, half (NaN draws no bar), model, and the column `by`, whose values name the lines of the axis in the
+        order of their first appearance. Several models on one line stand a little apart.
+    label: what the axis calls the value.
+    models: colour and marker by model, as elsewhere; False draws every row alike.
+    Returns: ax, with a thin line at 0 where the values are on both sides of it or models is False.
+    Raises: ValueError for a frame without rows.
+    """
+    if rows.empty:
+        raise ValueError("nothing to draw: the frame has no rows")
+    names = list(dict.fromkeys(rows[by]))
+    present = _ordered(rows["model"].unique(), None) if models else [None]
+    for place, model in enumerate(present):
+        chosen = rows if model is None else rows[rows["model"] == model]
+        style = Style("0.15", "o", "") if model is None else _style(model)
+        heights = np.array([names.index(name) for name in chosen[by]]) + 0.16 * (place - (len(present) - 1) / 2)
+        ax.errorbar(
+            chosen["value"].to_numpy(float), heights, xerr=chosen["half"].fillna(0).to_numpy(float), linestyle="none",
+            color=style.colour, marker=style.marker, markersize=4, elinewidth=1, capsize=2, label=style.label or None,
+        )  # fmt: skip
+    low, high = ax.get_xlim()
+    if not models or low < 0 < high:
+        ax.axvline(0, color="black", linestyle=":", linewidth=0.8, zorder=1)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(label)
+    return ax
+
+
 def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -> Legend:
     """One legend below the figure for all panels: every label once, in the order of first appearance.
 
@@ -312,9 +419,17 @@ def _ordered(present: Iterable[str], models: Sequence[str] | None) -> list[str]:
     return [model for model in (MODEL_STYLE if models is None else models) if model in present]
 
 
-def _curve(ax: Axes, values: pd.DataFrame, model: str, split: str, log: bool) -> None:
-    """values: one row per epoch, one column per seed; what is not finite leaves a gap."""
-    style = _style(model)
+def _curve(
+    ax: Axes,
+    values: pd.DataFrame,
+    style: Style,
+    line: str,
+    log: bool,
+    every: tuple[int, int] | None = None,
+    width: float | None = None,
+) -> None:
+    """values: one row per epoch, one column per seed; what is not finite leaves a gap. every: first and each further
+    point with a marker; width: of the line, in points."""
     values = values.replace([np.inf, -np.inf], np.nan)
     mean = values.mean(axis="columns", skipna=False)
     epochs = values.index.to_numpy()
@@ -322,9 +437,10 @@ def _curve(ax: Axes, values: pd.DataFrame, model: str, split: str, log: bool) ->
         epochs,
         mean,
         color=style.colour,
-        linestyle=SPLIT_LINE.get(split, "-."),
+        linestyle=line,
         marker=style.marker,
-        markevery=max(1, len(epochs) // _MARKS_PER_CURVE),
+        markevery=every or max(1, len(epochs) // _MARKS_PER_CURVE),
+        linewidth=width,
     )
     if values.shape[1] > 1:
         std = values.std(axis="columns", ddof=1, skipna=False)
@@ -475,3 +591,189 @@ def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
             handle.update(bar)
 
     return show
+
+
+# --- the architecture, drawn in units of a tenth of an inch -----------------------------------------------------
+
+_HEIGHT = 29.6
+_MIDDLE, _UPPER, _LOWER = 15.5, 21.4, 6.3  # of the trunk and of the two last blocks
+_CHAIN = 4.2  # how far above or below a chain of operations its side paths run
+_INK = "0.15"
+_TINY = 5.8  # points
+
+
+def architecture(
+    ax: Axes,
+    layers: Mapping[str, pd.DataFrame],
+    operations: Mapping[str, pd.DataFrame],
+    image: Sequence[int],
+    solver: str,
+    start: str,
+) -> Axes:
+    """ResNet-18 and the DEQ as one picture: the encoder they share, both last blocks, the pooling and classifier they
+    share.
+
+    ax: the only axes of a figure of TWO_COLUMN by 2.96 inches; they fill it and lose their frame.
+    layers: for "explicit" and "deq" the table of `nclib.layer_table`: stage, output, parameters.
+    operations: for both the table of `nclib.block_operations`: operation, joins.
+    image: (C, H, W) of the input. solver: what is written into the loop. start: of the solve, "x" or "zeros".
+    Sizes, names and counts are those of the tables; slabs are as high as their maps and as thick as their channels, on
+    logarithmic scales.
+    Returns: ax. Raises: ValueError where the networks differ in more than their last block.
+    """
+    shared = [frame[frame["stage"] != "last block"].drop(columns="evaluations") for frame in layers.values()]
+    if not all(frame.reset_index(drop=True).equals(shared[0].reset_index(drop=True)) for frame in shared):
+        raise ValueError("the networks differ in more than their last block, so they cannot share a drawing")
+    table = layers["explicit"].set_index("stage")
+    ax.set_position((0, 0, 1, 1))
+    ax.set(xlim=(0, 10 * TWO_COLUMN), ylim=(0, _HEIGHT))
+    ax.axis("off")
+    stages = table.iloc[: table.index.get_loc("last block")]
+    end = _draw_encoder(ax, stages, image)
+    fork, left, right, merge = end + 2.0, end + 3.4, 55.3, 56.7
+    _path(ax, [(end, _MIDDLE), (fork, _MIDDLE)])
+    ax.text(fork + 0.5, _MIDDLE, f"x  {stages['output'].iloc[-1]}", va="center", fontsize=_TINY)
+    for name, height, below in (("explicit", _UPPER, 3.9), ("deq", _LOWER, 5.6)):
+        parameters = layers[name].set_index("stage").loc["last block", "parameters"]
+        text = f"{_style(name).label}, last block: {_amount(parameters)} parameters"
+        _panel(ax, left, right, height, below, text, _style(name).colour)
+        if name == "deq":
+            _path(ax, [(fork, _MIDDLE), (fork, height - _CHAIN), (left + 0.8, height - _CHAIN)])
+            _draw_loop(ax, operations[name], left, right, height, solver, start)
+        else:
+            _path(ax, [(fork, _MIDDLE), (fork, height), (left + 0.8, height)])
+            _draw_chain(ax, operations[name], left + 0.8, right, height, height, {"x": _CHAIN})
+        _path(ax, [(right, height), (merge, height), (merge, _MIDDLE)])
+    ax.text(merge + 0.4, _UPPER, "f(x)", va="center", style="italic")
+    ax.text(merge + 0.4, _LOWER, "z* = f(z*, x)", va="center", style="italic", fontsize=7)
+    _draw_head(ax, table, merge)
+    return ax
+
+
+def _amount(number: float) -> str:
+    return f"{number / 1e6:.2f} M" if number >= 1e6 else f"{number / 1e3:.1f} k" if number >= 1e3 else f"{number:.0f}"
+
+
+def _path(ax: Axes, points: Sequence[tuple[float, float]], tip: bool = False, **style: object) -> None:
+    style = {"color": _INK, "linewidth": 0.8, "zorder": 2, "solid_joinstyle": "round"} | style
+    ax.plot(*zip(*points, strict=True), **style)
+    if tip:
+        (x0, y0), (x1, y1) = points[-2:]
+        size = math.hypot(x1 - x0, y1 - y0)
+        dx, dy = 0.85 * (x1 - x0) / size, 0.85 * (y1 - y0) / size
+        corners = [(x1, y1), (x1 - dx - 0.4 * dy, y1 - dy + 0.4 * dx), (x1 - dx + 0.4 * dy, y1 - dy - 0.4 * dx)]
+        ax.add_patch(Polygon(corners, facecolor=style["color"], linewidth=0, zorder=5))
+
+
+def _draw_encoder(ax: Axes, stages: pd.DataFrame, image: Sequence[int]) -> float:
+    """The input and the stages; returns where they end."""
+    shapes = [tuple(image), *(tuple(map(int, text.split("×"))) for text in stages["output"])]
+    largest = max(max(shape[1:]) for shape in shapes)
+    x, end = 0.5, 0.0
+    for title, shape, count in zip(["image", *stages.index], shapes, [None, *stages["parameters"]], strict=True):
+        side = 1.6 + 6.4 * math.log2(1 + shape[1]) / math.log2(1 + largest)
+        thick, deep = 0.5 + 0.22 * math.log2(shape[0]), 0.16 * side
+        middle = x + 2.05
+        if end:
+            _path(ax, [(end, _MIDDLE), (middle - (thick + deep) / 2, _MIDDLE)], tip=True)
+        _slab(ax, middle, side, thick, deep)
+        end = middle + (thick + deep) / 2
+        name, _, detail = title.partition(", ")
+        ax.text(middle, _MIDDLE + 6.6, name, ha="center", va="bottom", fontsize=6.5)
+        ax.text(middle, _MIDDLE + 6.4, detail, ha="center", va="top", fontsize=_TINY)
+        channels, *maps = map(str, shape)
+        ax.text(middle, _MIDDLE - 5.3, f"{channels}\n{'×'.join(maps)}", ha="center", va="top", fontsize=_TINY)
+        amount = "" if count is None else _amount(count)
+        ax.text(middle, _MIDDLE - 7.7, amount, ha="center", va="top", fontsize=_TINY, style="italic", color="0.3")
+        x += 4.1
+    note = "Below each stage: channels, maps, parameters."
+    ax.text(0.9, _MIDDLE - 10.2, note, va="top", fontsize=_TINY, color="0.3")
+    return end
+
+
+def _slab(ax: Axes, middle: float, side: float, thick: float, deep: float) -> None:
+    """A cuboid whose front face is `thick` wide and `side` high."""
+    left, bottom = middle - (thick + deep) / 2, _MIDDLE - (side + deep) / 2
+    right, top = left + thick, bottom + side
+    faces = {
+        "0.90": [(left, bottom), (right, bottom), (right, top), (left, top)],
+        "0.97": [(left, top), (right, top), (right + deep, top + deep), (left + deep, top + deep)],
+        "0.72": [(right, bottom), (right + deep, bottom + deep), (right + deep, top + deep), (right, top)],
+    }
+    for shade, corners in faces.items():
+        ax.add_patch(Polygon(corners, facecolor=shade, edgecolor=_INK, linewidth=0.6, joinstyle="round", zorder=3))
+
+
+def _panel(ax: Axes, left: float, right: float, height: float, below: float, text: str, colour: str) -> None:
+    rounded = "round,pad=0,rounding_size=0.7"
+    box = FancyBboxPatch((left, height - below), right - left, 5.8 + below, boxstyle=rounded, zorder=0)
+    box.set(facecolor="0.965", edgecolor=colour, linewidth=1.0)
+    ax.add_patch(box)
+    ax.text(left + 0.3, height + 6.1, text, fontsize=6.5, color=colour, va="bottom", fontweight="bold")
+
+
+def _draw_chain(
+    ax: Axes,
+    operations: pd.DataFrame,
+    left: float,
+    right: float,
+    height: float,
+    source: float,
+    joins: Mapping[str, float],
+) -> None:
+    """Operations from left to right at a height; what joins an addition runs `joins[name]` above it (or below), x from
+    the height `source` at the left end, z from the chain's own."""
+    room = (right - left) / (len(operations) + 0.6)
+    _path(ax, [(left, height), (right, height)], zorder=1)
+    for i, row in enumerate(operations.itertuples()):
+        x = left + room * (i + 0.9)
+        if row.operation == "add":
+            ax.add_patch(Circle((x, height), 0.8, facecolor="white", edgecolor=_INK, linewidth=0.7, zorder=4))
+            _path(ax, [(x - 0.45, height), (x + 0.45, height)], zorder=5)
+            _path(ax, [(x, height - 0.45), (x, height + 0.45)], zorder=5)
+            rise = joins[row.joins]
+            begin = (left, source) if row.joins == "x" else (left + 0.4, height)
+            way = [begin, (begin[0], height + rise), (x, height + rise), (x, height + math.copysign(0.8, rise))]
+            _path(ax, way, tip=True)
+        else:
+            shade = "0.80" if row.operation.startswith("conv") else "white"
+            box = Rectangle((x - 0.85, height - 2.9), 1.7, 5.8, facecolor=shade, edgecolor=_INK, linewidth=0.7)
+            box.set_zorder(4)
+            ax.add_patch(box)
+            ax.text(x, height, row.operation, rotation=90, ha="center", va="center", fontsize=6, zorder=5)
+
+
+def _draw_loop(
+    ax: Axes, operations: pd.DataFrame, left: float, right: float, height: float, solver: str, start: str
+) -> None:
+    """An equilibrium: the cell's operations, x joining from below, and the way back through the solver above."""
+    state, back, level = left + 2.0, right - 1.3, height + _CHAIN
+    _draw_chain(ax, operations, state, back, height, height - _CHAIN, {"x": -_CHAIN, "z": 3.3})
+    _path(ax, [(left, height - _CHAIN), (state, height - _CHAIN)])
+    _path(ax, [(back, height), (right, height)])
+    _path(ax, [(back, height), (back, level), (state, level), (state, height)])
+    _path(ax, [(state, height + 1.2), (state, height + 0.1)], tip=True)
+    ax.add_patch(Circle((state, height), 0.25, facecolor=_INK, zorder=5))
+    ax.text(state + 0.7, height + 0.4, "z", ha="left", va="bottom", style="italic", fontsize=7)
+    if start == "x":
+        _path(ax, [(state, height - _CHAIN), (state, height)], linestyle=(0, (1.5, 1.2)))
+    ax.text(state - 0.3, height - 2.1, f"start {start}", ha="right", va="center", fontsize=5, rotation=90)
+    middle = (state + back) / 2
+    ax.text(middle, height - _CHAIN - 0.3, "input injection", ha="center", va="top", fontsize=5)
+    box = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": _INK, "linewidth": 0.7}
+    ax.text(middle, level, solver, ha="center", va="center", fontsize=_TINY, bbox=box, zorder=4)
+
+
+def _draw_head(ax: Axes, table: pd.DataFrame, left: float) -> None:
+    for x, title in ((59.6, "average\npool"), (64.6, "linear,\nno bias")):
+        box = Rectangle((x - 1.2, _MIDDLE - 3), 2.4, 6, facecolor="0.90", edgecolor=_INK, linewidth=0.7)
+        box.set_zorder(3)
+        ax.add_patch(box)
+        ax.text(x, _MIDDLE, title, ha="center", va="center", fontsize=6, zorder=4, rotation=90)
+    _path(ax, [(left, _MIDDLE), (58.4, _MIDDLE)], tip=True)
+    _path(ax, [(60.8, _MIDDLE), (63.4, _MIDDLE)], tip=True)
+    ax.text(62.1, _MIDDLE + 0.5, "h", ha="center", va="bottom", style="italic", fontsize=7)
+    ax.text(62.1, _MIDDLE - 0.6, table.loc["pooling", "output"], ha="center", va="top", fontsize=_TINY)
+    amount = _amount(table.loc["classifier", "parameters"])
+    ax.text(64.6, _MIDDLE - 3.4, amount, ha="center", va="top", fontsize=_TINY, style="italic", color="0.3")
+    ax.text(64.6, _MIDDLE + 3.4, f"K = {table.loc['classifier', 'output']}", ha="center", va="bottom", fontsize=_TINY)

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 MAIN_PAPER = "neural_collapse"
 """The folder that a bare notebook name refers to."""
 
+SUMMARIES = ("neural_collapse/scorecard",)
+"""Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
+
 SET_BY_THE_COMMAND = ("profile", "train")
 """Parameters that `reproduce` sets itself in the notebooks that declare them."""
 
@@ -350,12 +353,18 @@ def _stamp(name: str, profile: str) -> Path:
     return executed(name, profile).with_suffix(".json")
 
 
-def _key(task: Task, marks: Mapping[str, str]) -> str:
-    """Changes with all that the results depend on: cells, parameters, runs, the library, the printed values."""
+def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
+    """Changes with all that the results depend on: cells, parameters, runs, the library, the printed values and, for a
+    summary, the tables of the notebooks it sums up."""
     cells = [(cell["cell_type"], _text(cell)) for cell in _cells(source(task.name))]
     values = {name: value for name, value in task.values.items() if name != "train"}
     runs = {run: marks.get(run, "") for run in task.runs}
-    return _sha256(json.dumps([cells, values, runs, _library()], sort_keys=True).encode())
+    parts: list[Any] = [cells, values, runs, _library()]
+    if task.name in SUMMARIES:
+        folder, own = task.name.split("/")
+        tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))
+        parts.append({path.name: _sha256(path.read_bytes()) for path in tables if not path.stem.startswith(own)})
+    return _sha256(json.dumps(parts, sort_keys=True).encode())
 
 
 def _library() -> str:
@@ -653,7 +662,7 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
                 split = data.make_split(config.data, config.seed)
                 checked[config.data] = len(split.counts), split.train_images.shape[1], set()
             classes, channels, built = checked[config.data]
-            if config.model not in built:
+            if config.kind == "classifier" and config.model not in built:
                 models.build_model(config.model, classes, channels)
                 built.add(config.model)
         except data.DataError:
@@ -745,8 +754,7 @@ def _draw(
 ) -> list[Row]:
     """Execute the notebooks that have their runs and are not unchanged; a row for each, in the order asked for."""
     rows: dict[str, Row] = {}
-    to_do: list[Task] = []
-    keys = {task.name: _key(task, marks) for task in tasks}
+    keys: dict[str, str] = {}
     counts = _count_runs(tasks, fresh, failed_runs)
 
     def note(task: Task, result: Execution) -> None:
@@ -759,18 +767,22 @@ def _draw(
         status = "failed" if result.error else "executed"
         rows[task.name] = Row(task.name, status, round(result.seconds, 1), *counts[task.name], files, result.error)
 
-    for task in tasks:
-        broken = [run for run in task.runs if run in failed_runs]
-        files = None if force else _unchanged(task, profile, keys[task.name])
-        if broken:
-            message = f"{len(broken)} of its {len(task.runs)} runs are missing: {broken[0]}: {failed_runs[broken[0]]}"
-            rows[task.name] = Row(task.name, "failed", 0.0, *counts[task.name], message=message)
-        elif files is not None:
-            rows[task.name] = Row(task.name, "unchanged", 0.0, *counts[task.name], files)
-        else:
-            to_do.append(task)
-    if to_do:
-        _execute_all(to_do, profile, workers, note, echo)
+    for summaries in (False, True):
+        to_do: list[Task] = []
+        for task in (task for task in tasks if (task.name in SUMMARIES) is summaries):
+            keys[task.name] = _key(task, marks, profile)
+            broken = [run for run in task.runs if run in failed_runs]
+            files = None if force else _unchanged(task, profile, keys[task.name])
+            if broken:
+                what = f"{len(broken)} of its {len(task.runs)} runs are missing"
+                message = f"{what}: {broken[0]}: {failed_runs[broken[0]]}"
+                rows[task.name] = Row(task.name, "failed", 0.0, *counts[task.name], message=message)
+            elif files is not None:
+                rows[task.name] = Row(task.name, "unchanged", 0.0, *counts[task.name], files)
+            else:
+                to_do.append(task)
+        if to_do:
+            _execute_all(to_do, profile, workers, note, echo)
     return [rows[task.name] for task in tasks]
 
 

@@ -10,6 +10,7 @@ Nothing here is unpickled that could run code: arrays are loaded without pickles
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import itertools
@@ -82,8 +83,8 @@ def dotted(config: Mapping[str, Any], key: str) -> Any:
 
 def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """dataset (without a folder's fingerprint), model, K_A, R (1 for balanced) and seed of a plain configuration;
-    None where a configuration has no such thing."""
-    facts = {name: dotted(config, key) for name, key in _COLUMNS.items()}
+    None where a configuration has no such thing. A configuration that builds on another run has those of its base."""
+    facts = {name: dotted(config.get("base", config), key) for name, key in _COLUMNS.items()}
     if facts["dataset"] is not None:
         facts |= {"dataset": facts["dataset"].split("@")[0], "R": facts["R"] or 1.0}
     return facts | {"seed": config.get("seed", 0)}
@@ -331,7 +332,7 @@ class ReferenceStore:
     datasets.json and arrays/<run>.npz.
 
     Read like a `RunStore`; written by `add`. A reference run has its whole history, its configuration and provenance,
-    class means, classifier and a few features a class in half precision, no weights.
+    class means, classifier and, for seed 0, a few features a class in half precision; no weights.
     """
 
     def __init__(self, root: Path | str) -> None:
@@ -340,7 +341,7 @@ class ReferenceStore:
     def _index(self) -> dict[str, Path]:
         found = {}
         for listing in sorted(self.root.glob("*/runs.json")):
-            found |= dict.fromkeys(json.loads(listing.read_text()), listing.parent)
+            found |= dict.fromkeys(_records(listing, listing.stat().st_mtime_ns), listing.parent)
         return found
 
     def ids(self) -> list[str]:
@@ -354,9 +355,10 @@ class ReferenceStore:
         folder = self._index().get(run)
         if folder is None:
             raise CorruptRun(f"run {run} is not among the reference results")
-        record = json.loads((folder / "runs.json").read_text())[run]
-        rows = read_csv(folder / "history.csv")
-        history = rows[rows["run_id"] == run].drop(columns="run_id").reset_index(drop=True)
+        listing = folder / "runs.json"
+        record = _records(listing, listing.stat().st_mtime_ns)[run]
+        table = folder / "history.csv"
+        history = _by_run(table, table.stat().st_mtime_ns).get_group(run).drop(columns="run_id").reset_index(drop=True)
         with np.load(folder / "arrays" / f"{run}.npz", allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         return StoredRun(run, record["config"], {"history": history}, arrays, record["provenance"])
@@ -387,7 +389,7 @@ class ReferenceStore:
             frames = [frame[frame["run_id"] != run.run_id] for frame in frames]
             frames.append(run.history.assign(run_id=run.run_id)[["run_id", *run.history.columns]])
             buffer = io.BytesIO()
-            np.savez_compressed(buffer, **_extract(run.arrays))
+            np.savez_compressed(buffer, **_extract(run.arrays, features=run.config.get("seed") == 0))
             write_atomic(folder / "arrays" / f"{run.run_id}.npz", buffer.getvalue())
         rows = pd.concat(frames).sort_values(["run_id", "epoch", "split", "metric"], kind="stable")
         write_atomic(table, csv_bytes(rows))
@@ -395,10 +397,23 @@ class ReferenceStore:
         return folder
 
 
-def _extract(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The part of a classifier run's arrays that a reference keeps."""
+# A collection has hundreds of runs; its files are read once as long as they do not change.
+
+
+@functools.lru_cache(maxsize=8)
+def _records(listing: Path, changed: int) -> dict[str, Any]:
+    return json.loads(listing.read_text())
+
+
+@functools.lru_cache(maxsize=8)
+def _by_run(table: Path, changed: int) -> Any:
+    return read_csv(table).groupby("run_id", sort=False)
+
+
+def _extract(arrays: Mapping[str, np.ndarray], features: bool) -> dict[str, np.ndarray]:
+    """The part of a classifier run's arrays that a reference keeps; `features` to draw them, of one seed."""
     kept = {name: arrays[name] for name in ("counts", "minority", "class_means", "classifier") if name in arrays}
-    if "train_features" in arrays:
+    if features and "train_features" in arrays:
         labels = arrays["train_labels"]
         rows = sample_rows(labels, max(1, _KEPT_FEATURES // len(np.unique(labels))))
         kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}

@@ -37,6 +37,18 @@ HOPELESS_RESIDUAL = 0.1
 BACKWARD_FAILURES_TO_WARN_OF = 0.05
 """Share of failed backward solves in an epoch above which a warning is given; every share is logged."""
 
+CENTRED = (
+    "nc1_pinv",
+    "nc1_trace_ratio",
+    "nc1_cdnv",
+    "nc2_etf_distance",
+    "nc2_equinorm",
+    "nc2_equiangular",
+    "nc3_self_duality",
+    "nc3_alignment",
+)
+"""Metrics that depend on where the class means are centred; logged for the sample mean too, under names ending in
+".sample"."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 _EVALUATION_BATCH = 512
@@ -142,11 +154,10 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
         weights = model.classifier.weight
         groups = minority if minority.any() else None
         moments = metrics.class_moments(outputs.features, labels, num_classes)
-        for weighting, suffix in (("class", ""), ("sample", ".sample")):
-            values = metrics.nc_report(
-                outputs.features, labels, outputs.logits, weights, weighting, groups, moments=moments
-            )
-            report |= {name + suffix: value for name, value in values.items()}
+        seen = (outputs.features, labels, outputs.logits, weights)
+        report |= metrics.nc_report(*seen, minority=groups, moments=moments)
+        other = metrics.nc_report(*seen, weighting="sample", moments=moments)
+        report |= {f"{name}.sample": other[name] for name in CENTRED}
     return report
 
 
@@ -165,8 +176,8 @@ def evaluate(
     loader : yields images (B, C, H, W) and labels (B,)
     counts : (K,) training images per class; weights of the train-prior accuracy
     minority : (K,) bool, the minority classes; left out: the classes with fewer training images than the largest
-    with_nc : compute the neural-collapse report, with both centrings (sample-mean centring under names ending in
-        ".sample")
+    with_nc : compute the neural-collapse report, and what in it depends on the centring (`CENTRED`) with the sample
+        mean too, under names ending in ".sample"
 
     Returns
     -------

@@ -12,12 +12,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 FLOORS = (
     {"paths", "processes", "provenance"},
     {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs"},
-    {"deq"},
+    {"deq", "scorecard"},
     {"config"},
-    {"data", "models"},
-    {"layer_peeled", "kernels", "separation", "training"},
+    {"data", "models", "activations"},
+    {"layer_peeled", "kernels", "shallow", "separation", "training"},
     {"probes"},
-    {"store", "experiments"},
+    {"store", "experiments", "kernel_tables"},
     {"regenerate", "report", "cli"},
     {"__init__", "__main__"},  # the public face: may import everything, is imported by nothing below
 )

@@ -325,6 +325,7 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
         *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
     )
     table = evidence.accuracy_table(frame, evidence.published(), {"digits": "cifar10"}, comparable=False)
+    table = table[table["verdict"] != "not run"]
     assert len(table) == 3 + 1 + 3
     assert pd.isna(table["K_A"].iloc[0])  # the balanced row comes first
     keyed = table.set_index(["K_A", "accuracy"])
@@ -348,15 +349,16 @@ def test_accuracy_table_matches_data_set_and_ratio():
     frame = _stack(*(_accuracies("deq", s, 0.5, 0.5, 0.5, k_a=50, ratio=10.0, dataset="digit_pairs") for s in range(2)))
     stand_ins = {"digits": "cifar10", "digit_pairs": "cifar100"}
     table = evidence.accuracy_table(frame, evidence.published(), stand_ins, comparable=False)
-    assert table["deq_printed"].tolist() == [53.31, 72.90, 33.72]
+    assert table[table["verdict"] != "not run"]["deq_printed"].tolist() == [53.31, 72.90, 33.72]
     lonely = evidence.accuracy_table(frame, evidence.published(), {}, comparable=False)
-    assert lonely["deq_printed"].isna().all()
+    assert lonely[lonely["verdict"] != "not run"]["deq_printed"].isna().all()
 
 
 def test_accuracy_table_of_balanced_runs_alone():
     frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
     table = evidence.accuracy_table(frame, evidence.published(1), {"digits": "cifar10"}, comparable=True)
-    assert table["accuracy"].tolist() == ["overall"] and table["verdict"].tolist() == ["not significant"]
+    assert table["accuracy"].tolist() == ["overall"] * 2
+    assert table["verdict"].tolist() == ["not significant", "not run"]  # CIFAR-100 is printed and not run
 
 
 def test_solver_audit():
@@ -414,3 +416,58 @@ def test_embedding_is_repeatable_and_keeps_clusters():
     distances = np.linalg.norm(once[:, None] - once[None], axis=2) + np.diag([np.inf] * 36)
     assert (labels[distances.argmin(1)] == labels).all()
     assert not np.array_equal(once, evidence.embed(features, perplexity=5))
+
+
+# ---- tables for people, comparisons of arms, spreads
+
+
+def test_accuracy_table_names_printed_cells_that_were_not_run():
+    frame = _stack(
+        *(_accuracies(m, s, 0.4, 0.8, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
+    )
+    stand_ins = {"digits": "cifar10"}
+    table = evidence.accuracy_table(frame, evidence.published(3), stand_ins, comparable=False)
+    assert len(table) == 18 and (table["verdict"] == "not run").sum() == 15
+    assert table["runs"].str.split().str.len().tolist().count(6) == 3
+    row = table[(table["dataset"] == "cifar10") & (table["R"] == 10) & (table["accuracy"] == "minority")].iloc[0]
+    assert row["seeds"] == 0 and pd.isna(row["explicit_value"]) and row["explicit_printed"] > 0
+    shown = evidence.accuracy_display(table, stand_ins)
+    idle = shown[shown["verdict"] == "not run"]
+    assert set(idle["data"]) == {"–"} and set(idle["ResNet-18, ours ± within [95 %]"]) == {"–"}
+    assert set(idle["printed for"]) == {"cifar10", "cifar100"}
+    run = shown[(shown["verdict"] != "not run") & (shown["accuracy"] == "overall")].iloc[0]
+    assert run[["data", "printed for", "K_A", "R"]].tolist() == ["digits", "cifar10", "5", "100"]
+    assert run["DEQ, printed"] == "46.09 ± 1.77" and run["printed difference"] == "+1.23"
+    assert run["DEQ − explicit [95 %]"] == "+0.00 [± 0.00]"
+
+
+def test_differences_of_several_arms_need_three_seeds_and_for_collapse_the_terminal_phase():
+    def arm(model, accuracy, nc2, trained):
+        return [
+            _rows(metric, split, values=[value + seed / 1000], model=model, seed=seed)
+            for seed in range(3)
+            for metric, split, value in [
+                ("accuracy_balanced", "test", accuracy),
+                ("nc2_etf_distance", "train", nc2),
+                ("accuracy_train_prior", "train", trained),
+                ("accuracy_balanced", "train", trained),
+            ]
+        ]
+
+    frame = _stack(*arm("deq", 0.9, 0.3, 1.0), *arm("explicit", 0.8, 0.2, 1.0), *arm("weight_tied", 0.95, 0.4, 0.5))
+    metrics = {"accuracy_balanced": "test", "nc2_etf_distance": "train"}
+    found = evidence.differences(frame, metrics, against=["explicit", "weight_tied"]).set_index(["metric", "model"])
+    row = found.loc[("accuracy_balanced", "explicit")]
+    assert row["difference"] == pytest.approx(0.1) and row["verdict"] == "greater than 0"
+    assert found.loc[("accuracy_balanced", "weight_tied"), "verdict"] == "less than 0"
+    assert found.loc[("nc2_etf_distance", "explicit"), "verdict"] == "greater than 0"
+    assert found.loc[("nc2_etf_distance", "weight_tied"), "verdict"] == "reported (terminal phase not reached)"
+    alone = evidence.differences(frame[frame["seed"] == 0], metrics)
+    assert set(alone["verdict"]) == {"reported (1 seed)"}
+
+
+def test_spread_is_the_chi_square_interval_of_a_standard_deviation():
+    deviation, low, high = evidence.spread([1.0, 2.0, 3.0])
+    assert deviation == 1
+    assert (low, high) == pytest.approx((1 / np.sqrt(7.377759 / 2), 1 / np.sqrt(0.050636 / 2)), rel=1e-5)
+    assert all(np.isnan(evidence.spread([1.0])))

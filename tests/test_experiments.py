@@ -18,6 +18,7 @@ from PIL import Image
 
 from nclib import data, experiments, paths, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.data import make_split
 from nclib.experiments import MissingRuns, RunsFailed, ensure_runs, experiment, get_profile, override
 from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore
 
@@ -160,7 +161,8 @@ def test_every_profile_plans_every_experiment_without_any_data(name, trained):
     for notebook in experiments.EXPERIMENTS:
         configs = experiment(notebook, name)
         assert configs and {c.profile for c in configs} == {name}
-        assert {c.model.kind for c in configs} == {"explicit", "deq"}
+        if notebook.startswith("neural_collapse/"):
+            assert "deq" in {c.model.kind for c in configs if c.kind == "classifier"}
         assert len({run_id(c) for c in configs}) == len(configs)
         assert {c.seed for c in configs} == set(range(get_profile(name).seeds))
     assert not trained and not paths.runs().exists()
@@ -633,12 +635,51 @@ def test_threads_are_refused_as_an_executor():
 # ---- equal compute
 
 
-def test_the_explicit_network_of_equal_compute_follows_from_the_measured_steps():
+def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
     config = _config("deq", epochs=2, n_max=20)
     ensure_runs([config])
     steps = experiments.load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
-    model = experiments.same_compute(config)
-    assert model.kind == "explicit_flops" and model.width == config.model.width
-    assert abs(3 * model.num_blocks - (steps["solver_steps"] + steps["backward_steps"] + 3)) <= 1.5
+    blocks = experiments.compute_in_blocks(config)
+    assert 3 * blocks == pytest.approx(steps["solver_steps"] + steps["backward_steps"] + 3)
     with pytest.raises(ConfigError, match="'deq' run"):
-        experiments.same_compute(_config("explicit"))
+        experiments.compute_in_blocks(_config("explicit"))
+
+
+# ---- the grids of the main paper
+
+
+def test_a_table_runs_no_images_twice():
+    """With 20 images R = 50 and R = 100 leave one image to a minority class: the same images."""
+    ratios = [run.data.ratio for run in experiment("table3", "smoke") if run.model.kind == "deq"]
+    assert ratios == [10, 50]
+    quick = {(run.data.dataset, run.data.ratio) for run in experiment("table3", "quick")}
+    assert quick == {("digits", 10), ("digits", 50), ("digits", 100), ("digit_pairs", 10), ("digit_pairs", 50)}
+
+
+@pytest.mark.parametrize(("table", "num_majority"), [("table2", 3), ("table4", 7)])
+def test_quick_leaves_the_hundred_classes_out_except_for_half_of_them(table, num_majority):
+    runs = experiment(table, "quick")
+    assert {run.data.dataset for run in runs} == {"digits"}
+    assert {run.data.num_majority for run in runs} == {num_majority}
+    assert {run.data.num_majority for run in experiment(table, "paper") if run.data.dataset == "cifar100"} == {
+        10 * num_majority
+    }
+
+
+def test_controls_share_images_and_encoder_and_differ_in_the_last_block():
+    runs = [run for run in experiment("controls", "quick") if run.seed == 0]
+    assert [run.model.kind for run in runs] == [
+        "explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"
+    ]  # fmt: skip
+    assert len({(run.data, run.train, run.model.width) for run in runs}) == 1
+
+
+def test_subsets_and_seeds_vary_one_thing_at_a_time():
+    runs = [run for run in experiment("seeds_and_subsets", "quick") if run.model.kind == "deq"]
+    whole = [run for run in runs if run.data.subset_seed is None and run.data.majority == "first"]
+    weights_alone = [run for run in runs if run.data.subset_seed == 0]
+    assert [run.seed for run in whole] == [0, 1, 2] and [run.seed for run in weights_alone] == [1, 2]
+    first = make_split(whole[0].data, whole[0].seed)
+    for run in weights_alone:
+        assert torch.equal(make_split(run.data, run.seed).train_indices, first.train_indices)
+    assert [run.seed for run in runs if run.data.majority == "random"] == [0, 1, 2]

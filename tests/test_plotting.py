@@ -245,3 +245,160 @@ def test_progress_is_one_output_updated_in_place(monkeypatch):
         tell(done, 100, "2 of 3 runs")
     assert len(shown) == 2 and shown[0].startswith("0 of 100 epochs")
     assert shown[1].startswith("100 of 100 epochs") and shown[1].endswith("2 of 3 runs")
+
+
+def test_forest_draws_a_mark_and_an_interval_a_row():
+    rows = pd.DataFrame({
+        "row": ["a", "a", "b", "b"],
+        "model": ["explicit", "deq"] * 2,
+        "value": [1.0, 2.0, -1.0, 3.0],
+        "half": [0.5, 0.1, np.nan, 0.2],
+    })  # fmt: skip
+    fig, ax = plt.subplots()
+    plotting.forest(rows, ax, label="points")
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"] and ax.get_ylim()[0] > ax.get_ylim()[1]
+    assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ"]
+    (explicit, deq) = ax.containers
+    assert list(explicit.lines[0].get_xdata()) == [1, -1]
+    assert (explicit.lines[0].get_ydata() < deq.lines[0].get_ydata()).all()
+    with pytest.raises(ValueError, match="nothing to draw"):
+        plotting.forest(rows.iloc[:0], ax, label="points")
+
+
+# ---- sweeps over the solver
+
+
+def swept(names=("fixed_point", "broyden"), by="method", splits=("train",), at=(1, 2, 5, 50)):
+    rows = [
+        {by: name, "seed": s, "split": split, "at": x, "value": 1.0 + 10 * i + s + x}
+        for i, name in enumerate(names)
+        for s in (0, 1, 2)
+        for split in splits
+        for x in at
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_sweep_is_drawn_as_mean_and_std_over_seeds():
+    ax = axes()
+    drawing = plotting.sweep(swept(), "method", ax, label="residual", across="T", log=True, log_across=True)
+    plain, broyden = drawn(ax)
+    np.testing.assert_allclose(plain.get_ydata(), [3, 4, 7, 52])  # 1 + T + mean seed
+    np.testing.assert_allclose(broyden.get_ydata(), [13, 14, 17, 62])
+    band = ax.collections[0].get_paths()[0].vertices
+    np.testing.assert_allclose([band[band[:, 0] == 5, 1].min(), band[band[:, 0] == 5, 1].max()], [6, 8])
+    assert drawing is ax and (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel()) == ("log", "log", "T")
+    assert ax.get_legend_handles_labels()[1] == ["plain iteration", "Broyden", "train"]
+
+
+def test_methods_that_agree_can_be_told_apart():
+    """By marker, in turn, and by width: the same values would otherwise hide each other."""
+    ax = plotting.sweep(swept(plotting.METHOD_STYLE), "method", axes(), label="", across="T")
+    lines = drawn(ax)
+    assert [line.get_marker() for line in lines] == ["o", "^", "s"]
+    assert [line.get_markevery() for line in lines] == [(0, 3), (1, 3), (2, 3)]
+    widths = [line.get_linewidth() for line in lines]
+    assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
+
+
+def test_groups_and_splits_of_a_sweep():
+    rows = swept(("majority", "minority"), "group", ("test", "train", "steps"))
+    ax = plotting.sweep(rows, "group", axes(), label="", across="epoch")
+    assert [line.get_linestyle() for line in drawn(ax)] == ["-", "--", "-."] * 2
+    assert ax.get_legend_handles_labels()[1][2:] == ["test", "train", "training steps"]
+    assert all(float(tick).is_integer() for tick in ax.get_xticks())
+
+
+def test_tolerances_run_from_coarse_to_fine():
+    ax = plotting.sweep(swept(at=(1e-1, 1e-3, 1e-6)), "method", axes(), label="", across="tolerance")
+    left, right = ax.get_xlim()
+    assert ax.get_xscale() == "log" and left > 1e-1 and right < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (swept().head(0), "no rows"),
+        (swept(("newton",)), "no style for method newton; there are fixed_point, anderson, broyden"),
+        (pd.concat([swept(), swept().head(2)]), "2 points share method"),
+    ],
+)
+def test_a_sweep_that_cannot_be_drawn_is_refused(rows, says):
+    with pytest.raises(ValueError, match=says):
+        plotting.sweep(rows, "method", axes(), label="", across="T")
+
+
+# ---- the architecture
+
+
+def tables(norm="GroupNorm", parameters=4_720_640):
+    stages = [
+        ("stem", "64×32×32", 1856),
+        ("stage 1", "64×32×32", 147_968),
+        ("stage 2, first block", "128×16×16", 525_568),
+        ("last block", "128×16×16", parameters),
+        ("pooling", "128", 0),
+        ("classifier", "7", 896),
+    ]
+    layers = pd.DataFrame(stages, columns=["stage", "output", "parameters"]).assign(macs=1, evaluations=1.0)
+    names = ["conv 3×3", norm, "ReLU", "conv 3×3", norm, "add", "ReLU"]
+    return layers, pd.DataFrame({"operation": names, "joins": ["x" if n == "add" else "" for n in names]})
+
+
+def draw_architecture(explicit, deq, start="x"):
+    ax = plt.subplots(figsize=(plotting.TWO_COLUMN, 2.96))[1]
+    layers = {"explicit": explicit[0], "deq": deq[0]}
+    operations = {"explicit": explicit[1], "deq": deq[1]}
+    return plotting.architecture(ax, layers, operations, (3, 32, 32), "Broyden until done", start)
+
+
+def written(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_the_architecture_says_what_the_tables_say():
+    ax = draw_architecture(tables("BatchNorm"), tables(parameters=1234))
+    texts = written(ax)
+    assert "ResNet-18, last block: 4.72 M parameters" in texts and "DEQ, last block: 1.2 k parameters" in texts
+    assert [texts.count(name) for name in ("conv 3×3", "BatchNorm", "GroupNorm", "ReLU")] == [4, 2, 2, 4]
+    for text in ("3\n32×32", "128\n16×16", "148.0 k", "525.6 k", "K = 7", "896", "Broyden until done", "x  128×16×16"):
+        assert text in texts
+    assert texts.index("stage 1") < texts.index("stage 2")
+
+
+def test_everything_of_the_architecture_lies_within_the_picture():
+    ax = draw_architecture(tables("BatchNorm"), tables())
+    ax.figure.canvas.draw()
+    frame = ax.figure.bbox
+    for text in ax.texts:
+        box = text.get_window_extent()
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1, text.get_text()
+
+
+def test_no_two_texts_of_the_architecture_overlap():
+    ax = draw_architecture(tables("BatchNorm"), tables())
+    ax.figure.canvas.draw()
+    boxes = [(text.get_text(), text.get_window_extent()) for text in ax.texts if text.get_text()]
+    for i, (one, first) in enumerate(boxes):
+        for other, second in boxes[i + 1 :]:
+            assert not first.overlaps(second), (one, other)
+
+
+def test_slabs_are_as_high_as_their_maps():
+    ax = draw_architecture(tables("BatchNorm"), tables())
+    fronts = [patch for patch in ax.patches if isinstance(patch, mpl.patches.Polygon) and len(patch.get_xy()) == 5]
+    heights = [np.ptp(front.get_xy()[:, 1]) for front in fronts[::3]]
+    assert len(heights) == 4 and heights[0] == heights[1] == heights[2] > heights[3]
+
+
+def test_networks_that_differ_elsewhere_cannot_share_a_drawing():
+    layers, operations = tables()
+    layers.loc[0, "output"] = "32×32×32"
+    with pytest.raises(ValueError, match="more than their last block"):
+        draw_architecture(tables("BatchNorm"), (layers, operations))
+
+
+def test_where_the_loop_starts_is_drawn():
+    with_x, with_zeros = (draw_architecture(tables("BatchNorm"), tables(), start) for start in ("x", "zeros"))
+    assert "start x" in written(with_x) and "start zeros" in written(with_zeros)
+    assert len(with_x.lines) == len(with_zeros.lines) + 1

@@ -586,3 +586,16 @@ def test_two_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeyp
         assert str(project) not in json.dumps(kept["metadata"])
     assert good.read_bytes() == before
     assert multiprocessing.active_children() == []
+
+
+def test_a_summary_is_executed_last_and_again_when_a_table_it_sums_up_changed(bench, monkeypatch):
+    order = []
+    execute = bench.execute
+    monkeypatch.setattr(regenerate, "execute", lambda name, *rest: order.append(name) or execute(name, *rest))
+    figure("neural_collapse/scorecard")
+    figure("neural_collapse/table9")
+    bench.reproduce()
+    assert order == ["neural_collapse/table9", "neural_collapse/scorecard"]
+    assert {row.status for row in bench.reproduce().rows} == {"unchanged"}
+    write_notebook("neural_collapse/table9", DRAW.format(name="neural_collapse/table9").replace("1.0", "2.0"))
+    assert {row.status for row in bench.reproduce().rows} == {"executed"}

@@ -1,0 +1,203 @@
+"""One table over everything that was regenerated: the claim, the printed value, ours with its interval, the verdict.
+
+Built from the tables that the notebooks wrote and the records beside them, never from numbers kept anywhere else. A
+notebook that has not been run in a profile stands in the table as "not regenerated".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+
+from nclib import paths
+
+COLUMNS = ["part", "item", "printed", "regenerated", "interval", "seeds", "verdict", "notebook", "runs"]
+PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+METRICS = {
+    "accuracy_balanced": "accuracy",
+    "accuracy_majority": "majority accuracy",
+    "accuracy_minority": "minority accuracy",
+    "nc1_pinv": "NC1, eq. 12",
+    "nc1_pinv_class_balanced": "NC1, class-balanced",
+    "paper_eq13_uncentred": "NC2, eq. 13",
+    "paper_eq14_uncentred": "NC3, eq. 14",
+    "nc2_etf_distance": "NC2, centred",
+    "nc2_equiangular": "NC2, angles",
+    "nc3_self_duality": "NC3, centred",
+}
+"""What readers call the metrics; others keep the name of their function."""
+
+
+class StaleTable(RuntimeError):
+    """A table on the disk is not the one its record speaks of."""
+
+
+def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+    """A table written by `save_table` and its record, or None where there is none.
+
+    Parameters
+    ----------
+    name : as it was saved, for instance "neural_collapse/table1"
+    profile : whose results
+
+    Raises
+    ------
+    StaleTable
+        When the file is not what the record says, with what to type.
+    """
+    path = paths.results(profile) / "tables" / f"{name}.csv"
+    record = path.with_suffix(".json")
+    if not record.exists():
+        return None
+    sidecar = json.loads(record.read_text(encoding="utf-8"))
+    content = path.read_bytes() if path.exists() else b""
+    if hashlib.sha256(content).hexdigest() != sidecar["files"][path.name]["sha256"]:
+        raise StaleTable(f"{path} was changed after it was written; type: nclib reproduce {name} --force")
+    return pd.read_csv(io.BytesIO(content)), sidecar
+
+
+def score_claims(profile: str) -> pd.DataFrame:
+    """Everything regenerated in a profile, a row for each claim or cell.
+
+    Returns
+    -------
+    DataFrame
+        part ("tables", "figures", "theory", "audit", "beyond the paper"); item; printed, what the paper states;
+        regenerated, ours; interval, half the 95 % t-interval over seeds; seeds; verdict, by the rule named in the
+        notebook; notebook; runs, the ids of the runs behind the row, separated by spaces.
+
+    Raises
+    ------
+    StaleTable
+        When a table was changed by hand or written by another version.
+    """
+    rows: list[dict[str, Any]] = []
+    for part, notebook, table, read in _SOURCES:
+        found = read_table(f"neural_collapse/{table}", profile)
+        facts = {"part": part, "notebook": notebook}
+        if found is None:
+            rows.append(facts | {"item": table.replace("_", " "), "verdict": "not regenerated"})
+            continue
+        runs = " ".join(found[1]["runs"])
+        try:
+            rows += [{"runs": runs} | row | facts for row in read(notebook, found[0])]
+        except AttributeError as error:  # columns came and went with versions of the library
+            raise StaleTable(f"{table} was written by another version ({error}); type: nclib reproduce {notebook}") from error
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
+    """How often each verdict was given in each part of `score_claims`: part, verdict, rows, the most frequent first."""
+    counts = card.groupby(["part", "verdict"], sort=False).size().rename("rows").reset_index()
+    order = {part: place for place, part in enumerate(dict.fromkeys(card["part"]))}
+    return counts.sort_values(["part", "rows"], key=lambda c: c.map(order) if c.name == "part" else -c).reset_index(
+        drop=True
+    )
+
+
+def _cells(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of Tables 1–4."""
+    for row in table.itertuples():
+        cell = "balanced" if pd.isna(row.K_A) else f"K_A={row.K_A:.0f}, R={row.R:g}"
+        data = PAPERS_DATA.get(row.dataset, row.dataset)
+        yield {
+            "item": f"Table {notebook[-1]}: {data} {cell}, {row.accuracy}",
+            "printed": _signed(row.printed_difference, " points"),
+            "regenerated": _signed(row.difference, " points"),
+            "interval": row.difference_half,
+            "seeds": row.seeds,
+            "verdict": row.verdict,
+            "runs": row.runs if isinstance(row.runs, str) else "",
+        }
+
+
+def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Claims about collapse in Figures 2–5."""
+    for row in table.itertuples():
+        panel = getattr(row, "panel", "")
+        yield {
+            "item": f"Figure {notebook[-1]}{panel}: {METRICS.get(row.metric, row.metric)}",
+            "printed": row.claim,
+            "regenerated": _signed(row.difference),
+            "interval": row.half,
+            "seeds": row.seeds,
+            "verdict": row.verdict,
+        }
+
+
+def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Theorems, with the evidence in words."""
+    for row in table.itertuples():
+        reading = "" if row.reading == "–" else f" [{row.reading}]"
+        yield {"item": f"{row.claim}{reading}", "printed": "stated", "regenerated": row.evidence, "verdict": row.verdict}
+
+
+def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for row in table.itertuples():
+        yield {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding, "verdict": "computed"}
+
+
+def _compared(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of `evidence.differences`, with the setting where the table has one."""
+    for row in table.itertuples():
+        setting = f", {row.setting}" if "setting" in table else ""
+        against = row.model.replace("_", " ")
+        yield {
+            "item": f"{notebook.replace('_', ' ')}{setting}: {METRICS.get(row.metric, row.metric)}, DEQ − {against}",
+            "printed": "",
+            "regenerated": _signed(row.difference),
+            "interval": row.half,
+            "seeds": row.seeds,
+            "verdict": row.verdict,
+        }
+
+
+def _inside(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """What the solver does to collapse."""
+    for row in table.itertuples():
+        yield {
+            "item": f"inside the solver, {row.way}: {METRICS.get(row.metric, row.metric)}",
+            "printed": "",
+            "regenerated": _signed(row.change),
+            "interval": row.half,
+            "seeds": row.seeds,
+            "verdict": row.verdict,
+        }
+
+
+def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Minority against majority in the solver."""
+    for row in table.itertuples():
+        yield {
+            "item": f"solver, minority − majority, {row.split}: {row.quantity}",
+            "printed": "",
+            "regenerated": _signed(row.difference),
+            "interval": row.half,
+            "seeds": row.seeds,
+            "verdict": row.verdict,
+        }
+
+
+def _signed(value: float | None, unit: str = "") -> str:
+    return "" if value is None or pd.isna(value) else f"{value:+.3g}{unit}"
+
+
+_Reader = Callable[[str, pd.DataFrame], Iterator[dict[str, Any]]]
+_SOURCES: tuple[tuple[str, str, str, _Reader], ...] = (
+    *(("tables", f"table{n}", f"table{n}", _cells) for n in (1, 2, 3, 4)),
+    *(("figures", f"fig{n}", f"fig{n}_claims", _claims) for n in (2, 3, 4, 5)),
+    *(("theory", name, f"{name}_ledger", _ledger) for name in ("theory_layer_peeled", "theory_imbalance")),
+    ("audit", "audit", "audit_findings", _findings),
+    *(
+        ("beyond the paper", name, f"{name}_differences", _compared)
+        for name in ("controls", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets")
+    ),
+    ("beyond the paper", "solver_and_collapse", "solver_and_collapse_inside", _inside),
+    ("beyond the paper", "solver_and_collapse", "solver_and_collapse_minority", _by_group),
+)
+"""Part, notebook, the table it saves, and how its rows read."""

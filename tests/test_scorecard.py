@@ -1,0 +1,83 @@
+"""The scorecard: built from saved tables and their records alone, and honest about what is missing."""
+
+import pandas as pd
+import pytest
+
+from nclib import evidence, paths, scorecard
+from nclib.artefacts import save_table
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
+    return tmp_path
+
+
+def _accuracies():
+    rows = [
+        (model, seed, epoch, metric, value + seed / 100)
+        for model, values in {"explicit": (0.4, 0.7, 0.1), "deq": (0.5, 0.7, 0.3)}.items()
+        for seed in range(3)
+        for epoch in (1, 2)
+        for metric, value in zip(evidence.SPLITS.values(), values, strict=True)
+    ]
+    frame = pd.DataFrame(rows, columns=["model", "seed", "epoch", "metric", "value"])
+    frame["run_id"] = frame["model"] + "-s" + frame["seed"].astype(str)
+    return frame.assign(dataset="digits", K_A=5, R=100.0, split="test")
+
+
+def _save(name, table, runs=()):
+    save_table(table, f"neural_collapse/{name}", "Profile quick: a caption", list(runs), "quick")
+
+
+def test_nothing_regenerated_says_so(results):
+    card = scorecard.score_claims("quick")
+    assert set(card["verdict"]) == {"not regenerated"} and len(card) > 10
+    assert {"tables", "figures", "theory", "audit", "beyond the paper"} == set(card["part"])
+
+
+def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
+    table = evidence.accuracy_table(_accuracies(), evidence.published(3), {"digits": "cifar10"}, comparable=False)
+    _save("table3", table, ["deq-s0"])
+    card = scorecard.score_claims("quick")
+    row = card[card["item"] == "Table 3: digits K_A=5, R=100, overall"].iloc[0]
+    assert (row["printed"], row["regenerated"], row["seeds"]) == ("+1.23 points", "+10 points", 3)
+    assert row["interval"] == pytest.approx(0, abs=1e-9)
+    assert row["verdict"] == "same sign; size not comparable" and row["notebook"] == "table3"
+    assert row["runs"].split() == sorted({"deq-s0", "deq-s1", "deq-s2", "explicit-s0", "explicit-s1", "explicit-s2"})
+    absent = card[card["item"] == "Table 3: CIFAR-100 K_A=50, R=10, minority"].iloc[0]
+    assert absent["verdict"] == "not run" and absent["runs"] == "" and absent["printed"].endswith("points")
+    assert len(card[card["part"] == "tables"]) == 18 + 3  # Table 3 whole, and three tables not regenerated
+
+
+def test_claims_theorems_findings_and_comparisons(results):
+    claim = {"metric": "paper_eq13_uncentred", "explicit": 1.0, "deq": 1.2, "difference": 0.2, "half": 0.1, "seeds": 3}
+    _save("fig4_claims", pd.DataFrame([claim | {"claim": "DEQ lower", "verdict": "contradicted"}]), ["a", "b"])
+    ledger = pd.DataFrame([("Lemma B.1", "–", "max −1e-6", "never positive", "holds")])
+    ledger.columns = ["claim", "reading", "evidence", "rule", "verdict"]
+    _save("theory_layer_peeled_ledger", ledger)
+    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["Thirteen are impossible."]}))
+    compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "less than 0"}
+    _save("controls_differences", pd.DataFrame([compared]))
+    card = scorecard.score_claims("quick").set_index("item")
+    assert card.loc["Figure 4: NC2, eq. 13", ["printed", "regenerated", "runs"]].tolist() == ["DEQ lower", "+0.2", "a b"]
+    assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
+    assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
+    assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "less than 0"
+
+
+def test_verdicts_are_counted_by_part():
+    card = pd.DataFrame({"part": ["b", "a", "b", "b"], "verdict": ["x", "x", "y", "y"]})
+    counted = scorecard.count_verdicts(card)
+    assert counted.to_numpy().tolist() == [["b", "y", 2], ["b", "x", 1], ["a", "x", 1]]
+
+
+def test_a_table_changed_by_hand_or_of_another_version_is_refused(results):
+    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["So."]}))
+    path = paths.results("quick") / "tables" / "neural_collapse" / "audit_findings.csv"
+    path.write_text(path.read_text().replace("So.", "Not so."))
+    with pytest.raises(scorecard.StaleTable, match="nclib reproduce neural_collapse/audit_findings --force"):
+        scorecard.score_claims("quick")
+    _save("audit_findings", pd.DataFrame({"no": [1], "finding": ["So."]}))
+    with pytest.raises(scorecard.StaleTable, match=r"another version.*nclib reproduce audit"):
+        scorecard.score_claims("quick")
