@@ -347,7 +347,9 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
     idle = table["verdict"] == "not run"
     shown: dict[str, Any] = {
         "data": table["dataset"].where(~idle, "–"),
-        "printed for": [stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle)],
+        "printed for": [
+            stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle, strict=True)
+        ],
     }
     if table["K_A"].notna().any():
         shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import data, imbalance, kernels, paths, probes, processes, provenance, shallow, training
+from nclib import data, imbalance, kernels, paths, probes, processes, provenance, regression, saliency, shallow, training
 from nclib.config import (
     ConfigError,
     DataConfig,
@@ -35,6 +35,8 @@ from nclib.config import (
     suggest,
 )
 from nclib.probes import ProbeConfig
+from nclib.regression import RegressionConfig
+from nclib.saliency import CamConfig
 from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.store import DamageWarning, ReferenceStore, RunStore, StoredRun, identity_columns, stack, tidy
 
@@ -53,7 +55,7 @@ class Profile:
     equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`, measured, rounded)
     recipe : name of the training protocol; epochs, batch_size, lr and log_every are set on top of it
     grey_dataset : what stands for MNIST in the fully connected networks of the sister paper
-    shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those networks; epochs of all weights, of the readout
+    shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those; epochs of all weights, of the readout alone
     inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of the same seed
     """
 
@@ -404,8 +406,8 @@ def _scorecard(profile: Profile) -> list[RunConfig]:
 
 
 def _shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig]:
-    """The six arms of Ling et al.'s Figure 3 at one width, matched for τ_0 = 1. The numbers are rounded, so that they and
-    with them the identity of a run do not depend on the last bits of a machine."""
+    """The six arms of Ling et al.'s Figure 3 at one width, matched for τ_0 = 1. The numbers are rounded, so that the
+    identity of a run does not depend on the last bits of a machine."""
     relu, pair = "relu", kernels.match_leaky_relu(sigma_a2)[-1].layers
     shifts = [kernels.explicit_coefficients(pair[:depth]).bias for depth in (1, 2)]
     numbers = {
@@ -471,7 +473,6 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/seeds_and_subsets": _seeds_and_subsets,
     "neural_collapse/scorecard": _scorecard,
     "neural_collapse/solver_and_collapse": _solver_and_collapse,
-    "kernel_equivalence/fig3": _kernel_fig3,
 }
 """The runs each notebook is made from."""
 
@@ -698,10 +699,42 @@ def _train_shallow(
     store.save(config, {"history": result.history}, {}, readout, record)
 
 
+def _train_regression(
+    config: RegressionConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
+) -> None:
+    """Train one small regressor, always on the CPU, where it is fastest."""
+    run, cpu = run_id(config), torch.device("cpu")
+
+    def note(done: int, total: int) -> None:
+        store.note_progress(run, done, total)
+        progress(done, total)
+
+    with _threads(), provenance.Cost(cpu) as cost:
+        result = regression.train_regression(config, note)
+        record = provenance.capture(cpu, [config.seed], cost)
+    record |= {"facts": result.facts, "warnings": []}
+    store.save(config, {"history": result.history}, result.arrays, result.weights, record)
+
+
+def _look(
+    config: CamConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
+) -> None:
+    """Grad-CAM of a stored run, which is trained first if it is not there."""
+    base = train_run(_to_json(config.base), str(store.root), str(device))
+    with _threads(), provenance.Cost(device) as cost:
+        history, arrays = saliency.look(config, store.weights(base), device)
+        with training.arithmetic(config.train, device):
+            record = provenance.capture(device, [config.seed], cost)
+    store.save(config, {"history": history}, arrays, {}, record | {"facts": {"base": base}, "warnings": []})
+    progress(1, 1)
+
+
 _TRAINERS: dict[str, tuple[type[StoredConfig], Callable[..., None]]] = {
     "classifier": (RunConfig, _train_classifier),
     "solver_probe": (ProbeConfig, _probe_solver),
     "shallow": (ShallowConfig, _train_shallow),
+    "regression": (RegressionConfig, _train_regression),
+    "grad_cam": (CamConfig, _look),
 }
 """What to do with each kind of configuration."""
 

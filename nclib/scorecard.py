@@ -87,7 +87,8 @@ def score_claims(profile: str) -> pd.DataFrame:
         try:
             rows += [{"runs": runs} | row | facts for row in read(notebook, found[0])]
         except AttributeError as error:  # columns came and went with versions of the library
-            raise StaleTable(f"{table} was written by another version ({error}); type: nclib reproduce {notebook}") from error
+            said = f"{table} was written by another version ({error}); type: nclib reproduce {notebook}"
+            raise StaleTable(said) from error
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -134,7 +135,8 @@ def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Theorems, with the evidence in words."""
     for row in table.itertuples():
         reading = "" if row.reading == "–" else f" [{row.reading}]"
-        yield {"item": f"{row.claim}{reading}", "printed": "stated", "regenerated": row.evidence, "verdict": row.verdict}
+        item = f"{row.claim}{reading}"
+        yield {"item": item, "printed": "stated", "regenerated": row.evidence, "verdict": row.verdict}
 
 
 def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -254,7 +254,7 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
         "value": [1.0, 2.0, -1.0, 3.0],
         "half": [0.5, 0.1, np.nan, 0.2],
     })  # fmt: skip
-    fig, ax = plt.subplots()
+    _, ax = plt.subplots()
     plotting.forest(rows, ax, label="points")
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"] and ax.get_ylim()[0] > ax.get_ylim()[1]
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ"]

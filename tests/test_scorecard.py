@@ -57,13 +57,14 @@ def test_claims_theorems_findings_and_comparisons(results):
     ledger.columns = ["claim", "reading", "evidence", "rule", "verdict"]
     _save("theory_layer_peeled_ledger", ledger)
     _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["Thirteen are impossible."]}))
-    compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "less than 0"}
+    compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "below"}
     _save("controls_differences", pd.DataFrame([compared]))
     card = scorecard.score_claims("quick").set_index("item")
-    assert card.loc["Figure 4: NC2, eq. 13", ["printed", "regenerated", "runs"]].tolist() == ["DEQ lower", "+0.2", "a b"]
+    row = card.loc["Figure 4: NC2, eq. 13"]
+    assert row[["printed", "regenerated", "runs"]].tolist() == ["DEQ lower", "+0.2", "a b"]
     assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
     assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
-    assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "less than 0"
+    assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "below"
 
 
 def test_verdicts_are_counted_by_part():

@@ -1,0 +1,384 @@
+"""Fully connected DEQs and shallow explicit networks of finite width, trained: the arms of Ling et al.'s Figure 3.
+
+    tanh_deq, relu_deq         z = φ(σ_a A z + σ_b B x)/√m
+    h_tanh_enn, tanh_enn       σ(B x)/√m, one hidden layer
+    l_relu_enn, relu_enn       σ_2(A σ_1(B x)/√m)/√m, two hidden layers
+
+and logits W z. A and B start standard normal, the same for all arms of a seed and width, W at zero. First the readout W
+is trained on the features of the random weights, then all weights are trained from there, both by plain stochastic
+gradient descent. Images are centred by the mean training image and scaled so that the mean of ‖x‖² is 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig
+from nclib.data import Batches, Split, make_split
+from nclib.deq import DEQ
+from nclib.models import build_model
+from nclib.solver import Solution
+
+ShallowKind = Literal["tanh_deq", "h_tanh_enn", "tanh_enn", "relu_deq", "l_relu_enn", "relu_enn"]
+
+_NUMBERS = {
+    "tanh_deq": (),
+    "h_tanh_enn": ("a", "c"),
+    "tanh_enn": (),
+    "relu_deq": ("shift",),
+    "l_relu_enn": ("a1", "b1", "shift1", "a2", "b2", "shift2"),
+    "relu_enn": ("shift1", "shift2"),
+}
+"""What the numbers of each arm mean: a·clip(x, −c, c); max(a x, b x) − shift; ReLU(x) − shift."""
+
+_DEQS = ("tanh_deq", "relu_deq")
+_EVALUATION_BATCH = 1024
+
+
+class ShallowModelConfig(Config):
+    """One arm.
+
+    Parameters
+    ----------
+    kind : see the head of this module
+    width : m, units of each hidden layer
+    numbers : parameters of the activations in the order of the table in this module, from the matching for τ_0 = 1
+    sigma_a2 : σ_a² of the DEQs; σ_b² = 1 − σ_a². Left out: 0.2
+    solver : of the DEQs; left out: plain iteration to 1e-4, at most 60 evaluations
+    """
+
+    kind: ShallowKind
+    width: int = pydantic.Field(ge=1)
+    numbers: tuple[float, ...] = ()
+    sigma_a2: float | None = pydantic.Field(default=None, ge=0, lt=1)
+    solver: SolverConfig | None = None
+
+    @pydantic.field_validator("numbers", mode="before")
+    @classmethod
+    def _read_numbers(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @pydantic.field_validator("solver", mode="before")
+    @classmethod
+    def _read_solver(cls, value: Any) -> Any:
+        return SolverConfig(**value) if isinstance(value, dict) else value
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        options = dict(options)
+        kind = options.get("kind")
+        if kind in _DEQS:
+            solver = SolverConfig(method="fixed_point", tol=1e-4, max_steps=60)
+            for name, value in (("sigma_a2", 0.2), ("solver", solver)):
+                options[name] = value if options.get(name) is None else options[name]
+        elif kind in _NUMBERS and (options.get("sigma_a2") is not None or options.get("solver") is not None):
+            raise ValueError(f"sigma_a2 and solver do not apply to the explicit network {kind!r}; leave them out")
+        wanted = _NUMBERS.get(kind, ())
+        if kind in _NUMBERS and len(options.get("numbers", ())) != len(wanted):
+            raise ValueError(f"kind {kind!r} needs {len(wanted)} numbers ({', '.join(wanted) or 'none'})")
+        return options
+
+
+class ShallowTrainConfig(Config):
+    """How an arm is trained: by SGD without momentum on the mean cross-entropy.
+
+    Parameters
+    ----------
+    readout_epochs : of the readout alone, on random features
+    epochs : of all weights afterwards; 0 leaves that out
+    lr : learning rate of both, in the scaling above, in which it does not depend on the width
+    clip : largest norm of the gradient when all weights are trained
+    """
+
+    readout_epochs: int = pydantic.Field(default=100, ge=1)
+    epochs: int = pydantic.Field(default=20, ge=0)
+    batch_size: int = pydantic.Field(default=128, ge=1)
+    lr: float = pydantic.Field(default=1.0, gt=0)
+    clip: float = pydantic.Field(default=1.0, gt=0)
+
+
+class ShallowConfig(StoredConfig):
+    """One training: images, arm, protocol and seed. The seed sets subset, weights and order of the images, so that arms
+    with equal seed and width are a pair.
+
+    encoder : a run whose ResNet-18 turns images into features, as VGG-19 does in the paper; None takes the pixels
+    """
+
+    kind: Literal["shallow"] = "shallow"
+    data: DataConfig = pydantic.Field(default_factory=DataConfig)
+    model: ShallowModelConfig
+    train: ShallowTrainConfig = pydantic.Field(default_factory=ShallowTrainConfig)
+    encoder: RunConfig | None = None
+
+    @pydantic.field_validator("data", "model", "train", "encoder", mode="before")
+    @classmethod
+    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        parts = {"data": DataConfig, "model": ShallowModelConfig, "train": ShallowTrainConfig, "encoder": RunConfig}
+        return parts[info.field_name or ""](**value) if isinstance(value, dict) else value
+
+    @pydantic.model_validator(mode="after")
+    def _one_set_of_images(self) -> ShallowConfig:
+        if self.data.imbalance != "balanced":
+            raise ValueError("these networks are trained on balanced data only")
+        if self.encoder is not None and self.encoder.data.dataset != self.data.dataset:
+            raise ValueError(f"the encoder saw {self.encoder.data.dataset!r}, not {self.data.dataset!r}")
+        return self
+
+    def label(self) -> str:
+        name = self.data.dataset.removeprefix("folder:").split("@")[0]
+        return f"{name}-{self.model.kind}-m{self.model.width}"
+
+    def work(self) -> float:
+        """Roughly its seconds on one core for a thousand images or so."""
+        cost = 6 if self.model.kind in _DEQS else 1
+        return 0.3 + self.train.epochs * cost * (0.01 + (self.model.width / 1000) ** 2)
+
+
+# --- the networks ------------------------------------------------------------------------------------------------
+
+
+def _layers(kind: str, numbers: Sequence[float]) -> list[Callable[[Tensor], Tensor]]:
+    """The activations of an arm, first layer first; a DEQ has one."""
+    if kind in ("tanh_deq", "tanh_enn"):
+        return [torch.tanh]
+    if kind == "h_tanh_enn":
+        a, c = numbers
+        return [lambda x: a * x.clamp(-c, c)]
+    if kind in ("relu_deq", "relu_enn"):
+        return [lambda x, shift=shift: F.relu(x) - shift for shift in numbers]
+    slopes = [numbers[:3], numbers[3:]]
+    return [lambda x, s=s: torch.maximum(s[0] * x, s[1] * x) - s[2] for s in slopes]
+
+
+class _Cell(nn.Module):
+    """(z, u) ↦ φ(σ_a A z + u)/√m."""
+
+    def __init__(self, matrix: Tensor, phi: Callable[[Tensor], Tensor], sigma_a: float) -> None:
+        super().__init__()
+        self.matrix, self.phi, self.sigma_a = nn.Parameter(matrix), phi, sigma_a
+
+    def forward(self, z: Tensor, u: Tensor) -> Tensor:
+        return self.phi(torch.addmm(u, z, self.matrix.T, alpha=self.sigma_a)) / math.sqrt(len(self.matrix))
+
+
+class ShallowNetwork(nn.Module):
+    """An arm with K logits for inputs of p features, weights from `seed` alone; `features` is what the readout sees."""
+
+    def __init__(self, config: ShallowModelConfig, num_features: int, num_classes: int, seed: int) -> None:
+        super().__init__()
+        m = config.width
+        inputs, matrix = (torch.Generator().manual_seed(2 * seed + i) for i in (0, 1))
+        self.inputs = nn.Parameter(torch.randn(m, num_features, generator=inputs))
+        layers = _layers(config.kind, config.numbers)
+        self.phi, self.deq, self.matrix = layers, None, None
+        if config.kind in _DEQS:
+            cell = _Cell(torch.randn(m, m, generator=matrix), layers[0], math.sqrt(config.sigma_a2))
+            self.deq = DEQ(cell, config.solver.build(), z0="zeros")
+            self.sigma_b = math.sqrt(1 - config.sigma_a2)
+        elif len(layers) == 2:
+            self.matrix = nn.Parameter(torch.randn(m, m, generator=matrix))
+        self.readout = nn.Parameter(torch.zeros(num_classes, m))
+
+    def features(self, x: Tensor) -> tuple[Tensor, Solution | None]:
+        """x (B, p) to z (B, m), with the evidence of the solve for a DEQ."""
+        u, root = x @ self.inputs.T, math.sqrt(len(self.inputs))
+        if self.deq is not None:
+            return self.deq(self.sigma_b * u)
+        z = self.phi[0](u) / root
+        return (z if self.matrix is None else self.phi[1](z @ self.matrix.T) / root), None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.features(x)[0] @ self.readout.T
+
+
+# --- training ----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """Samples in rows: x (N, p) float32, centred and scaled by the training ones, and labels (N,), of both splits."""
+
+    train: Tensor
+    train_labels: Tensor
+    test: Tensor
+    test_labels: Tensor
+
+
+def load_inputs(config: ShallowConfig, weights: dict[str, Tensor] | None, device: torch.device) -> Inputs:
+    """Pixels, or features of the encoder with these weights."""
+    split = make_split(config.data, config.seed)
+    if config.encoder is None:
+        raw = [part.flatten(1).double() for part in (split.train_images, split.test_images)]
+    else:
+        raw = _encode(config.encoder, weights, split, device)
+    mean = raw[0].mean(dim=0)
+    raw = [part - mean for part in raw]
+    scale = raw[0].square().sum(dim=1).mean().sqrt()
+    if scale == 0:
+        raise ConfigError(f"all training images of {config.data.dataset} are the same")
+    train, test = ((part / scale).float().to(device) for part in raw)
+    return Inputs(train, split.train_labels.to(device), test, split.test_labels.to(device))
+
+
+@torch.no_grad()
+def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, device: torch.device) -> list[Tensor]:
+    if weights is None:
+        raise ConfigError("features of an encoder need its trained weights")
+    model = build_model(config.model, len(split.class_names), split.train_images.shape[1]).to(device)
+    model.load_state_dict(weights)
+    model.eval()
+    found = []
+    for images in (split.train_images, split.test_images):
+        labels = torch.zeros(len(images), dtype=torch.long)
+        batches = Batches(images, labels, batch_size=256, mean=split.mean, std=split.std, device=device)
+        found.append(torch.cat([model(x).features for x, _ in batches.in_order()]).double().cpu())
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ShallowRun:
+    """A finished training.
+
+    history : epoch, split, metric, value with metrics accuracy_readout and accuracy_all (share of right answers when
+        only the readout, and when all weights have been trained), loss_readout and loss_all and, for a DEQ,
+        solver_converged and solver_steps after each of the two
+    weights : the network's final state; facts : numbers of inputs and images, epochs continued from a checkpoint
+    """
+
+    history: pd.DataFrame
+    weights: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+def train_shallow(
+    config: ShallowConfig,
+    device: torch.device,
+    weights: dict[str, Tensor] | None = None,
+    checkpoint: Any = None,
+    progress: Callable[[float, float], None] | None = None,
+) -> ShallowRun:
+    """Train one arm.
+
+    Parameters
+    ----------
+    weights : of the encoder, where the configuration has one
+    checkpoint : where the state is kept after each epoch of all weights, an object with load() and save(state)
+    progress : called with the work done and the whole
+
+    Returns
+    -------
+    ShallowRun
+
+    Raises
+    ------
+    ConfigError
+        When the loss is no longer a number: a smaller lr helps.
+    """
+    inputs = load_inputs(config, weights, device)
+    classes = int(inputs.train_labels.max()) + 1
+    net = ShallowNetwork(config.model, inputs.train.shape[1], classes, config.seed).to(device)
+    work, train = config.work(), config.train
+    rows, done = [], 0
+    state = checkpoint.load() if checkpoint is not None else None
+    if state is not None:
+        net.load_state_dict(state["net"])
+        rows, done = [tuple(row) for row in state["rows"]], state["done"]
+    else:
+        _fit_readout(net, inputs, config)
+        rows += _measure(net, inputs, "readout", train.readout_epochs)
+    optimiser = torch.optim.SGD(net.parameters(), lr=train.lr)
+    for epoch in range(done, train.epochs):
+        for batch in _order(len(inputs.train), train.batch_size, config.seed, epoch, device):
+            loss = F.cross_entropy(net(inputs.train[batch]), inputs.train_labels[batch])
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), train.clip)
+            optimiser.step()
+        _refuse_divergence(loss, config)
+        if checkpoint is not None and epoch + 1 < train.epochs:
+            checkpoint.save({"net": net.state_dict(), "rows": [list(row) for row in rows], "done": epoch + 1})
+        if progress is not None:
+            progress(work * (epoch + 1) / train.epochs, work)
+    if train.epochs:
+        rows += _measure(net, inputs, "all", train.readout_epochs + train.epochs)
+    history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+    facts = {"inputs": inputs.train.shape[1], "train": len(inputs.train), "test": len(inputs.test), "resumed": done}
+    return ShallowRun(history, {name: value.cpu() for name, value in net.state_dict().items()}, facts)
+
+
+def _fit_readout(net: ShallowNetwork, inputs: Inputs, config: ShallowConfig) -> None:
+    """SGD on the readout; the gradient of the softmax regression is written out, for it is all that this loop does."""
+    z, labels, train = _features(net, inputs.train)[0], inputs.train_labels, config.train
+    onehot = F.one_hot(labels, len(net.readout)).to(z.dtype)
+    with torch.no_grad():
+        for epoch in range(train.readout_epochs):
+            for batch in _order(len(z), train.batch_size, config.seed, -1 - epoch, z.device):
+                part = z[batch]
+                error = torch.softmax(part @ net.readout.T, dim=1) - onehot[batch]
+                net.readout.addmm_(error.T, part, alpha=-train.lr / len(part))
+    _refuse_divergence(net.readout.sum(), config)
+
+
+def _refuse_divergence(value: Tensor, config: ShallowConfig) -> None:
+    if not bool(torch.isfinite(value)):
+        raise ConfigError(f"{config.label()}: the loss is no longer a number; use lr below {config.train.lr:g}")
+
+
+def _order(n: int, size: int, seed: int, epoch: int, device: torch.device) -> Iterator[Tensor]:
+    """Batches of row numbers in an order that follows from seed and epoch alone (epochs of the readout count down)."""
+    state = np.random.SeedSequence([seed, abs(epoch), int(epoch < 0)]).generate_state(1, np.uint64)
+    generator = torch.Generator().manual_seed(int(state[0]))
+    return iter(torch.randperm(n, generator=generator).to(device).split(size))
+
+
+@torch.no_grad()
+def _features(net: ShallowNetwork, x: Tensor) -> tuple[Tensor, list[Solution]]:
+    parts = [net.features(part) for part in x.split(_EVALUATION_BATCH)]
+    return torch.cat([z for z, _ in parts]), [solution for _, solution in parts if solution is not None]
+
+
+@torch.no_grad()
+def _measure(net: ShallowNetwork, inputs: Inputs, phase: str, epoch: int) -> list[tuple[int, str, str, float]]:
+    rows: list[tuple[int, str, str, float]] = []
+    for split, x, labels in (
+        ("train", inputs.train, inputs.train_labels),
+        ("test", inputs.test, inputs.test_labels),
+    ):
+        z, solutions = _features(net, x)
+        logits = z @ net.readout.T
+        rows.append((epoch, split, f"accuracy_{phase}", (logits.argmax(1) == labels).double().mean().item()))
+        rows.append((epoch, split, f"loss_{phase}", F.cross_entropy(logits.double(), labels).item()))
+        if solutions:
+            converged = torch.cat([solution.converged for solution in solutions])
+            steps = torch.cat([solution.steps for solution in solutions])
+            rows.append((epoch, split, "solver_converged", converged.double().mean().item()))
+            rows.append((epoch, split, "solver_steps", steps.double().mean().item()))
+    return rows
+
+
+def describe_shallow(configs: Sequence[ShallowConfig]) -> str:
+    """One sentence for captions: profile, data, protocol, widths, seeds."""
+    first = configs[0]
+    widths = ", ".join(str(width) for width in sorted({config.model.width for config in configs}))
+    seeds = len({config.seed for config in configs})
+    train, images = first.train, first.data
+    many = "all" if images.n_max is None else str(images.n_max)
+    what = "pixels" if first.encoder is None else f"features of a ResNet-18 of width {first.encoder.model.width}"
+    text = f"Profile {first.profile}: {images.dataset.split('@')[0]}, {many} training images a class, {what}, "
+    text += f"widths {widths}, {seeds} seed{'s' if seeds > 1 else ''}; SGD, lr {train.lr:g}, batch {train.batch_size}: "
+    text += f"{train.readout_epochs} epochs of the readout on random features, then {train.epochs} of all weights."
+    for model in itertools.islice((c.model for c in configs if c.model.solver is not None), 1):
+        text += f" Equilibria by {model.solver.method} to relative residual {model.solver.tol:g}."
+    return text

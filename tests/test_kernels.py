@@ -1,0 +1,647 @@
+"""Kernels of DEQs: printed fixtures, brute-force integrals, limits at finite width, and everything that is refused."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import linalg
+
+from nclib import activations
+from nclib import kernel_tables as tables
+from nclib import kernels as ker
+from nclib.solver import FixedPointIteration
+
+NAMES = list(ker.ACTIVATIONS)
+FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)'', α_1 … α_4, γ², β_1, β_2, β_3, κ² at τ_0 = 1, σ_a² = 0.2
+    "relu": ".926566 .369646 .5 .430560 .681690 .210526 .035957 .069190 .292624 .292624 .221607 .037850 .080115"
+    " .325138",
+    "leaky_relu": ".926886 .366076 .505 .426107 .688124 .214985 .035304 .067982 .295590 .295590 .226540 .037201 .078944"
+    " .328437",
+    "tanh": ".934872 0 .630075 0 .411683 .344988 0 0 .171743 .369925 .374742 0 0 .409995",
+    "erf": ".942553 0 .677145 0 .429749 .403856 0 0 .179619 .442027 .444631 0 0 .501924",
+    "elu": ".956393 .149234 .767689 .267689 1.079688 .534475 .016334 .033405 .484148 .573436 .605890 .018516 .046795"
+    " .662739",
+    "swish": ".923321 .180228 .5 .365264 .679129 .210526 .025864 .049796 .291444 .262611 .221607 .027225 .057658"
+    " .283510",
+}
+
+
+def _mixture(n, p, seed=0):
+    return (*ker.gaussian_mixture(n, p, seed), ker.mixture_moments(n, p))
+
+
+def _distance(exact, other):
+    return ker.spectral_norm(exact - other) / ker.spectral_norm(exact)
+
+
+def _gap(exact, other):
+    return float(np.abs(exact - other).max())
+
+
+# ---- the numbers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_coefficients_have_their_printed_digits(name):
+    c = ker.coefficients(name, 0.2)
+    m = ker.activation_moments(name, c.tau)
+    found = (c.tau, c.bias, m.first, m.second, m.square_second, *c[2:7], *c[7:])
+    for value, printed in zip(found, map(float, FIXTURES[name].split()), strict=True):
+        assert value == pytest.approx(printed, abs=5.01e-7)
+
+
+@pytest.mark.parametrize("sigma_a2", [0.0, 0.2, 0.6, 0.9])
+@pytest.mark.parametrize("tau0", [0.5, 1.0, 1.7])
+def test_relu_has_closed_forms(sigma_a2, tau0):
+    c, k, b2 = ker.coefficients("relu", sigma_a2, tau0), 1 - 2 / math.pi, 1 - sigma_a2
+    tau2 = b2 * tau0**2 / (1 - sigma_a2 * (1 + k) / 4)
+    quarter = 1 - sigma_a2 / 4
+    wanted = (
+        math.sqrt(tau2),
+        math.sqrt(tau2 / (2 * math.pi)),
+        b2 / (4 - sigma_a2),
+        tau2 / (8 * math.pi * tau0**4 * quarter),
+        b2**2 / (4 * math.pi * tau2 * quarter**3),
+        (1 + k) / 4 * tau2 / tau0**2,
+        (1 + k) / 4 * tau2,
+    )
+    np.testing.assert_allclose(c[:7], wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_numbers_solve_their_equations(name):
+    a2, tau0 = 0.15, 1.3
+    c = ker.coefficients(name, a2, tau0)
+    m = ker.activation_moments(name, c.tau)
+    assert c.tau**2 == pytest.approx(a2 * c.gamma2 + (1 - a2) * tau0**2, rel=1e-14)
+    assert c.alpha1 == pytest.approx(m.first**2 * (a2 * c.alpha1 + 1 - a2), rel=1e-13)
+    assert c.alpha4 == pytest.approx(m.square_second / 2 * (a2 * c.alpha4 + 1 - a2), rel=1e-13)
+    inner = (a2 * c.alpha4 + 1 - a2) ** 2 * m.second**2 / 4
+    assert c.alpha2 == pytest.approx(a2 * m.first**2 * c.alpha2 + inner, rel=1e-12, abs=1e-20)
+
+
+def test_weak_derivatives_agree_with_real_ones():
+    tau, points = 0.9, np.linspace(-12, 12, 200_001)
+    density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi) * (points[1] - points[0])
+    for name in ("tanh", "swish", "erf"):
+        phi, m = ker.activation(name), ker.activation_moments(name, tau)
+        step = 1e-4
+        bend = (phi.slope(tau * points + step) - phi.slope(tau * points - step)) / (2 * step)
+        assert m.first == pytest.approx(float(density @ phi.slope(tau * points)), abs=1e-10)
+        assert m.second == pytest.approx(float(density @ bend), abs=1e-7)
+
+
+def test_a_function_of_ones_own_gives_the_same_as_a_name():
+    own = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "swish": lambda x: x / (1 + np.exp(-x))}
+    for name, function in own.items():
+        np.testing.assert_allclose(ker.coefficients(function, 0.2), ker.coefficients(name, 0.2), rtol=1e-11, atol=1e-14)
+        x = ker.gaussian_mixture(30, 24)[0]
+        np.testing.assert_allclose(ker.implicit_ntk(x, function, 0.2), ker.implicit_ntk(x, name, 0.2), atol=1e-11)
+
+
+def test_one_explicit_layer_is_a_deq_without_its_matrix():
+    for name in NAMES:
+        one, deq = ker.explicit_coefficients([name], 1.1), ker.coefficients(name, 0.0, 1.1)
+        np.testing.assert_allclose(one[2:7], deq[2:7], rtol=1e-12, atol=1e-16)
+        x = ker.gaussian_mixture(40, 32)[0]
+        assert _gap(ker.explicit_ck(x, [name]), ker.implicit_ck(x, name, 0.0)) < 1e-14
+
+
+# ---- exact kernels against brute force
+
+
+_LEGENDRE = np.polynomial.legendre.leggauss(200)
+
+
+def _panels(edges):
+    x, w = _LEGENDRE
+    edges = np.unique(np.clip(edges, -12, 12))
+    middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
+    points = (middle[:, None] + half[:, None] * x).ravel()
+    return points, (half[:, None] * w).ravel() * np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def _brute(function, kinks, ti, tj, rho):
+    """E[f(u) f(v)] by Gauss–Legendre panels in two dimensions that end at every kink."""
+    rest = math.sqrt(1 - rho**2)
+    outer = [-12, -6, -2, -0.5, 0, 0.5, 2, 6, 12, *(k / ti for k in kinks), *(k / tj / rho for k in kinks)]
+    total = 0.0
+    for x, w in zip(*_panels(outer), strict=True):
+        y, v = _panels([-12, 0, 12, *((k / tj - rho * x) / rest for k in kinks)])
+        total += w * function(ti * x) * (v @ function(tj * (rho * x + rest * y)))
+    return total
+
+
+@pytest.mark.parametrize("which", [*NAMES, ker.HardTanh(0.76, 1.2), ker.LeakyReLU(1.35, 0.4)], ids=str)
+@pytest.mark.parametrize(("ti", "tj", "rho"), [(0.9, 1.1, 0.3), (0.7, 1.3, -0.62), (1.0, 1.02, 0.9)])
+def test_both_integrals_agree_with_quadrature_in_two_dimensions(which, ti, tj, rho):
+    phi, bias = ker.activation(which), 0.1
+    pairs = ker._Pairs(phi, np.array([ti, tj]), bias)
+    kappa, slope = pairs(slice(0, 1), slice(1, 2), np.array([[rho * ti * tj]]), True)
+    assert kappa[0, 0] == pytest.approx(_brute(lambda z: phi(z) - bias, phi.kinks, ti, tj, rho), abs=1e-13)
+    assert slope[0, 0] == pytest.approx(_brute(phi.slope, phi.kinks, ti, tj, rho), abs=1e-13)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_kernel_is_a_fixed_point_of_its_definition(name):
+    x, _, _ = _mixture(4, 12)
+    kernels = ker.implicit_kernels(x, name, 0.2)
+    phi, bias = ker.activation(name), kernels.coefficients.bias
+    cov = 0.2 * kernels.ck + 0.8 * x.T @ x
+    tau = np.sqrt(np.diag(cov))
+    for i, j in ((0, 1), (0, 3), (2, 3)):
+        rho = cov[i, j] / tau[i] / tau[j]
+        again = _brute(lambda z: phi(z) - bias, phi.kinks, tau[i], tau[j], rho)
+        assert kernels.ck[i, j] == pytest.approx(again, abs=1e-12)
+        slope = _brute(phi.slope, phi.kinks, tau[i], tau[j], rho)
+        assert kernels.ntk[i, j] == pytest.approx(again / (1 - 0.2 * slope), abs=1e-12)
+        full = (again + 0.8 * x[:, i] @ x[:, j] * slope) / (1 - 0.2 * slope)
+        assert kernels.ntk_full[i, j] == pytest.approx(full, abs=1e-12)
+    for i in range(4):
+        points, weights = _panels([-12, 0, 12])
+        assert kernels.ck[i, i] == pytest.approx(float(weights @ (phi(tau[i] * points) - bias) ** 2), abs=1e-13)
+
+
+def test_the_mehler_series_meets_the_closed_forms():
+    """The same functions under another name take the series, and have as many terms as a kink needs."""
+    x = ker.gaussian_mixture(50, 40)[0]
+    for name in ("erf", "relu", "leaky_relu"):
+        hidden = ker.Activation(lambda z, phi=ker.ACTIVATIONS[name]: phi(z), (0.0,), ker.ACTIVATIONS[name].slope)
+        assert _gap(ker.implicit_ck(x, hidden, 0.2), ker.implicit_ck(x, name, 0.2)) < 1e-13
+        assert _gap(ker.implicit_ntk(x, hidden, 0.2), ker.implicit_ntk(x, name, 0.2)) < 1e-12
+    hard = ker.HardTanh(0.8, 1.1)
+    hidden = ker.Activation(hard, hard.kinks, hard.slope)
+    assert _gap(ker.explicit_ntk(x, [hidden]), ker.explicit_ntk(x, [hard])) < 1e-12
+
+
+def test_strongly_correlated_samples_are_as_exact_as_others():
+    """Beyond the usual number of terms, entry by entry; a tile with a few such pairs takes two sums."""
+    x = ker.gaussian_mixture(80, 40)[0]
+    x[:, 1] = x[:, 0] + 0.2 * x[:, 1]
+    for which in ("swish", ker.HardTanh(0.76, 1.2)):
+        phi = ker.activation(which)
+        ck = ker.explicit_ck(x, [which])
+        gram, bias = x.T @ x, ker.explicit_coefficients([which], ker.empirical_tau0(x)).bias
+        tau = np.sqrt(np.diag(gram))
+        rho = gram[0, 1] / tau[0] / tau[1]
+        assert rho > 0.95
+        assert ck[0, 1] == pytest.approx(
+            _brute(lambda z, f=phi, d=bias: f(z) - d, phi.kinks, tau[0], tau[1], rho), abs=1e-13
+        )
+
+
+def test_a_series_that_is_cut_says_by_how_much():
+    x = np.random.default_rng(0).standard_normal((5, 3)) / math.sqrt(5)
+    x[:, 1] = x[:, 0] * 1.001
+    with pytest.warns(RuntimeWarning, match=r"cut after 1024 terms: .* correlation up to 1.0.* at most [0-9.]+e-"):
+        ker.explicit_ck(x, ["elu"])
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+def test_entries_do_not_depend_on_the_other_samples_or_their_order(name):
+    x = ker.gaussian_mixture(300, 60)[0]
+    whole = ker.implicit_kernels(x, name, 0.2, 1.0)
+    order = np.random.default_rng(1).permutation(300)
+    moved = ker.implicit_kernels(x[:, order], name, 0.2, 1.0)
+    part = ker.implicit_kernels(x[:, 200:280], name, 0.2, 1.0)
+    for kernel in ("ck", "ntk", "ntk_full"):
+        reference = getattr(whole, kernel)
+        np.testing.assert_array_equal(reference, reference.T)
+        assert _gap(getattr(moved, kernel), reference[np.ix_(order, order)]) < 1e-13
+        assert _gap(getattr(part, kernel), reference[200:280, 200:280]) < 1e-13
+    assert _gap(ker.implicit_ck(x, name, 0.2, 1.0), whole.ck) < 1e-15
+    rotation = linalg.qr(np.random.default_rng(2).standard_normal((60, 60)))[0]
+    assert _gap(ker.implicit_ck(rotation @ x, name, 0.2, 1.0), whole.ck) < 1e-13
+
+
+def test_a_kernel_is_positive_semidefinite_and_single_samples_have_one():
+    x = ker.gaussian_mixture(60, 20)[0]
+    for name in NAMES:
+        kernels = ker.implicit_kernels(x, name, 0.2)
+        assert all(linalg.eigvalsh(kernel).min() > -1e-13 for kernel in kernels[:3])
+    one = ker.implicit_ck(x[:, :1], "tanh", 0.2)
+    assert one.shape == (1, 1) and one[0, 0] > 0
+    zero = ker.implicit_kernels(np.concatenate([x, np.zeros((20, 1))], axis=1), "tanh", 0.2)
+    assert np.isfinite(zero.ntk).all() and abs(zero.ck[-1, :-1]).max() < 1e-12
+
+
+def test_without_centring_one_eigenvalue_grows_like_n():
+    means = []
+    for n in (100, 400):
+        x = ker.gaussian_mixture(n, round(0.8 * n))[0]
+        means.append([ker.implicit_ck(x, "relu", 0.2, centring=centring).mean() for centring in ("none", "subtract")])
+    bias2 = ker.coefficients("relu", 0.2).bias ** 2
+    assert means[0][0] > bias2 and means[1][0] > bias2  # the eigenvalue is at least n times the mean entry
+    assert means[1][1] < 0.5 * means[0][1] < 0.5 * bias2
+
+
+# ---- the theorems: printed errors
+
+
+ERRORS = {  # relative CK error on the mixture of the captions, p = 0.8 n, population moments; n = 100, 200, 400, 800
+    ("relu", "empirical", "theorem"): (0.1211, 0.0776, 0.0497, 0.0294),
+    ("tanh", "empirical", "theorem"): (0.1532, 0.1322, 0.1065, 0.0807),
+    ("leaky_relu", "empirical", "theorem"): (0.1172, 0.0750, 0.0480, 0.0283),
+    ("elu", "empirical", "theorem"): (0.0747, 0.0584, 0.0443, 0.0319),
+    ("swish", "empirical", "theorem"): (0.1116, 0.0657, 0.0406, 0.0240),
+    ("erf", "empirical", "theorem"): (0.1682, 0.1457, 0.1178, 0.0895),
+    ("elu", "trace", "theorem"): (0.0656, 0.0501, 0.0357, 0.0251),
+    ("relu", "trace", "theorem"): (0.2201, 0.1525, 0.1068, 0.0717),
+    ("tanh", "trace", "theorem"): (0.3799, 0.2747, 0.1826, 0.1214),
+    ("relu", "empirical", "entrywise"): (0.0255, 0.0163, 0.0098, 0.0053),
+}
+NTK_ERRORS = {
+    ("relu", "ntk"): (0.1335, 0.0852, 0.0542, 0.0317),
+    ("tanh", "ntk"): (0.1624, 0.1406, 0.1137, 0.0864),
+    ("leaky_relu", "ntk"): (0.1294, 0.0825, 0.0525, 0.0306),
+    ("elu", "ntk"): (0.0862, 0.0668, 0.0504, 0.0361),
+    ("swish", "ntk"): (0.1231, 0.0719, 0.0442, 0.0259),
+    ("erf", "ntk"): (0.1796, 0.1561, 0.1268, 0.0967),
+    ("relu", "ntk_full"): (0.1786, 0.1154, 0.0733, 0.0414),
+    ("tanh", "ntk_full"): (0.1687, 0.1397, 0.1109, 0.0835),
+}
+MATCHES = {
+    "H-Tanh": (3.2e-3, 4.0e-3, 3.4e-3, 2.7e-3),
+    "H-Tanh, NTK-matched": (5.5e-2, 4.9e-2, 3.9e-2, 2.9e-2),
+    "L-ReLU, root 0": (4.8e-5, 2.6e-5, 1.3e-5, 5.7e-6),
+    "L-ReLU, root 1": (1.1e-4, 7.4e-5, 4.9e-5, 3.1e-5),
+    "Tanh, unmatched": (0.056, 0.060, 0.062, 0.063),
+    "ReLU, unmatched": (0.661, 0.669, 0.672, 0.674),
+}
+SIZES = ((100, (0, 1, 2)), (200, (0, 1)), (400, (0,)), (800, (0,)))
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_ck_errors_are_the_printed_ones(at):
+    n, seeds = SIZES[at]
+    traced = tables.equivalence_errors(["relu", "elu", "tanh"], [n], seeds, tau0=("trace",))
+    entries = tables.equivalence_errors(["relu"], [n], seeds, versions=("entrywise",))
+    frame = pd.concat([tables.equivalence_errors(NAMES, [n], seeds), traced, entries])
+    means = frame.groupby(["activation", "tau0", "version"])["error"].mean()
+    for key, printed in ERRORS.items():
+        assert means[key] == pytest.approx(printed[at], rel=0.2), key
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_ntk_errors_are_the_printed_ones(at):
+    n, seeds = SIZES[at]
+    frame = tables.equivalence_errors(NAMES, [n], seeds, kernels=("ntk", "ntk_full"))
+    means = frame.groupby(["activation", "kernel"])["error"].mean()
+    for key, printed in NTK_ERRORS.items():
+        assert means[key] == pytest.approx(printed[at], rel=0.2), key
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_errors_of_matched_networks_are_the_printed_ones(at):
+    n, seeds = SIZES[at]
+    means = tables.matching_errors([n], seeds).groupby("network")["error"].mean()
+    assert set(means.index) == set(MATCHES)
+    for network, printed in MATCHES.items():
+        assert means[network] == pytest.approx(printed[at], rel=0.2), network
+
+
+@pytest.mark.parametrize("layers", [["relu"], ["swish", "elu"], ["tanh"]], ids=str)
+def test_the_equivalents_of_explicit_networks_get_closer_as_n_grows(layers):
+    errors = []
+    for n in (100, 400):
+        x, labels, moments = _mixture(n, round(0.8 * n))
+        scale = ker.empirical_tau0(x)
+        numbers = ker.explicit_coefficients(layers, scale)
+        pair = ker.explicit_ck(x, layers), ker.explicit_ntk(x, layers)
+        errors.append(
+            [
+                _distance(exact, ker.assemble(x, labels, numbers, scale, moments, kernel))
+                for exact, kernel in zip(pair, ("ck", "ntk"), strict=True)
+            ]
+        )
+    assert (np.array(errors[1]) < 0.75 * np.array(errors[0])).all() and max(errors[1]) < 0.15
+
+
+def test_the_wrong_versions_keep_their_error():
+    frame = tables.equivalence_errors(
+        ["relu"],
+        [100, 800],
+        [0],
+        kernels=("ck", "ntk"),
+        versions=("theorem", "centred_T", "minus_tau4"),
+        mixture="zero_mean",
+    )
+    errors = frame.set_index(["version", "kernel", "n"])["error"]
+    for kernel in ("ck", "ntk"):
+        assert errors["theorem", kernel, 800] < 0.4 * errors["theorem", kernel, 100]
+        assert errors["centred_T", kernel, 800] > 2.5 * errors["theorem", kernel, 800]
+        assert errors["minus_tau4", kernel, 800] > 2.5 * errors["theorem", kernel, 800]
+    norm = frame.query("n == 800 and kernel == 'ck'")["norm"].iloc[0]
+    tau0 = math.sqrt(1 + 4 / math.sqrt(640))
+    floor = ker.coefficients("relu", 0.2, tau0).alpha3 * tau0**4 / norm
+    assert errors["centred_T", "ck", 800] == pytest.approx(floor / 0.8, rel=0.1)
+    assert errors["minus_tau4", "ck", 800] > floor
+
+
+# ---- mixtures and their moments
+
+
+def test_the_mixture_of_the_captions():
+    n, p = 4000, 100
+    x, labels, moments = _mixture(n, p)
+    assert x.shape == (p, n) and np.bincount(labels).tolist() == [2000, 2000]
+    assert moments.means[0].argmax() == 0 and moments.means[1].argmax() == 8 and moments.means.max() == 8
+    np.testing.assert_allclose(moments.traces, [100, 180])
+    np.testing.assert_allclose(moments.products, [[100, 180], [180, 324]])
+    for a in (0, 1):
+        part = math.sqrt(p) * x[:, labels == a]
+        np.testing.assert_allclose(part.mean(axis=1), moments.means[a], atol=0.15)
+        assert np.trace(np.cov(part)) == pytest.approx(moments.traces[a], rel=0.02)
+    again, _ = ker.gaussian_mixture(n, p)
+    np.testing.assert_array_equal(x, again)
+    assert _gap(x, ker.gaussian_mixture(n, p, 1)[0]) > 0.1
+
+
+def test_numbers_diagonals_and_matrices_are_the_same_covariances():
+    p = 12
+    numbers, diagonals = [1.0, 1.5], [np.full(p, 1.0), np.full(p, 1.5)]
+    matrices = [np.eye(p), 1.5 * np.eye(p)]
+    one = ker.gaussian_mixture(9, p, 3, covariances=numbers, shares=(0.4, 0.6))
+    for other in (diagonals, matrices):
+        x, labels = ker.gaussian_mixture(9, p, 3, covariances=other, shares=(0.4, 0.6))
+        np.testing.assert_allclose(x, one[0], rtol=1e-14)
+        assert np.bincount(labels).tolist() == [4, 5]
+        for found, wanted in zip(
+            ker.mixture_moments(9, p, covariances=other), ker.mixture_moments(9, p, covariances=numbers), strict=True
+        ):
+            np.testing.assert_allclose(found, wanted)
+
+
+def test_estimated_moments_are_unbiased():
+    """For skewed noise too, and where a class has fewer samples than features."""
+    rng, p, counts = np.random.default_rng(0), 6, (5, 8)
+    roots = [np.diag([1, 2, 0.5, 1, 1, 3.0]), np.tril(np.full((p, p), 0.6))]
+    truths = [root @ root.T for root in roots]
+    labels, draws = np.repeat([0, 1], counts), []
+    for _ in range(6000):
+        noise = [root @ (rng.exponential(size=(p, n)) - 1) for root, n in zip(roots, counts, strict=True)]
+        found = ker.estimate_moments(np.concatenate(noise, axis=1) / math.sqrt(p), labels)
+        draws.append([*found.traces, *found.products.ravel()])
+    wanted = [*map(np.trace, truths), *((a * b.T).sum() for a in truths for b in truths)]
+    error = np.std(draws, axis=0) / math.sqrt(len(draws))
+    assert (np.abs(np.mean(draws, axis=0) - wanted) < 4 * error).all()
+    assert (error < 0.06 * np.array(wanted)).all()
+
+
+@pytest.mark.parametrize("tau0", ["empirical", "trace"])
+def test_estimated_moments_serve_as_well_as_those_of_the_population(tau0):
+    x, labels, moments = _mixture(400, 320)
+    exact = ker.implicit_ck(x, "relu", 0.2, ker.resolve_tau0(x, labels, tau0, moments))
+    known = ker.spectral_norm(exact - ker.ck_equivalent(x, labels, "relu", 0.2, tau0, moments))
+    exact = ker.implicit_ck(x, "relu", 0.2, ker.resolve_tau0(x, labels, tau0))
+    estimated = ker.spectral_norm(exact - ker.ck_equivalent(x, labels, "relu", 0.2, tau0))
+    assert estimated == pytest.approx(known, rel=0.15)
+
+
+def test_labels_may_be_renamed_and_samples_moved():
+    x, labels, moments = _mixture(60, 48)
+    order = np.random.default_rng(0).permutation(60)
+    one = ker.ck_equivalent(x, labels, "swish", 0.2, moments=moments)
+    moved = ker.ck_equivalent(x[:, order], labels[order], "swish", 0.2, moments=moments)
+    assert _gap(moved, one[np.ix_(order, order)]) < 1e-14
+    swapped = ker.MixtureMoments(moments.means[::-1], moments.traces[::-1], moments.products[::-1, ::-1])
+    assert _gap(ker.ck_equivalent(x, 1 - labels, "swish", 0.2, moments=swapped), one) < 1e-14
+
+
+# ---- networks with the same kernel
+
+
+def test_hard_tanh_of_the_papers_example():
+    a, c = ker.match_htanh(0.2, 1.0)
+    assert (a, c) == (pytest.approx(0.764297, abs=5e-7), pytest.approx(1.196485, abs=5e-7))
+    assert ker.match_htanh(0.2, 1.0, kernel="ntk") == (
+        pytest.approx(0.498523, abs=5e-7),
+        pytest.approx(1.507400, abs=5e-7),
+    )
+
+
+@pytest.mark.parametrize(("sigma_a2", "tau0"), [(0.2, 1.0), (0.1, 0.8), (0.6, 1.5)])
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_a_matched_hard_tanh_has_the_four_numbers(name, sigma_a2, tau0):
+    deq = ker.coefficients(name, sigma_a2, tau0)
+    own = ker.explicit_coefficients([ker.HardTanh(*ker.match_htanh(sigma_a2, tau0, name))], tau0)
+    np.testing.assert_allclose([own.alpha1, own.gamma2], [deq.alpha1, deq.gamma2], rtol=1e-12)
+    own = ker.explicit_coefficients([ker.HardTanh(*ker.match_htanh(sigma_a2, tau0, name, "ntk"))], tau0)
+    np.testing.assert_allclose([own.beta1, own.kappa2], [deq.beta1, deq.kappa2], rtol=1e-12)
+
+
+def test_both_leaky_relu_pairs_of_the_papers_example():
+    first, second = ker.match_leaky_relu(0.2, 1.0)
+    assert first == pytest.approx((0.056747, 0.995874, 0.83873, 0.51601, 1.35334, 0.00140), abs=5.1e-6)
+    assert second == pytest.approx((0.984287, 0.065457, 1.34940, 0.00534, 0.85067, 0.50407), abs=5.1e-6)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu"])
+@pytest.mark.parametrize(("sigma_a2", "tau0"), [(0.2, 1.0), (0.2, 2.5), (0.4, 0.7)])
+def test_matched_leaky_relu_pairs_have_the_four_numbers(name, sigma_a2, tau0):
+    deq = ker.coefficients(name, sigma_a2, tau0)
+    roots = ker.match_leaky_relu(sigma_a2, tau0, name)
+    assert len(roots) == 2
+    for root in roots:
+        own = ker.explicit_coefficients(root.layers, tau0)
+        wanted = [deq.alpha1, deq.alpha2, deq.alpha3, deq.gamma2]
+        np.testing.assert_allclose([own.alpha1, own.alpha2, own.alpha3, own.gamma2], wanted, rtol=1e-11)
+        np.testing.assert_allclose(root, ker.match_leaky_relu(sigma_a2, 1.0, name)[roots.index(root)], rtol=1e-9)
+
+
+def test_one_layer_cannot_have_the_ratio_of_a_deq():
+    deq = ker.coefficients("relu", 0.2)
+    assert deq.alpha3 / deq.alpha2 == pytest.approx(1.924, abs=5e-4)
+    for layer in ("relu", "swish", "elu", ker.LeakyReLU(1.4, 0.3)):
+        one = ker.explicit_coefficients([layer])
+        assert one.alpha3 / one.alpha2 == pytest.approx(2, rel=1e-12) or layer == "relu"
+
+
+def test_the_nearest_layers_for_any_activation():
+    for name, layers, limit in (("tanh", 1, 1e-12), ("relu", 2, 1e-12), ("elu", 2, 2e-3), ("swish", 2, 1e-2)):
+        match = ker.match_layers(name, 0.2, 1.2)
+        assert len(match.layers) == layers and match.residual < limit
+    # both least squares: no better pair nearby
+    wanted = np.array(ker.match_layers("swish", 0.2).wanted)
+    best = ker.match_layers("swish", 0.2)
+    squares = ((np.array(best.found) - wanted) ** 2).sum()
+    for factor in (0.99, 1.01):
+        one, two = best.layers
+        other = ker.explicit_coefficients([ker.LeakyReLU(one.a * factor, one.b), two])
+        assert ((np.array([other.alpha1, other.alpha2, other.alpha3, other.gamma2]) - wanted) ** 2).sum() > squares
+
+
+def test_a_linear_activation_is_matched_by_a_linear_layer():
+    match = ker.match_layers(lambda x: 0.7 * x, 0.2)
+    assert match.residual < 1e-12 and match.layers[0].c > 30
+
+
+# ---- networks of finite width
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+def test_wide_networks_approach_the_kernels_and_tell_which_ntk_is_which(name):
+    frame = tables.finite_width_errors([name], [250, 1000], 4, n=40, p=50)
+    means = frame.groupby(["estimate", "against", "width"])["error"].mean()
+    for kernel in ("ck", "ntk", "ntk_full"):
+        assert means[kernel, kernel, 1000] < 0.16
+        assert means[kernel, kernel, 1000] < 0.75 * means[kernel, kernel, 250]
+    assert means["ntk_full", "ntk", 1000] > 0.8
+
+
+def test_more_draws_average_out():
+    x = ker.gaussian_mixture(20, 25)[0]
+    exact = ker.implicit_kernels(x, "swish", 0.2)
+    many = ker.finite_width_kernels(x, "swish", 0.2, 400, draws=24)
+    for kernel in ("ck", "ntk", "ntk_full"):
+        wanted = getattr(exact, kernel)
+        assert ker.spectral_norm(getattr(many, kernel) - wanted) < 0.06 * ker.spectral_norm(wanted)
+
+
+def test_the_tangent_kernel_of_a_network_is_that_of_automatic_differentiation():
+    """z and g of one narrow network against autograd through many steps."""
+    import torch
+
+    x, width, a2 = ker.gaussian_mixture(3, 10)[0], 12, 0.2
+    drawn = ker.finite_width_kernels(x, "tanh", a2, width, seed=5)
+    rng = np.random.default_rng((5, 0))
+    b = torch.tensor(rng.standard_normal((width, 10)), requires_grad=True)
+    a = torch.tensor(rng.standard_normal((width, width)), requires_grad=True)
+    readout = torch.tensor(rng.standard_normal(width), requires_grad=True)
+    rows, frozen = [], []
+    for sample in torch.tensor(x.T):
+        z = torch.zeros(width, dtype=torch.float64)
+        for _ in range(60):
+            z = torch.tanh(a2**0.5 * a @ z + (1 - a2) ** 0.5 * b @ sample) / width**0.5
+        grads = torch.autograd.grad(readout @ z, (readout, a, b))
+        rows.append(torch.cat([g.flatten() for g in grads]))
+        frozen.append(torch.cat([g.flatten() for g in grads[:2]]))
+    rows, frozen = torch.stack(rows).numpy(), torch.stack(frozen).numpy()
+    np.testing.assert_allclose(drawn.ntk_full, rows @ rows.T, rtol=1e-8)
+    np.testing.assert_allclose(drawn.ntk, frozen @ frozen.T, rtol=1e-8)
+
+
+# ---- images
+
+
+def test_images_are_centred_and_scaled():
+    x, labels = tables.image_samples("digits", ("6", "8"))
+    assert x.shape == (64, 355) and np.bincount(labels).tolist() == [181, 174]
+    assert abs(x.mean(axis=1)).max() < 1e-14 and ker.empirical_tau0(x) == pytest.approx(1)
+    some, few = tables.image_samples("digits", ("6", "8"), n=50, seed=1)
+    assert some.shape == (64, 50) and few.sum() == 25
+    with pytest.raises(ValueError, match="asked for 5000 images of class '6'"):
+        tables.image_samples("digits", ("6", "8"), n=10_000)
+    with pytest.raises(ValueError, match="unknown class of digits 'six'"):
+        tables.image_samples("digits", ("six", "8"))
+
+
+def test_digits_have_the_printed_errors():
+    x, labels = tables.image_samples("digits", ("6", "8"))
+    for name, printed in (("relu", 0.128), ("tanh", 0.087)):
+        exact = ker.implicit_ck(x, name, 0.2)
+        assert _distance(exact, ker.ck_equivalent(x, labels, name, 0.2)) == pytest.approx(printed, rel=0.02)
+        assert _distance(exact, ker.explicit_ck(x, ker.match_layers(name, 0.2).layers)) < 6e-3
+
+
+def test_spectral_norms_of_small_and_large_matrices():
+    rng = np.random.default_rng(0)
+    for n in (3, 500):
+        matrix = rng.standard_normal((n, n))
+        matrix = matrix + matrix.T - 3 * np.eye(n)
+        assert ker.spectral_norm(matrix) == pytest.approx(np.linalg.norm(matrix, 2), rel=1e-7)
+
+
+# ---- refusals
+
+
+X, LABELS = ker.gaussian_mixture(12, 10)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: ker.coefficients("relu", 1.0), r"σ_a² must lie in \[0, 1\).*got 1.0"),
+        (lambda: ker.coefficients("relu", -0.1), "got -0.1"),
+        (lambda: ker.coefficients("relu", 0.2, 0.0), "τ_0 must be a positive, finite number, got 0.0"),
+        (lambda: ker.coefficients("relu", 0.2, math.nan), "τ_0 must be a positive"),
+        (lambda: ker.coefficients("rleu", 0.2), "unknown activation 'rleu'. Did you mean 'relu'"),
+        (lambda: ker.coefficients(3, 0.2), "an activation is a name of relu.* or a function of arrays, got 3"),
+        (lambda: ker.coefficients(lambda x: 3 * x, 0.2), r"not well-posed: σ_a² L² = 1.8 ≥ 1 .* L = 3.* σ_a² < 0.1111"),
+        (lambda: ker.implicit_ck(X, lambda x: x**2, 0.2), "not well-posed"),
+        (lambda: ker.implicit_ntk(X, np.sign, 0.2), "not well-posed"),
+        (lambda: ker.coefficients("erf", 0.8), "not well-posed: σ_a² L² = 1.0"),
+        (lambda: ker.coefficients(np.exp, 0.2), "not well-posed: no Lipschitz constant"),
+        (lambda: ker.coefficients(lambda x: x.sum(), 0.2), r"gives shape \(\)"),
+        (lambda: ker.coefficients(np.log, 0.2), "with values that are not finite"),
+        (lambda: ker.coefficients(lambda x: x + 1j, 0.2), "type complex128"),
+        (lambda: ker.coefficients(lambda x: np.clip(x, -1, 1), 0.2), r"not smooth away from 0. Name .*kinks="),
+        (lambda: ker.coefficients("relu", 0.2, centring="check"), r"not centred: E\[φ\(τ_\*ξ\)\] = 0.3.*subtract 0.3"),
+        (lambda: ker.implicit_ck(X, "relu", 0.2, centring="check"), "not centred"),
+        (lambda: ker.coefficients("relu", 0.2, centring="none"), "not centred"),
+        (lambda: ker.coefficients("relu", 0.2, centring="chekc"), "unknown centring 'chekc'. Did you mean 'check'"),
+        (lambda: ker.implicit_ck(np.empty((0, 5)), "relu", 0.2), r"p ≥ 1 features and n ≥ 1 .*\(0, 5\)"),
+        (lambda: ker.implicit_ntk(np.empty((5, 0)), "relu", 0.2), r"n ≥ 1 samples .*\(5, 0\)"),
+        (lambda: ker.explicit_ck(np.empty((5, 0)), ["relu"]), "n ≥ 1 samples"),
+        (lambda: ker.implicit_ck(np.ones(5), "relu", 0.2), r"must be \(p, n\)"),
+        (lambda: ker.implicit_ck(np.full((2, 2), np.nan), "relu", 0.2), "4 entries that are not finite"),
+        (lambda: ker.implicit_ck(np.zeros((2, 2)), "relu", 0.2), "all samples are zero"),
+        (lambda: ker.explicit_ck(X, []), "at least one layer"),
+        (lambda: ker.explicit_coefficients([]), "at least one layer"),
+        (lambda: ker.ck_equivalent(X, LABELS[:-1], "relu", 0.2), r"labels must be 12 class numbers.*\(11,\)"),
+        (lambda: ker.ck_equivalent(X, LABELS + 0.5, "relu", 0.2), "labels must be 12 class numbers"),
+        (lambda: ker.ck_equivalent(X, LABELS - 1, "relu", 0.2), "labels must be 12 class numbers"),
+        (lambda: ker.ck_equivalent(X, LABELS * 2, "relu", 0.2), "class 1 of 3 has no sample"),
+        (lambda: ker.ntk_equivalent(X, [0] * 9 + [1] * 3, "relu", 0.2), "class 1 has 3 samples; .* needs 4"),
+        (
+            lambda: ker.ck_equivalent(X, LABELS, "relu", 0.2, moments=ker.mixture_moments(12, 20)),
+            "2 classes in 20 dimensions do not fit 2 classes in 10",
+        ),
+        (lambda: ker.ck_equivalent(X, LABELS, "relu", 0.2, "emprical"), "Did you mean 'empirical'"),
+        (lambda: ker.ck_equivalent(X, LABELS, "relu", 0.2, version="centred_t"), "Did you mean 'centred_T'"),
+        (lambda: ker.gaussian_mixture(0, 10), "got n = 0 and p = 10"),
+        (lambda: ker.gaussian_mixture(10, 0), "got n = 10 and p = 0"),
+        (lambda: ker.gaussian_mixture(10, 5), "need p ≥ 9 features, got 5"),
+        (lambda: ker.gaussian_mixture(1, 10), "leaves a class without samples"),
+        (lambda: ker.gaussian_mixture(8, 10, shares=(0.5, 0.6)), "with sum 1"),
+        (lambda: ker.gaussian_mixture(8, 10, means=np.zeros((2, 10)), covariances=[1.0]), "a covariance for each of 2"),
+        (lambda: ker.match_htanh(0.2, 1.0, "relu"), "must be 0 for a hard tanh"),
+        (lambda: ker.match_leaky_relu(0.2, 1.0, "swish"), "two leaky ReLU layers cannot match"),
+        (lambda: ker.match_htanh(0.2, kernel="nkt"), "Did you mean 'ntk'"),
+        (lambda: ker.LeakyReLU(0.0, 1.0), "slopes a ≥ b"),
+        (lambda: ker.HardTanh(1.0, 0.0), "c > 0"),
+        (lambda: ker.activation_moments("relu", 0.0), "scale τ must be positive"),
+        (lambda: ker.finite_width_kernels(X, "relu", 0.2, 0), "at least 1, got 0"),
+        (
+            lambda: ker.finite_width_kernels(X, "relu", 0.9, 200, solver=FixedPointIteration(1e-10, 20)),
+            "fixed points at width 200 were not found .* σ_a² < 0.25 makes it contract",
+        ),
+        (lambda: tables.mixture_options("figur", 10, 10), "Did you mean 'figure'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_well_posedness_has_both_rates():
+    erf = activations.well_posedness("erf", 0.2)
+    assert erf.lipschitz == pytest.approx(2 / math.sqrt(math.pi), abs=1e-6)
+    assert erf.forward_rate > 1 > erf.kernel_rate
+    assert activations.well_posedness("swish", 0.2).forward_rate ** 2 == pytest.approx(0.968, abs=5e-4)
+
+
+def test_a_centred_activation_passes_the_check():
+    c = ker.coefficients("relu", 0.2)
+    shifted = ker.Activation(lambda x: np.maximum(x, 0) - c.bias)
+    np.testing.assert_allclose(ker.coefficients(shifted, 0.2, centring="check")[2:], c[2:], rtol=1e-9)
+
+
+# ---- printed numbers
+
+
+def test_what_the_captions_print():
+    printed = tables.published_kernels("density").set_index(["data", "activation"])["value"]
+    assert printed["gaussian mixture", "relu"] == 0.26 and printed["mnist 6 and 8", "tanh"] == 2.02
+    assert set(tables.published_kernels()["figure"]) >= {"1", "2", "ntk", "density"}

@@ -1,0 +1,175 @@
+"""Fully connected DEQs and shallow networks: their kernels, what they are trained by, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from nclib import experiments, kernels, shallow
+from nclib.config import ConfigError, DataConfig, RunConfig, run_id
+from nclib.experiments import ensure_runs, experiment
+from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowNetwork, ShallowTrainConfig
+
+SMALL = DataConfig(n_max=20, test_per_class=10)
+
+
+def _models(width):
+    return {model.kind: model for model in experiments._shallow_models(width)}
+
+
+def _config(kind="tanh_deq", width=6, seed=0, data=SMALL, **train):
+    protocol = ShallowTrainConfig(**{"readout_epochs": 4, "epochs": 2, "batch_size": 32} | train)
+    return ShallowConfig(data=data, model=_models(width)[kind], train=protocol, seed=seed, profile="smoke")
+
+
+class _Memory:
+    """A checkpoint that forgets nothing."""
+
+    def __init__(self, state=None):
+        self.states = [state] if state else []
+
+    def load(self):
+        return self.states[-1] if self.states else None
+
+    def save(self, state):
+        self.states.append({**state, "net": {name: value.clone() for name, value in state["net"].items()}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    [
+        ("h_tanh_enn", [kernels.HardTanh(*kernels.match_htanh(0.2))]),
+        ("tanh_enn", ["tanh"]),
+        ("l_relu_enn", kernels.match_leaky_relu(0.2)[1].layers),
+        ("relu_enn", ["relu", "relu"]),
+        ("tanh_deq", "tanh"),
+        ("relu_deq", "relu"),
+    ],
+)
+def test_features_of_wide_networks_have_the_kernels(kind, layers):
+    x, _ = kernels.gaussian_mixture(20, 25)
+    x /= kernels.empirical_tau0(x)
+    exact = kernels.implicit_ck(x, layers, 0.2) if isinstance(layers, str) else kernels.explicit_ck(x, layers)
+    found = np.zeros_like(exact)
+    for seed in range(8):
+        net = ShallowNetwork(_models(1500)[kind], 25, 3, seed)
+        with torch.no_grad():
+            z, _ = net.features(torch.tensor(x.T, dtype=torch.float32))
+        found += (z @ z.T).double().numpy() / 8
+    assert kernels.spectral_norm(found - exact) < 0.08 * kernels.spectral_norm(exact)
+
+
+def test_arms_of_one_seed_share_their_weights():
+    nets = [ShallowNetwork(model, 10, 3, 4) for model in _models(7).values()]
+    assert all(torch.equal(net.inputs, nets[0].inputs) for net in nets)
+    matrices = [net.deq.cell.matrix if net.deq else net.matrix for net in nets if net.deq or net.matrix is not None]
+    assert len(matrices) == 4 and all(torch.equal(matrix, matrices[0]) for matrix in matrices)
+    other = ShallowNetwork(_models(7)["tanh_enn"], 10, 3, 5)
+    assert not torch.equal(other.inputs, nets[0].inputs)
+
+
+def test_inputs_are_centred_and_have_unit_scale():
+    inputs = shallow.load_inputs(_config(), None, torch.device("cpu"))
+    assert inputs.train.shape == (200, 64) and inputs.test.shape == (100, 64)
+    assert inputs.train.mean(dim=0).abs().max() < 1e-6
+    assert inputs.train.square().sum(1).mean().item() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_readout_is_the_softmax_regression_that_autograd_gives():
+    config = _config("tanh_enn", readout_epochs=3)
+    inputs = shallow.load_inputs(config, None, torch.device("cpu"))
+    net, other = (ShallowNetwork(config.model, 64, 10, 0) for _ in range(2))
+    shallow._fit_readout(net, inputs, config)
+    optimiser = torch.optim.SGD([other.readout], lr=config.train.lr)
+    for epoch in range(3):
+        for batch in shallow._order(200, 32, 0, -1 - epoch, torch.device("cpu")):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(other(inputs.train[batch]), inputs.train_labels[batch]).backward()
+            optimiser.step()
+    torch.testing.assert_close(net.readout, other.readout, rtol=1e-4, atol=1e-5)
+    assert torch.equal(net.inputs, other.inputs)
+
+
+@pytest.mark.parametrize("kind", list(shallow._NUMBERS))
+def test_training_learns_and_says_how_the_equilibria_went(kind):
+    run = shallow.train_shallow(_config(kind, 24, readout_epochs=40, epochs=6), torch.device("cpu"))
+    values = run.history.set_index(["split", "metric"])["value"]
+    assert values["train", "accuracy_readout"] > 0.5
+    assert values["train", "accuracy_all"] > values["train", "accuracy_readout"]
+    assert values["train", "loss_all"] < values["train", "loss_readout"]
+    solved = run.history.query("metric == 'solver_converged'")
+    assert len(solved) == (4 if kind.endswith("deq") else 0) and (solved["value"] == 1).all()
+
+
+def test_an_interrupted_run_ends_with_the_same_bits():
+    config = _config("relu_deq", epochs=3)
+    memory = _Memory()
+    whole = shallow.train_shallow(config, torch.device("cpu"), checkpoint=memory)
+    assert len(memory.states) == 2
+    resumed = shallow.train_shallow(config, torch.device("cpu"), checkpoint=_Memory(memory.states[0]))
+    assert resumed.facts["resumed"] == 1
+    assert all(torch.equal(whole.weights[name], resumed.weights[name]) for name in whole.weights)
+    assert whole.history.equals(resumed.history)
+
+
+def test_runs_go_through_the_store():
+    config = _config("h_tanh_enn")
+    frame = ensure_runs([config])
+    assert set(frame["model"]) == {"h_tanh_enn"} and set(frame["dataset"]) == {"digits"}
+    stored = experiments.load_run(config)
+    assert ShallowConfig(**stored.config) == config.replace(profile="custom")
+    assert ensure_runs([config], train="never").equals(frame)
+    assert run_id(config).startswith("digits-h_tanh_enn-m6-s0-")
+    assert experiments.plan([config])["state"].tolist() == ["stored"]
+
+
+def test_features_of_a_resnet_take_the_place_of_pixels():
+    overrides = {"inputs": "resnet18", "images_per_class": 8, "test_images_per_class": 4, "epochs": 1}
+    configs = experiment("kernel_equivalence/fig3", "smoke", **overrides)
+    tanh = next(config for config in configs if config.model.kind == "tanh_enn")
+    assert isinstance(tanh.encoder, RunConfig) and tanh.encoder.model.kind == "explicit"
+    ensure_runs([tanh])
+    assert experiments.load_run(tanh).provenance["facts"]["inputs"] == 8 * tanh.encoder.model.width
+    assert experiments.default_store().has(run_id(tanh.encoder))
+    with pytest.raises(ConfigError, match="need its trained weights"):
+        shallow.load_inputs(tanh, None, torch.device("cpu"))
+
+
+def test_the_grid_of_figure_3():
+    configs = experiment("kernel_equivalence/fig3", "quick")
+    assert {config.model.kind for config in configs} == set(shallow._NUMBERS)
+    assert len({config.seed for config in configs}) == 3
+    assert len(configs) == 6 * 3 * len({config.model.width for config in configs})
+    scripts = experiment("kernel_equivalence/fig3", "quick", recipe="paper")[0].train
+    assert (scripts.readout_epochs, scripts.epochs, scripts.batch_size, scripts.lr) == (100, 0, 128, 1.0)
+    own = experiment("kernel_equivalence/fig3", "quick", width=9, epochs=4, lr=0.3)
+    assert {c.model.width for c in own} == {9} and {(c.train.epochs, c.train.lr) for c in own} == {(4, 0.3)}
+    assert {c.data.dataset for c in experiment("kernel_equivalence/fig3", "paper")} == {"mnist"}
+    assert "3 seeds" in shallow.describe_shallow(configs) and "widths 16, 32" in shallow.describe_shallow(configs)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ShallowModelConfig(kind="tanh_dqe", width=4), "Did you mean 'tanh_deq'"),
+        (lambda: ShallowModelConfig(kind="h_tanh_enn", width=4), r"needs 2 numbers \(a, c\)"),
+        (lambda: ShallowModelConfig(kind="tanh_enn", width=4, sigma_a2=0.2), "do not apply to the explicit network"),
+        (lambda: _config(data=DataConfig(imbalance="exponential", ratio=10.0)), "balanced data only"),
+        (lambda: _config().replace(encoder=RunConfig(data=DataConfig(dataset="mnist"))), "the encoder saw 'mnist'"),
+        (lambda: experiment("kernel_equivalence/fig3", "smoke", inputs="resnet"), "Did you mean 'resnet18'"),
+        (
+            lambda: shallow._refuse_divergence(torch.tensor(math.nan), _config(lr=100.0)),
+            "no longer a number; use lr below 100",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(make, says):
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
+def test_numbers_are_rounded_for_the_identity():
+    numbers = _models(4)["h_tanh_enn"].numbers
+    assert numbers == (0.764296679, 1.19648533)
+    assert math.isclose(numbers[0], kernels.match_htanh(0.2)[0], rel_tol=1e-8)
