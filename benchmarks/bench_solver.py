@@ -29,27 +29,34 @@ VECTORS = 20  # states each method may remember when evaluations are compared
 LIMIT = 250  # evaluations
 
 
-def cell_and_input(batch: int, channels: int, gain: float = 1.0) -> tuple[nn.Module, Tensor]:
+def cell_and_input(
+    batch: int, channels: int, gain: float = 1.0, order: torch.memory_format = torch.contiguous_format
+) -> tuple[nn.Module, Tensor]:
     """The paper's cell with PyTorch's initial weights, and an input as the encoder's ReLU leaves it."""
     torch.manual_seed(0)
     cell = ResidualCell(channels, 8).requires_grad_(False)
     nn.init.constant_(cell.norm2.weight, gain)
-    return cell, torch.randn(batch, channels, 4, 4).relu()
+    x = torch.randn(batch, channels, 4, 4).relu()
+    return cell.to(memory_format=order), x.to(memory_format=order)
 
 
 # ---- time
 
 
 def overhead(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure]:
-    """One whole solve with all its evidence, against the evaluations it makes, on the same numbers of rows."""
+    """One whole solve with all its evidence, against the evaluations it makes, on the same numbers of rows; at the
+    first size also in the memory order in which networks are trained."""
     torchdeq, figures = peer("torchdeq"), []
-    for case, (batch, channels) in sizes.items():
-        cell, x = cell_and_input(batch, channels)
+    plain, packed = torch.contiguous_format, torch.channels_last
+    cases = [(case, size, plain) for case, size in sizes.items()]
+    cases += [(f"{case} channels last", size, packed) for case, size in list(sizes.items())[:1]]
+    for case, (batch, channels), order in cases:
+        cell, x = cell_and_input(batch, channels, order=order)
         solves = {
             f"nclib {type(s).__name__}": _ours(s)
             for s in (m(1e-3, 20) for m in (FixedPointIteration, Anderson, Broyden))
         }
-        if torchdeq:
+        if torchdeq and order is plain:
             solves |= {f"torchdeq {name}": _torchdeq(name, 20) for name in ("anderson", "broyden")}
         for name, solve in solves.items():
             seen: list[int] = []

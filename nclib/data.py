@@ -40,7 +40,7 @@ from nclib.config import ConfigError, DataConfig, suggest
 if TYPE_CHECKING:
     from os import PathLike
 
-DATASETS = ("digits", "digit_pairs", "cifar10", "cifar100", "mnist", "fashion_mnist")
+DATASETS = ("digits", "digit_pairs", "digit_scenes", "cifar10", "cifar100", "mnist", "fashion_mnist")
 """Built-in names; the other form is ``folder:PATH``."""
 
 SPLITS = ("train", "test")
@@ -162,6 +162,9 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
             "digit_pairs" — two of those side by side (8 × 16), classes "00" … "99", 100 training and 20 test
             images a class, all different; training pairs are made of training digits only, test pairs of test
             digits;
+            "digit_scenes" — 32 × 32: one of the digits 0, 1, 2 and 4, twice its size, in one quadrant and a grating in
+            another whose orientation goes with the class in 77.5 % of the images, see `scene_places`; 100 training and
+            40 test images a class;
             "cifar10", "cifar100", "mnist", "fashion_mnist" — the originals, verified by checksum, with
             torchvision;
             "folder:PATH" — images of your own, see `resolve_dataset`;
@@ -184,6 +187,9 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     if name == "digit_pairs":
         images, labels = _digit_pairs(split)
         return Dataset(images, labels, tuple(f"{k:02d}" for k in range(100)), name)
+    if name == "digit_scenes":
+        images, labels, _, _ = _digit_scenes(split)
+        return Dataset(images, labels, tuple(map(str, _SCENE_DIGITS)), name)
     if name in _TORCHVISION:
         _fetch_original(name)
         return _cifar(name, split) if name.startswith("cifar") else _mnist(name, split)
@@ -228,6 +234,47 @@ def _digit_pairs(split: str) -> tuple[Tensor, Tensor]:
         drawn = _stream(SPLITS.index(split), k).permutation(len(left) * len(right))[: _PAIRS[split]]
         pairs.append(torch.cat([left[drawn // len(right)], right[drawn % len(right)]], dim=3))
     return torch.cat(pairs), torch.arange(100).repeat_interleave(_PAIRS[split])
+
+
+_SCENE_DIGITS = (0, 1, 2, 4)
+_SCENES = {"train": 100, "test": 40}  # images a class
+_CUE_AGREES = 0.7  # otherwise the grating's orientation is drawn, so that it goes with the class in 77.5 %
+
+
+def _digit_scenes(split: str) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
+    """Images, labels and the quadrants (0 … 3, row by row) of digit and grating."""
+    digits, labels = _digits(split)
+    stream, count = _stream(2, SPLITS.index(split)), _SCENES[split]
+    scenes, quadrants = [], []
+    across, down = np.meshgrid(np.arange(16), np.arange(16))
+    for k, digit in enumerate(_SCENE_DIGITS):
+        pool = digits[labels == digit].numpy()[:, 0]
+        for n in range(count):
+            places = stream.permutation(4)[:2]
+            turn = k if stream.uniform() < _CUE_AGREES else stream.randint(4)
+            angle, phase = np.pi * turn / 4, stream.uniform(0, 2 * np.pi)
+            wave = np.sin(2 * np.pi * (across * np.cos(angle) + down * np.sin(angle)) / 4 + phase)
+            parts = np.kron(pool[n % len(pool)], np.ones((2, 2))), 100 + 60 * wave
+            scene = stream.uniform(0, 60, size=(32, 32))
+            for place, part in zip(places, parts, strict=True):
+                row, column = 16 * (place // 2), 16 * (place % 2)
+                scene[row : row + 16, column : column + 16] = part
+            scenes.append(np.round(scene).astype(np.uint8))
+            quadrants.append(places)
+    digit_at, cue_at = np.array(quadrants).T
+    images = torch.from_numpy(np.stack(scenes))[:, None]
+    return images, torch.arange(len(_SCENE_DIGITS)).repeat_interleave(count), digit_at, cue_at
+
+
+def scene_places(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
+    """Masks (N, 32, 32) of the digit and of the grating in each image of "digit_scenes"."""
+    _, _, digit_at, cue_at = _digit_scenes(split)
+    masks = []
+    for places in (digit_at, cue_at):
+        mask = torch.zeros(len(places), 2, 16, 2, 16, dtype=torch.bool)
+        mask[torch.arange(len(places)), places // 2, :, places % 2] = True
+        masks.append(mask.reshape(-1, 32, 32))
+    return masks[0], masks[1]
 
 
 # -------------------------------------------------------------------------------- originals

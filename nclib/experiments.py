@@ -22,7 +22,19 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import data, imbalance, kernels, paths, probes, processes, provenance, regression, saliency, shallow, training
+from nclib import (
+    data,
+    imbalance,
+    kernels,
+    paths,
+    probes,
+    processes,
+    provenance,
+    regression,
+    saliency,
+    shallow,
+    training,
+)
 from nclib.config import (
     ConfigError,
     DataConfig,
@@ -457,6 +469,21 @@ def _kernel_fig3(profile: Profile) -> list[StoredConfig]:
     ]
 
 
+def _separation(notebook: str) -> Callable[[Profile], list[StoredConfig]]:
+    return lambda profile: list(regression.regression_runs(notebook, profile.seeds, profile.name))
+
+
+def _where_networks_look(profile: Profile) -> list[StoredConfig]:
+    """Both arms and their Grad-CAM. Digits of 8×8 leave maps of one place, so scenes made of them stand in."""
+    scenes = profile.dataset in ("digits", "digit_scenes")
+    if scenes:
+        limits = {"images_per_class": 10, "test_images_per_class": 5} if profile.name == "smoke" else {}
+        no_limit = {"images_per_class": None, "test_images_per_class": None}
+        profile = dataclasses.replace(profile, dataset="digit_scenes", **(limits or no_limit))
+    runs = _runs(profile, _images(profile))
+    return [*runs, *(CamConfig(base=run) for run in runs)]
+
+
 EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/table1": _table1,
     "neural_collapse/table2": lambda profile: _table(profile, 3),
@@ -473,6 +500,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/seeds_and_subsets": _seeds_and_subsets,
     "neural_collapse/scorecard": _scorecard,
     "neural_collapse/solver_and_collapse": _solver_and_collapse,
+    "kernel_equivalence/fig3": _kernel_fig3,
 }
 """The runs each notebook is made from."""
 

@@ -27,6 +27,7 @@ Classes = Array | Sequence[int] | Sequence[bool]
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
 _COINCIDE = 1e-12  # class means closer than this fraction of the largest distance differ by rounding only
+_STRIP = 128  # rows of the scatter per product: what lies above its diagonal is left out
 _CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
 
 
@@ -45,7 +46,7 @@ class _Sums:
     counts: Tensor  # (K,) int64
     means: Tensor  # (K, d), class means minus shift; 0 where there is no sample
     squares: Tensor  # (K,) Σ_i ‖h_i − μ_k‖²
-    scatter: Tensor | None  # (d, d) Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None in a selection of classes
+    scatter: Tensor | None  # (d, d) lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None in a selection of classes
     version: int = 0  # counts the changes, so that derived quantities know when they are stale
 
 
@@ -55,7 +56,7 @@ class ClassMoments:
         Σ_W = (1/N) Σ_k Σ_i (h_{k,i} − μ_k)(h_{k,i} − μ_k)ᵀ    mean over samples under either weighting
         Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ,  μ = Σ_k a_k μ_k    a_k = 1/K ("class") or n_k/N ("sample")
 
-    Batches are combined by Welford's update and accumulators by Chan's: no large number is ever subtracted
+    Batches and accumulators are combined by Chan's update: no large number is ever subtracted
     from another, so neither a common shift of the features nor class means far apart cost any digit.
     Splitting, ordering and merging change the result by rounding only. A class without samples is left out (K
     above is then the number of the others) with an ``EmptyClassWarning``; its rows in ``class_means`` and
@@ -223,8 +224,7 @@ class ClassMoments:
             raise ValueError(
                 "the within-class covariance is kept for all classes together, not for a selection of them"
             )
-        symmetric = (scatter + scatter.T) / 2  # Welford's product is so up to rounding
-        return symmetric / self._num_samples()
+        return (scatter.tril() + scatter.tril(-1).T) / self._num_samples()
 
     @property
     def between_cov(self) -> Tensor:
@@ -256,20 +256,22 @@ class ClassMoments:
         sums = self._sums
         if sums.version == 0:
             sums.shift.copy_(h[0])
-        h = h - sums.shift  # (B, d), float64 from here on
-        classes, labels = torch.unique(labels, return_inverse=True)  # (C,), (B,): the classes at hand only
-        n_batch = torch.bincount(labels, minlength=len(classes))[:, None]  # (C, 1)
-        n_before = sums.counts[classes][:, None]
-        batch_mean = h.new_zeros(len(classes), self.dim).index_add_(0, labels, h) / n_batch
-        before = torch.where(n_before > 0, sums.means[classes], batch_mean)
-        share = n_batch / (n_before + n_batch).double()  # two integer tensors would divide in float32
-        after = before + (batch_mean - before) * share
-        # Welford: Σ (h − mean before)(h − mean after)ᵀ is the growth of the scatter; nothing is subtracted.
-        from_before, from_after = h - before[labels], h.sub_(after[labels])  # (B, d)
-        sums.scatter.addmm_(from_before.T, from_after)
-        sums.squares.index_add_(0, classes[labels], from_before.mul_(from_after).sum(1))
-        sums.means.index_copy_(0, classes, after)
-        sums.counts.index_add_(0, classes, n_batch[:, 0])
+        h = h.to(torch.float64, copy=True).sub_(sums.shift)  # (B, d)
+        classes, place, added = torch.unique(labels, return_inverse=True, return_counts=True)  # (C,), (B,), (C,)
+        before = sums.counts[classes]
+        total = (before + added).double()  # two integer tensors would divide in float32
+        h -= sums.means.index_select(0, labels)
+        gap = h.new_zeros(len(classes), self.dim).index_add_(0, place, h).div_(added[:, None])  # (C, d)
+        # gap is the mean of h in its class, whose scatter grows by Σ h hᵀ − n_added² gap gapᵀ / n_total. That is Σ x xᵀ
+        # with x = h − (1 − √(n_before / n_total)) gap: no squares are subtracted, and one symmetric product serves.
+        part = 1 - (before / total).sqrt()
+        h.addcmul_(gap.index_select(0, place), part.index_select(0, place)[:, None], value=-1)
+        sums.means.index_add_(0, classes, gap.mul_((added / total)[:, None]))
+        sums.counts.index_add_(0, classes, added)
+        sums.squares.index_add_(0, labels, torch.linalg.vector_norm(h, dim=1).square_())
+        for start in range(0, self.dim, _STRIP):
+            end = start + _STRIP
+            sums.scatter[start:end, :end].addmm_(h[:, start:end].T, h[:, :end])
         sums.version += 1
 
     def _to(self, device: torch.device) -> None:

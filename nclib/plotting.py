@@ -232,6 +232,61 @@ def sweep(
     return ax
 
 
+KIND_COLOURS: dict[str, tuple[str, ...]] = {
+    "deq": (_PALETTE[3],),
+    "unrolled_deq": (_PALETTE[4],),
+    "self_loop_deq": (_PALETTE[3],),
+    "fnn": (_PALETTE[0], _PALETTE[2], _PALETTE[9], "0.3", "0.6"),
+}
+"""Colours of the regressors, one family of models a colour; several FNNs take them in turn."""
+_MARKERS = "osD^vP"
+
+
+def arms(
+    rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = True, log_across: bool = False
+) -> Axes:
+    """Small models side by side: mean over seeds with a band from the least to the largest seed.
+
+    rows: model (its name in the legend), kind (a key of KIND_COLOURS), seed, at, value; one point for each model, seed
+        and at. Models are drawn in the order of their first row; FNNs are dashed.
+    label, across: what the axes call value and at; log, log_across: logarithmic ones. On a logarithmic axis the mean
+        is geometric and values that are not positive are left out.
+    Returns: ax. Raises: ValueError for a frame without rows, an unknown kind, or a point given twice.
+    """
+    if rows.empty:
+        raise ValueError("nothing to draw: the frame has no rows")
+    unknown = set(rows["kind"]) - set(KIND_COLOURS)
+    if unknown:
+        raise ValueError(f"no colour for kind {', '.join(sorted(unknown))}; there are {', '.join(KIND_COLOURS)}")
+    if rows.duplicated(["model", "seed", "at"]).any():
+        raise ValueError("some points share model, seed and place: select one task first")
+    used: dict[str, int] = {}
+    for number, (name, group) in enumerate(rows.groupby("model", sort=False)):
+        kind = group["kind"].iloc[0]
+        place = used.setdefault(kind, 0)
+        used[kind] += 1
+        values = group.pivot(index="at", columns="seed", values="value")
+        if log:
+            values = values.where(values > 0)
+            mean = np.exp(np.log(values).mean(axis="columns"))
+        else:
+            mean = values.mean(axis="columns")
+        colour = KIND_COLOURS[kind][place % len(KIND_COLOURS[kind])]
+        style = {"linestyle": "--" if kind == "fnn" else "-", "marker": _MARKERS[number % len(_MARKERS)]}
+        ax.plot(mean.index, mean, color=colour, label=name, markevery=max(1, len(mean) // _MARKS_PER_CURVE), **style)
+        if values.shape[1] > 1:
+            ax.fill_between(
+                mean.index, values.min(axis="columns"), values.max(axis="columns"), color=colour, alpha=0.15, linewidth=0
+            )
+    if log:
+        ax.set_yscale("log", nonpositive="mask")
+    if log_across:
+        ax.set_xscale("log")
+    ax.set_xlabel(across)
+    ax.set_ylabel(label)
+    return ax
+
+
 def gram(
     matrix: np.ndarray,
     ax: Axes,

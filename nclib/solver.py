@@ -109,7 +109,7 @@ class Anderson:
     With r = f(z) − z and the differences ΔR, ΔF of the last ``history`` residuals and values,
     γ = argmin ‖r − ΔR γ‖² + ridge·Σ_j ‖Δr_j‖² γ_j²,  z ← (f(z) − ΔF γ) − damping·(r − ΔR γ).
 
-    tol, max_steps, damping: as in ``FixedPointIteration``. history: differences kept (2·history states of memory).
+    tol, max_steps, damping: as in ``FixedPointIteration``. history: differences kept, in 2·(history + 1) states.
     ridge: relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
     never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64.
     A row whose residual grew goes on with its newest difference alone. On maps that are no contractions this decides
@@ -166,9 +166,9 @@ def paper_solver() -> Broyden:
     return Broyden(tol=1e-3, max_steps=20)
 
 
-# What each method remembers. ``slot`` is where the loop writes r = f(z) − z, so that r lies beside what it is to be
-# multiplied with; ``step`` returns the next z; ``move`` fills the places of rows that left. z and r are (b, n), and the
-# first b rows of every memory are theirs.
+# What each method remembers. ``take`` writes r = f(z) − z beside what it is to be multiplied with, and returns it;
+# ``step`` returns the next z; ``move`` fills the places of rows that left. z, fz and r are (b, n), and the first b rows
+# of every memory are theirs.
 
 
 class _Picard:
@@ -176,8 +176,8 @@ class _Picard:
         self.step_size = 1 - solver.damping
         self.r = torch.empty_like(z)
 
-    def slot(self, b: int) -> Tensor:
-        return self.r[:b]
+    def take(self, z: Tensor, fz: Tensor) -> Tensor:
+        return torch.sub(fz, z, out=self.r[: len(z)])
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
         self.r[holes] = self.r[movers]
@@ -189,52 +189,49 @@ class _Picard:
 class _Differences:
     def __init__(self, solver: Anderson, z: Tensor) -> None:
         batch, size = z.shape
-        self.history = min(solver.history, solver.max_steps)
+        self.places = min(solver.history, solver.max_steps) + 1
         self.ridge = max(solver.ridge, torch.finfo(z.dtype).eps)
         self.damping = solver.damping
-        self.r = z.new_empty(batch, self.history + 2, size)  # the differences, then r and the one before in turn
-        self.df = z.new_empty(batch, self.history, size)
-        self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
-        self.age = torch.zeros(batch, dtype=torch.long, device=z.device)  # how many differences a row uses
-        self.last: tuple[Tensor, ...] = ()  # f of the step before
+        # Two rings that hold r and f at the current place, and at the others their differences, one to the next.
+        self.r, self.f = (z.new_empty(batch, self.places, size) for _ in range(2))
+        self.gram = z.new_zeros(batch, self.places, self.places, dtype=torch.float64)
+        self.scale = z.new_zeros(batch, self.places, dtype=torch.float64)  # 1/‖Δr‖; 0 leaves a difference out
         self.count = 0  # steps made
 
-    def slot(self, b: int) -> Tensor:
-        return self.r[:b, self.history + self.count % 2]
+    def take(self, z: Tensor, fz: Tensor) -> Tensor:
+        here = self.count % self.places
+        self.f[: len(z), here] = fz
+        return torch.sub(fz, z, out=self.r[: len(z), here])
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.r, self.df, self.gram, self.age, *self.last):
+        for memory in (self.r, self.f, self.gram, self.scale):
             memory[holes] = memory[movers]
 
     def step(self, z: Tensor) -> Tensor:
-        b, last, here = len(z), self.last, self.history + self.count % 2
-        r = self.r[:b, here]
-        f = z + r
-        self.last = (f,)
+        b, here, last = len(z), self.count % self.places, (self.count - 1) % self.places
         self.count += 1
-        if not last:
-            return torch.add(z, r, alpha=1 - self.damping)
-        slot, held = (self.count - 2) % self.history, min(self.count - 1, self.history)
-        dr, df, gram = self.r[:b, :held], self.df[:b, :held], self.gram[:b, :held, :held]
-        torch.sub(r, self.slot(b), out=dr[:, slot])
-        torch.sub(f, last[0][:b], out=df[:, slot])
-        newest = self.r[:b, slot : here + 1 : here - slot]  # this difference and r
-        dots = torch.bmm(newest, dr.mT).double()  # (b, 2, held): one pass over the memory
-        gram[:, slot] = gram[:, :, slot] = dots[:, 0]
-        grew = 2 * dots[:, 1, slot] > dots[:, 0, slot]  # ‖r‖ > ‖r − Δr‖
-        age = torch.where(grew, 1, self.age[:b] + 1)  # where ‖r‖ grew, older differences mislead
-        self.age[:b] = age
-        norm = gram.diagonal(dim1=1, dim2=2).sqrt()
-        recency = (slot - torch.arange(held, device=z.device)) % self.history
-        inverse = torch.where((recency < age.unsqueeze(1)) & (norm > 0), 1 / norm, 0)  # 0 leaves a difference out
-        system = gram * (inverse.unsqueeze(1) * inverse.unsqueeze(2))
-        system.diagonal(dim1=1, dim2=2).add_(self.ridge)
-        gamma = torch.linalg.solve_ex(system, (dots[:, 1] * inverse).unsqueeze(2))[0] * inverse.unsqueeze(2)
-        gamma = gamma.mT.to(z.dtype)  # (b, 1, held)
-        new = torch.baddbmm(f.unsqueeze(1), gamma, df, alpha=-1).squeeze(1)
-        if self.damping:
-            new -= self.damping * torch.baddbmm(r.unsqueeze(1), gamma, dr, alpha=-1).squeeze(1)
-        return new
+        held = min(self.count, self.places)
+        r, f = self.r[:b, :held], self.f[:b, :held]
+        gram, scale = self.gram[:b, :held, :held], self.scale[:b, :held]
+        if held == 1:
+            return torch.sub(f[:, 0], r[:, 0], alpha=self.damping)
+        for ring in (r, f):
+            torch.sub(ring[:, here], ring[:, last], out=ring[:, last])
+        low, high = sorted((here, last))
+        dots = torch.bmm(r[:, low : high + 1 : high - low], r.mT).double()  # (b, 2, held): one pass over the memory
+        with_r, with_last = dots.unbind(1) if here < last else dots.flip(1).unbind(1)
+        gram[:, last] = gram[:, :, last] = with_last
+        norm2 = with_last[:, last : last + 1]
+        scale.masked_fill_(2 * with_r[:, last : last + 1] > norm2, 0)  # where ‖r‖ grew, older differences mislead
+        scale[:, last : last + 1] = norm2.rsqrt().nan_to_num_(posinf=0)
+        scale[:, here] = 0
+        system = gram * (scale.unsqueeze(1) * scale.unsqueeze(2))
+        system.diagonal(dim1=1, dim2=2).fill_(1 + self.ridge)
+        weights = torch.linalg.solve_ex(system, (with_r * scale).unsqueeze(2))[0].squeeze(2).mul_(-scale)
+        weights[:, here] = 1
+        weights = weights.to(z.dtype).unsqueeze(1)
+        new = torch.bmm(weights, f).squeeze(1)
+        return new - self.damping * torch.bmm(weights, r).squeeze(1) if self.damping else new
 
 
 class _Steps:
@@ -242,16 +239,17 @@ class _Steps:
         batch, size = z.shape
         self.history = min(solver.history, solver.max_steps)
         self.s = z.new_empty(batch, self.history, size)  # the steps, then r where the next one will be
-        self.gram = z.new_empty(batch, self.history, self.history, dtype=torch.float64)
-        self.weight = z.new_empty(batch, self.history, dtype=torch.float64)  # θ_j / ‖s_j‖²
+        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = (θ_j / ‖s_j‖²) s_j·(what came
+        # before): linear in the products s_i·r, with this lower triangular matrix.
+        self.products = z.new_zeros(batch, self.history, self.history, dtype=torch.float64)
         self.count = 0  # steps held
 
-    def slot(self, b: int) -> Tensor:
+    def take(self, z: Tensor, fz: Tensor) -> Tensor:
         self.count %= self.history
-        return self.s[:b, self.count]
+        return torch.sub(fz, z, out=self.s[: len(z), self.count])
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.s[:, : self.count + 1], self.gram, self.weight):
+        for memory in (self.s[:, : self.count + 1], self.products):
             memory[holes] = memory[movers]
 
     def step(self, z: Tensor) -> Tensor:
@@ -259,23 +257,21 @@ class _Steps:
         self.count += 1
         if k == 0:
             return z + self.s[:b, 0]
-        gram, weight = self.gram[:b, :k, :k], self.weight[:b, :k]
-        newest = self.s[:b, k - 1 : k + 1]  # the last step and r
-        dots = torch.bmm(newest, self.s[:b, :k].mT).double()  # (b, 2, k): one pass over the memory
-        gram[:, -1] = gram[:, :, -1] = dots[:, 0]
-        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = weight_j s_j·(what came before).
-        known = weight[:, :-1].unsqueeze(2)
-        factors = -known * gram[:, :-1, 1:]
-        rhs = known * dots[:, 1, :-1].unsqueeze(2)
-        a = torch.linalg.solve_triangular(factors.tril(-1), rhs, upper=False, unitriangular=True)
+        known, newest = self.products[:b, : k - 1, : k - 1], self.products[:b, k - 1, :k]
+        dots = torch.bmm(self.s[:b, k - 1 : k + 1], self.s[:b, :k].mT).double()  # (b, 2, k): one pass over the memory
+        with_last, with_r = dots.unbind(1)
+        norm2 = with_last[:, -1:]
+        a = torch.bmm(known, with_r[:, :-1].unsqueeze(2)).squeeze(2)
         # The last factor holds the new step itself: s = (r + Σ_j a_j s_{j+1}) / (1 − θ p).
-        norm2 = gram[:, -1, -1]
-        p = (dots[:, 1, -1] + torch.bmm(gram[:, -1:, 1:], a).flatten()) / norm2
-        wanted = torch.where(p > 1, -SMALLEST_PIVOT, SMALLEST_PIVOT)
-        theta = torch.where((1 - p).abs() >= SMALLEST_PIVOT, 1, (1 - wanted) / p)
-        weight[:, -1] = theta / norm2
-        mix = torch.cat((a.squeeze(2), torch.ones_like(p).unsqueeze(1)), 1) / (1 - theta * p).unsqueeze(1)
-        new = torch.bmm(mix.to(z.dtype).unsqueeze(1), self.s[:b, 1 : k + 1]).squeeze(1)
+        p = (with_r[:, -1:] + (with_last[:, 1:] * a).sum(1, keepdim=True)) / norm2
+        gap = 1 - p
+        pivot = gap.abs().clamp_min_(SMALLEST_PIVOT).copysign_(gap)
+        theta = torch.where(pivot == gap, 1, (1 - pivot) / p)
+        newest[:, :-1] = torch.bmm(with_last[:, 1:].unsqueeze(1), known).squeeze(1)
+        newest[:, -1] = 1
+        newest *= theta / norm2
+        weights = torch.cat((a, torch.ones_like(p)), 1) / pivot
+        new = torch.bmm(weights.to(z.dtype).unsqueeze(1), self.s[:b, 1 : k + 1]).squeeze(1)
         self.s[:b, k] = new
         return z + new
 
@@ -313,28 +309,31 @@ def fixed_point(
     memory, value, best_z, owned = solver.start(z), torch.empty_like(z), z, False
     place = np.arange(batch)  # the row of the batch that is held at each working place
     live = np.ones(batch, dtype=bool)  # by working place; everything below is by row of the batch
-    best, last, limit = (np.full(batch, np.inf) for _ in range(3))
+    best, last = np.full(batch, np.inf), np.full(batch, np.inf)
     status, steps, trace = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64), []
 
     def to_device(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(z0.device)
 
-    while live.any() and len(trace) < solver.max_steps:
+    exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
+    left = batch  # rows not decided yet
+    while left:
         fz = f(restore(z).to(z0.dtype), *args)
         if not trace:
             _check_first(fz, z0, solver.tol)
         fz = flatten(fz).to(dtype)
-        r = torch.sub(fz, z, out=memory.slot(len(z)))
-        norms = torch.stack((torch.linalg.vector_norm(r, dim=1), torch.linalg.vector_norm(fz, dim=1)))
-        size, scale = norms.double().cpu().numpy()  # the one synchronisation of a step
-        with np.errstate(invalid="ignore"):
-            residual = np.nan_to_num(size / (scale + EPSILON), nan=np.inf)
-        if not trace:
-            limit = np.nan_to_num(GROWTH * (size + scale), nan=np.inf)
+        norms = [torch.linalg.vector_norm(t, dim=1) for t in (memory.take(z, fz), fz)]
+        size, scale = torch.stack(norms).cpu().numpy().astype(float)  # the one synchronisation of a step
+        finite = np.isfinite(size) & np.isfinite(scale)
+        with np.errstate(all="ignore"):
+            residual = np.where(finite, size / (scale + EPSILON), np.inf)
+            if not trace:  # of the whole batch, in its order
+                limit = GROWTH * (size + scale)
 
-        last[place[live]] = residual[live]
+        rows_here = place[live]
+        last[rows_here] = residual[live]
+        steps[rows_here] += 1
         trace.append(last.copy())
-        steps[place[live]] += 1
         better = live & (residual < best[place])
         best[place[better]] = residual[better]
         if better[live].all():
@@ -342,16 +341,17 @@ def fixed_point(
         elif better.any():
             best_z = torch.where(to_device(better).unsqueeze(1), z, best_z)
         solved = live & (residual <= solver.tol)
-        lost = live & ~solved & ~(size <= limit[place])
+        lost = live & ~solved & ~(finite & (size <= limit[place]))
         status[place[solved]], status[place[lost]] = Status.CONVERGED, Status.DIVERGED
         gone = live if len(trace) == solver.max_steps else solved | lost
         if gone.any():
             value[to_device(place[gone])] = best_z[to_device(np.flatnonzero(gone))]
             live = live & ~gone
-        if not live.any():
-            break
+            left = np.count_nonzero(live)
+            if not left:
+                break
 
-        b = _working_rows(rows, len(z), live.sum())
+        b = _working_rows(rows, len(z), left)
         if b < len(z):  # rows from behind b fill the holes before b; nothing else moves
             movers = np.flatnonzero(live[b:]) + b
             holes = np.flatnonzero(~live[:b])[: len(movers)]
@@ -363,9 +363,9 @@ def fixed_point(
             for tensor in (z, *args, *(() if best_z is z else (best_z,))):
                 tensor[holes] = tensor[movers]
             z, best_z, *args = (tensor[:b] for tensor in (z, best_z, *args))
-        with torch.autocast(z0.device.type, enabled=False):  # it would take the scalar products in half precision
+        with exact:
             new = memory.step(z)
-        if not live.all():
+        if left < b:
             new = torch.where(to_device(live).unsqueeze(1), new, best_z)
         z = new.to(z0.dtype).to(dtype)
 

@@ -307,10 +307,11 @@ def _reusable_buffers() -> AbstractContextManager:
 def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     """Precision and determinism of a run, put back afterwards together with the global random state."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark = torch.backends.cudnn.benchmark
+    benchmark, fill = torch.backends.cudnn.benchmark, torch.utils.deterministic.fill_uninitialized_memory
     if train.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(train.deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # every torch.empty, for debugging: 3 % of a step
     torch.backends.cudnn.benchmark = not train.deterministic
     try:
         half = train.precision == "bfloat16"
@@ -320,6 +321,7 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill
         torch.backends.cudnn.benchmark = benchmark
 
 

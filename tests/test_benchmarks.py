@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
+from nclib.solver import Anderson, FixedPointIteration, fixed_point
+
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
@@ -64,3 +66,19 @@ def test_rounds_run_every_work_in_turn_and_throw_the_first_away(load):
     taken = common.rounds([lambda: order.append("a"), lambda: order.append("b")], 3)
     assert order == ["a", "b"] * 4 and [len(times) for times in taken] == [3, 3]
     assert common.ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0]) == (3.0, 2.0, 4.0)
+
+
+@pytest.mark.parametrize("history", [1, 5])
+def test_anderson_needs_no_more_than_plain_iteration_wherever_that_solves_a_map_of_the_table(load, history):
+    solved = 0
+    for name, (f, size) in load("bench_solver").problems().items():
+        for tol in (1e-3, 1e-6, 1e-10):
+            plain, fast = (
+                fixed_point(f, solver, torch.zeros(1, size).double())
+                for solver in (FixedPointIteration(tol, 3000), Anderson(tol, 3000, history))
+            )
+            assert fast.converged.all(), name
+            if plain.converged.all():
+                solved += 1
+                assert fast.num_evals <= plain.num_evals, (name, tol)
+    assert solved >= 28  # all but the expansive map and the rotation, where only Anderson gets there

@@ -509,6 +509,27 @@ def test_merging_equals_one_pass_in_either_order(sizes):
             close(getattr(merged, name), getattr(whole, name), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dim", [127, 128, 300])
+def test_more_dimensions_than_one_product_takes(dim):
+    """The scatter is computed in strips, and its lower half only."""
+    labels = torch.arange(90) % 4
+    h = normal(4, dim, seed=1)[labels] + normal(90, dim, seed=2)
+    m = ClassMoments(4, dim).update(h[:50], labels[:50])
+    m.merge(ClassMoments(4, dim).update(h[50:70], labels[50:70])).update(h[70:], labels[70:])
+    expected = numpy_moments(h, labels, "class")
+    for name in ("class_means", "within_cov", "between_cov", "class_variances"):
+        close(getattr(m, name), expected[name], rtol=1e-13)
+    assert torch.equal(m.within_cov, m.within_cov.T)
+    close(m.within_cov.trace(), (m.class_variances * m.counts).sum() / 90, rtol=1e-13)
+
+
+def test_equal_samples_have_no_spread_at_all():
+    h = torch.tensor([[3.0, -7.0], [0.5, 11.0]])[torch.tensor([0, 1, 1, 0, 1, 0, 0])]
+    labels = (h[:, 0] < 1).long()
+    m = ClassMoments(2, 2).update(h[:3], labels[:3]).update(h[3:], labels[3:])
+    assert not m.within_cov.any() and not m.class_variances.any()
+
+
 def test_merging_leaves_the_other_one_alone():
     h, labels, _, _ = random_problem()
     other = ClassMoments(K, D).update(h, labels)

@@ -153,7 +153,7 @@ def test_explicit_matched_is_one_step_from_the_input(cell):
     out = matched(x)
     assert torch.equal(out.logits, tied(x).logits)
     assert torch.equal(out.logits, unrolled(x).logits)
-    inner = matched.encoder(x)
+    inner = matched.encoder(x).contiguous()
     by_hand = unrolled.block.cell(inner, inner).mean(dim=(2, 3))
     assert torch.equal(out.features, by_hand)
     assert torch.equal(out.features, _build("explicit_flops", num_blocks=1).eval()(x).features) == (cell == "residual")

@@ -10,7 +10,7 @@ import scipy.optimize
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nclib.solver import Anderson, Broyden, FixedPointIteration, Solution, Status, fixed_point, paper_solver
+from nclib.solver import HALF_FLOOR, Anderson, Broyden, FixedPointIteration, Solution, Status, fixed_point, paper_solver
 
 METHODS = [FixedPointIteration, Anderson, Broyden]
 ACCELERATED = [Anderson, Broyden]
@@ -76,6 +76,9 @@ def conv_cell(channels=8, dtype=torch.float64, seed=5, gain=1.0):
     return cell
 
 
+IMAGES = random(64, 8, 4, 4)
+
+
 def residual_of(f, z, *args):
     fz = f(z, *args)
     return (fz - z).flatten(1).norm(dim=1) / (fz.flatten(1).norm(dim=1) + 1e-8)
@@ -129,7 +132,7 @@ def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, his
     problems += [(lambda z, rho=rho: tanh_cell(rho)(z, x), torch.zeros_like(x)) for rho in (0.5, 0.9, 0.99)]
     problems += [(torch.cos, torch.zeros(1, 3).double())]
     image = random(1, 8, 4, 4, seed=8)
-    problems += [(lambda z: conv_cell(gain=0.3)(z, image), image)]
+    problems += [(lambda z, gain=gain: conv_cell(gain=gain)(z, image), image) for gain in (0.3, 0.5)]
     for f, z0 in problems:
         plain = fixed_point(f, FixedPointIteration(tol, 5000), z0)
         fast = fixed_point(f, Anderson(tol, 5000, history=history), z0)
@@ -373,13 +376,13 @@ def test_inputs_are_not_changed():
 @pytest.mark.parametrize("history", [3, 8])
 def test_memory_is_allocated_once_and_bounded_by_the_history(history):
     z = torch.zeros(6, 400).double()
-    for solver, states in ((Broyden(history=history), history), (Anderson(history=history), 2 * history + 2)):
+    for solver, states in ((Broyden(history=history), history), (Anderson(history=history), 2 * (history + 1))):
         memory = solver.start(z)
         held = {name: t for name, t in vars(memory).items() if isinstance(t, torch.Tensor)}
-        assert sum(t.numel() for t in held.values()) <= states * z.numel() + len(z) * (history + 1) ** 2
+        assert sum(t.numel() for t in held.values()) <= states * z.numel() + len(z) * (history + 1) * (history + 2)
         before = {name: t.data_ptr() for name, t in held.items()}
         for _ in range(3 * history):
-            memory.slot(6).copy_(random(6, 400))
+            memory.take(z, random(6, 400))
             z = memory.step(z)
         assert before == {name: getattr(memory, name).data_ptr() for name in held}
 
@@ -419,6 +422,26 @@ def test_channels_last_images_stay_so():
     a, b = fixed_point(cell, Broyden(), x, (x,)), fixed_point(noted, Broyden(), packed, (packed,))
     assert all(formats) and b.value.is_contiguous(memory_format=torch.channels_last)
     assert torch.allclose(a.value, b.value, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_channels_last_images_cost_no_copies(method):
+    """As many copies of a whole state as with images stored plainly: none of them rearranges one."""
+    copies = []
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            if op.overloadpacket.__name__ in ("clone", "copy_", "_to_copy") and args[0].numel() == IMAGES.numel():
+                copies.append(op)
+            return op(*args, **(kwargs or {}))
+
+    counts = []
+    for image in (IMAGES, IMAGES.contiguous(memory_format=torch.channels_last)):
+        copies.clear()
+        with Log():
+            fixed_point(lambda z, x: torch.relu(0.5 * z + x), method(1e-14, 6), image, (image,))
+        counts.append(len(copies))
+    assert counts[0] == counts[1] >= 1
 
 
 # ---- failure
@@ -472,6 +495,22 @@ def test_half_precision_keeps_its_evidence_in_float32(method, dtype):
     z = answer.value
     true = (cell(z, x).float() - z.float()).norm(dim=1) / (cell(z, x).float().norm(dim=1) + 1e-8)
     assert torch.allclose(true, answer.residual, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_floor_of_half_precision_is_what_contractions_reach(dtype):
+    """The smallest residual that 150 plain steps see, of the worst of 64 rows: at the floor, not far below it."""
+    floor = HALF_FLOOR[dtype]
+    for cell, x in ((tanh_cell(0.5), random(64, 40)), (tanh_cell(0.9), random(64, 40)), (conv_cell(gain=0.3), IMAGES)):
+        x = x.to(dtype)
+        z, least = torch.zeros_like(x), torch.full((64,), math.inf)
+        for _ in range(150):
+            fz = cell(z, x)
+            least = torch.minimum(least, residual_of(lambda z, fz=fz: fz.float(), z.float()))
+            z = fz
+        assert 0.4 * floor <= least.max() <= 1.3 * floor
+        for method in ACCELERATED:
+            assert fixed_point(cell, method(tol=floor, max_steps=150), torch.zeros_like(x), (x,)).converged.all()
 
 
 @pytest.mark.parametrize("dtype, low", [(torch.bfloat16, 1e-4), (torch.float16, 1e-5)])
