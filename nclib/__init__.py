@@ -119,6 +119,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "explicit_ck",
         "explicit_coefficients",
         "explicit_ntk",
+        "finite_width_ck",
         "finite_width_kernels",
         "gaussian_mixture",
         "implicit_ck",
@@ -130,6 +131,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "match_leaky_relu",
         "mixture_moments",
         "ntk_equivalent",
+        "resolve_tau0",
         "spectral_norm",
     ),
     "kernel_tables": (

@@ -516,6 +516,7 @@ def _costs(workers: int) -> dict[str, str]:
 
 ACCURACY_TOLERANCE = 0.02
 """Two points of accuracy, on the mean over seeds."""
+ACCURACIES = ("accuracy_balanced", "accuracy_readout", "accuracy_all")
 FACTORS = {"loss": 2.0, "nc1_pinv": 3.0, "nc1_trace_ratio": 3.0, "nc2_etf_distance": 2.0, "nc3_self_duality": 2.0}
 """By which factor a mean over seeds may differ from the reference's."""
 FLOORS = {"loss": 0.02, "nc1_pinv": 0.02, "nc1_trace_ratio": 0.02, "nc2_etf_distance": 0.05, "nc3_self_duality": 0.05}
@@ -672,13 +673,13 @@ def _finals(run: StoredRun) -> pd.Series:
     options = {key: value for key, value in run.config.items() if key != "seed"}
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:4]
     setting = f"{run.run_id.rsplit('-s', 1)[0]}-{digest}"
-    history = run.history[run.history["metric"].isin([*FACTORS, "accuracy_balanced"])]
+    history = run.history[run.history["metric"].isin([*FACTORS, *ACCURACIES])]
     last = history.sort_values("epoch").groupby(["split", "metric"])["value"].last()
     return pd.concat({setting: last}, names=["setting"])
 
 
 def _allowed(metric: str, reference: float, error: float) -> tuple[float, float]:
-    if metric == "accuracy_balanced":
+    if metric in ACCURACIES:
         margin = max(ACCURACY_TOLERANCE, error)
         return reference - margin, reference + margin
     margin = max(FLOORS[metric], error)

@@ -473,13 +473,14 @@ def _separation(notebook: str) -> Callable[[Profile], list[StoredConfig]]:
     return lambda profile: list(regression.regression_runs(notebook, profile.seeds, profile.name))
 
 
+_SCENES_PER_CLASS = 60
+
+
 def _where_networks_look(profile: Profile) -> list[StoredConfig]:
     """Both arms and their Grad-CAM. Digits of 8×8 leave maps of one place, so scenes made of them stand in."""
-    scenes = profile.dataset in ("digits", "digit_scenes")
-    if scenes:
-        limits = {"images_per_class": 10, "test_images_per_class": 5} if profile.name == "smoke" else {}
-        no_limit = {"images_per_class": None, "test_images_per_class": None}
-        profile = dataclasses.replace(profile, dataset="digit_scenes", **(limits or no_limit))
+    if profile.dataset in ("digits", "digit_scenes"):
+        images = profile.images_per_class or _SCENES_PER_CLASS
+        profile = dataclasses.replace(profile, dataset="digit_scenes", images_per_class=images)
     runs = _runs(profile, _images(profile))
     return [*runs, *(CamConfig(base=run) for run in runs)]
 
@@ -501,6 +502,9 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/scorecard": _scorecard,
     "neural_collapse/solver_and_collapse": _solver_and_collapse,
     "kernel_equivalence/fig3": _kernel_fig3,
+    **{f"separation_bias/{name}": _separation(name) for name in regression.NOTEBOOKS},
+    "separation_bias/fig6": _where_networks_look,
+    "separation_bias/verdicts": lambda profile: [*_separation("verdicts")(profile), *_where_networks_look(profile)],
 }
 """The runs each notebook is made from."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -1046,8 +1046,18 @@ def match_layers(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0) 
     Returns
     -------
     Match; its residual is 0 up to rounding where the match is exact.
+
+    Raises
+    ------
+    ValueError
+        For an even or constant activation, whose kernel does not see XᵀX.
     """
     c = coefficients(activation, sigma_a2, tau0)
+    if c.alpha1 * tau0**2 <= 1e-10 * c.gamma2 or c.gamma2 == 0:
+        raise ValueError(
+            f"α_1 = {c.alpha1:.3g} is no more than rounding: an even or constant activation has no linear part, which "
+            "both families of layers need"
+        )
     wanted = c.alpha1, c.alpha2, c.alpha3, c.gamma2
     if max(c.alpha2, c.alpha3) <= 1e-10 * c.alpha1:
         layers: tuple[HardTanh | LeakyReLU, ...] = (HardTanh(*_hard_tanh(activation, sigma_a2, tau0, c)),)
@@ -1122,53 +1132,98 @@ def finite_width_kernels(
         Where an equilibrium or its gradient was not found, which is ill-posedness at this width.
     """
     x = _data(x)
-    phi = well_posed(activation, sigma_a2)
-    if width < 1 or draws < 1:
-        raise ValueError(f"width and draws must be at least 1, got {width} and {draws}")
-    tau0 = empirical_tau0(x) if tau0 is None else tau0
-    found = coefficients(phi, sigma_a2, tau0)
-    method = FixedPointIteration(tol=1e-10, max_steps=400) if solver is None else solver
+    found, networks = _networks(x, activation, sigma_a2, width, draws, seed, tau0, solver)
     gram, totals = x.T @ x, np.zeros((3, x.shape[1], x.shape[1]))
-    for draw in range(draws):
-        z, g = _draw_network(x, phi, found.bias, sigma_a2, width, (seed, draw), method)
+    for network in networks:
+        z = network.equilibria(x)
+        g = network.pull_back(z)
         ck, back = z @ z.T, g @ g.T
         totals += np.stack([ck, ck * (1 + sigma_a2 * back), ck + back * (sigma_a2 * ck + (1 - sigma_a2) * gram)])
     return ImplicitKernels(*(totals / draws), found)
 
 
-def _draw_network(
+def finite_width_ck(
     x: np.ndarray,
-    phi: Activation | LeakyReLU | HardTanh,
-    bias: float,
+    activation: AnyActivation,
     sigma_a2: float,
     width: int,
-    seed: tuple[int, int],
-    method: FixedPointIteration,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Equilibria z and back-propagated readouts g of one network, (n, m) each."""
-    rng = np.random.default_rng(seed)
-    root = math.sqrt(width)
-    drive = math.sqrt(1 - sigma_a2) * (rng.standard_normal((width, len(x))) @ x).T
-    matrix = math.sqrt(sigma_a2) * rng.standard_normal((width, width))
-    readout = rng.standard_normal(width)
+    draws: int = 1,
+    seed: int = 0,
+    tau0: float | None = None,
+    solver: FixedPointIteration | None = None,
+) -> np.ndarray:
+    """The conjugate kernel (n, n) of `finite_width_kernels` alone, at half the price: how the paper estimates G*."""
+    x = _data(x)
+    total = np.zeros((x.shape[1], x.shape[1]))
+    for network in _networks(x, activation, sigma_a2, width, draws, seed, tau0, solver)[1]:
+        z = network.equilibria(x)
+        total += z @ z.T
+    return total / draws
 
-    def forward(z: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy((phi(z.numpy() @ matrix.T + u.numpy()) - bias) / root)
 
-    solved = fixed_point(forward, method, torch.zeros(drive.shape, dtype=torch.float64), (torch.from_numpy(drive),))
-    z = solved.value.numpy()
-    slope = phi.slope(z @ matrix.T + drive) / root
+def _networks(
+    x: np.ndarray,
+    which: AnyActivation,
+    sigma_a2: float,
+    width: int,
+    draws: int,
+    seed: int,
+    tau0: float | None,
+    solver: FixedPointIteration | None,
+) -> tuple[Coefficients, Iterator[_Network]]:
+    phi = well_posed(which, sigma_a2)
+    if width < 1 or draws < 1:
+        raise ValueError(f"width and draws must be at least 1, got {width} and {draws}")
+    found = coefficients(phi, sigma_a2, empirical_tau0(x) if tau0 is None else tau0)
+    method = FixedPointIteration(tol=1e-10, max_steps=400) if solver is None else solver
+    return found, (_Network(phi, found.bias, sigma_a2, len(x), width, (seed, draw), method) for draw in range(draws))
 
-    def backward(w: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(readout + (w.numpy() * d.numpy()) @ matrix)
 
-    start = torch.from_numpy(np.tile(readout, (len(z), 1)))
-    pulled = fixed_point(backward, method, start, (torch.from_numpy(slope),))
-    lost = int((~solved.converged).sum() + (~pulled.converged).sum())
-    if lost:
-        worst = float(torch.cat([solved.residual, pulled.residual]).max())
-        raise ValueError(
-            f"{lost} of {2 * len(z)} fixed points at width {width} were not found (worst relative residual "
-            f"{worst:.1e}): the DEQ is not well-posed there. σ_a² < {0.25 / lipschitz(phi) ** 2:.4g} makes it contract"
-        )
-    return z, slope * pulled.value.numpy()
+class _Network:
+    """One DEQ of finite width with its random weights."""
+
+    def __init__(
+        self,
+        phi: Activation | LeakyReLU | HardTanh,
+        bias: float,
+        sigma_a2: float,
+        features: int,
+        width: int,
+        seed: tuple[int, int],
+        method: FixedPointIteration,
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        self.phi, self.bias, self.method, self.root = phi, bias, method, math.sqrt(width)
+        self.inputs = math.sqrt(1 - sigma_a2) * rng.standard_normal((width, features))
+        self.matrix = math.sqrt(sigma_a2) * rng.standard_normal((width, width))
+        self.readout = rng.standard_normal(width)
+
+    def equilibria(self, x: np.ndarray) -> np.ndarray:
+        """z (n, m) of the samples in x (p, n)."""
+        self.drive = (self.inputs @ x).T
+
+        def forward(z: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy((self.phi(z.numpy() @ self.matrix.T + u.numpy()) - self.bias) / self.root)
+
+        return self._solve(forward, np.zeros_like(self.drive), self.drive)
+
+    def pull_back(self, z: np.ndarray) -> np.ndarray:
+        """g (n, m), the gradient of aᵀz with respect to the pre-activations, at the equilibria just found."""
+        slope = self.phi.slope(z @ self.matrix.T + self.drive) / self.root
+
+        def backward(w: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(self.readout + (w.numpy() * d.numpy()) @ self.matrix)
+
+        return slope * self._solve(backward, np.tile(self.readout, (len(z), 1)), slope)
+
+    def _solve(self, f: Callable[..., torch.Tensor], start: np.ndarray, args: np.ndarray) -> np.ndarray:
+        solved = fixed_point(f, self.method, torch.from_numpy(start), (torch.from_numpy(args),))
+        lost = int((~solved.converged).sum())
+        if lost:
+            limit = 0.25 / lipschitz(self.phi) ** 2
+            raise ValueError(
+                f"{lost} of {len(start)} fixed points at width {len(self.readout)} were not found (worst relative "
+                f"residual {float(solved.residual.max()):.1e}): the DEQ is not well-posed there. σ_a² < {limit:.4g} "
+                "makes it contract"
+            )
+        return solved.value.numpy()

@@ -353,7 +353,8 @@ class FNN(nn.Module):
     ----------
     inputs, width, depth : d, k and L ≥ 2, the number of weight matrices, so L − 1 hidden layers
     activation : φ
-    input_scale, bias_scale : of the first layer, as in `ReluDEQ`; the others start as in PyTorch
+    input_scale, bias_scale : of the first layer, as in `ReluDEQ`; the others start as in PyTorch, with sine uniform
+        within √(6/k) as is usual there (Sitzmann et al. 2020)
     scaled : each weight matrix has a factor e^p of its own that is trained, so that Adam can reach large weights;
         `matrices` returns the products
     seed : of the initial weights, alone
@@ -379,7 +380,8 @@ class FNN(nn.Module):
         with torch.random.fork_rng(devices=[]):
             self.layers = nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
         for number, layer in enumerate(self.layers):
-            bounds = (input_scale, bias_scale) if number == 0 else (None, None)
+            gain = 6**0.5 if activation == "sine" else 1.0
+            bounds = (input_scale, bias_scale) if number == 0 else (gain * layer.in_features**-0.5, None)
             for parameter, bound in zip((layer.weight, layer.bias), bounds, strict=True):
                 _uniform(parameter, layer.in_features**-0.5 if bound is None else bound, generator)
         self.log_scale = nn.Parameter(torch.zeros(depth)) if scaled else None
@@ -420,7 +422,7 @@ class SelfLoopDEQ(nn.Module):
         if not 0 <= steep <= width:
             raise ConfigError(f"steep={steep} neurons of width={width}: give 0 … width")
         generator = torch.Generator().manual_seed(seed)
-        self.lower, self.loops = nn.Parameter(torch.empty(width, width)), nn.Parameter(torch.empty(width))
+        self.lower, self.loops = nn.Parameter(torch.empty(width * (width - 1) // 2)), nn.Parameter(torch.empty(width))
         self.inputs, self.biases = nn.Parameter(torch.empty(width)), nn.Parameter(torch.empty(width))
         self.weights, self.constant = nn.Parameter(torch.empty(width)), nn.Parameter(torch.zeros(()))
         for parameter, bound in ((self.lower, 0.1), (self.loops, 0.5), (self.inputs, 1.0), (self.biases, 1.0)):
@@ -430,16 +432,22 @@ class SelfLoopDEQ(nn.Module):
             self.inputs[:steep] = -1.0
             self.biases[:steep] = torch.linspace(0.2, 1.0, steep)
 
+    def _coupling(self) -> Tensor:
+        """Entries of W below the diagonal, (k, k)."""
+        width = len(self.loops)
+        matrix = self.lower.new_zeros(width, width)
+        rows, columns = torch.tril_indices(width, width, -1)
+        return matrix.index_put((rows, columns), self.lower)
+
     def matrices(self) -> list[Tensor]:
         """W, u, b and a of z = σ(W z + u x + b), y = a·z + c."""
         slack = torch.exp(-F.softplus(self.loops))  # 1 − w_tt
-        w = torch.tril(self.lower, -1) + torch.diag(1 - slack)
-        return [w, self.inputs, slack * self.biases, self.weights]
+        return [self._coupling() + torch.diag(1 - slack), self.inputs, slack * self.biases, self.weights]
 
     def forward(self, x: Tensor) -> Regression:
         slack = torch.exp(-F.softplus(self.loops))
         direct = x * (self.inputs / slack) + self.biases
-        coupling = torch.tril(self.lower, -1) / slack[:, None]
+        coupling = self._coupling() / slack[:, None]
         z = torch.relu(direct[:, :1])
         for t in range(1, len(slack)):
             new = torch.relu(torch.addmv(direct[:, t], z, coupling[t, :t]))

@@ -275,9 +275,8 @@ def arms(
         style = {"linestyle": "--" if kind == "fnn" else "-", "marker": _MARKERS[number % len(_MARKERS)]}
         ax.plot(mean.index, mean, color=colour, label=name, markevery=max(1, len(mean) // _MARKS_PER_CURVE), **style)
         if values.shape[1] > 1:
-            ax.fill_between(
-                mean.index, values.min(axis="columns"), values.max(axis="columns"), color=colour, alpha=0.15, linewidth=0
-            )
+            low, high = values.min(axis="columns"), values.max(axis="columns")
+            ax.fill_between(mean.index, low, high, color=colour, alpha=0.15, linewidth=0)
     if log:
         ax.set_yscale("log", nonpositive="mask")
     if log_across:
@@ -434,6 +433,61 @@ def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -
         fitting = max(1, int(fig.get_figwidth() / 1.35))  # inches that the longest name takes
         ncols = max(1, math.ceil(len(entries) / math.ceil(len(entries) / fitting)))
     return fig.legend(entries.values(), entries, loc="outside lower center", ncols=ncols)
+
+
+def plain_log(ax: Axes, sizes: Sequence[float] = ()) -> Axes:
+    """Logarithmic y axis, and x axis where sizes are given, with 0.1 and 200 instead of powers of ten.
+
+    sizes: numbers along x, each with its own tick.
+    """
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(_PlainLog())
+    ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
+    if len(sizes):
+        ax.set_xscale("log")
+        ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        ax.xaxis.set_minor_locator(NullLocator())
+    return ax
+
+
+def cobweb(grid: np.ndarray, values: np.ndarray, path: Sequence[float], ax: Axes) -> Axes:
+    """A scalar iteration as a walk between the graph of f and the diagonal, where the fixed points are.
+
+    grid, values: (N,) arguments and f of them. path: z_0, z_1 = f(z_0), …; what is not finite is not drawn.
+    Returns: ax, square, showing the range of the grid in both directions.
+    """
+    path = np.asarray(path, dtype=float)
+    corners = np.repeat(path[np.isfinite(path)], 2)  # (z0, z0) up to (z0, z1), across to (z1, z1), …
+    ax.plot(grid, grid, color="0.6", linestyle="--", linewidth=0.8, label="z")
+    ax.plot(grid, values, color=_PALETTE[0], label="f(z)")
+    ax.plot(corners[:-1], corners[1:], color=_PALETTE[1], linewidth=0.9, label="iteration")
+    ax.plot(corners[:1], corners[:1], color=_PALETTE[1], marker="o", linestyle="none", label="start")
+    ax.set(xlim=(grid[0], grid[-1]), ylim=(grid[0], grid[-1]), xlabel="z", aspect="equal")
+    return ax
+
+
+def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None = None) -> Axes:
+    """Residual against evaluations of f, one line a method, on a logarithmic axis.
+
+    residuals: name -> (T,), after 1, 2, … evaluations. A key of METHOD_STYLE is drawn in its style; any other name
+        takes the next colour and marker. What is not positive and finite leaves a gap.
+    tol: a dotted line where the method may stop.
+    Returns: ax.
+    """
+    others = itertools.cycle(zip((_PALETTE[0], _PALETTE[2], _PALETTE[4], _PALETTE[9]), "vDPX", strict=True))
+    for name, values in residuals.items():
+        style = METHOD_STYLE[name] if name in METHOD_STYLE else Style(*next(others), name)
+        values = np.asarray(values, dtype=float)
+        values = np.where(np.isfinite(values) & (values > 0), values, np.nan)
+        every = max(1, len(values) // _MARKS_PER_CURVE)
+        evaluations = np.arange(1, len(values) + 1)
+        ax.plot(evaluations, values, color=style.colour, marker=style.marker, markevery=every, label=style.label)
+    if tol is not None:
+        ax.axhline(tol, color="black", linestyle=":", linewidth=0.8, zorder=1, label="tolerance")
+    ax.set_yscale("log")
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    ax.set(xlabel="evaluations of f", ylabel="relative residual")
+    return ax
 
 
 def _select(

@@ -323,6 +323,12 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
+_SMALL_ARRAYS = (
+    *("counts", "minority", "class_means", "classifier"),
+    *("features", "fit"),
+    *("images", "cams", "labels", "predicted"),
+)
+"""What a reference run keeps as it is, of whatever kind it is."""
 _KEPT_FEATURES = 400
 """Training features that a reference run keeps, shared out among its classes: enough to embed ten classes."""
 
@@ -411,8 +417,8 @@ def _by_run(table: Path, changed: int) -> Any:
 
 
 def _extract(arrays: Mapping[str, np.ndarray], features: bool) -> dict[str, np.ndarray]:
-    """The part of a classifier run's arrays that a reference keeps; `features` to draw them, of one seed."""
-    kept = {name: arrays[name] for name in ("counts", "minority", "class_means", "classifier") if name in arrays}
+    """The part of a run's arrays that a reference keeps; `features` to draw a classifier's, of one seed."""
+    kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays}
     if features and "train_features" in arrays:
         labels = arrays["train_labels"]
         rows = sample_rows(labels, max(1, _KEPT_FEATURES // len(np.unique(labels))))

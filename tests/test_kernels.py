@@ -497,6 +497,7 @@ def test_more_draws_average_out():
     for kernel in ("ck", "ntk", "ntk_full"):
         wanted = getattr(exact, kernel)
         assert ker.spectral_norm(getattr(many, kernel) - wanted) < 0.06 * ker.spectral_norm(wanted)
+    np.testing.assert_allclose(ker.finite_width_ck(x, "swish", 0.2, 400, draws=24), many.ck, rtol=1e-12)
 
 
 def test_the_tangent_kernel_of_a_network_is_that_of_automatic_differentiation():
@@ -608,6 +609,8 @@ X, LABELS = ker.gaussian_mixture(12, 10)
         (lambda: ker.gaussian_mixture(8, 10, means=np.zeros((2, 10)), covariances=[1.0]), "a covariance for each of 2"),
         (lambda: ker.match_htanh(0.2, 1.0, "relu"), "must be 0 for a hard tanh"),
         (lambda: ker.match_leaky_relu(0.2, 1.0, "swish"), "two leaky ReLU layers cannot match"),
+        (lambda: ker.match_layers(np.abs, 0.2), "an even or constant activation has no linear part"),
+        (lambda: ker.match_layers(lambda x: 0 * x, 0.2), "an even or constant activation"),
         (lambda: ker.match_htanh(0.2, kernel="nkt"), "Did you mean 'ntk'"),
         (lambda: ker.LeakyReLU(0.0, 1.0), "slopes a ≥ b"),
         (lambda: ker.HardTanh(1.0, 0.0), "c > 0"),

@@ -6,7 +6,8 @@ from torch import nn
 
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.deq import DEQ
-from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
+from nclib.models import FNN, BasicBlock, Output, ReluDEQ, ResidualCell, SelfLoopDEQ, build_model, count_parameters
+from nclib.solver import FixedPointIteration
 
 ENCODER, CELL = 6_448_192, 4_720_640
 ARMS = {
@@ -325,3 +326,80 @@ def test_under_bfloat16_autocast_cells_stay_in_float32(kind):
         assert out.solution.residual.max() <= 1e-3
     out.logits.float().square().sum().backward()
     assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+# ---- small regressors
+
+
+def _points(count, inputs, dtype=torch.float64):
+    return torch.randn(count, inputs, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("activation", ["relu", "sine"])
+def test_a_constrained_relu_deq_is_solved_and_differentiated_at_its_equilibrium(activation):
+    solver = FixedPointIteration(tol=1e-13, max_steps=2000)
+    model = ReluDEQ(3, 6, solver, activation=activation, norm=0.9, spread=2.0).double()
+    model.project()
+    w, x = model.deq.cell.weight, _points(4, 3)
+    assert torch.linalg.matrix_norm(w, 2).item() == pytest.approx(0.9)
+    out = model(x)
+    act = {"relu": torch.relu, "sine": torch.sin}[activation]
+    torch.testing.assert_close(act(out.features @ w.T + model.injection(x)), out.features, atol=1e-10, rtol=0)
+    torch.testing.assert_close(model.read_out(out.features)[:, 0], out.values)
+
+    def loss(weight):
+        z = torch.zeros(4, 6, dtype=torch.float64)
+        for _ in range(400):
+            z = act(z @ weight.T + model.injection(x))
+        return model.read_out(z).sum()
+
+    (by_layer,) = torch.autograd.grad(out.values.sum(), w)
+    (through_steps,) = torch.autograd.grad(loss(w), w)
+    torch.testing.assert_close(by_layer, through_steps, atol=1e-8, rtol=1e-6)
+
+
+def test_sizes_of_the_regressors():
+    assert count_parameters(ReluDEQ(1, 40)) == 1721
+    assert count_parameters(FNN(1, 40, 3)) == 1761
+    assert count_parameters(FNN(1, 40, 3, scaled=True)) == 1764
+    assert count_parameters(FNN(1, 40, 6)) == 6681
+    assert count_parameters(SelfLoopDEQ(10)) == 45 + 4 * 10 + 1
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [(ReluDEQ, (2, 5)), (FNN, (2, 5, 3)), (SelfLoopDEQ, (5, 2))])
+def test_regressors_start_from_their_seed_alone(kind, sizes):
+    before = torch.get_rng_state()
+    one, same, other = (kind(*sizes, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    pairs = list(zip(one.parameters(), same.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b, _ in pairs)
+    assert not all(torch.equal(a, c) for a, _, c in pairs)
+
+
+def test_scales_of_a_network_act_on_its_matrices():
+    plain, scaled = FNN(1, 4, 3), FNN(1, 4, 3, scaled=True)
+    x = _points(5, 1, torch.float32)
+    torch.testing.assert_close(scaled(x).values, plain(x).values)
+    with torch.no_grad():
+        scaled.log_scale[0] = 2.0
+    torch.testing.assert_close(scaled.matrices()[0], plain.matrices()[0] * torch.e**2)
+    assert not torch.allclose(scaled(x).values, plain(x).values)
+
+
+def test_the_self_loop_deq_is_a_fixed_point_of_the_matrices_it_names():
+    model = SelfLoopDEQ(6, steep=3, seed=3).double()
+    x = torch.rand(7, 1, dtype=torch.float64)
+    out = model(x)
+    w, u, b, a = model.matrices()
+    assert not torch.triu(w, 1).any() and (torch.diagonal(w) < 1).all()
+    again = torch.relu(out.features @ w.T + x * u + b)
+    torch.testing.assert_close(again, out.features, atol=1e-12, rtol=0)
+    torch.testing.assert_close(out.features @ a + model.constant, out.values)
+    assert torch.autograd.gradcheck(lambda q: model(q).values, x.requires_grad_())
+
+
+def test_impossible_regressors_are_refused():
+    with pytest.raises(ConfigError, match="at least 2"):
+        FNN(1, 4, 1)
+    with pytest.raises(ConfigError, match="0 … width"):
+        SelfLoopDEQ(5)

@@ -402,3 +402,68 @@ def test_where_the_loop_starts_is_drawn():
     with_x, with_zeros = (draw_architecture(tables("BatchNorm"), tables(), start) for start in ("x", "zeros"))
     assert "start x" in written(with_x) and "start zeros" in written(with_zeros)
     assert len(with_x.lines) == len(with_zeros.lines) + 1
+
+
+def test_plain_logarithmic_axes_have_numbers_instead_of_powers():
+    _, ax = plt.subplots()
+    ax.plot([100, 800], [0.2, 0.01])
+    assert plotting.plain_log(ax, [100, 400, 800]) is ax
+    ax.figure.canvas.draw()
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["100", "400", "800"]
+    assert not ax.get_xticks(minor=True).size
+    assert "0.1" in [text.get_text() for text in ax.get_yticklabels()]
+
+
+def _arm_rows():
+    return pd.DataFrame(
+        [
+            {"model": model, "kind": kind, "seed": seed, "at": at, "value": 10.0 ** (-at - seed)}
+            for model, kind in (("DEQ", "deq"), ("FNN a", "fnn"), ("FNN b", "fnn"))
+            for seed in range(2)
+            for at in (1, 2, 3)
+        ]
+    )
+
+
+def test_arms_are_geometric_means_with_the_range_of_seeds():
+    ax = plotting.arms(_arm_rows(), plt.figure().subplots(), label="error", across="step")
+    assert [line.get_label() for line in ax.lines] == ["DEQ", "FNN a", "FNN b"]
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), 10.0 ** -np.array([1.5, 2.5, 3.5]))
+    assert len({line.get_color() for line in ax.lines}) == 3
+    assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "--"]
+    assert ax.get_yscale() == "log" and len(ax.collections) == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (_arm_rows().iloc[:0], "no rows"),
+        (_arm_rows().assign(kind="cnn"), "no colour for kind cnn"),
+        (pd.concat([_arm_rows(), _arm_rows()]), "select one task"),
+    ],
+)
+def test_arms_refuse_what_they_cannot_draw(rows, says):
+    with pytest.raises(ValueError, match=says):
+        plotting.arms(rows, plt.figure().subplots(), label="error", across="step")
+
+
+def test_cobweb_walks_between_graph_and_diagonal():
+    grid = np.linspace(-1, 3, 50)
+    ax = plotting.cobweb(grid, 1 + grid / 2, [0.0, 1.0, 1.5, np.inf], axes())
+    walk = next(line for line in ax.get_lines() if line.get_label() == "iteration").get_xydata()
+    np.testing.assert_allclose(walk, [(0, 0), (0, 1), (1, 1), (1, 1.5), (1.5, 1.5)])
+    on_diagonal, on_graph = walk[0::2], walk[1::2]
+    np.testing.assert_allclose(on_diagonal[:, 0], on_diagonal[:, 1])
+    np.testing.assert_allclose(on_graph[:, 1], 1 + on_graph[:, 0] / 2)
+    assert ax.get_xlim() == ax.get_ylim() == (-1, 3)
+
+
+def test_traces_count_evaluations_from_one_and_leave_gaps():
+    ax = plotting.traces({"anderson": [1, 0.1, 0.0], "mine": [1, np.inf, 0.2]}, axes(), tol=1e-2)
+    first, second, limit = ax.get_lines()
+    np.testing.assert_array_equal(first.get_xdata(), [1, 2, 3])
+    np.testing.assert_array_equal(first.get_ydata(), [1, 0.1, np.nan])
+    np.testing.assert_array_equal(second.get_ydata(), [1, np.nan, 0.2])
+    assert first.get_label() == plotting.METHOD_STYLE["anderson"].label and second.get_label() == "mine"
+    assert first.get_color() != second.get_color() and first.get_marker() != second.get_marker()
+    assert ax.get_yscale() == "log" and set(limit.get_ydata()) == {1e-2}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import experiments, kernels, shallow
+from nclib import cli, experiments, kernels, shallow
 from nclib.config import ConfigError, DataConfig, RunConfig, run_id
 from nclib.experiments import ensure_runs, experiment
 from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowNetwork, ShallowTrainConfig
@@ -122,6 +122,7 @@ def test_runs_go_through_the_store():
     assert ensure_runs([config], train="never").equals(frame)
     assert run_id(config).startswith("digits-h_tanh_enn-m6-s0-")
     assert experiments.plan([config])["state"].tolist() == ["stored"]
+    assert {"accuracy_readout", "accuracy_all"} <= set(cli._finals(stored).index.get_level_values("metric"))
 
 
 def test_features_of_a_resnet_take_the_place_of_pixels():

@@ -1,0 +1,312 @@
+"""Small trainings: what is learned and by what, the audit, refusals, sounds, and the rules of the verdicts."""
+
+import wave
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from nclib import experiments, paths, regression, separation
+from nclib.config import ConfigError, run_id
+from nclib.data import DataError
+from nclib.regression import RegressionConfig, RegressorConfig, TaskConfig
+from nclib.store import ReferenceStore
+
+SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
+UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)
+FNN = RegressorConfig(kind="fnn", width=6, depth=3)
+LINEAR = TaskConfig(name="boolean", target="linear", variables=4, coefficients=(1.0, 0.5, 0.0, 2.0))
+
+
+def _config(task=None, model=FNN, steps=20, **options):
+    return RegressionConfig(
+        task=task or TaskConfig(name="sawtooth", level=1), model=model, steps=steps, lr=1e-2, **options
+    )
+
+
+# ---- tasks
+
+
+def test_targets_are_the_functions_they_are_named_after():
+    saw = regression._Task(TaskConfig(name="sawtooth", level=3), 0).test
+    np.testing.assert_allclose(saw.y, separation.tent_map((saw.x[:, 0].double().numpy() + 1) / 2, 3), atol=1e-5)
+    steep = regression._Task(TaskConfig(name="steep", level=8), 0).test
+    np.testing.assert_array_equal(steep.y, separation.steep_target(steep.x[:, 0].numpy(), 8))
+    assert (steep.x < 2.0**-8).double().mean() > 0.1, "points where the target changes"
+
+
+@pytest.mark.parametrize(
+    "task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in regression._BOOLEAN)]
+)
+def test_the_unseen_is_never_trained_on(task):
+    found = regression._Task(task, 0)
+    unseen = {
+        "linear": lambda x: x[:, 0] < 0,
+        "product": lambda x: (x[:, 0] < 0) & (x[:, 1] < 0),
+        "majority": lambda x: (x[:, 0] < 0) & (x[:, 1] < 0),
+        "abbe": lambda x: x[:, :3].prod(1) < 0,
+    }[task.target]
+    assert not unseen(found.train.x).any() and unseen(found.test.x).all()
+    assert len(found.train.y) == 4000 and len(found.test.y) == 2000
+    assert set(found.train.x.unique().tolist()) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"name": "sawtooth"}, "level from 1 to 52"),
+        ({"name": "sawtooth", "level": 53}, "level from 1 to 52"),
+        ({"name": "sawtooth", "level": 2, "target": "tone"}, "target does not apply"),
+        ({"name": "boolean", "target": "linear", "variables": 3, "coefficients": [1, 2]}, "3 variables.*got 2"),
+        ({"name": "boolean", "target": "linear", "variables": 3}, "3 variables.*got 0"),
+        ({"name": "boolean", "target": "parity", "variables": 3}, "none of linear, product"),
+        ({"name": "boolean", "target": "majority", "variables": 2}, "at least 3 variables"),
+        ({"name": "audio", "target": "song.wav"}, "resolve_sound"),
+        ({"name": "sawtoot", "level": 2}, "Did you mean 'sawtooth'"),
+    ],
+)
+def test_impossible_tasks_are_refused(options, says):
+    with pytest.raises(ConfigError, match=says):
+        TaskConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"kind": "fnn", "width": 3}, "needs depth"),
+        ({"kind": "fnn", "width": 3, "depth": 2, "iterations": 3}, "has no iterations"),
+        ({"kind": "unrolled_deq", "width": 3, "spread": 1.0}, "needs iterations"),
+        ({"kind": "deq", "width": 3, "spread": 1.0}, "needs tol"),
+        ({"kind": "self_loop_deq", "width": 3, "scaled": True}, "scaled applies"),
+    ],
+)
+def test_options_that_do_not_apply_to_a_network_are_refused(options, says):
+    with pytest.raises(ConfigError, match=says):
+        RegressorConfig(**options)
+
+
+def test_a_configuration_survives_json_with_its_identity():
+    for config in regression.regression_runs("verdicts", 1, "quick"):
+        assert RegressionConfig.from_json(config.model_dump_json()) == config
+    ids = [run_id(config) for config in regression.regression_runs("verdicts", 2, "quick")]
+    assert len(set(ids)) == len(ids)
+
+
+def test_figures_share_their_runs():
+    every = {run_id(config) for config in regression.regression_runs("verdicts", 3, "quick")}
+    for notebook in regression.NOTEBOOKS:
+        assert {run_id(config) for config in regression.regression_runs(notebook, 3, "quick")} <= every
+
+
+# ---- flops and parameters of the specification
+
+
+def test_flops_and_parameters_of_the_matched_networks():
+    runs = regression.regression_runs("table1", 1, "quick")
+    flops = {c.model.label(): c.model.flops(1, c.model.iterations or 1) for c in runs}
+    assert flops["DEQ-10, free W, T = 30"] == 6040
+    matched = {"FNN 54×L3": 6048, "FNN 31×L5": 5890, "FNN 22×L8": 5896, "FNN 10×L32": 6040}
+    assert {name: flops[name] for name in matched} == matched
+    assert flops["FNN 250×L3"] == pytest.approx(flops["DEQ-80, free W, T = 10"], rel=0.03)
+
+
+def test_claims_name_networks_that_are_trained():
+    runs = regression.regression_runs("verdicts", 1, "quick")
+    labels = {(c.task.label(), c.model.label()) for c in runs}
+    for claim in regression.CLAIMS:
+        assert {(claim.task, name) for name in (claim.arm, *claim.rivals)} <= labels, claim
+
+
+# ---- training and audit
+
+
+@pytest.mark.parametrize("model", [SOLVED, UNROLLED, FNN])
+def test_training_learns_and_is_the_same_each_time(model):
+    config = _config(model=model, steps=150, schedule="onecycle", clip=1.0)
+    run, again = regression.train_regression(config), regression.train_regression(config)
+    pd.testing.assert_frame_equal(run.history, again.history, check_exact=True)
+    curve = run.history.query("split == 'test' and metric == 'mse'")["value"].to_numpy()
+    assert curve[-1] < 0.3 * curve[0]
+    assert run.arrays["features"].shape == (6,)
+
+
+def test_the_audit_is_the_iteration_of_the_trained_cell():
+    config = _config(model=UNROLLED, steps=30)
+    run = regression.train_regression(config)
+    model = UNROLLED.build(1, 0)
+    model.load_state_dict(run.weights)
+    task = regression._Task(config.task, 0)
+    x, y = task.test.x[:1024], task.test.y[:1024]
+    rows = run.history.query("split == 'iterations'").pivot(index="epoch", columns="metric", values="value")
+    assert rows.index.max() == 300
+    with torch.no_grad():
+        assert rows["mse"][4] == pytest.approx(float((model(x).values - y).square().mean()), rel=1e-5)
+        assert rows["residual"][4] == pytest.approx(float(model(x).solution.residual.mean()), rel=1e-4)
+
+
+def test_a_solved_deq_is_an_equilibrium_and_a_wild_one_is_called_recurrent():
+    runs = [_config(model=SOLVED), _config(model=UNROLLED), _config()]
+    frame = experiments.ensure_runs(runs)
+    table = regression.regression_table(runs, frame)
+    assert table["equilibrium"].tolist()[::2] == ["equilibrium", "feed-forward"]
+    assert table["residual"][0] <= 1e-3 and np.isnan(table["residual"][2])
+    assert regression._what_it_is("unrolled_deq", {"residual": 0.3, "residual_300": 0.0}) == "weight-tied recurrent"
+    assert regression._what_it_is("unrolled_deq", {"residual": 0.0, "residual_300": 0.3}) == "weight-tied recurrent"
+    names = regression.arm_names(table.assign(equilibrium="weight-tied recurrent"))
+    assert names["DEQ-6, free W, T = 4"] == "weight-tied RNN-6, free W, T = 4"
+
+
+def test_runs_are_stored_and_not_trained_again(monkeypatch):
+    config = _config(LINEAR)
+    first = experiments.ensure_runs([config])
+    monkeypatch.setattr(regression, "train_regression", lambda *a: pytest.fail("trained again"))
+    pd.testing.assert_frame_equal(experiments.ensure_runs([config]), first)
+    curves = regression.curve_rows([config], first, config.task.label())
+    assert list(curves.columns) == ["model", "kind", "seed", "at", "value"] and len(curves) > 1
+    assert {"density", "heat"} <= set(first["metric"])
+
+
+def test_reference_results_keep_what_the_figures_draw(tmp_path):
+    config = _config(TaskConfig(name="audio", target="tone"), steps=2)
+    experiments.ensure_runs([config])
+    stored = experiments.load_run(config)
+    reference = ReferenceStore(tmp_path / "reference")
+    reference.add("small", [stored])
+    kept = reference.load(run_id(config))
+    for name in ("fit", "features"):
+        np.testing.assert_array_equal(kept.arrays[name], stored.arrays[name])
+
+
+def test_a_training_that_diverges_says_so():
+    with pytest.raises(FloatingPointError, match="lower lr"):
+        regression.train_regression(RegressionConfig(task=LINEAR, model=FNN.replace(depth=8), steps=60, lr=1e12))
+
+
+# ---- sounds
+
+
+def _wav(path, sound, channels=1):
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(np.asarray(sound, dtype="<i2").tobytes())
+    return path
+
+
+def test_a_recording_is_found_by_its_content(tmp_path):
+    sound = (8000 * np.sin(np.arange(3000) / 5)).astype(int)
+    silence = np.zeros(500, dtype=int)
+    path = _wav(tmp_path / "my song.wav", np.concatenate([silence, sound]))
+    name = regression.resolve_sound(path)
+    assert name.startswith("wav:my-song@")
+    path.unlink()
+    samples = regression._sound(name)
+    assert len(samples.y) == 1000 and float(samples.y.abs().max()) == pytest.approx(1)
+    np.testing.assert_allclose(samples.y, sound[1:1001] / np.abs(sound[1:1001]).max(), atol=1e-6)
+    (config, *_) = regression._repeated(regression._audio(name), 1, "smoke")
+    run = regression.train_regression(config)
+    assert "snr" in set(run.history["metric"]) and run.arrays["fit"].shape == (3, 1000)
+
+
+def test_unusable_recordings_are_refused(tmp_path):
+    cases = {
+        "stereo": (_wav(tmp_path / "a.wav", np.arange(4000), channels=2), "2 channels.*mono"),
+        "silent": (_wav(tmp_path / "b.wav", np.zeros(4000)), "silent"),
+        "empty": (_wav(tmp_path / "c.wav", []), "silent|cannot be read"),
+        "short": (_wav(tmp_path / "d.wav", [0] * 500 + [900] * 20), "20 samples.*at least 100"),
+        "missing": (tmp_path / "e.wav", "no file"),
+    }
+    (tmp_path / "f.wav").write_text("this is a text")
+    cases["text"] = (tmp_path / "f.wav", "cannot be read")
+    for path, says in cases.values():
+        with pytest.raises(DataError, match=says):
+            regression.read_wav(path)
+    with pytest.raises(DataError, match="resolve_sound"):
+        regression._sound("wav:gone@0123456789ab")
+
+
+def test_the_synthetic_tone_has_its_harmonics():
+    tone = regression.synthetic_tone(8000)
+    power = np.abs(np.fft.rfft(tone)) ** 2
+    near = sum(power[220 * h - 40 : 220 * h + 41].sum() for h in (1, 2, 3, 5, 8, 11))
+    assert near > 0.99 * power.sum() and np.abs(tone).max() == 1
+
+
+# ---- verdicts
+
+
+def _rows(ours, theirs, arm=regression._MID_FREE, equilibrium="equilibrium", task="sawtooth-2^3"):
+    rows = []
+    for seed, pair in enumerate(zip(ours, theirs, strict=True)):
+        for model, value in zip((arm, *regression._MID_RIVALS), (pair[0], pair[1], 2 * pair[1]), strict=True):
+            what = equilibrium if model == arm else "feed-forward"
+            numbers = {"mse": value, "flops": 1.0, "residual": np.nan, "residual_300": np.nan}
+            rows.append({"task": task, "model": model, "seed": seed, "equilibrium": what, **numbers})
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        (_rows([1e-4, 2e-4, 1.5e-4], [1e-2, 2e-2, 1.5e-2]), "holds"),
+        (
+            _rows([1e-4, 2e-4, 1.5e-4], [1e-2, 2e-2, 1.6e-2], equilibrium="weight-tied recurrent"),
+            "holds, not at equilibrium",
+        ),
+        (_rows([1e-2, 2e-2, 1.5e-2], [1e-4, 2e-4, 1.6e-4]), "contradicted"),
+        (_rows([1e-2, 1e-4, 1e-3], [1e-3, 1e-3, 1e-3]), "not significant"),
+        (_rows([0.083, 0.084, 0.082], [0.084, 0.083, 0.083]), "nobody learns it"),
+        (_rows([1e-4, 2e-4], [1e-2, 2e-2]), "reported (2 seeds)"),
+    ],
+)
+def test_verdicts_follow_their_rule(rows, verdict):
+    ledger = regression.trained_ledger(rows, "fig3")
+    assert ledger["verdict"].tolist() == [verdict]
+    assert list(ledger.columns) == separation.LEDGER
+
+
+def test_the_exact_ledger_tells_true_from_conditional_from_false():
+    trials = pd.concat([separation.flow_trials(1, signs) for signs in ("positive", "mixed")])
+    ledger = separation.separation_ledger(
+        regions=separation.regions_table([1, 2, 5]),
+        steep=separation.steep_table([6, 20], 0.05),
+        trials=trials,
+        density=separation.density_table(5),
+        gotu=separation.gotu_table(),
+    )
+    said = ledger.set_index(["item", "claim"])["verdict"]
+    assert said["Proposition 1"].tolist() == ["holds"]
+    assert (said["Theorem 3, rebuttal"] == "false").all() and (said["Theorem 3"] == "holds").all()
+    assert said["GOTU theorem"].tolist() == ["holds if 0 < β_k < 2 f̂_k"]
+    assert said["Density"].iloc[0].startswith("holds if β(0) ≥")
+    wrong = separation.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
+    assert separation.separation_ledger(regions=wrong)["verdict"].iloc[0] == "false"
+
+
+def test_weights_are_judged_over_the_dimensions():
+    rows = []
+    for d in regression.STEEP_DIMENSIONS:
+        for seed in range(3):
+            for model, size in ((regression._LOOPS, 1 + d / 20), (regression._SCALED, 2.0**d / 64)):
+                rows.append(
+                    {"task": f"steep-d{d}", "model": model, "seed": seed, "largest": size, "rebalanced": 2.0 ** (d / 3)}
+                    | {"mse": 1e-4, "sup_error": 0.05 if d < 20 else 0.3}
+                )
+    table = pd.DataFrame(rows)
+    assert regression.trained_ledger(table, "theorem2_steep")["verdict"].tolist() == ["holds", "holds"]
+    bounds = regression.weight_bounds(table)
+    assert bounds["bound"].isna().sum() == 3 and bounds["above"].all()
+
+
+def test_our_settings_are_those_the_captions_name():
+    known = pd.read_csv(paths.published() / "wu_2024.csv").groupby(["item", "quantity"])["value"].apply(set)
+    runs = {name: regression.regression_runs(name, 1, "quick") for name in regression.NOTEBOOKS}
+    levels = {name: {2.0**c.task.level for c in r if c.task.name == "sawtooth"} for name, r in runs.items()}
+    assert levels["fig1"] == known["figure 1", "sawtooth regions"]
+    assert levels["fig3"] == known["figure 3", "sawtooth regions"]
+    assert known["table 1", "sawtooth regions"] <= levels["table1"]
+    assert set(regression.STEEP_DIMENSIONS) == known["figure 4", "d"]
+    assert {2.0**-c.task.level for c in runs["fig1"] if c.task.name == "steep"} == known["figure 1", "delta"]
+    assert {c.model.width for c in runs["fig2"]} == known["figure 2", "features shown"]
