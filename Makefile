@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml
 		echo "make: '$(PYTHON)' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url "$(TORCH_INDEX)" torch torchvision)
-	$(BIN)/python -m pip install -e ".[notebooks,dev]"
+	$(BIN)/python -m pip install -e ".[notebooks,book,dev]"
 	@touch $(STAMP)
 
 reproduce: setup

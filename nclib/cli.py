@@ -1,4 +1,4 @@
-"""The command line: ``nclib reproduce | train | runs | data | doctor | verify``.
+"""The command line: ``nclib reproduce | report | train | runs | data | doctor | verify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
 and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 or 143 after Ctrl-C or SIGTERM.
@@ -60,6 +60,9 @@ def _exit_code(error: Exception) -> int | None:
     """2 for a wrong request, 1 for something that failed, None for what should not have happened."""
     if isinstance(error, OSError):
         return None if isinstance(error, BrokenPipeError) else 1
+    report = sys.modules.get("nclib.report")
+    if report is not None and isinstance(error, report.ReportError):
+        return 1
     if "torch" not in sys.modules:  # then none of the modules below has raised it
         return None
     from nclib import data, experiments, store, training
@@ -138,12 +141,44 @@ def reproduce(
         str, typer.Option(help="missing: train what is not stored. never: use what there is.")
     ] = "missing",
     force: Annotated[bool, typer.Option("--force", help="Execute notebooks that are unchanged, too.")] = False,
+    site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
 ) -> None:
     """Regenerate figures and tables: train the missing runs, execute the notebooks, say what happened."""
     from nclib import regenerate
 
     summary = regenerate.reproduce(names or (), profile, parameter or (), workers, train, force)
-    raise typer.Exit(0 if summary.ok else 1)
+    complete = _site_after(profile) if site else True
+    raise typer.Exit(0 if summary.ok and complete else 1)
+
+
+def _site_after(profile: str) -> bool:
+    """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
+    site: then it is only said."""
+    from nclib import regenerate, report
+
+    try:
+        with regenerate.terminable():
+            report.build(profile)
+    except report.ReportError as error:
+        if isinstance(error, report.SphinxMissing):
+            typer.echo(f"no web site: {error}")
+            return True
+        _say_error(f"no web site: {error}")
+        return False
+    return True
+
+
+@app.command()
+def report(
+    profile: ProfileName = "quick",
+    force: Annotated[bool, typer.Option("--force", help="Make it again even if nothing has changed.")] = False,
+) -> None:
+    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html."""
+    from nclib import regenerate
+    from nclib.report import build
+
+    with regenerate.terminable():
+        build(profile, force)
 
 
 @app.command()

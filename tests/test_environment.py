@@ -144,7 +144,7 @@ def test_every_working_target_sets_up_a_missing_environment(tmp_path):
     for target in ("reproduce", "test", "test-slow", "lab", "bench", "lint"):
         plan = _make(tmp_path, "-n", target)
         assert plan.returncode == 0, plan.stderr
-        assert "-m venv .venv" in plan.stdout and 'install -e ".[notebooks,dev]"' in plan.stdout, target
+        assert "-m venv .venv" in plan.stdout and 'install -e ".[notebooks,book,dev]"' in plan.stdout, target
     assert "-m venv" not in _make(tmp_path, "-n", "clean").stdout
 
 

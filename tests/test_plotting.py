@@ -467,3 +467,34 @@ def test_traces_count_evaluations_from_one_and_leave_gaps():
     assert first.get_label() == plotting.METHOD_STYLE["anderson"].label and second.get_label() == "mine"
     assert first.get_color() != second.get_color() and first.get_marker() != second.get_marker()
     assert ax.get_yscale() == "log" and set(limit.get_ydata()) == {1e-2}
+
+
+SEEN_WITH = {  # Machado, Oliveira & Fernandes 2009, complete deficiency, on linear RGB
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+    "grey only": [[0.2126, 0.7152, 0.0722]] * 3,
+}
+
+
+def lab(colour, vision):
+    """CIELAB of a colour as someone with that vision sees it."""
+    rgb = np.array(mpl.colors.to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(SEEN_WITH[vision]) @ linear, 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
+    x, y, z = np.cbrt(np.maximum(xyz / [0.9505, 1, 1.089], 1e-9))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("vision", ["protanopia", "deuteranopia", "tritanopia"])
+def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision):
+    together = [
+        [style.colour for style in plotting.METHOD_STYLE.values()],
+        ["C0", "C1", "C2"],  # the lines of the course
+        ["C0", "C3", "C2"],
+    ]
+    for colours in together:
+        seen = [lab(colour, vision) for colour in colours]
+        apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
+        assert min(apart) > 15, f"{vision}: {dict(zip(colours, seen, strict=True))}"

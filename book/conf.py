@@ -1,0 +1,105 @@
+"""How Sphinx makes the book. `nclib report` lays out the sources and calls it; nothing here reaches for the network."""
+
+import html
+import re
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.util import logging
+
+project = "nclib"
+extensions = ["myst_nb"]
+
+# --- notebooks: shown as they were executed ---
+
+nb_execution_mode = "off"
+nb_ipywidgets_js = {}  # the default asks a server for the scripts of live widgets; their static pictures are shown
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
+nb_merge_streams = True
+myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_heading_anchors = 3
+suppress_warnings = ["mystnb.unknown_mime_type", "myst.header"]
+
+# --- pages ---
+
+html_theme = "sphinx_book_theme"
+html_theme_options = {
+    "use_download_button": False,  # it would offer our sources; each page links the files that matter
+    "home_page_in_toc": True,
+    "show_navbar_depth": 1,
+    "footer_content_items": "",
+    "navbar_persistent": "",
+    "search_bar_text": "Search the book …",
+}
+html_context = {"default_mode": "auto"}  # without it each page complains on the console
+html_static_path = ["_static"]
+html_favicon = "_static/nclib.svg"
+html_css_files = ["nclib.css"]
+html_js_files = ["nclib.js"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_show_sphinx = False
+html_math_renderer = "mathml"
+
+# --- mathematics, turned into MathML here so that no script has to be fetched to show it ---
+
+_SPELLED_OUT = (  # what latex2mathml leaves as it is, or turns into attributes that browsers ignore
+    (re.compile(r"\\arg(?![A-Za-z])"), r"\\operatorname{arg}"),
+    (re.compile(r"(\\math(?:bb|bf|cal|frak|sf)) +(\w)"), r"\1{\2}"),
+)
+_BARS = re.compile("<mo>(&#x(?:02016|0007C);)</mo>")  # ‖ and |: unless told otherwise they grow and drop
+_BIG = re.compile(r'<(ms(?:u[bp]|ubsup))>(<mo[^>]* minsize="([\d.]+)em"[^>]*>[^<]*</mo>)')
+_log = logging.getLogger(__name__)
+
+
+def _mathml(node, display):
+    """A formula as MathML. One that cannot be read is shown as typed, with a warning that names the page."""
+    source = text = node.astext()
+    for pattern, replacement in _SPELLED_OUT:
+        text = pattern.sub(replacement, text)
+    try:
+        markup = convert(text, display=display)
+    except Exception as error:  # latex2mathml has no common base for what it raises
+        _log.warning("formula not understood (%r): %s", error, source, location=node)
+        return f"<code>{html.escape(source)}</code>"
+    markup = _BARS.sub(r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', markup)
+    markup = _BIG.sub(_beside, markup).replace(r"\_", "_")
+    left = re.search(r"\\[A-Za-z]+", markup)
+    if left:
+        _log.warning("formula with the unknown command %s: %s", left[0], source, location=node)
+    return markup
+
+
+def _beside(match):
+    """A big bracket with an exponent: browsers shrink it, so the exponent is hung on a space of the same height."""
+    script, bracket, size = match[1], match[2], float(match[3])
+    return f'{bracket}<{script}><mspace height="{size / 2 + 0.25:.2f}em" depth="{size / 2 - 0.25:.2f}em"></mspace>'
+
+
+def _inline(self, node):
+    self.body.append(_mathml(node, "inline"))
+    raise nodes.SkipNode
+
+
+def _block(self, node):
+    self.body.append(f'<div class="nc-formula">{_mathml(node, "block")}</div>')
+    raise nodes.SkipNode
+
+
+def _add_print_button(app, pagename, templatename, context, doctree):
+    button = {
+        "type": "javascript",
+        "javascript": "window.print()",
+        "tooltip": "Print, or save as PDF",
+        "icon": "fas fa-print",
+        "label": "print-button",
+        "classes": "pst-navbar-icon",
+    }
+    context.setdefault("header_buttons", []).insert(0, button)
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    app.connect("html-page-context", _add_print_button, priority=900)  # after the theme has made its own buttons

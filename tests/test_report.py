@@ -1,0 +1,484 @@
+"""The book: what its pages hold, that they need nothing from outside, and that an old site outlives a failing build."""
+
+import html
+import html.parser
+import importlib.util
+import json
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from nclib import artefacts, cli, paths, regenerate, report
+from nclib.config import ConfigError
+
+needs_sphinx = pytest.mark.skipif(
+    any(importlib.util.find_spec(module) is None for module in report._NEEDED.values()),
+    reason='the web site is made by Sphinx: pip install "nclib[book]"',
+)
+
+
+def cell(kind, source, tags=(), outputs=()):
+    metadata = {"tags": list(tags)}
+    if kind == "markdown":
+        return {"cell_type": kind, "id": f"c{abs(hash(source))}", "metadata": metadata, "source": source}
+    code = {"execution_count": 1, "outputs": list(outputs)}
+    return {"cell_type": kind, "id": f"c{abs(hash(source))}", "metadata": metadata, "source": source, **code}
+
+
+PICTURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # one pixel
+)
+FORMULAS = r"""Inline $\lVert G\rVert_F$ and $\arg\max_k z_k$ and $\mathbb E[x]$ and $\Bigl(x\Bigr)^{-1}$, displayed
+
+$$\mathrm{NC1} = \tfrac1K \operatorname{tr}(\Sigma_W \Sigma_B^\dagger)$$
+
+| quantity | ideal |
+|---|---|
+| $\bar h_k$ | 0 |
+"""
+
+
+def write_notebook(name, cells, profile="smoke", **execution):
+    noted = {"parameters": {"profile": profile}, "duration": 7.4, "end_time": "2026-03-04T05:06:07.8+00:00"} | execution
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    content = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel, "papermill": noted},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    path = paths.results(profile) / "notebooks" / f"{name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def fill(profile="smoke"):
+    """Two executed notebooks, two figures, the claims that the scorecard reads, and training records of one run."""
+    output = {"output_type": "display_data", "metadata": {}, "data": {"image/png": PICTURE, "text/plain": "Figure"}}
+    parameters = 'profile: str = "quick"  # smoke or quick\nepochs: int = 0  # 0 for the profile\'s'
+    write_notebook(
+        "neural_collapse/fig3",
+        [
+            cell("markdown", "# Figure 3 · Does it collapse?\n\nA zygomorphic claim."),
+            cell("code", parameters, ["parameters"]),
+            cell("code", 'profile = "smoke"', ["injected-parameters"]),
+            cell("markdown", f"## What is measured\n\n{FORMULAS}"),
+            cell("code", "draw_it()", outputs=[output]),
+            cell("markdown", "Next: `fig4` for more, `table9` one day."),
+        ],
+    )
+    write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4 · And now?"), cell("code", "1 + 1")])
+    fig, _ = plt.subplots(figsize=(2, 1))
+    data = pd.DataFrame({"epoch": [1, 2], "value": [0.5, 0.25]})
+    caption = "Values <b>at once</b> for K_A=3 | R=10. Profile smoke, 3 seeds, mean * standard deviation."
+    artefacts.save_figure(fig, "neural_collapse/fig3", caption, ["run-1"], profile, data)
+    artefacts.save_figure(fig, "neural_collapse/by_hand", "Profile smoke, drawn by hand.", [], profile)
+    claims = {
+        "metric": ["nc1_pinv", "nc2_equiangular"],
+        "claim": ["DEQ lower", "DEQ equal"],
+        "difference": [-0.5, 0.25],
+    }
+    more = {"half": [0.1, 0.5], "seeds": [3, 3], "verdict": ["supported", "not significant"]}
+    artefacts.save_table(
+        pd.DataFrame(claims | more), "neural_collapse/fig3_claims", "Claims, smoke.", ["run-1"], profile
+    )
+    run = paths.runs() / "run-1" / "provenance.json"
+    run.parent.mkdir(parents=True)
+    run.write_text(json.dumps({"cost": {"cpu_seconds": 90.0}}))
+    return paths.results(profile)
+
+
+@pytest.fixture
+def smoke():
+    return fill()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A site as Sphinx makes it, and what was said; tests only read it."""
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("book") / "results"))
+        fill()
+        landing = report.build("smoke", echo=said.append)
+    return landing.parent, said
+
+
+class Links(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name in ("href", "src", "srcset", "data", "action", "poster") and value:
+                self.links.append((tag, value))
+            if name == "id":
+                self.ids.add(value)
+
+
+def pages(site):
+    return [page for page in sorted(site.rglob("*.html")) if "_static" not in page.parts and "tables" not in page.parts]
+
+
+def text_of(page):
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.read_text())).split())
+
+
+# --- the pages ------------------------------------------------------------------------------------------------
+
+
+@needs_sphinx
+def test_there_is_a_page_for_each_notebook_and_nothing_to_complain_about(built):
+    site, said = built
+    assert {page.relative_to(site).as_posix() for page in pages(site)} >= {
+        "index.html",
+        "search.html",
+        "neural_collapse/fig3.html",
+        "neural_collapse/fig4.html",
+        "book/core.html",
+    }
+    assert said == [f"2 notebooks and 2 figures in {site / 'index.html'}"]  # and no warning of Sphinx
+    assert not list(site.parent.glob(".site/*"))
+
+
+@needs_sphinx
+def test_every_link_leads_to_a_file_and_every_anchor_to_a_place(built):
+    site, _ = built
+    found = {page: Links(page.read_text()) for page in pages(site)}
+    broken, seen = [], 0
+    for page, links in found.items():
+        for tag, link in links.links:
+            parts = urlsplit(link)
+            if parts.scheme == "data":
+                continue
+            seen += 1
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            missing = not target.is_file() or not target.is_relative_to(site.resolve())
+            astray = parts.fragment and target in found and unquote(parts.fragment) not in found[target].ids
+            if missing or astray:
+                broken.append((page.name, tag, link))
+    assert seen > 100 and broken == []
+
+
+@needs_sphinx
+def test_nothing_is_fetched_from_elsewhere(built):
+    site, _ = built
+    remote = [(p.name, link) for p in pages(site) for _, link in Links(p.read_text()).links if _is_remote(link)]
+    styles = [sheet.read_text(errors="replace") for sheet in site.rglob("*.css")]
+    remote += [link for text in styles for link in re.findall(r"(?:url\(|@import )\s*['\"]?([^'\")\s]+)", text)]
+    assert styles and [link for link in remote if not isinstance(link, str) or _is_remote(link)] == []
+    scripts = [file.name.lower() for file in site.rglob("*.js")]
+    assert scripts and not any(word in name for name in scripts for word in ("mathjax", "thebe", "require"))
+
+
+def _is_remote(link):
+    return link.startswith("//") or urlsplit(link).scheme not in ("", "data", "javascript")
+
+
+@needs_sphinx
+def test_mathematics_is_mathml(built):
+    site, _ = built
+    page = (site / "neural_collapse/fig3.html").read_text()
+    formulas = re.findall(r"<math.*?</math>", page, flags=re.DOTALL)
+    assert len(formulas) == 6 and sum('display="block"' in formula for formula in formulas) == 1
+    assert not any("\\" in formula for formula in formulas) and "$" not in text_of(site / "neural_collapse/fig3.html")
+    assert "&#x1D53C;" in page or "𝔼" in page
+    assert page.count('<mo stretchy="false" lspace="0" rspace="0">') == 2  # the bars of the norm
+    assert page.count("</mo><msup><mspace") == 1  # the exponent of the big bracket
+
+
+@needs_sphinx
+def test_search_knows_the_words_of_notebooks_and_captions(built):
+    index = (built[0] / "searchindex.js").read_text()
+    terms = json.loads(index[index.index("{") : index.rindex("}") + 1])["terms"]
+    assert any(term.startswith("zygomorph") for term in terms) and "hand" in terms
+
+
+@needs_sphinx
+def test_a_page_says_what_it_was_made_of(built):
+    page = built[0] / "neural_collapse/fig3.html"
+    text = text_of(page)
+    for fact in (
+        "profile smoke",
+        "executed 4 March 2026, 05:06 UTC",
+        "7 s for its cells",
+        "1 trained runs, 1.5 min of processor time",
+        'profile "smoke" smoke or quick',  # the injected value, not the default
+        "epochs 0 0 for the profile's",
+        "run-1",
+        "torch",
+        "Values <b>at once</b> for K_A=3 | R=10.",
+    ):
+        assert fact in text, fact
+    assert "draw_it" in text and "injected" not in text
+    assert "Show the code" in text
+    links = [link for _, link in Links(page.read_text()).links]
+    assert "fig4.html" in links and not any("table9" in link for link in links)
+
+
+@needs_sphinx
+def test_downloads_are_the_files_of_the_results(built):
+    site, _ = built
+    links = {link for page in pages(site) for _, link in Links(page.read_text()).links}
+    for file in (
+        "notebooks/neural_collapse/fig3.ipynb",
+        "figures/neural_collapse/fig3.pdf",
+        "figures/neural_collapse/fig3.csv",
+        "tables/neural_collapse/fig3_claims.csv",
+    ):
+        assert (site / file).read_bytes() == (site.parent / file).read_bytes()
+        assert f"../{file}" in links
+
+
+@needs_sphinx
+def test_the_landing_page_has_the_scorecard_and_every_figure(built):
+    site, _ = built
+    text, landing = text_of(site / "index.html"), (site / "index.html").read_text()
+    assert "1 supported" in text and "1 not significant" in text
+    assert "Figure 3: NC1, eq. 12 DEQ lower -0.5 0.1 3 supported" in text
+    assert "Not regenerated in this profile yet: table1 , table2" in text
+    shown = re.findall(r'<img loading="lazy" src="([^"]+)" alt="([^"]+)"', landing)
+    assert [source for source, _ in shown] == [
+        "figures/neural_collapse/fig3.png",
+        "figures/neural_collapse/by_hand.png",
+    ]
+    assert shown[0][1].startswith("Values &lt;b&gt;at once")
+    assert "Does it collapse?" in text and "And now?" in text
+
+
+@needs_sphinx
+def test_the_notes_of_the_book_show_their_pictures(built):
+    site, _ = built
+    page = site / "book/core.html"
+    assert "The core, decision by decision" in text_of(page)
+    pictures = [link for tag, link in Links(page.read_text()).links if tag == "img"]
+    assert any((page.parent / link).is_file() and "core" in link for link in pictures)
+
+
+# --- building -------------------------------------------------------------------------------------------------
+
+
+def standing(results):
+    """A site that is there already, as this test's own copy."""
+    (results / "site").mkdir()
+    (results / "site/index.html").write_text("the old one")
+    return results / "site/index.html"
+
+
+@needs_sphinx
+def test_an_old_site_outlives_a_build_that_fails(smoke, isolated, monkeypatch):
+    old = standing(smoke)
+    (isolated / "book").mkdir()
+    (isolated / "book/conf.py").write_text("raise RuntimeError('a theme that is not there')")
+    monkeypatch.setattr(report, "_book", lambda: isolated / "book")
+    with pytest.raises(report.ReportError, match="a theme that is not there"):
+        report.build("smoke")
+    assert old.read_text() == "the old one" and not (smoke / ".site").exists()
+
+
+def test_an_old_site_comes_back_when_the_new_one_cannot_take_its_place(smoke):
+    old = standing(smoke)
+    with pytest.raises(FileNotFoundError):
+        report._swap(smoke / "not there", old.parent, smoke / "aside")
+    assert old.read_text() == "the old one" and not (smoke / "aside").exists()
+
+
+@pytest.fixture
+def sphinx(monkeypatch):
+    """How often pages were made; making them takes no time."""
+    made = []
+
+    def run(profile, aside, echo):
+        made.append(profile)
+        (aside / "html").mkdir()
+        (aside / "html/index.html").write_text(f"number {len(made)}")
+
+    monkeypatch.setattr(report, "_run_sphinx", run)
+    monkeypatch.setattr(report, "_require_sphinx", lambda: None)
+    monkeypatch.setattr(report.importlib.metadata, "version", lambda name: "1.0")
+    return made
+
+
+def test_what_is_unchanged_is_not_made_again(smoke, sphinx):
+    said = []
+    landing = report.build("smoke", echo=said.append)
+    report.build("smoke", echo=said.append)
+    assert sphinx == ["smoke"] and said[-1] == f"the site is up to date: {landing}"
+    report.build("smoke", force=True)
+    assert len(sphinx) == 2 and landing.read_text() == "number 2"
+
+
+def change_notebook(results):
+    write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4 · Changed")])
+
+
+def change_figure(results):
+    fig, _ = plt.subplots(figsize=(2, 1.5))
+    artefacts.save_figure(fig, "neural_collapse/fig3", "Other, profile smoke.", ["run-1"], "smoke")
+
+
+def remove_file(results):
+    (results / "figures/neural_collapse/fig3.pdf").unlink()
+
+
+def fail_notebook(results):
+    (results / "notebooks/neural_collapse/fig4.failed.ipynb").write_text("{}")
+
+
+@pytest.mark.parametrize("change", [change_notebook, change_figure, remove_file, fail_notebook])
+def test_what_changed_is_made_again(smoke, sphinx, change):
+    report.build("smoke")
+    change(smoke)
+    report.build("smoke")
+    assert len(sphinx) == 2
+
+
+def test_one_build_at_a_time_and_what_a_killed_one_left_is_removed(smoke, sphinx):
+    from filelock import FileLock
+
+    (smoke / ".site/old").mkdir(parents=True)
+    with FileLock(smoke / ".site.lock"), pytest.raises(report.ReportError, match="another process"):
+        report.build("smoke")
+    assert sphinx == []
+    report.build("smoke")
+    assert sphinx == ["smoke"] and not (smoke / ".site").exists()
+
+
+def test_a_failed_notebook_is_named_and_an_earlier_execution_is_shown(smoke):
+    fail_notebook(smoke)
+    rows = [{"notebook": "neural_collapse/fig5", "status": "failed", "message": "ValueError: <no> (cell 3)"}]
+    (smoke / "summary.json").write_text(json.dumps({"notebooks": rows}))
+    sources = report.collect("smoke")
+    assert [page.name for page in sources.pages] == ["neural_collapse/fig3", "neural_collapse/fig4"]
+    landing = report._landing(sources, [], print)
+    assert "<li>neural_collapse/fig4</li>" in landing
+    assert "<li>neural_collapse/fig5: ValueError: &lt;no&gt; (cell 3)</li>" in landing
+    assert "The last attempt to execute this notebook failed" in report._facts(sources.pages[1], sources)
+    assert "failed" not in report._facts(sources.pages[0], sources)
+
+
+def test_a_stale_table_costs_the_scorecard_and_not_the_book(smoke):
+    (smoke / "tables/neural_collapse/fig3_claims.csv").write_text("changed by hand")
+    said = []
+    landing = report._landing(report.collect("smoke"), [], said.append)
+    assert "No scorecard" in landing and "nc-gallery" in landing
+    assert "nclib reproduce neural_collapse/fig3_claims --force" in said[0]
+
+
+def test_code_of_the_course_is_open_and_that_of_figures_folded(smoke):
+    write_notebook("walkthrough/01_fixed_points", [cell("markdown", "no heading"), cell("code", "x = 1")])
+    sources = report.collect("smoke")
+    course, figure = sources.pages[0], sources.pages[1]
+    assert (course.name, course.title) == ("walkthrough/01_fixed_points", "01 fixed points")
+    tags = [c["metadata"]["tags"] for c in report._with_facts(course, sources)["cells"] if c["cell_type"] == "code"]
+    assert tags == [[]]
+    tags = [c["metadata"]["tags"] for c in report._with_facts(figure, sources)["cells"] if c["cell_type"] == "code"]
+    assert all("hide-input" in names for names in tags) and "remove-cell" in tags[1]
+
+
+def test_the_order_of_the_book():
+    names = ["other/a", "kernel_equivalence/fig1", "neural_collapse/audit", "neural_collapse/table1"]
+    names += ["neural_collapse/fig10", "neural_collapse/fig2", "walkthrough/2_b", "walkthrough/10_c"]
+    assert sorted(names, key=report._reading_order) == [
+        "walkthrough/2_b",
+        "walkthrough/10_c",
+        "neural_collapse/fig2",
+        "neural_collapse/fig10",
+        "neural_collapse/table1",
+        "neural_collapse/audit",
+        "kernel_equivalence/fig1",
+        "other/a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tone"),
+    [
+        ("holds", "nc-for"),
+        ("holds if", "nc-partly"),
+        ("contradicted", "nc-against"),
+        ("same sign, other size", "nc-for"),
+    ],
+)
+def test_verdicts_are_coloured_by_their_longest_beginning(verdict, tone):
+    assert f'class="nc-verdict {tone}"' in report._verdict(verdict)
+    assert 'class="nc-verdict"' in report._verdict("not significant")
+
+
+# --- errors and the command -----------------------------------------------------------------------------------
+
+
+def test_without_notebooks_it_says_what_to_type():
+    with pytest.raises(report.ReportError, match="type: nclib reproduce --profile smoke"):
+        report.build("smoke")
+    with pytest.raises(ConfigError, match="Did you mean 'smoke'"):
+        report.build("smoek")
+    assert not paths.results().exists()
+
+
+def test_without_sphinx_it_names_the_extra(smoke, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "myst_nb" else find(name))
+    with pytest.raises(report.SphinxMissing, match=r'myst-nb is not installed; type: pip install "nclib\[book\]"'):
+        report.build("smoke")
+    assert not (smoke / "site").exists()
+
+
+@pytest.mark.parametrize(
+    "file", ["notebooks/neural_collapse/fig4.ipynb", "figures/neural_collapse/fig3.json"], ids=["notebook", "record"]
+)
+@pytest.mark.parametrize("content", ["{", "{}", "[]"])
+def test_a_damaged_file_is_named(smoke, file, content):
+    (smoke / file).write_text(content)
+    with pytest.raises(report.ReportError, match=Path(file).name):
+        report.collect("smoke")
+
+
+def command(*arguments):
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+def test_the_command_passes_its_options_on_and_ends_with_one_message(monkeypatch):
+    asked = []
+    monkeypatch.setattr(report, "build", lambda *arguments: asked.append(arguments))
+    assert command("report", "--profile", "lite", "--force").exit_code == 0
+    assert asked == [("lite", True)]
+    monkeypatch.undo()
+    result = command("report", "--profile", "smoke")
+    assert result.exit_code == 1 and "error: no notebook has been executed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("status", "problem", "code", "said"),
+    [
+        ("executed", None, 0, ""),
+        ("failed", None, 1, ""),
+        ("executed", report.ReportError("Sphinx could not"), 1, "no web site: Sphinx could not"),
+        ("failed", report.ReportError("Sphinx could not"), 1, "no web site: Sphinx could not"),
+        ("executed", report.SphinxMissing("not installed"), 0, "no web site: not installed"),
+        ("failed", report.SphinxMissing("not installed"), 1, "no web site: not installed"),
+    ],
+)
+def test_reproduce_ends_with_the_site_and_fails_if_either_did(monkeypatch, status, problem, code, said):
+    built = []
+
+    def build(profile):
+        built.append(profile)
+        if problem is not None:
+            raise problem
+
+    summary = regenerate.Summary("smoke", [], [regenerate.Row("a/b", status, 1.0, 0, 0)], {}, 1.0)
+    monkeypatch.setattr(regenerate, "reproduce", lambda *_: summary)
+    monkeypatch.setattr(report, "build", build)
+    result = command("reproduce", "--profile", "smoke")
+    assert (result.exit_code, built) == (code, ["smoke"]) and said in result.output
+    without = command("reproduce", "--profile", "smoke", "--no-report")
+    assert (without.exit_code, built) == (int(status == "failed"), ["smoke"])
