@@ -217,6 +217,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "weight_bounds",
     ),
     "saliency": ("CamConfig",),
+    "teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
     "store": ("RunStore",),
     "experiments": (
         "comparable",

@@ -16,7 +16,7 @@ FLOORS = (
     {"config"},
     {"data", "models", "activations"},
     {"layer_peeled", "kernels", "shallow", "separation", "training"},
-    {"probes", "regression", "saliency"},
+    {"probes", "regression", "saliency", "teaching"},
     {"store", "experiments", "kernel_tables"},
     {"regenerate", "report", "cli"},
     {"__init__", "__main__"},  # the public face: may import everything, is imported by nothing below

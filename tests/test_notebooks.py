@@ -15,7 +15,7 @@ NAMES = regenerate.available()
 LONGEST_CELL = 25
 NO_IMAGES = {f"separation_bias/{name}" for name in (*regression.NOTEBOOKS, "verdicts")}
 """Notebooks whose trainings have nothing but their seeds to change."""
-TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation",)
+TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))
 
 
 def _read(name):

@@ -1,0 +1,464 @@
+"""What the course needs beside the library: pictures with words, numbers in sentences, exercises that say why not.
+
+A notebook of ``walkthrough/`` ends its cells with one of these values; front ends show them as Markdown or HTML.
+The reference answers live here and not in the notebooks, so that reading on does not give them away.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import difflib
+import html
+import inspect
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+RTOL, ATOL = 1e-5, 1e-8  # how near an answer must be
+_SCREEN_DPI = 96  # pixels an inch on a page; the picture holds twice as many
+_PRINTED_ENTRIES = 6  # of an array, in a sentence
+
+
+class Prose(str):
+    """Text that a notebook shows as Markdown, so that computed numbers can stand in sentences."""
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+def prose(text: str) -> Prose:
+    """Markdown as the value of a cell: ``nc.prose(f"It took **{steps}** steps.")``."""
+    return Prose(text)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure and what it shows in words, for readers who do not see it.
+
+    png: the image. alt: the words. width: on the page, in pixels.
+    """
+
+    png: bytes = field(repr=False)
+    alt: str
+    width: int
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(self.png).decode()
+        return f'<img src="data:image/png;base64,{data}" alt="{html.escape(self.alt)}" width="{self.width}">'
+
+
+def picture(fig: Figure, alt: str) -> Picture:
+    """The figure as the value of a cell, with alternative text.
+
+    It becomes an HTML image, the one form whose text JupyterLab, executed copies and the web site all keep: the
+    image outputs of the inline backend have none. The figure is closed, so that it is not shown twice; it can still
+    be saved.
+    alt: what is drawn and what one should see in it. Raises ValueError where it is empty.
+    """
+    if not alt.strip():
+        raise ValueError("alt is empty: say in a sentence or two what the picture shows")
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", dpi=2 * _SCREEN_DPI, metadata={"Software": None})
+    plt.close(fig)
+    return Picture(buffer.getvalue(), " ".join(alt.split()), round(fig.get_figwidth() * _SCREEN_DPI))
+
+
+def saved_bytes(compute: Callable[[], object], apart_from: Iterable[Tensor] = ()) -> int:
+    """Most bytes that autograd holds at one time for backward passes while ``compute`` runs.
+
+    compute: forward and backward pass. Counted is each tensor that a graph keeps, once for its storage and as long as
+        the graph lives; graphs made within a backward pass count as well.
+    apart_from: tensors that are there anyway, such as parameters.
+    Returns: bytes. A count of what is kept, the same on every machine, and not of what an allocator reserves.
+    """
+    anyway = {tensor.untyped_storage().data_ptr() for tensor in apart_from}
+    graphs: dict[int, int] = {}  # storage -> how many places keep it
+    now = most = 0
+
+    class Kept:
+        def __init__(self, tensor: Tensor) -> None:
+            nonlocal now, most
+            self.tensor = tensor.detach()  # an output would hold the graph that holds it
+            self.place, self.size = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
+            if self.place in anyway:
+                self.size = 0
+            if self.place not in graphs:
+                now += self.size
+                most = max(most, now)
+            graphs[self.place] = graphs.get(self.place, 0) + 1
+
+        def __del__(self) -> None:
+            nonlocal now
+            graphs[self.place] -= 1
+            if not graphs[self.place]:
+                del graphs[self.place]
+                now -= self.size
+
+    with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
+        compute()
+    return most
+
+
+# ------------------------------------------------------------------------------------------------- exercises
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A function that the reader writes.
+
+    reference: the right one. cases: arguments to try. mistakes: why -> the function that someone writes who makes it;
+    an answer that agrees with it in every case is told why.
+    """
+
+    reference: Callable[..., Any]
+    cases: tuple[tuple[Any, ...], ...]
+    mistakes: Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """Whether an answer is right (None: there is none yet), and a sentence that says why not."""
+
+    right: bool | None
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+
+def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
+    """Compare the reader's function with the right one on a few arguments.
+
+    name: a key of ``EXERCISES``. answer: the function; one that returns nothing is not solved yet.
+    Returns: ``Feedback``. Never raises for what the answer does.
+    Raises: ValueError for an unknown exercise.
+    """
+    if name not in EXERCISES:
+        near = difflib.get_close_matches(name, EXERCISES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no exercise {name!r}{hint} There are: {', '.join(EXERCISES)}")
+    exercise = EXERCISES[name]
+    found, first_wrong = [], None
+    for case in exercise.cases:
+        call = _call(exercise.reference, case)
+        try:
+            got = answer(*copy.deepcopy(case))
+        except NotImplementedError:
+            return _UNSOLVED
+        except Exception as error:  # whatever it is, it is the reader's to read
+            return Feedback(False, f"**Not yet.** {call} raised {type(error).__name__}: {error}")
+        if got is None or got is Ellipsis:
+            if not found:
+                return _UNSOLVED
+            return Feedback(False, f"**Not yet.** {call} returned nothing: a `return` is missing on some path.")
+        try:
+            found.append(_array(got))
+        except (TypeError, ValueError):
+            return Feedback(False, f"**Not yet.** {call} returned {got!r}; numbers are wanted.")
+        first_wrong = first_wrong or _difference(call, found[-1], _array(exercise.reference(*case)))
+    if first_wrong is None:
+        return Feedback(True, f"**Right**, in all {len(found)} cases tried.")
+    reasons = [
+        why
+        for why, mistake in exercise.mistakes.items()
+        if all(_same(got, _array(mistake(*case))) for got, case in zip(found, exercise.cases, strict=True))
+    ]
+    return Feedback(False, " ".join(["**Not yet.**", first_wrong, *reasons]))
+
+
+_UNSOLVED = Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
+
+
+def _array(value: Any) -> np.ndarray:
+    value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+    return np.asarray(value, dtype=float)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, rtol=RTOL, atol=ATOL, equal_nan=True)
+
+
+def _difference(call: str, got: np.ndarray, wanted: np.ndarray) -> str | None:
+    if got.shape != wanted.shape:
+        return f"{call} returned {_kind(got)}; wanted is {_kind(wanted)}."
+    return None if _same(got, wanted) else f"{call} returned {_words(got)}; wanted is {_words(wanted)}."
+
+
+def _kind(array: np.ndarray) -> str:
+    return f"an array of shape {array.shape}" if array.shape else "a single number"
+
+
+def _words(value: Any) -> str:
+    array = _array(value)
+    if array.size > _PRINTED_ENTRIES:
+        return f"a {' × '.join(map(str, array.shape))} array with largest entry {array.max():.4g}"
+    rounded = np.array2string(array, separator=", ", formatter={"float": lambda number: f"{number:.6g}"})
+    return rounded.replace("\n", "")
+
+
+def _call(reference: Callable[..., Any], case: tuple[Any, ...]) -> str:
+    names = inspect.signature(reference).parameters
+    return ", ".join(f"{name} = {_words(value)}" for name, value in zip(names, case, strict=True)) + ":"
+
+
+def _normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+EXERCISES: dict[str, Exercise] = {}
+"""Every exercise of the course by its name, "notebook/exercise"."""
+
+
+# ---- 01: scalar fixed points
+
+
+def _steps_needed(rho: float, start: float, tol: float) -> int:
+    return max(0, math.ceil(math.log(tol / start) / math.log(rho)))
+
+
+EXERCISES["01/steps"] = Exercise(
+    _steps_needed,
+    ((0.5, 1.0, 1e-3), (0.9, 2.0, 1e-4), (0.97, 0.3, 1e-2), (0.5, 1e-4, 1e-3)),
+    {
+        "You rounded down: the last step is needed to get below the tolerance.": lambda rho, start, tol: max(
+            0, math.floor(math.log(tol / start) / math.log(rho))
+        ),
+        "A whole number of steps is wanted: round up.": lambda rho, start, tol: max(
+            0.0, math.log(tol / start) / math.log(rho)
+        ),
+        "The first error counts too: it is tol / start that has to be reached.": lambda rho, start, tol: math.ceil(
+            math.log(tol) / math.log(rho)
+        ),
+        "Where the start is good enough already, no step is needed, not a negative number.": lambda rho, start, tol: (
+            math.ceil(math.log(tol / start) / math.log(rho))
+        ),
+    },
+)
+
+
+def _best_damping(low: float, high: float) -> float:
+    return max(0.0, 1 - 2 / (2 - low - high))
+
+
+EXERCISES["01/damping"] = Exercise(
+    _best_damping,
+    ((-1.3, -1.3), (-4.0, 0.5), (-1.0, 0.2), (0.2, 0.8)),
+    {
+        "That is 1 − damping, the length of the step.": lambda low, high: min(1.0, 2 / (2 - low - high)),
+        "Damping cannot be negative: where the slopes are positive on average, 0 is the best allowed.": (
+            lambda low, high: 1 - 2 / (2 - low - high)
+        ),
+        "That makes the factor of the lowest slope 0 and forgets the highest: balance the two.": (
+            lambda low, high: max(0.0, 1 - 1 / (1 - low))
+        ),
+    },
+)
+
+
+# ---- 02: Anderson and Broyden
+
+
+def _anderson_weight(r_old: Tensor, r_new: Tensor) -> Tensor:
+    change = r_new - r_old
+    return (r_new @ change) / (change @ change)
+
+
+EXERCISES["02/weight"] = Exercise(
+    _anderson_weight,
+    tuple((_normal(n, seed=n), _normal(n, seed=n + 10)) for n in (1, 3, 8)),
+    {
+        "The sign is the other way round: r_new − γ·(r_new − r_old) is to be small.": lambda r_old, r_new: (
+            -_anderson_weight(r_old, r_new)
+        ),
+        "That is the weight for r_old − γ·(r_new − r_old): project the *new* residual.": lambda r_old, r_new: (
+            r_old @ (r_new - r_old) / ((r_new - r_old) @ (r_new - r_old))
+        ),
+        "Divide by the squared length of r_new − r_old, not by its length.": lambda r_old, r_new: (
+            r_new @ (r_new - r_old) / (r_new - r_old).norm()
+        ),
+    },
+)
+
+
+def _broyden_update(inverse: Tensor, step: Tensor, change: Tensor) -> Tensor:
+    row = step @ inverse
+    return inverse + torch.outer(step - inverse @ change, row) / (row @ change)
+
+
+EXERCISES["02/broyden"] = Exercise(
+    _broyden_update,
+    tuple((-torch.eye(n).double() + 0.1 * _normal(n, n), _normal(n, seed=1), _normal(n, seed=2)) for n in (1, 2, 4)),
+    {
+        "That is Broyden's *bad* method, which also maps the change to the step but changes the inverse least, not the "
+        "Jacobian.": lambda inverse, step, change: (
+            inverse + torch.outer(step - inverse @ change, change) / (change @ change)
+        ),
+        "That updates the Jacobian itself; the same matrix is wanted as an update of its inverse.": (
+            lambda inverse, step, change: inverse + torch.outer(change - inverse @ step, step) / (step @ step)
+        ),
+        "The row stands on the left: stepᵀ·inverse, not inverse·step.": lambda inverse, step, change: (
+            inverse + torch.outer(step - inverse @ change, inverse @ step) / ((inverse @ step) @ change)
+        ),
+    },
+)
+
+
+# ---- 03: the implicit gradient
+
+
+def _implicit_derivative(z: float, a: float) -> float:
+    return -z * math.sin(a * z) / (1 + a * math.sin(a * z))
+
+
+EXERCISES["03/scalar"] = Exercise(
+    _implicit_derivative,
+    ((0.7390851332, 1.0), (0.9001207, 0.5), (0.6, -0.4)),
+    {
+        "That is ∂f/∂a alone: z depends on a as well, so divide by 1 − ∂f/∂z.": lambda z, a: -z * math.sin(a * z),
+        "∂f/∂z = −a·sin(a·z), so 1 − ∂f/∂z has a plus sign.": lambda z, a: (
+            -z * math.sin(a * z) / (1 - a * math.sin(a * z))
+        ),
+        "Mind the inner derivative: ∂/∂z cos(a·z) = −a·sin(a·z).": lambda z, a: (
+            -z * math.sin(a * z) / (1 + math.sin(a * z))
+        ),
+    },
+)
+
+
+def _truncated_adjoint(jacobian: Tensor, g: Tensor, terms: int) -> Tensor:
+    total = term = g
+    for _ in range(terms - 1):
+        term = jacobian.T @ term
+        total = total + term
+    return total
+
+
+EXERCISES["03/neumann"] = Exercise(
+    _truncated_adjoint,
+    tuple((0.3 * _normal(n, n, seed=n), _normal(n), terms) for n, terms in ((3, 1), (3, 2), (5, 6))),
+    {
+        "The transposed Jacobian is wanted: gradients travel backwards.": lambda jacobian, g, terms: _truncated_adjoint(
+            jacobian.T, g, terms
+        ),
+        "That is one term too many: g itself is the first.": lambda jacobian, g, terms: _truncated_adjoint(
+            jacobian, g, terms + 1
+        ),
+        "That is the last term alone; all of them are to be summed.": lambda jacobian, g, terms: (
+            torch.linalg.matrix_power(jacobian.T, terms - 1) @ g
+        ),
+    },
+)
+
+
+# ---- 04: an equilibrium layer
+
+
+def _relative_residual(z: Tensor, fz: Tensor) -> Tensor:
+    return (fz - z).flatten(1).norm(dim=1) / fz.flatten(1).norm(dim=1)
+
+
+EXERCISES["04/residual"] = Exercise(
+    _relative_residual,
+    tuple((_normal(*shape), _normal(*shape, seed=1)) for shape in ((3, 4), (2, 3, 2), (1, 5))),
+    {
+        "That is one number for the whole batch, which couples the rows: one for each row is wanted.": lambda z, fz: (
+            (fz - z).norm() / fz.norm()
+        ),
+        "Divide by the size of f(z), so that the scale of the problem does not matter.": lambda z, fz: (
+            (fz - z).flatten(1).norm(dim=1)
+        ),
+        "Divide by the norm of f(z), not of z.": lambda z, fz: (
+            (fz - z).flatten(1).norm(dim=1) / z.flatten(1).norm(dim=1)
+        ),
+    },
+)
+
+
+def _contractive(weight: Tensor, radius: float) -> Tensor:
+    return weight * min(1.0, radius / float(torch.linalg.matrix_norm(weight, 2)))
+
+
+EXERCISES["04/contractive"] = Exercise(
+    _contractive,
+    tuple((scale * _normal(n, n, seed=n), 0.9) for n, scale in ((2, 2.0), (4, 1.0), (6, 0.01))),
+    {
+        "A matrix that is small enough already is to stay as it is.": lambda weight, radius: (
+            weight * radius / torch.linalg.matrix_norm(weight, 2)
+        ),
+        "That is the Frobenius norm, which is larger than needed: the largest singular value decides.": (
+            lambda weight, radius: weight * min(1.0, radius / float(weight.norm()))
+        ),
+        "That is the largest eigenvalue: it promises convergence in the end, not that every step contracts.": (
+            lambda weight, radius: weight * min(1.0, radius / float(torch.linalg.eigvals(weight).abs().max()))
+        ),
+    },
+)
+
+
+# ---- 05: neural collapse
+
+
+def _etf_cosines(num_classes: int) -> Tensor:
+    k = num_classes
+    return k / (k - 1) * (torch.eye(k).double() - 1 / k)
+
+
+EXERCISES["05/cosines"] = Exercise(
+    _etf_cosines,
+    ((2,), (3,), (10,)),
+    {
+        "Vectors at right angles do not sum to zero: they can be pushed further apart.": lambda num_classes: torch.eye(
+            num_classes
+        ),
+        "The diagonal holds cosines of vectors with themselves, 1: scale the matrix.": lambda num_classes: (
+            torch.eye(num_classes).double() - 1 / num_classes
+        ),
+        "Off the diagonal it is −1/(K−1): a row of K cosines must sum to zero.": lambda num_classes: (
+            torch.eye(num_classes).double() * (1 + 1 / num_classes) - 1 / num_classes
+        ),
+    },
+)
+
+
+def _class_means(h: Tensor, labels: Tensor) -> Tensor:
+    return torch.stack([h[labels == k].mean(0) for k in labels.unique()])
+
+
+def _around(h: Tensor, centre: Tensor) -> Tensor:
+    return (h - centre).square().sum(1).mean()
+
+
+def _trace_ratio(h: Tensor, labels: Tensor) -> Tensor:
+    means = _class_means(h, labels)
+    return _around(h, means[labels]) / _around(means, means.mean(0))
+
+
+def _features(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor]:
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return _normal(len(counts), 4, seed=seed)[labels] + _normal(len(labels), 4, seed=seed + 1), labels
+
+
+EXERCISES["05/nc1"] = Exercise(
+    _trace_ratio,
+    (_features((5, 5, 5), 0), _features((9, 3, 2, 2), 2)),
+    {
+        "That is between over within: the ratio is upside down.": lambda h, labels: 1 / _trace_ratio(h, labels),
+        "That is the variance around the *global* mean: each sample is compared with the mean of its own class.": (
+            lambda h, labels: _around(h, h.mean(0)) / _around(m := _class_means(h, labels), m.mean(0))
+        ),
+        "μ is the mean of the class means, in which small classes count as much as large ones, not the mean of the "
+        "samples.": lambda h, labels: _around(h, (m := _class_means(h, labels))[labels]) / _around(m, h.mean(0)),
+    },
+)
