@@ -388,24 +388,31 @@ def embedding(
     return ax
 
 
-def forest(rows: pd.DataFrame, ax: Axes, *, label: str, by: str = "row", models: bool = True) -> Axes:
+def forest(
+    rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], by: str = "row", models: bool = True
+) -> Axes:
     """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
 
-    rows: value, half (NaN draws no bar), model, and the column `by`, whose values name the lines of the axis in the
-        order of their first appearance. Several models on one line stand a little apart.
+    rows: value, half (NaN draws no bar), model, and the column `by`, which names the line each is drawn on. Several
+        models on one line stand a little apart.
     label: what the axis calls the value.
+    names: the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models: colour and marker by model, as elsewhere; False draws every row alike.
     Returns: ax, with a thin line at 0 where the values are on both sides of it or models is False.
-    Raises: ValueError for a frame without rows.
+    Raises: ValueError for a frame without rows, or a row on a line that names does not have.
     """
     if rows.empty:
         raise ValueError("nothing to draw: the frame has no rows")
-    names = list(dict.fromkeys(rows[by]))
+    names = list(names)
+    strange = set(rows[by]) - set(names)
+    if strange:
+        raise ValueError(f"names has no line for {', '.join(map(repr, sorted(strange)))}; it has {', '.join(names)}")
     present = _ordered(rows["model"].unique(), None) if models else [None]
+    apart = 0.16 if rows.groupby(by)["model"].nunique().max() > 1 else 0.0
     for place, model in enumerate(present):
         chosen = rows if model is None else rows[rows["model"] == model]
         style = Style("0.15", "o", "") if model is None else _style(model)
-        heights = np.array([names.index(name) for name in chosen[by]]) + 0.16 * (place - (len(present) - 1) / 2)
+        heights = np.array([names.index(name) for name in chosen[by]]) + apart * (place - (len(present) - 1) / 2)
         ax.errorbar(
             chosen["value"].to_numpy(float), heights, xerr=chosen["half"].fillna(0).to_numpy(float), linestyle="none",
             color=style.colour, marker=style.marker, markersize=4, elinewidth=1, capsize=2, label=style.label or None,

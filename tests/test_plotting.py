@@ -255,14 +255,17 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
         "half": [0.5, 0.1, np.nan, 0.2],
     })  # fmt: skip
     _, ax = plt.subplots()
-    plotting.forest(rows, ax, label="points")
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"] and ax.get_ylim()[0] > ax.get_ylim()[1]
+    plotting.forest(rows, ax, label="points", names=["b", "a"])
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["b", "a"] and ax.get_ylim()[0] > ax.get_ylim()[1]
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ"]
     (explicit, deq) = ax.containers
     assert list(explicit.lines[0].get_xdata()) == [1, -1]
     assert (explicit.lines[0].get_ydata() < deq.lines[0].get_ydata()).all()
+    assert explicit.lines[0].get_ydata().round().tolist() == [1, 0]  # by name, not by place in the frame
     with pytest.raises(ValueError, match="nothing to draw"):
-        plotting.forest(rows.iloc[:0], ax, label="points")
+        plotting.forest(rows.iloc[:0], ax, label="points", names=["a"])
+    with pytest.raises(ValueError, match="no line for 'b'"):
+        plotting.forest(rows, ax, label="points", names=["a"])
 
 
 # ---- sweeps over the solver
