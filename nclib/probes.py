@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from nclib import evidence, training
-from nclib.config import DataConfig, ModelConfig, RunConfig, SolverConfig, StoredConfig, TrainConfig
+from nclib.config import LookConfig, SolverConfig
 from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
 
 # --- the parts of a network ----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ COLLAPSE = (
 _STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
 
 
-class ProbeConfig(StoredConfig):
+class ProbeConfig(LookConfig):
     """A look at the solver of one finished DEQ run.
 
     Parameters
@@ -185,23 +185,9 @@ class ProbeConfig(StoredConfig):
     """
 
     kind: Literal["solver_probe"] = "solver_probe"
-    base: RunConfig
     last_step: int = pydantic.Field(default=50, ge=1)
     last_digit: int = pydantic.Field(default=6, ge=1, le=15)
     limit: int = pydantic.Field(default=100, ge=1)
-
-    @pydantic.field_validator("base", mode="before")
-    @classmethod
-    def _read(cls, value: Any) -> Any:
-        return RunConfig(**value) if isinstance(value, dict) else value
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        base = options.get("base")
-        if isinstance(base, RunConfig):
-            return {"seed": base.seed, "profile": base.profile} | options
-        return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
 
     @pydantic.model_validator(mode="after")
     def _base_has_a_solver(self) -> ProbeConfig:
@@ -214,23 +200,8 @@ class ProbeConfig(StoredConfig):
             raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
         return self
 
-    @property
-    def data(self) -> DataConfig:
-        return self.base.data
-
-    @property
-    def model(self) -> ModelConfig:
-        return self.base.model
-
-    @property
-    def train(self) -> TrainConfig:
-        return self.base.train
-
     def label(self) -> str:
         return f"{self.base.label()}-solver"
-
-    def canonical(self) -> dict[str, Any]:
-        return super().canonical() | {"base": self.base.canonical()}
 
     def settings(self) -> Iterator[tuple[str, int, SolverConfig]]:
         """(sweep, number, solver) of every solve: the run's own, then each method with few evaluations, then each with

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from nclib import data, training
-from nclib.config import DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig
+from nclib.config import LookConfig
 from nclib.separation import cam_spread, grad_cam
 
 LONG_SOLVE = 300
 """Evaluations allowed in the second solve of an equilibrium."""
 
 
-class CamConfig(StoredConfig):
+class CamConfig(LookConfig):
     """Grad-CAM of one finished run.
 
     Parameters
@@ -38,39 +38,10 @@ class CamConfig(StoredConfig):
     """
 
     kind: Literal["grad_cam"] = "grad_cam"
-    base: RunConfig
     examples: int = pydantic.Field(default=8, ge=0)
-
-    @pydantic.field_validator("base", mode="before")
-    @classmethod
-    def _read(cls, value: Any) -> Any:
-        return RunConfig(**value) if isinstance(value, dict) else value
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        base = options.get("base")
-        if isinstance(base, RunConfig):
-            return {"seed": base.seed, "profile": base.profile} | options
-        return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
-
-    @property
-    def data(self) -> DataConfig:
-        return self.base.data
-
-    @property
-    def model(self) -> ModelConfig:
-        return self.base.model
-
-    @property
-    def train(self) -> TrainConfig:
-        return self.base.train
 
     def label(self) -> str:
         return f"{self.base.label()}-cam"
-
-    def canonical(self) -> dict[str, Any]:
-        return super().canonical() | {"base": self.base.canonical()}
 
 
 def look(
