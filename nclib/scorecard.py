@@ -124,10 +124,7 @@ def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {
             "item": f"Figure {notebook[-1]}{panel}: {METRICS.get(row.metric, row.metric)}",
             "printed": row.claim,
-            "regenerated": _signed(row.difference),
-            "interval": row.half,
-            "seeds": row.seeds,
-            "verdict": row.verdict,
+            **_measured(row, row.difference),
         }
 
 
@@ -152,10 +149,7 @@ def _compared(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {
             "item": f"{notebook.replace('_', ' ')}{setting}: {METRICS.get(row.metric, row.metric)}, DEQ − {against}",
             "printed": "",
-            "regenerated": _signed(row.difference),
-            "interval": row.half,
-            "seeds": row.seeds,
-            "verdict": row.verdict,
+            **_measured(row, row.difference),
         }
 
 
@@ -165,10 +159,7 @@ def _inside(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {
             "item": f"inside the solver, {row.way}: {METRICS.get(row.metric, row.metric)}",
             "printed": "",
-            "regenerated": _signed(row.change),
-            "interval": row.half,
-            "seeds": row.seeds,
-            "verdict": row.verdict,
+            **_measured(row, row.change),
         }
 
 
@@ -178,11 +169,13 @@ def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {
             "item": f"solver, minority − majority, {row.split}: {row.quantity}",
             "printed": "",
-            "regenerated": _signed(row.difference),
-            "interval": row.half,
-            "seeds": row.seeds,
-            "verdict": row.verdict,
+            **_measured(row, row.difference),
         }
+
+
+def _measured(row: Any, value: float) -> dict[str, Any]:
+    """The columns that every row with an interval over seeds has."""
+    return {"regenerated": _signed(value), "interval": row.half, "seeds": row.seeds, "verdict": row.verdict}
 
 
 def _signed(value: float | None, unit: str = "") -> str:
