@@ -65,12 +65,12 @@ def _exit_code(error: Exception) -> int | None:
         return 1
     if "torch" not in sys.modules:  # then none of the modules below has raised it
         return None
-    from nclib import data, experiments, store, training
+    from nclib import data, runs, store, training
     from nclib.config import ConfigError
 
     if isinstance(error, (ConfigError, data.DataError)):
         return 2
-    failed = experiments.RunsFailed, experiments.MissingRuns, store.CorruptRun, training.TrainingDiverged
+    failed = runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged
     return 1 if isinstance(error, failed) else None
 
 
@@ -212,8 +212,9 @@ def train(
     ] = None,
 ) -> None:
     """Train one network, or find it trained, and print its run id and final metrics."""
-    from nclib import data, experiments, regenerate
+    from nclib import data, regenerate, runs
     from nclib.config import run_id
+    from nclib.store import default_store, load_run
 
     given = {
         "data.dataset": dataset,
@@ -231,11 +232,11 @@ def train(
     data.fetch(run.data.dataset)
     regenerate.check_runs([run])
     typer.echo(f"run {run_id(run)}")
-    if experiments.default_store().has(run_id(run)):
+    if default_store().has(run_id(run)):
         typer.echo("stored already, nothing to train")
     with regenerate.terminable(), regenerate.progress_bar("training") as progress:
-        experiments.ensure_runs([run], progress=progress, device=device)
-    metrics = final_metrics(experiments.load_run(run))
+        runs.ensure_runs([run], progress=progress, device=device)
+    metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver")) | metrics["metric"].isin(list(FACTORS))
     _print_frame(metrics[chief])
     typer.echo(f"everything about it: nclib runs show {run_id(run)}")
@@ -324,9 +325,9 @@ RunName = Annotated[str, typer.Argument(help="A run id, or a beginning of it tha
 @runs_app.command("list")
 def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
     """Finished runs with date and size, and how far the unfinished ones are."""
-    from nclib import experiments
+    from nclib.store import default_store
 
-    store = experiments.default_store()
+    store = default_store()
     for run in (run for run in store.ids() if text in run):
         files = [path.stat() for path in (store.root / run).iterdir()]
         when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
@@ -342,10 +343,10 @@ def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain th
 @runs_app.command()
 def show(run: RunName) -> None:
     """Configuration, circumstances and final metrics of one run."""
-    from nclib import experiments
+    from nclib.store import default_store, load_run, reference_store
 
-    known = experiments.default_store().ids() + experiments.reference_store().ids()
-    stored = experiments.load_run(_complete(run, known))
+    known = default_store().ids() + reference_store().ids()
+    stored = load_run(_complete(run, known))
     typer.echo(f"run {stored.run_id}")
     typer.echo(json.dumps({"config": _without_nothing(stored.config), "provenance": stored.provenance}, indent=1))
     _print_frame(final_metrics(stored))
@@ -357,9 +358,9 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete runs for good; they can only be trained again."""
-    from nclib import experiments
+    from nclib.store import default_store
 
-    store = experiments.default_store()
+    store = default_store()
     unfinished = [path.name.removesuffix(".partial") for path in store.root.glob("*.partial")]
     chosen = [_complete(run, [*store.ids(), *unfinished]) for run in runs]
     for run in dict.fromkeys(chosen):
@@ -378,13 +379,13 @@ def export(
     parameter: Settings = None,
 ) -> None:
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
-    from nclib import experiments, regenerate
+    from nclib import regenerate, runs
 
     tasks, _ = regenerate.prepare(regenerate.select(names or ()), profile, parameter or ())
     done: dict[str, None] = {}
     for task in tasks:
         if task.runs:
-            exported = experiments.export_reference([task.name], profile, collection or profile, **task.settings)
+            exported = runs.export_reference([task.name], profile, collection or profile, **task.settings)
             done |= dict.fromkeys(exported)
     for run in done:
         typer.echo(run)
@@ -532,12 +533,12 @@ def _found(name: str) -> str:
 
 
 def _costs(workers: int) -> dict[str, str]:
-    from nclib import experiments, regenerate
+    from nclib import experiments, regenerate, runs
 
     costs = {}
     for profile in experiments.PROFILES:
         wanted = [config for name in experiments.EXPERIMENTS for config in experiments.experiment(name, profile)]
-        plan = experiments.plan(wanted)
+        plan = runs.plan(wanted)
         lacking = plan[plan["state"] != "stored"]
         total, left = plan["seconds"].sum(), lacking["seconds"].sum()
         costs[f"  {profile}"] = (
@@ -678,9 +679,9 @@ def compare_with_reference(profile: str | None = None) -> tuple[pd.DataFrame, in
     """
     import pandas as pd
 
-    from nclib import experiments
+    from nclib.store import default_store, reference_store
 
-    store, reference = experiments.default_store(), experiments.reference_store()
+    store, reference = default_store(), reference_store()
     common = [run for run in reference.ids() if store.is_sound(run)]
     if profile is not None:
         common = [run for run in common if reference.load(run).provenance.get("profile") == profile]

@@ -578,7 +578,7 @@ def reproduce(
     Raises: ConfigError or DataError before anything is trained; KeyboardInterrupt (`Terminated` for SIGTERM) after
         all processes started here have ended. What was finished by then is kept and found by the next call.
     """
-    from nclib import experiments
+    from nclib import experiments, runs
 
     clock, children = time.monotonic(), set(multiprocessing.active_children())
     if workers is not None and workers < 1:
@@ -591,7 +591,7 @@ def reproduce(
     with terminable(), _environment():
         try:
             tasks, configs = prepare(select(names), profile, overrides, train)
-            plan = experiments.plan(list(configs.values()))
+            plan = runs.plan(list(configs.values()))
             lacking = set(plan.loc[plan["state"] != "stored", "run_id"])
             workers = workers or default_workers()
             _say_plan(plan, len(tasks), profile, workers, train, echo)
@@ -684,9 +684,9 @@ def _say_plan(
 
 def _marks(configs: Iterable[str]) -> dict[str, str]:
     """What identifies the stored content of each run, "" where it is not stored."""
-    from nclib import experiments
+    from nclib.store import default_store
 
-    store = experiments.default_store()
+    store = default_store()
     return {run: _sha256((store.root / run / "DONE").read_bytes()) if store.has(run) else "" for run in configs}
 
 
@@ -701,7 +701,7 @@ def _train(
     """Train what is missing or damaged; returns the runs that failed, with the reason."""
     from concurrent.futures.process import BrokenProcessPool
 
-    from nclib import experiments
+    from nclib import runs
 
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
     check_runs(configs[run] for run in sorted(lacking - set(failures)))
@@ -711,11 +711,11 @@ def _train(
     with progress_bar("training", echo) as progress:
         try:
             if lacking - set(failures):
-                with experiments.make_pool(min(workers, len(lacking))) as pool:
-                    experiments.ensure_runs(wanted, pool, "missing", progress)
+                with runs.make_pool(min(workers, len(lacking))) as pool:
+                    runs.ensure_runs(wanted, pool, "missing", progress)
             else:
-                experiments.ensure_runs(wanted, None, "missing", progress)
-        except experiments.RunsFailed as failed:
+                runs.ensure_runs(wanted, None, "missing", progress)
+        except runs.RunsFailed as failed:
             failures |= failed.failures
         except BrokenProcessPool as broken:
             failures |= {run: repr(broken) for run, mark in _marks(configs).items() if not mark}

@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from nclib import paths
 from nclib.artefacts import csv_bytes, write_atomic
 from nclib.config import SCHEMA_VERSION, StoredConfig, run_id
 from nclib.evidence import sample_rows
@@ -141,6 +142,10 @@ class RunStore:
     def has(self, run: str) -> bool:
         """Whether the run is complete. Its content is verified by `load`."""
         return (self.root / run / "DONE").is_file()
+
+    def config(self, run: str) -> dict[str, Any]:
+        """The plain configuration of a complete run, for lists of what there is; not verified."""
+        return json.loads((self.root / run / "config.json").read_bytes())["config"]
 
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
@@ -356,6 +361,11 @@ class ReferenceStore:
     def has(self, run: str) -> bool:
         return run in self._index()
 
+    def config(self, run: str) -> dict[str, Any]:
+        """The plain configuration of a reference run."""
+        listing = self._index()[run] / "runs.json"
+        return _records(listing, listing.stat().st_mtime_ns)[run]["config"]
+
     def load(self, run: str) -> StoredRun:
         """One reference run; raises `CorruptRun` when it is not there."""
         folder = self._index().get(run)
@@ -424,3 +434,20 @@ def _extract(arrays: Mapping[str, np.ndarray], features: bool) -> dict[str, np.n
         rows = sample_rows(labels, max(1, _KEPT_FEATURES // len(np.unique(labels))))
         kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}
     return kept
+
+
+def default_store() -> RunStore:
+    """The run store of this project (`paths.runs`)."""
+    return RunStore(paths.runs())
+
+
+def reference_store() -> ReferenceStore:
+    """The tracked reference results (`paths.reference`)."""
+    return ReferenceStore(paths.reference())
+
+
+def load_run(config: StoredConfig | str) -> StoredRun:
+    """A finished run from the run store or, where it is not there, from the reference results."""
+    run = config if isinstance(config, str) else run_id(config)
+    store = default_store()
+    return store.load(run) if store.has(run) else reference_store().load(run)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nclib import cli, data, experiments, metrics, paths, regenerate, solver
+from nclib import cli, data, experiments, metrics, paths, regenerate, runs, solver
 from nclib.config import ConfigError, RunConfig, run_id
+from nclib.store import default_store, reference_store
 
 
 def nclib(*arguments, typed=None):
@@ -56,7 +57,7 @@ def trained(project, monkeypatch):
         ids.append(run_id(config))
         store.save(config, {"history": history()}, {}, {}, {"commit": "abc"})
 
-    monkeypatch.setattr(experiments, "_TRAINERS", {"classifier": (RunConfig, train)})
+    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, train)})
     return ids
 
 
@@ -133,7 +134,7 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
         (regenerate.Terminated(), 143, "stopped by SIGTERM"),
         (ConfigError("wrong word"), 2, "wrong word"),
         (data.DataError("no images"), 2, "no images"),
-        (experiments.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
+        (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
         (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left"),
     ],
 )
@@ -251,11 +252,11 @@ def test_a_beginning_that_fits_several_or_none_is_refused(stored, typed, message
     for command in ("show", "remove"):
         result = nclib("runs", command, typed)
         assert result.exit_code == 2 and message in result.output
-    assert experiments.default_store().ids() == sorted(stored)
+    assert default_store().ids() == sorted(stored)
 
 
 def test_removing_asks_first(stored):
-    store = experiments.default_store()
+    store = default_store()
     nclib("runs", "remove", stored[0], typed="n\n")
     assert store.has(stored[0])
     nclib("runs", "remove", stored[0], typed="y\n")
@@ -274,9 +275,9 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": make})
     refused = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert refused.exit_code == 1 and "not trained yet" in refused.output
-    experiments.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
+    runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
-    assert sorted(result.stdout.split()) == sorted(trained) == experiments.reference_store().ids()
+    assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()
 
 
 # --- data and doctor ------------------------------------------------------------------------------------------
@@ -309,11 +310,11 @@ def store_pair(here, reference, seeds=(0,), width=2):
     configs = [RunConfig(model={"width": width}, seed=seed) for seed in seeds]
     for config in configs:
         for values in (reference, here):
-            experiments.default_store().save(config, {"history": history(**values)}, {}, {}, {"profile": "quick"})
+            default_store().save(config, {"history": history(**values)}, {}, {}, {"profile": "quick"})
             if values is reference:
-                run = experiments.default_store().load(run_id(config))
-                experiments.reference_store().add("quick", [run])
-                experiments.default_store().remove(run_id(config))
+                run = default_store().load(run_id(config))
+                reference_store().add("quick", [run])
+                default_store().remove(run_id(config))
 
 
 def test_closed_forms_hold_here():

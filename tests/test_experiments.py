@@ -16,11 +16,12 @@ import pytest
 import torch
 from PIL import Image
 
-from nclib import data, experiments, paths, training
+from nclib import costs, data, experiments, paths, runs, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
-from nclib.experiments import MissingRuns, RunsFailed, ensure_runs, experiment, get_profile, override
-from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore
+from nclib.experiments import experiment, get_profile, override
+from nclib.runs import MissingRuns, RunsFailed, ensure_runs
+from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
 
@@ -58,7 +59,7 @@ def trained(monkeypatch):
 
 @pytest.fixture(scope="module")
 def pool():
-    with experiments.make_pool(2) as workers:
+    with runs.make_pool(2) as workers:
         yield workers
 
 
@@ -254,7 +255,7 @@ def test_runs_are_trained_once(trained):
     again = ensure_runs(configs)
     assert len(trained) == 2
     pd.testing.assert_frame_equal(frame, again)
-    assert _debris(experiments.default_store()) == []
+    assert _debris(default_store()) == []
 
 
 def test_repetitions_and_other_labels_are_the_same_run(trained):
@@ -271,15 +272,15 @@ def test_no_runs_give_an_empty_table():
 
 def test_what_is_kept_with_a_run():
     ensure_runs([_config("deq")])
-    run = experiments.load_run(_config("deq"))
+    run = load_run(_config("deq"))
     record = run.provenance
     assert record["seeds"] == [0] and record["deterministic"] is True and record["threads"] == 1
     assert record["cost"]["wall_seconds"] > 0 and record["versions"]["torch"] in torch.__version__
     assert record["facts"]["class_names"] == list("0123456789") and isinstance(record["warnings"], list)
     assert set(run.tables) == {"history", "classes", "cost"}
-    assert experiments.load_run(run.run_id).history.equals(run.history)
+    assert load_run(run.run_id).history.equals(run.history)
     with pytest.raises(CorruptRun, match="not among the reference"):
-        experiments.load_run(_config(seed=5))
+        load_run(_config(seed=5))
 
 
 def test_training_uses_one_thread_whatever_the_session_uses(monkeypatch):
@@ -311,11 +312,11 @@ def test_training_uses_one_thread_whatever_the_session_uses(monkeypatch):
 def test_a_pool_gives_the_bits_of_a_serial_run(pool, tmp_path, monkeypatch):
     configs = [_config("explicit"), _config("deq", seed=1)]
     ensure_runs(configs)
-    serial = experiments.default_store()
+    serial = default_store()
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / "elsewhere"))
     told = []
     frame = ensure_runs(configs, executor=pool, progress=lambda *state: told.append(state))
-    parallel = experiments.default_store()
+    parallel = default_store()
     assert parallel.root != serial.root and frame["run_id"].nunique() == 2
     for config in configs:
         _same_bits(run_id(config), serial, parallel)
@@ -329,7 +330,7 @@ def _train_and_tell(config_json, root, log):
         with open(log, "a") as file:
             file.write(f"{done}\n")
 
-    return experiments.train_run(config_json, root, progress=tell)
+    return runs.train_run(config_json, root, progress=tell)
 
 
 def test_two_processes_that_want_the_same_run_train_it_once(pool, tmp_path):
@@ -337,7 +338,7 @@ def test_two_processes_that_want_the_same_run_train_it_once(pool, tmp_path):
     futures = [pool.submit(_train_and_tell, config.model_dump_json(), root, str(log)) for _ in range(4)]
     assert {future.result(timeout=60) for future in futures} == {run_id(config)}
     assert log.read_text().split() == ["1", "2", "3", "4"]
-    assert experiments.default_store().is_sound(run_id(config))
+    assert default_store().is_sound(run_id(config))
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -349,12 +350,12 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others(pool, parallel):
     message = str(caught.value)
     assert "10000 training images" in message and "use a lower lr" in message.lower()
     assert run_id(greedy) in message and "runs that failed: 2" in message
-    store = experiments.default_store()
+    store = default_store()
     assert store.ids() == [run_id(good)]
 
 
 def test_a_pool_that_is_left_early_ends_its_workers():
-    with pytest.raises(KeyboardInterrupt), experiments.make_pool(1) as pool:
+    with pytest.raises(KeyboardInterrupt), runs.make_pool(1) as pool:
         worker = pool.submit(os.getpid).result(timeout=60)
         pool.submit(time.sleep, 300)
         raise KeyboardInterrupt
@@ -368,7 +369,7 @@ def test_a_pool_leaves_the_environment_as_it_was(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setenv("NCLIB_THREADS", "3")
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    with experiments.make_pool(1):
+    with runs.make_pool(1):
         assert os.environ["OMP_NUM_THREADS"] == "3"
     assert os.environ["OMP_NUM_THREADS"] == "7" and "OMP_WAIT_POLICY" not in os.environ
 
@@ -377,7 +378,7 @@ def test_a_pool_leaves_the_environment_as_it_was(monkeypatch):
 
 _SCRIPT = """
 import sys, time
-from nclib import experiments, store, training
+from nclib import runs, store, training
 from nclib.config import RunConfig
 
 config, where = RunConfig.from_json(sys.argv[1]), sys.argv[2]
@@ -400,7 +401,7 @@ else:
             stay()
         return honest(train, step, total)
     training.learning_rate = rate
-experiments.ensure_runs([config])
+runs.ensure_runs([config])
 """
 
 
@@ -428,11 +429,11 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tmp_path, monkeypatch,
             process.stdout.close()
 
     ensure_runs([config])
-    undisturbed = experiments.default_store()
+    undisturbed = default_store()
     assert trained == [run]
     for name in cases:
         monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / name))
-        store = experiments.default_store()
+        store = default_store()
         assert not store.has(run) and store.ids() == [] and store.partial(run).exists()
         ensure_runs([config])
         assert store.load(run).provenance["facts"]["continued_from"] == [4 if name == "save" else 2]
@@ -444,7 +445,7 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     config = _config(epochs=3)
 
     _stop_after_two_epochs(config)
-    store = experiments.default_store()
+    store = default_store()
     assert store.ids() == [] and store.progress(run_id(config)) == pytest.approx(2 / 3)
     ensure_runs([config])
     assert store.load(run_id(config)).provenance["facts"]["continued_from"] == [2]
@@ -463,7 +464,7 @@ def test_a_full_disk_fails_the_run_and_the_next_call_goes_on(monkeypatch, traine
     monkeypatch.setattr(store_module, "write_atomic", full)
     with pytest.raises(RunsFailed, match="No space left"):
         ensure_runs([config])
-    store = experiments.default_store()
+    store = default_store()
     assert store.ids() == []
     monkeypatch.setattr(store_module, "write_atomic", honest)
     ensure_runs([config])
@@ -478,7 +479,7 @@ def test_a_damaged_run_is_set_aside_and_trained_again(damage, trained, tmp_path)
     config = _config()
     run = run_id(config)
     before = ensure_runs([config])
-    store = experiments.default_store()
+    store = default_store()
     kept = RunStore(tmp_path / "kept")
     shutil.copytree(store.root / run, kept.root / run)
     path = store.root / run / ("DONE" if damage == "no DONE" else "history.csv")
@@ -501,7 +502,7 @@ def test_a_damaged_checkpoint_is_set_aside_told_and_trained_again():
     config = _config(epochs=3)
 
     _stop_after_two_epochs(config)
-    store = experiments.default_store()
+    store = default_store()
     path = store.checkpoint(run_id(config)).path
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.warns(DamageWarning, match="checkpoint"):
@@ -526,17 +527,17 @@ def test_never_training_names_what_is_missing(trained):
 def test_reference_results_round_trip(trained, reference):
     configs = experiment("table1", "smoke", **TINY)
     with pytest.raises(MissingRuns, match=run_id(configs[0])):
-        experiments.export_reference(["table1"], "smoke", "small", **TINY)
+        runs.export_reference(["table1"], "smoke", "small", **TINY)
     frame = ensure_runs(configs)
-    assert experiments.export_reference(["table1"], "smoke", "small", **TINY) == [run_id(c) for c in configs]
-    assert experiments.export_reference(["table1"], "smoke", "small", **TINY)  # again, without doubling anything
-    whole = experiments.load_run(configs[0])
+    assert runs.export_reference(["table1"], "smoke", "small", **TINY) == [run_id(c) for c in configs]
+    assert runs.export_reference(["table1"], "smoke", "small", **TINY)  # again, without doubling anything
+    whole = load_run(configs[0])
     shutil.rmtree(paths.runs())
     from_reference = ensure_runs(configs, train="never")
     columns = ["run_id", "epoch", "split", "metric"]
     ours, theirs = (f.sort_values(columns, ignore_index=True) for f in (frame, from_reference))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
-    small = experiments.load_run(configs[0])
+    small = load_run(configs[0])
     np.testing.assert_array_equal(small.arrays["class_means"], whole.arrays["class_means"])
     assert small.arrays["train_features"].shape == (60, 16)
     assert len(trained) == 2
@@ -549,10 +550,10 @@ def test_reference_results_round_trip(trained, reference):
 def test_plan_says_what_would_be_done(trained):
     configs = experiment("table1", "smoke", seeds=3, **TINY)
     ensure_runs(configs[:2])
-    experiments.export_reference(["table1"], "smoke", "small", **TINY)
+    runs.export_reference(["table1"], "smoke", "small", **TINY)
     shutil.rmtree(paths.runs())
     ensure_runs(configs[2:4])
-    plan = experiments.plan([*configs, configs[0]])
+    plan = runs.plan([*configs, configs[0]])
     assert plan["run_id"].tolist() == [run_id(c) for c in configs]
     assert plan["state"].tolist() == ["reference"] * 2 + ["stored"] * 2 + ["missing"] * 2
     assert (plan["seconds"] > 0).all()
@@ -561,10 +562,10 @@ def test_plan_says_what_would_be_done(trained):
 
 
 def test_estimates_grow_with_the_work():
-    small = experiments.estimate_seconds(_config())
+    small = costs.estimate_seconds(_config())
     wide = _config().replace(model=ModelConfig(width=32))
     for bigger in (_config(epochs=5), _config(n_max=60), _config("deq"), wide):
-        assert experiments.estimate_seconds(bigger) > small
+        assert costs.estimate_seconds(bigger) > small
 
 
 # ---- images of one's own
@@ -591,12 +592,12 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     assert name.startswith("folder:my-photos@") and (configs[0].data.num_majority, configs[0].data.ratio) == (1, 10.0)
     frame = ensure_runs(configs)
     assert set(frame["dataset"]) == {"folder:my-photos"} and set(frame["K_A"]) == {1}
-    run = experiments.load_run(configs[0])
+    run = load_run(configs[0])
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
     assert experiments.stand_ins(configs) == {} and not experiments.comparable(configs)
     assert "my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, really R=8, " in experiments.describe_runs(configs)
-    experiments.export_reference(["fig2"], "smoke", "photos", **options)
+    runs.export_reference(["fig2"], "smoke", "photos", **options)
 
     written = [p for root in (paths.runs(), reference) for p in root.rglob("*") if p.is_file()]
     assert len(written) > 10
@@ -621,7 +622,7 @@ def test_a_folder_that_is_not_there_is_refused_before_any_training(trained, tmp_
 
 def test_foreign_kinds_of_runs_are_refused():
     with pytest.raises(ConfigError, match=r"unknown kind of run 'classifyer'.*Did you mean 'classifier'"):
-        experiments.train_run(json.dumps({"kind": "classifyer"}), str(Path("runs")))
+        runs.train_run(json.dumps({"kind": "classifyer"}), str(Path("runs")))
 
 
 def test_threads_are_refused_as_an_executor():
@@ -638,11 +639,11 @@ def test_threads_are_refused_as_an_executor():
 def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
     config = _config("deq", epochs=2, n_max=20)
     ensure_runs([config])
-    steps = experiments.load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
-    blocks = experiments.compute_in_blocks(config)
+    steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
+    blocks = runs.compute_in_blocks(config)
     assert 3 * blocks == pytest.approx(steps["solver_steps"] + steps["backward_steps"] + 3)
     with pytest.raises(ConfigError, match="'deq' run"):
-        experiments.compute_in_blocks(_config("explicit"))
+        runs.compute_in_blocks(_config("explicit"))
 
 
 # ---- the grids of the main paper

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nclib import evidence, experiments, metrics, paths, probes, training
+from nclib import evidence, experiments, metrics, paths, probes, runs, training
 from nclib.config import (
     ConfigError,
     DataConfig,
@@ -21,10 +21,10 @@ from nclib.config import (
     TrainConfig,
     run_id,
 )
-from nclib.experiments import MissingRuns, ensure_runs
 from nclib.models import build_model, count_parameters
 from nclib.probes import COLLAPSE, METHODS, ProbeConfig, probe_rows
-from nclib.store import identity_columns
+from nclib.runs import MissingRuns, ensure_runs
+from nclib.store import default_store, identity_columns, load_run, reference_store
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 
@@ -195,9 +195,9 @@ def contracting(results, monkeypatch):
     """What a probe finds with a cell that contracts, so that all methods find its equilibria."""
     monkeypatch.setenv("NCLIB_RESULTS", str(results))
     config = _base()
-    weights = dict(experiments.default_store().weights(run_id(config)))
+    weights = dict(default_store().weights(run_id(config)))
     weights["block.cell.norm2.weight"] = 0.1 * weights["block.cell.norm2.weight"]
-    classes = experiments.load_run(config).tables["classes"]
+    classes = load_run(config).tables["classes"]
     history = probes.measure(_probe(config, last_step=12, last_digit=5), weights, classes, torch.device("cpu"))
     return probe_rows(history.assign(seed=0))
 
@@ -213,7 +213,7 @@ def test_a_probe_repeats_the_runs_last_evaluation(probed):
 
 def test_one_evaluation_allowed_returns_the_input_of_the_block(results, probed):
     config = _base()
-    weights = experiments.default_store().weights(run_id(config))
+    weights = default_store().weights(run_id(config))
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
         model, split, loaders = training.reopen(config, weights, torch.device("cpu"))
         model.eval()
@@ -262,7 +262,7 @@ def test_solved_within_few_evaluations_is_counted_at_the_runs_own_tolerance(cont
 
 
 def test_groups_of_classes_are_means_over_their_classes(results, probed):
-    classes = experiments.load_run(_base()).tables["classes"]
+    classes = load_run(_base()).tables["classes"]
     rows = probe_rows(probed).query("sweep == 'epochs' and split == 'steps' and at == 1")
     wanted = classes.query("epoch == 1 and split == 'steps' and metric == 'not_converged'").set_index("class")["value"]
     found = probes.probe_groups(rows, "not_converged").set_index("group")["value"]
@@ -278,7 +278,7 @@ def test_groups_of_classes_are_means_over_their_classes(results, probed):
 
 def test_weights_of_another_network_are_refused(results, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(results))
-    weights = experiments.default_store().weights(run_id(_base()))
+    weights = default_store().weights(run_id(_base()))
     with pytest.raises(ConfigError, match="not those of digits-KA3-R3-deq"):
         probes.measure(_probe(_base(width=3)), weights, pd.DataFrame(), torch.device("cpu"))
 
@@ -319,15 +319,15 @@ def test_a_probe_asked_for_alone_trains_its_base_once(monkeypatch, tmp_path):
     assert trained == [run_id(base)] and set(frame["run_id"]) == {run_id(probe)}
     ensure_runs([base, probe])
     assert trained == [run_id(base)]
-    plan = experiments.plan([base, probe])
+    plan = runs.plan([base, probe])
     assert plan["state"].tolist() == ["stored", "stored"] and (plan["seconds"] > 0).all()
-    assert experiments.load_run(probe).provenance["facts"] == {"base": run_id(base)}
+    assert load_run(probe).provenance["facts"] == {"base": run_id(base)}
     assert not frame["metric"].str.endswith("_minority").any(), "balanced: no groups"
     with pytest.raises(ValueError, match="no minority"):
         probes.minority_effect(frame)
 
-    collection = experiments.reference_store()
-    collection.add("probes", [experiments.load_run(base), experiments.load_run(probe)])
+    collection = reference_store()
+    collection.add("probes", [load_run(base), load_run(probe)])
     shutil.rmtree(paths.runs())
     again = ensure_runs([base, probe], train="never")
     order = ["split", "metric", "epoch"]

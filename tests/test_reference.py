@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nclib import experiments
+from nclib import experiments, runs
 from nclib.config import run_id
 from nclib.store import ReferenceStore
 
@@ -21,7 +21,7 @@ def test_there_are_some():
 @pytest.mark.parametrize("run", STORE.ids())
 def test_a_reference_run_is_named_by_its_configuration(run):
     stored = STORE.load(run)
-    config = experiments.read_config(json.dumps(stored.config))
+    config = runs.read_config(json.dumps(stored.config))
     assert run_id(config) == run
     assert stored.provenance["dirty"] is False and re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"])
     if config.kind == "classifier":
@@ -34,8 +34,8 @@ def test_they_can_be_read_where_the_images_are_not(isolated):
     experiments.outline.cache_clear()
     lite = {"dataset": "folder:cifar10-jpeg@ef1101d4a992", "images_per_class": 250, "test_images_per_class": 100}
     configs = experiments.experiment("fig3", "lite", **lite)
-    assert set(experiments.plan(configs)["state"]) == {"reference"}
-    frame = experiments.ensure_runs(configs, train="never")
+    assert set(runs.plan(configs)["state"]) == {"reference"}
+    frame = runs.ensure_runs(configs, train="never")
     assert set(frame["run_id"]) == {run_id(config) for config in configs}
     assert "250 training images each" in experiments.describe_runs(configs)
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nclib import data, experiments, paths, regenerate
+from nclib import data, experiments, paths, regenerate, runs
 from nclib.artefacts import save_table
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
+from nclib.store import default_store
 
 PARAMETERS = """\
 profile: str = "quick"  # the size
@@ -118,8 +119,8 @@ def _runs(seeds, dataset="digits"):
 @pytest.fixture
 def bench(project, monkeypatch):
     bench = Bench()
-    monkeypatch.setattr(experiments, "_TRAINERS", {"classifier": (RunConfig, bench.train)})
-    monkeypatch.setattr(experiments, "make_pool", lambda workers: contextlib.nullcontext())
+    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, bench.train)})
+    monkeypatch.setattr(runs, "make_pool", lambda workers: contextlib.nullcontext())
     monkeypatch.setattr(regenerate, "_notebook_pool", _here)
     monkeypatch.setattr(regenerate, "execute", bench.execute)
     wanted = {"neural_collapse/fig1": _runs([0, 1]), "neural_collapse/fig2": _runs([1, 2])}
@@ -367,7 +368,7 @@ def _edit_published(bench):
 
 
 def _retrain(bench):
-    experiments.default_store().remove(run_of(0))
+    default_store().remove(run_of(0))
 
 
 @pytest.mark.parametrize(
@@ -517,12 +518,12 @@ def test_sigterm_stops_like_ctrl_c_and_the_next_call_goes_on(bench):
             time.sleep(5)
         train(config, store, device, progress)
 
-    experiments._TRAINERS["classifier"] = (RunConfig, stopped)
+    runs._TRAINERS["classifier"] = (RunConfig, stopped)
     with pytest.raises(regenerate.Terminated):
         bench.reproduce()
     assert signal.getsignal(signal.SIGTERM) == handler
     assert not (paths.results("smoke") / "summary.json").exists() and not bench.executed
-    experiments._TRAINERS["classifier"] = (RunConfig, train)
+    runs._TRAINERS["classifier"] = (RunConfig, train)
     (row,) = bench.reproduce().rows
     assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
 

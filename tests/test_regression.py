@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import experiments, paths, regression, separation
+from nclib import paths, regression, runs, separation
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
 from nclib.regression import RegressionConfig, RegressorConfig, TaskConfig
-from nclib.store import ReferenceStore
+from nclib.store import ReferenceStore, load_run
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)
@@ -147,7 +147,7 @@ def test_the_audit_is_the_iteration_of_the_trained_cell():
 
 def test_a_solved_deq_is_an_equilibrium_and_a_wild_one_is_called_recurrent():
     runs = [_config(model=SOLVED), _config(model=UNROLLED), _config()]
-    frame = experiments.ensure_runs(runs)
+    frame = runs.ensure_runs(runs)
     table = regression.regression_table(runs, frame)
     assert table["equilibrium"].tolist()[::2] == ["equilibrium", "feed-forward"]
     assert table["residual"][0] <= 1e-3 and np.isnan(table["residual"][2])
@@ -159,9 +159,9 @@ def test_a_solved_deq_is_an_equilibrium_and_a_wild_one_is_called_recurrent():
 
 def test_runs_are_stored_and_not_trained_again(monkeypatch):
     config = _config(LINEAR)
-    first = experiments.ensure_runs([config])
+    first = runs.ensure_runs([config])
     monkeypatch.setattr(regression, "train_regression", lambda *a: pytest.fail("trained again"))
-    pd.testing.assert_frame_equal(experiments.ensure_runs([config]), first)
+    pd.testing.assert_frame_equal(runs.ensure_runs([config]), first)
     curves = regression.curve_rows([config], first, config.task.label())
     assert list(curves.columns) == ["model", "kind", "seed", "at", "value"] and len(curves) > 1
     assert {"density", "heat"} <= set(first["metric"])
@@ -169,8 +169,8 @@ def test_runs_are_stored_and_not_trained_again(monkeypatch):
 
 def test_reference_results_keep_what_the_figures_draw(tmp_path):
     config = _config(TaskConfig(name="audio", target="tone"), steps=2)
-    experiments.ensure_runs([config])
-    stored = experiments.load_run(config)
+    runs.ensure_runs([config])
+    stored = load_run(config)
     reference = ReferenceStore(tmp_path / "reference")
     reference.add("small", [stored])
     kept = reference.load(run_id(config))

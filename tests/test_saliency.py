@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import data, experiments, saliency
+from nclib import data, runs, saliency
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.saliency import CamConfig
+from nclib.store import load_run
 
 
 def _base(kind, dataset="digit_scenes"):
@@ -43,14 +44,14 @@ def test_train_and_test_scenes_share_no_digit():
 @pytest.mark.parametrize("kind", ["explicit", "deq"])
 def test_a_look_is_a_stored_run(kind, monkeypatch):
     config = CamConfig(base=_base(kind), examples=5)
-    frame = experiments.ensure_runs([config]).set_index("metric")["value"]
+    frame = runs.ensure_runs([config]).set_index("metric")["value"]
     assert {"accuracy", "blank", "coverage", "entropy", "on_digit", "on_cue"} <= set(frame.index)
     assert ({"residual", "residual_300", "accuracy_300", "steps"} <= set(frame.index)) == (kind == "deq")
-    arrays = experiments.load_run(config).arrays
+    arrays = load_run(config).arrays
     assert arrays["cams"].shape == (5, 32, 32) and arrays["images"].shape == (5, 1, 32, 32)
     assert arrays["labels"].tolist() == [0, 1, 2, 3, 0]
     monkeypatch.setattr(saliency, "look", lambda *a: pytest.fail("looked again"))
-    experiments.ensure_runs([config])
+    runs.ensure_runs([config])
     assert CamConfig.from_json(config.model_dump_json()) == config and config.data == config.base.data
 
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import cli, experiments, kernels, shallow
+from nclib import cli, experiments, kernels, runs, shallow
 from nclib.config import ConfigError, DataConfig, RunConfig, run_id
-from nclib.experiments import ensure_runs, experiment
+from nclib.experiments import experiment
+from nclib.runs import ensure_runs
 from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowNetwork, ShallowTrainConfig
+from nclib.store import default_store, load_run
 
 SMALL = DataConfig(n_max=20, test_per_class=10)
 
@@ -117,11 +119,11 @@ def test_runs_go_through_the_store():
     config = _config("h_tanh_enn")
     frame = ensure_runs([config])
     assert set(frame["model"]) == {"h_tanh_enn"} and set(frame["dataset"]) == {"digits"}
-    stored = experiments.load_run(config)
+    stored = load_run(config)
     assert ShallowConfig(**stored.config) == config.replace(profile="custom")
     assert ensure_runs([config], train="never").equals(frame)
     assert run_id(config).startswith("digits-h_tanh_enn-m6-s0-")
-    assert experiments.plan([config])["state"].tolist() == ["stored"]
+    assert runs.plan([config])["state"].tolist() == ["stored"]
     assert {"accuracy_readout", "accuracy_all"} <= set(cli._finals(stored).index.get_level_values("metric"))
 
 
@@ -131,8 +133,8 @@ def test_features_of_a_resnet_take_the_place_of_pixels():
     tanh = next(config for config in configs if config.model.kind == "tanh_enn")
     assert isinstance(tanh.encoder, RunConfig) and tanh.encoder.model.kind == "explicit"
     ensure_runs([tanh])
-    assert experiments.load_run(tanh).provenance["facts"]["inputs"] == 8 * tanh.encoder.model.width
-    assert experiments.default_store().has(run_id(tanh.encoder))
+    assert load_run(tanh).provenance["facts"]["inputs"] == 8 * tanh.encoder.model.width
+    assert default_store().has(run_id(tanh.encoder))
     with pytest.raises(ConfigError, match="need its trained weights"):
         shallow.load_inputs(tanh, None, torch.device("cpu"))
 
