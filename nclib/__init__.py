@@ -155,7 +155,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "data": ("Dataset", "load_dataset", "resolve_dataset"),
     "models": ("FNN", "Classifier", "Output", "ReluDEQ", "SelfLoopDEQ", "build_model", "count_parameters"),
-    "training": ("evaluate", "train"),
+    "training": ("evaluate", "learning_rate", "train"),
     "probes": (
         "ProbeConfig",
         "block_operations",

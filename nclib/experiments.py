@@ -326,6 +326,13 @@ def _fig3(profile: Profile) -> list[RunConfig]:
     return _balanced(profile) + _runs(profile, _step(profile, 5, 100))
 
 
+def _recipes(profile: Profile) -> list[RunConfig]:
+    """Balanced, in the profile's protocol and in the literal one. The latter has a constant rate, so its first 20 epochs
+    are those of a longer training; one seed shows how far they get."""
+    literal = dataclasses.replace(profile, recipe="paper", epochs=min(profile.epochs, 20), seeds=1)
+    return _balanced(profile) + _balanced(literal)
+
+
 def _controls(profile: Profile) -> list[RunConfig]:
     kinds = ("explicit", "deq", "explicit_matched", "weight_tied")
     models = [_model(profile, kind) for kind in kinds]
@@ -468,6 +475,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/fig3": _fig3,
     "neural_collapse/fig4": lambda profile: _runs(profile, _step(profile, 3, 100)),
     "neural_collapse/fig5": lambda profile: _runs(profile, _step(profile, 7, 100)),
+    "neural_collapse/recipes": _recipes,
     "neural_collapse/controls": _controls,
     "neural_collapse/nc_definitions": _nc_definitions,
     "neural_collapse/remedies": _remedies,
