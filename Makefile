@@ -26,7 +26,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup reproduce test test-slow lab bench lint clean clean-results
+.PHONY: help setup reproduce test test-slow lab bench survival lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,12p' Makefile
@@ -42,14 +42,14 @@ $(STAMP): pyproject.toml
 		echo "make: '$(PYTHON)' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url "$(TORCH_INDEX)" torch torchvision)
-	$(BIN)/python -m pip install -e ".[notebooks,book,dev]"
+	$(BIN)/python -m pip install -e ".[notebooks,book,cluster,dev]"
 	@touch $(STAMP)
 
 reproduce: setup
 	$(BIN)/nclib reproduce --profile $(PROFILE) $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	NCLIB_SCREENS=results/screens $(BIN)/python -m pytest $(ARGS)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -60,6 +60,10 @@ lab: setup
 bench: setup
 	@ls benchmarks/bench_*.py >/dev/null 2>&1 || { echo "make: no benchmarks/bench_*.py in this tree" >&2; exit 1; }
 	@set -e; for script in benchmarks/bench_*.py; do echo "$$script"; $(BIN)/python "$$script" $(ARGS); done
+
+# What the tests of survival and the fuzzed inputs found, counted: results/reference/bench/survival.csv.
+survival: setup
+	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest tests/test_survival.py tests/test_fuzz.py -m "slow or not slow" $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ comparison did change. Circumstances (time, commit, versions) are in the sidecar
 """
 
 import contextlib
+import errno
 import hashlib
 import html
 import io
@@ -114,7 +115,8 @@ def write_atomic(path: Path | str, content: bytes | str) -> Path:
 
     path: missing parent folders are created; an existing file is replaced in one step.
     content: bytes, or text that is written as UTF-8.
-    Returns: the path. Raises: OSError as it comes (no space, no permission); the old file is then untouched.
+    Returns: the path. Raises: OSError as it comes (no permission), with the file and what to do for a full disk; the
+    old file is then untouched.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,11 +127,17 @@ def write_atomic(path: Path | str, content: bytes | str) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-    except BaseException:  # Ctrl-C as well: nothing half-written stays behind
+    except BaseException as error:  # Ctrl-C as well: nothing half-written stays behind
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # a failed write names no file
+            raise OSError(error.errno, f"{error.strerror} ({_MORE_ROOM})", str(path)) from None
         raise
     return path
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MORE_ROOM = "free some space there and type the same again: what was finished is kept"
 
 
 def _base(kind: str, name: str, caption: str, profile: str) -> Path:

@@ -16,7 +16,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nclib.config import RunConfig
     from nclib.store import StoredRun
 
+_UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 INTERRUPTED, TERMINATED = 130, 143  # 128 + number of the signal, as shells have it
 
 
@@ -43,10 +44,11 @@ def _one_message() -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         terminated = type(stop).__name__ == "Terminated"
-        _say_error(
-            f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}; what was finished is kept, nothing half-written "
-            f"counts as done. To go on, type the same again: {_typed()}"
-        )
+        if not _UNDER_TORCHRUN or os.environ["RANK"] == "0":  # all ranks are stopped, one says so
+            _say_error(
+                f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}; what was finished is kept, nothing half-written "
+                f"counts as done. To go on, type the same again: {_typed()}"
+            )
         raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
     except (ValueError, RuntimeError, OSError) as error:
         code = _exit_code(error)
@@ -65,22 +67,28 @@ def _exit_code(error: Exception) -> int | None:
         return 1
     if "torch" not in sys.modules:  # then none of the modules below has raised it
         return None
-    from nclib import data, runs, store, training
+    from nclib import cluster, data, ranks, runs, store, training
     from nclib.config import ConfigError
 
-    if isinstance(error, (ConfigError, data.DataError)):
+    if isinstance(error, (ConfigError, data.DataError, cluster.ClusterError)):
         return 2
-    failed = runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged
+    failed = runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged, ranks.RankLost
     return 1 if isinstance(error, failed) else None
 
 
 def _say_error(message: str) -> None:
+    if _UNDER_TORCHRUN:
+        from nclib import ranks
+
+        ranks.let_main_speak()
+        message = message if ranks.is_main() else f"rank {ranks.rank()}: {message}"
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
 
 
 def _typed() -> str:
-    return shlex.join(["nclib", *sys.argv[1:]])
+    start = ["torchrun", f"--nproc_per_node={os.environ['LOCAL_WORLD_SIZE']}", "-m"] if _UNDER_TORCHRUN else []
+    return shlex.join([*start, "nclib", *sys.argv[1:]])
 
 
 class _Group(TyperGroup):
@@ -105,15 +113,23 @@ app.add_typer(data_app, name="data")
 def main() -> None:
     """Entry point of the ``nclib`` command."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    sys.stdout.reconfigure(line_buffering=True)  # a log shows each line when it is said
+    # a log shows each line when it is said; a file name that is no text is shown as well as can be
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     app(prog_name="nclib")
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def _version(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
     if version:
         typer.echo(sys.modules["nclib"].__version__)
         raise typer.Exit
+    if _UNDER_TORCHRUN and ctx.invoked_subcommand != "train":
+        from nclib.config import ConfigError
+
+        raise ConfigError("torchrun is for one run on several GPUs, nclib train; start any other command without it")
 
 
 # --- reproduce and train --------------------------------------------------------------------------------------
@@ -135,7 +151,15 @@ def reproduce(
     profile: ProfileName = "quick",
     parameter: Settings = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs trained at once; left out: one a core, two on a GPU.")
+        int | None,
+        typer.Option(min=1, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tcp://…, or its scheduler file.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
     ] = None,
     train: Annotated[
         str, typer.Option(help="missing: train what is not stored. never: use what there is.")
@@ -146,7 +170,7 @@ def reproduce(
     """Regenerate figures and tables: train the missing runs, execute the notebooks, say what happened."""
     from nclib import regenerate
 
-    summary = regenerate.reproduce(names or (), profile, parameter or (), workers, train, force)
+    summary = regenerate.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, host)
     complete = _site_after(profile) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)
 
@@ -211,8 +235,11 @@ def train(
         str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
     ] = None,
 ) -> None:
-    """Train one network, or find it trained, and print its run id and final metrics."""
-    from nclib import data, regenerate, runs
+    """Train one network, or find it trained, and print its run id and final metrics.
+
+    On several GPUs: torchrun --nproc_per_node=2 -m nclib train …
+    """
+    from nclib import data, ranks, regenerate, runs
     from nclib.config import run_id
     from nclib.store import default_store, load_run
 
@@ -229,13 +256,17 @@ def train(
         "seed": seed,
     }
     run = build_config(config, recipe, {key: value for key, value in given.items() if value is not None}, options or ())
-    data.fetch(run.data.dataset)
-    regenerate.check_runs([run])
-    typer.echo(f"run {run_id(run)}")
-    if default_store().has(run_id(run)):
-        typer.echo("stored already, nothing to train")
-    with regenerate.terminable(), regenerate.progress_bar("training") as progress:
-        runs.ensure_runs([run], progress=progress, device=device)
+    with regenerate.terminable(), ranks.joined(device) as own_device:
+        ranks.once(lambda: data.fetch(run.data.dataset))
+        regenerate.check_runs([run])
+        typer.echo(f"run {run_id(run)}")
+        if default_store().has(run_id(run)):
+            typer.echo("stored already, nothing to train")
+        with regenerate.progress_bar("training") if ranks.is_main() else nullcontext() as progress:
+            root = str(default_store().root)
+            runs.train_run(run.model_dump_json(), root, own_device, lambda done, of: progress(done, of, run_id(run)))
+    if not ranks.is_main():
+        return
     metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver")) | metrics["metric"].isin(list(FACTORS))
     _print_frame(metrics[chief])
@@ -251,9 +282,7 @@ def build_config(
     K_A or R choose step imbalance where nothing else is said. A folder is resolved from the working directory.
     Raises: ConfigError, for an unknown key with the nearest right one; DataError for an unusable folder.
     """
-    import yaml
-
-    from nclib import data
+    from nclib import data, regenerate
     from nclib.config import RECIPES, ConfigError, RunConfig, suggest
 
     tree: dict[str, Any] = {}
@@ -262,32 +291,41 @@ def build_config(
     if recipe_name is not None:
         if recipe_name not in RECIPES:
             raise ConfigError(suggest(recipe_name, RECIPES, "recipe"))
-        tree.setdefault("train", {}).update(RECIPES[recipe_name])
+        for key, value in RECIPES[recipe_name].items():
+            _put(tree, f"train.{key}", value)
     values = dict(given)
     for text in settings:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not key or not equals:
             raise ConfigError(f"{text!r} is no assignment; write key=value, for instance train.momentum=0.8")
-        values[key] = _number(yaml.safe_load(value))
+        values[key] = _number(regenerate.yaml_value(value))
+        try:
+            json.dumps(values[key], default=str)
+        except (TypeError, ValueError, RecursionError) as error:  # YAML can hold more than JSON
+            raise ConfigError(f"option {key} cannot hold such a value ({error})") from None
     if {"data.num_majority", "data.ratio"} & set(values):
-        values.setdefault("data.imbalance", tree.get("data", {}).get("imbalance", "step"))
+        data_tree = tree.get("data")
+        values.setdefault("data.imbalance", (data_tree if isinstance(data_tree, dict) else {}).get("imbalance", "step"))
     for key, value in values.items():
         _put(tree, key, value)
     if isinstance(tree.get("data"), dict) and isinstance(tree["data"].get("dataset"), str):
         tree["data"]["dataset"] = data.resolve_dataset(tree["data"]["dataset"])
-    return RunConfig.from_json(json.dumps(tree))
+    return RunConfig.from_json(json.dumps(tree, default=str))
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    from nclib.config import ConfigError
+    from nclib.config import ConfigError, parse_json
 
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except ValueError as error:
         raise ConfigError(f"{file.name} is not valid JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file.name} holds no JSON object")
-    return content.get("config", content) if "schema" in content else content  # as a run stores it, or bare
+    content = parse_json(text, file.name)
+    if "schema" not in content:  # bare, not as a run stores it
+        return content
+    if not isinstance(content.get("config"), dict):
+        raise ConfigError(f"{file.name} has a schema, as a stored run's config.json, but no object 'config'")
+    return content["config"]
 
 
 def _number(value: Any) -> Any:

@@ -34,9 +34,20 @@ class ConfigError(ValueError):
 def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> str:
     """A sentence naming what was wrong, the nearest allowed names and the whole list."""
     allowed = sorted(map(str, allowed))
-    near = difflib.get_close_matches(str(wrong), allowed, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(wrong)[:200], allowed, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"unknown {what} {wrong!r}.{hint} Allowed: {', '.join(allowed)}"
+    return f"unknown {what} {wrong!r:.200}.{hint} Allowed: {', '.join(allowed)}"
+
+
+def parse_json(text: str, what: str) -> dict[str, Any]:
+    """A JSON object from its text; `ConfigError`, naming `what` it was to be, for anything else."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{what} is not valid JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{what} holds no JSON object, but {type(values).__name__}")
+    return values
 
 
 def _literal_values(annotation: Any) -> tuple[Any, ...]:
@@ -72,6 +83,8 @@ class Config(pydantic.BaseModel):
             super().__init__(**options)
         except pydantic.ValidationError as error:
             raise ConfigError("\n".join(self._explain(fault) for fault in error.errors())) from None
+        except (TypeError, AttributeError, OverflowError) as error:  # of a validator that came before that of the type
+            raise ConfigError(f"{type(self).__name__}: an option has the wrong type ({error})") from None
 
     @classmethod
     def _explain(cls, fault: Any) -> str:
@@ -84,7 +97,7 @@ class Config(pydantic.BaseModel):
             return f"{label}: {suggest(fault['input'], values, 'value')}"
         if fault["type"] == "value_error":
             return f"{label}: {fault['ctx']['error']}"
-        return f"{label}: {fault['msg']}, got {fault['input']!r}"
+        return f"{label}: {fault['msg']}, got {fault['input']!r:.200}"
 
     @pydantic.model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -105,13 +118,7 @@ class Config(pydantic.BaseModel):
     @classmethod
     def from_json(cls, text: str) -> typing.Self:
         """Read what ``model_dump_json`` wrote; a foreign or damaged text raises `ConfigError`."""
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{cls.__name__}: not valid JSON ({error})") from None
-        if not isinstance(values, dict):
-            raise ConfigError(f"{cls.__name__}: expected a JSON object, got {type(values).__name__}")
-        return cls(**values)
+        return cls(**parse_json(text, cls.__name__))
 
 
 def _fill(options: dict[str, Any], defaults: dict[str, Any], applies_to: str, not_here: set[str]) -> dict[str, Any]:
@@ -234,7 +241,7 @@ class DataConfig(Config):
     n_max: int | None = pydantic.Field(default=None, ge=1)
     test_per_class: int | None = pydantic.Field(default=None, ge=1)
     augment: Literal["dataset", "none"] = "dataset"
-    subset_seed: int | None = _later(None, ge=0)
+    subset_seed: int | None = _later(None, ge=0, lt=2**32)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -410,7 +417,7 @@ class StoredConfig(Config):
     """
 
     kind: str
-    seed: int = pydantic.Field(default=0, ge=0)
+    seed: int = pydantic.Field(default=0, ge=0, lt=2**32)  # what every generator takes
     profile: str = "custom"
 
     def label(self) -> str:
@@ -502,5 +509,11 @@ def run_id(config: StoredConfig) -> str:
 
     The same on every machine: threads, device and paths are not part of a configuration, precision and compilation are.
     """
-    text = json.dumps({"schema": SCHEMA_VERSION, "config": config.canonical()}, sort_keys=True, separators=(",", ":"))
-    return f"{config.label()}-s{config.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return f"{config.label()}-s{config.seed}-{digest(config.canonical())}"
+
+
+def digest(canonical: dict[str, Any]) -> str:
+    """The end of a run id: 12 hexadecimal digits of the SHA-256 of canonical options, as they are or as JSON gave them
+    back."""
+    text = json.dumps({"schema": SCHEMA_VERSION, "config": canonical}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

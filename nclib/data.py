@@ -10,6 +10,7 @@ are verified by checksum before a byte of them is interpreted; no data set is ev
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import http.client
@@ -145,7 +146,7 @@ def _folder(name: str, base: str | PathLike[str] | None = None) -> Path:
     typed = name.removeprefix("folder:")
     if not typed.strip():
         raise DataError("folder: names no folder; write folder:PATH, for instance folder:data/cifar10-jpeg")
-    return Path(os.path.abspath(Path(base or ".") / Path(typed).expanduser()))
+    return Path(os.path.abspath(Path(base or ".") / os.path.expanduser(typed)))
 
 
 def _identity(folder: Path, tree: _Tree) -> str:
@@ -436,7 +437,7 @@ _Tree = dict[str, dict[str, list[Path]]]  # split -> class -> files, all sorted
 def _scan(folder: Path) -> _Tree:
     """The files of an image folder by split and class; refuses what can be refused without opening one."""
     shape = "It must hold train/<class>/* and test/<class>/*, the layout of torchvision's ImageFolder"
-    if not folder.exists():
+    if not os.path.exists(folder):  # unlike Path.exists never an error, such as that of a name too long
         raise DataError(f"folder {folder} does not exist; check the path")
     if not folder.is_dir():
         raise DataError(f"{folder} is a file, not a folder; unpack it and give the folder. {shape}")
@@ -477,7 +478,7 @@ def _classes(folder: Path, shape: str) -> dict[str, list[Path]]:
         )
     if not entries:
         raise DataError(f"{folder} is empty: it has no class folders. {shape}")
-    classes = {entry.name: _files(entry) for entry in entries}
+    classes = {entry.name: _files(entry, (folder.resolve(),)) for entry in entries}
     bare = [name for name, files in classes.items() if not files]
     if bare:
         raise DataError(
@@ -486,8 +487,12 @@ def _classes(folder: Path, shape: str) -> dict[str, list[Path]]:
     return classes
 
 
-def _files(folder: Path) -> list[Path]:
-    nested = (_files(entry) if entry.is_dir() else [entry] for entry in _listing(folder))
+def _files(folder: Path, above: tuple[Path, ...]) -> list[Path]:
+    """Files in and below a folder. above: those it was reached through, to which a link could lead back for ever."""
+    real = folder.resolve()
+    if any(upper.is_relative_to(real) for upper in above):
+        raise DataError(f"{folder} leads back to {real}, a folder above it; remove that link")
+    nested = (_files(entry, (*above, real)) if entry.is_dir() else [entry] for entry in _listing(folder))
     return sorted((path for files in nested for path in files), key=Path.as_posix)
 
 
@@ -499,6 +504,9 @@ def _fingerprint(folder: Path, tree: _Tree) -> str:
     total = hashlib.sha256(f"decoding rule {_DECODING_RULE}\n".encode())
     faults = {}
     for path in _track(_flat(tree), f"Reading {folder.name}"):
+        if os.path.exists(path) and not path.is_file():
+            faults[path] = "no plain file"  # a pipe would be read for ever
+            continue
         try:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:
@@ -609,6 +617,9 @@ def _write_cache(cache: Path, arrays: dict[str, np.ndarray], facts: dict[str, An
         sums = "".join(f"{_sha256(path)}  {path.name}\n" for path in sorted(aside.iterdir()))
         (aside / _SUMS).write_text(sums, encoding="utf-8")
         os.replace(aside, cache)
+    except OSError as error:  # NumPy's of a full disk names no file
+        why = f"{error.strerror or error} (free some space there and type the same again)"
+        raise OSError(error.errno or errno.ENOSPC, why, str(cache)) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

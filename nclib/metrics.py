@@ -12,7 +12,7 @@ accepted wherever tensors are.
 import copy
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -23,12 +23,17 @@ from torch import Tensor
 Weighting = Literal["class", "sample"]
 Array = Tensor | np.ndarray
 Classes = Array | Sequence[int] | Sequence[bool]
+Total = Callable[[Tensor], Tensor]
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
 _COINCIDE = 1e-12  # class means closer than this fraction of the largest distance differ by rounding only
 _STRIP = 128  # rows of the scatter per product: what lies above its diagonal is left out
 _CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
+
+
+def _as_it_is(sums: Tensor) -> Tensor:
+    return sums
 
 
 class EmptyClassWarning(UserWarning):
@@ -107,7 +112,7 @@ class ClassMoments:
         if self._sums.scatter is None:
             raise ValueError("a selection of classes is read-only; update the moments it was selected from")
         if self._sums.version == 0:
-            self._to(h.device)
+            self.to(h.device)
         device = self._sums.means.device
         for rows in _chunks(h):
             self._add(h[rows].to(device), labels[rows].to(device))
@@ -138,7 +143,7 @@ class ClassMoments:
         if theirs.version == 0:
             return self
         if mine.version == 0:
-            self._to(theirs.means.device)
+            self.to(theirs.means.device)
             mine.shift.copy_(theirs.shift)
         device = mine.means.device
         n_mine, n_theirs = mine.counts, theirs.counts.to(device)
@@ -150,6 +155,19 @@ class ClassMoments:
         mine.means += gap * (n_theirs / total.double())[:, None]
         mine.counts += n_theirs
         mine.version += 1
+        return self
+
+    def to(self, device: torch.device | str) -> "ClassMoments":
+        """Move the sums to a device, in place; to the CPU before they are sent to another process.
+
+        Returns:
+            self.
+        """
+        sums = self._sums
+        for name in ("shift", "counts", "means", "squares", "scatter"):
+            if getattr(sums, name) is not None:
+                setattr(sums, name, getattr(sums, name).to(device))
+        self._derived = {}
         return self
 
     def with_weighting(self, weighting: Weighting) -> "ClassMoments":
@@ -273,11 +291,6 @@ class ClassMoments:
             end = start + _STRIP
             sums.scatter[start:end, :end].addmm_(h[:, start:end].T, h[:, :end])
         sums.version += 1
-
-    def _to(self, device: torch.device) -> None:
-        sums = self._sums
-        for name in ("shift", "counts", "means", "squares", "scatter"):
-            setattr(sums, name, getattr(sums, name).to(device))
 
     def _derive(self, name: str, compute) -> object:
         version, value = self._derived.get(name, (None, None))
@@ -428,8 +441,8 @@ def nc1_pinv_class_balanced(h: Array, labels: Array, m: ClassMoments) -> float:
     return _class_balanced_pinv(h, labels, m)
 
 
-def _class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
-    """As above; samples labelled −1 belong to no class of ``m``."""
+def _class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments, total: Total = _as_it_is) -> float:
+    """As above; samples labelled −1 belong to no class of ``m``, and ``total`` is that of ``nc_report``."""
     values, directions = m.between_eigen()
     if not len(values):
         return math.nan
@@ -440,7 +453,7 @@ def _class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
         x, y = h[rows].to(m.device, torch.float64), labels[rows].to(m.device)
         x, y = x[y >= 0], y[y >= 0]
         squares.index_add_(0, y, ((x - m._sums.shift) @ whiten - means[y]).square().sum(1))
-    return _ratio((squares / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
+    return _ratio((total(squares) / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
 
 
 def nc1_trace_ratio(m: ClassMoments) -> float:
@@ -807,6 +820,7 @@ def nc_report(
     minority: Classes | None = None,
     *,
     moments: ClassMoments | None = None,
+    total: Total = _as_it_is,
 ) -> dict[str, float]:
     """Every metric of this module at once, each under the name of its function.
 
@@ -829,6 +843,8 @@ def nc_report(
         minority: None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
         moments: of these very features, if they are known already (in either weighting): the second weighting
             then costs no second pass for the covariances.
+        total: where h, labels and logits are a part of the samples and ``moments`` those of all parts, merged: adds
+            up a tensor over the parts, in the process of each. The report is then that of all samples.
 
     Returns:
         dict of floats in the order of ``ideal_values``; NaN where a quantity is undefined.
@@ -848,20 +864,20 @@ def nc_report(
     m = moments.with_weighting(weighting)
     h, labels = _check_batch(h, labels, num_classes, m.dim)
     logits = _check_logits(logits, len(h), num_classes)
-    if m.num_classes != num_classes or not torch.equal(
-        torch.bincount(labels, minlength=num_classes).to(m.device), m.counts
-    ):
+    counts = total(torch.bincount(labels, minlength=num_classes).to(m.device))
+    if m.num_classes != num_classes or not torch.equal(counts, m.counts):
         raise ValueError(
             f"moments are of other data: {m.num_classes} classes and {int(m.counts.sum())} samples, not "
-            f"{num_classes} and {len(h)}, or other labels; leave moments out to have them recomputed"
+            f"{num_classes} and {int(counts.sum())}, or other labels; leave moments out to have them recomputed"
         )
     w = w.to(m.device)
-    mismatches = _ncc_mismatches(h, logits, m)
+    mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact
+    mismatches = total(mismatches.index_add_(0, labels.to(m.device), _ncc_mismatches(h, logits, m).double()))
     report = {
         "nc1_pinv": nc1_pinv(m),
-        "nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, m),
+        "nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, m, total),
         **_distances(m, w),
-        "nc4_ncc_mismatch": float(mismatches.double().mean()),
+        "nc4_ncc_mismatch": _ratio(mismatches.sum(), m.counts.sum()),
         "nc2_etf_distance_classifier": nc2_etf_distance(w),
         "nc2_equinorm_classifier": nc2_equinorm(w),
         "nc2_equiangular_classifier": nc2_equiangular(w),
@@ -881,7 +897,7 @@ def nc_report(
         report["minority_cosine"] = minority_cosine(w, mask)
         report["classifier_norm_ratio"] = classifier_norm_ratio(w, mask)
         for name, block in (("majority", ~mask), ("minority", mask)):
-            values = _block(h, labels, mismatches, m, w, block)
+            values = _block(h, labels, mismatches, m, w, block, total)
             report |= {f"{key}_{name}": value for key, value in values.items()}
     return report
 
@@ -900,7 +916,7 @@ def _distances(m: ClassMoments, w: Tensor) -> dict[str, float]:
 
 
 def _block(
-    h: Tensor, labels: Tensor, mismatches: Tensor, m: ClassMoments, w: Tensor, block: Tensor
+    h: Tensor, labels: Tensor, mismatches: Tensor, m: ClassMoments, w: Tensor, block: Tensor, total: Total
 ) -> dict[str, float]:
     block = block & m.present
     if not block.any():
@@ -910,9 +926,9 @@ def _block(
     labels = renumber[labels.to(m.device)]
     w = w[block] - part._weights() @ w[block]
     return {
-        "nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, part),
+        "nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, part, total),
         **_distances(part, w),
-        "nc4_ncc_mismatch": float(mismatches[labels >= 0].double().mean()),
+        "nc4_ncc_mismatch": _ratio(mismatches[block].sum(), part.counts.sum()),
     }
 
 

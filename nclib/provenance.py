@@ -90,6 +90,13 @@ class Cost:
         return round(torch.cuda.max_memory_allocated(self._cuda) / _MIB, 1)
 
 
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "12 s", "3.5 min", "2.0 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def capture(
     device: "torch.device | str | None" = None,
     seeds: Sequence[int] | None = None,
@@ -163,6 +170,11 @@ def git_state() -> tuple[str | None, bool | None]:
         return None, None
     status = _git("status", "--porcelain")
     return commit, None if status is None else bool(status)
+
+
+def git_origin() -> str | None:
+    """Address of the repository that this one was cloned from; None where there is none, or no git."""
+    return _git("remote", "get-url", "origin")
 
 
 def _git(*arguments: str) -> str | None:

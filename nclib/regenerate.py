@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nclib import paths, processes
+from nclib.provenance import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,7 @@ _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _KERNEL_START_SECONDS = 300  # a kernel starts in two seconds; on a very busy machine it took more than papermill's 60
 _LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 characters
 _NOTEBOOKS_AT_ONCE = 2
+_WORTH_A_CLUSTER = 20.0  # seconds of work; to start workers, each with its own torch, costs about five
 _SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
 
 
@@ -214,7 +216,7 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise _refusal(f"{text!r} is no assignment; write name=value, for instance epochs=3")
+            raise _refusal(f"{text!r:.200} is no assignment; write name=value, for instance epochs=3")
         if name in SET_BY_THE_COMMAND:
             raise _refusal(f"{name} is no parameter to pass this way; use the option --{name}")
         if name not in known:
@@ -230,22 +232,30 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
     }
 
 
-def _value(text: str, parameter: Parameter, notebook: str) -> Any:
+def yaml_value(text: str) -> Any:
+    """What a text means in YAML; the text itself where it means nothing there."""
     import yaml
 
-    kind = parameter.type.__name__
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = text
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: the 99th of a month, a number of 5,000 digits
+        return text
+
+
+def _value(text: str, parameter: Parameter, notebook: str) -> Any:
+    kind = parameter.type.__name__
+    value = yaml_value(text)
     if kind == "str" and not isinstance(value, str):
         value = text  # YAML reads 'on' or '7' as something else than the name that was typed
     if kind == "float" and isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = float(value)  # YAML takes 1e-3 for a text
     if not _fits(value, kind):
-        raise _refusal(f"parameter {parameter.name} of {notebook} must be {kind}, got {text!r}")
-    return parameter.type(value)
+        raise _refusal(f"parameter {parameter.name} of {notebook} must be {kind}, got {text!r:.200}")
+    try:
+        return parameter.type(value)
+    except OverflowError:
+        raise _refusal(f"parameter {parameter.name} of {notebook} is too large for a {kind}: {text!r:.50}") from None
 
 
 # --- one notebook -------------------------------------------------------------------------------------------
@@ -253,9 +263,8 @@ def _value(text: str, parameter: Parameter, notebook: str) -> Any:
 
 @dataclass(frozen=True)
 class Execution:
-    """How executing one notebook went: when it started (seconds since the epoch), how long it took, what went wrong."""
+    """How executing one notebook went: how long it took, what went wrong."""
 
-    started: float
     seconds: float
     error: str = ""
 
@@ -282,7 +291,7 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it doubts parameters that are checked already
 
-    clock, started, error = time.monotonic(), time.time(), ""
+    clock, error = time.monotonic(), ""
     with tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as folder:
         written = Path(folder) / "notebook.ipynb"
         try:
@@ -306,7 +315,7 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
             error = _short(f"{type(fault).__name__}: {fault}")
         if written.exists():
             _publish(written, name, profile, failed=bool(error))
-    return Execution(started, time.monotonic() - clock, error)
+    return Execution(time.monotonic() - clock, error)
 
 
 def _transport(folder: str) -> Any:
@@ -398,14 +407,23 @@ def _write_stamp(task: Task, profile: str, key: str, files: Iterable[str]) -> No
     write_atomic(_stamp(task.name, profile), json.dumps({"key": key, "files": digests}, indent=1) + "\n")
 
 
-def _files(name: str, profile: str, since: float) -> list[str]:
-    """What an execution left behind, relative to the profile's folder: the notebook, its figures and tables."""
+def _sidecars(profile: str) -> dict[Path, tuple[int, int]]:
+    """The sidecars there are, and what changes when one is written anew, whatever the clock says."""
+    folder = paths.results(profile)
+    found = {path: path.stat() for kind in ("figures", "tables") for path in folder.glob(f"{kind}/**/*.json")}
+    return {path: (about.st_ino, about.st_mtime_ns) for path, about in found.items()}
+
+
+def _files(name: str, profile: str, before: Mapping[Path, tuple[int, int]]) -> list[str]:
+    """What an execution left behind, relative to the profile's folder: the notebook, its figures and tables.
+
+    before: `_sidecars` from before it.
+    """
     folder, names, found = paths.results(profile), available(), [executed(name, profile)]
-    for sidecar in [*folder.glob("figures/**/*.json"), *folder.glob("tables/**/*.json")]:
+    for sidecar, state in _sidecars(profile).items():
         artefact = sidecar.relative_to(folder).with_suffix("").as_posix().partition("/")[2]
         owners = [other for other in names if re.fullmatch(rf"{re.escape(other)}([_./-].*)?", artefact)]
-        # A coarse file clock may put a file written just after the start a little before it.
-        if max(owners, key=len, default=None) == name and sidecar.stat().st_mtime >= since - 2:
+        if max(owners, key=len, default=None) == name and before.get(sidecar) != state:
             listed = json.loads(sidecar.read_text(encoding="utf-8"))["files"]
             found += [sidecar, *(sidecar.with_name(file) for file in listed)]
     return [path.relative_to(folder).as_posix() for path in found]
@@ -432,13 +450,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one call of `reproduce` did; ``results/<profile>/summary.json`` holds the same."""
+    """What one call of `reproduce` did; ``results/<profile>/summary.json`` holds the same.
+
+    training: how long it took beside what was forecast, see `nclib.costs.Forecast.as_dict`; None when nothing was
+        trained.
+    """
 
     profile: str
     parameters: list[str]
     rows: list[Row]
     failed_runs: dict[str, str]
     seconds: float
+    training: dict[str, Any] | None = None
 
     @property
     def ok(self) -> bool:
@@ -513,14 +536,13 @@ def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Ca
         yield _lines(title, echo)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task(title, total=None)
@@ -539,19 +561,17 @@ def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Call
     return tell
 
 
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: "12 s", "3.5 min", "2.0 h"."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+def default_workers(need: float = 1.0) -> int:
+    """Runs trained at once: one for each usable core; on GPUs as many as fit, see `nclib.cluster.slots`.
+
+    need: GiB of GPU memory that the largest run takes.
+    """
+    from nclib import cluster
+
+    return len(cluster.slots(None, _cores(), cluster.gpus(), need))
 
 
-def default_workers() -> int:
-    """Runs trained at once: one for each usable core, two where a GPU does the work."""
-    from nclib.training import default_device
-
-    if default_device().type != "cpu":
-        return 2
+def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -562,6 +582,8 @@ def reproduce(
     workers: int | None = None,
     train: Literal["missing", "never"] = "missing",
     force: bool = False,
+    scheduler: str | None = None,
+    host: str | None = None,
     echo: Callable[[str], None] = print,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables, training first what is missing.
@@ -570,19 +592,25 @@ def reproduce(
     profile: the size, see `nclib.experiments.PROFILES`.
     overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
         directory.
-    workers: runs trained at once (and notebooks, up to two); left out: `default_workers`.
+    workers: runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
+        or as many on each GPU as fit, and none but this process where a cluster is not worth starting.
     train: "never" fails the notebooks whose runs are neither stored nor among the reference results.
     force: execute notebooks that are unchanged, too. Runs are never trained again for it.
+    scheduler: address or scheduler file of a Dask cluster to train on instead.
+    host: where the scheduler of the local cluster listens; left out: on this machine alone.
     echo: receives each line that is said.
     Returns: a `Summary`, also written to ``results/<profile>/summary.json`` and said as a table at the end.
-    Raises: ConfigError or DataError before anything is trained; KeyboardInterrupt (`Terminated` for SIGTERM) after
-        all processes started here have ended. What was finished by then is kept and found by the next call.
+    Raises: ConfigError, DataError or ClusterError before anything is trained; KeyboardInterrupt (`Terminated` for
+        SIGTERM) after all processes started here have ended. What was finished by then is kept and found by the next
+        call.
     """
     from nclib import experiments, runs
 
     clock, children = time.monotonic(), set(multiprocessing.active_children())
     if workers is not None and workers < 1:
         raise _refusal(f"workers must be at least 1, got {workers}")
+    if scheduler and (workers or host):
+        raise _refusal("--scheduler names a cluster with workers of its own; leave out --workers and --host")
     if train not in ("missing", "never"):
         from nclib.config import suggest
 
@@ -593,17 +621,21 @@ def reproduce(
             tasks, configs = prepare(select(names), profile, overrides, train)
             plan = runs.plan(list(configs.values()))
             lacking = set(plan.loc[plan["state"] != "stored", "run_id"])
-            workers = workers or default_workers()
-            _say_plan(plan, len(tasks), profile, workers, train, echo)
-            before = _marks(configs)
-            failed_runs = _missing(plan) if train == "never" else _train(configs, lacking, workers, echo)
+            place = Place(workers, scheduler, host)
+            _say_plan(plan, len(tasks), profile, train, echo)
+            before, training = _marks(configs), None
+            if train == "never":
+                failed_runs = _missing(plan)
+            else:
+                failed_runs, training = _train(configs, lacking, place, echo)
             marks = _marks(configs)
             fresh = {run for run, mark in marks.items() if mark != before[run]}
-            rows = _draw(tasks, profile, marks, fresh, failed_runs, workers, force, echo)
+            rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
         except KeyboardInterrupt:
             _end_children(children)
             raise
-        summary = Summary(profile, list(overrides), rows, failed_runs, round(time.monotonic() - clock, 1))
+        seconds = round(time.monotonic() - clock, 1)
+        summary = Summary(profile, list(overrides), rows, failed_runs, seconds, training)
         _write_summary(summary)
     echo(summary.text())
     echo(f"{duration(summary.seconds)} in all; results are in {paths.results(profile)}")
@@ -671,15 +703,11 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise _refusal(str(error)) from None
 
 
-def _say_plan(
-    plan: pd.DataFrame, notebooks: int, profile: str, workers: int, train: str, echo: Callable[[str], None]
-) -> None:
+def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:
     lacking = plan[plan["state"] != "stored"]
     echo(f"profile {profile}: {notebooks} notebooks, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
     if len(lacking) and train == "missing":
-        at_once = min(workers, len(lacking))
-        cost = max(lacking["seconds"].sum() / at_once, lacking["seconds"].max())
-        echo(f"to train: {len(lacking)} runs, {at_once} at once, very roughly {duration(cost)} on a CPU")
+        echo(f"to train: {len(lacking)} runs, about {duration(lacking['seconds'].sum())} of one core")
 
 
 def _marks(configs: Iterable[str]) -> dict[str, str]:
@@ -695,36 +723,75 @@ def _missing(plan: pd.DataFrame) -> dict[str, str]:
     return dict.fromkeys(absent, "not stored, and --train never forbids training it; leave that out to train it")
 
 
-def _train(
-    configs: Mapping[str, StoredConfig], lacking: set[str], workers: int, echo: Callable[[str], None]
-) -> dict[str, str]:
-    """Train what is missing or damaged; returns the runs that failed, with the reason."""
-    from concurrent.futures.process import BrokenProcessPool
+@dataclass(frozen=True)
+class Place:
+    """Where runs are to be trained, as it was asked for; all None leaves it to `executor`."""
 
-    from nclib import runs
+    workers: int | None = None
+    scheduler: str | None = None
+    host: str | None = None
+
+    @contextlib.contextmanager
+    def executor(
+        self, wanted: Sequence[StoredConfig], echo: Callable[[str], None]
+    ) -> Iterator[concurrent.futures.Executor | None]:
+        """What to train these runs on; None is this process, which is enough for one core and for a few seconds.
+
+        Raises: ClusterError when what was asked for cannot be had.
+        """
+        from nclib import cluster, costs, runs
+
+        if self.scheduler:
+            with cluster.connect(self.scheduler) as executor:
+                for line in executor.check():
+                    echo(line)
+                echo(f"training on the cluster at {self.scheduler}, {len(executor.workers())} workers now")
+                yield executor
+            return
+        need = max(costs.estimate_gpu_gib(config) for config in wanted)
+        slots = cluster.slots(self.workers, _cores(), cluster.gpus(), need)[: len(wanted)]
+        if self.workers is None and self.host is None:
+            alone = len(slots) == 1 or runs.estimate_seconds(wanted) < _WORTH_A_CLUSTER
+            if not alone and not cluster.installed():
+                echo('training one run after the other; for more at once: pip install "nclib[cluster]"')
+            if alone or not cluster.installed():
+                yield None
+                return
+        with cluster.local(slots, self.host or cluster.LOOPBACK) as executor:
+            echo(f"training on {len(slots)} workers of this machine; {executor.reach()}")
+            yield executor
+
+
+def _train(
+    configs: Mapping[str, StoredConfig], lacking: set[str], place: Place, echo: Callable[[str], None]
+) -> tuple[dict[str, str], dict[str, Any] | None]:
+    """Train what is missing or damaged; returns the runs that failed with the reason, and how long it took beside what
+    was forecast."""
+    from nclib import cluster, runs
 
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
     check_runs(configs[run] for run in sorted(lacking - set(failures)))
     wanted = [config for run, config in configs.items() if run not in failures]
-    if not wanted:
-        return failures
-    with progress_bar("training", echo) as progress:
+    missing = [config for run, config in configs.items() if run in lacking and run not in failures]
+    forecast = None
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(place.executor(missing, echo)) if missing else None
+        progress = stack.enter_context(progress_bar("training", echo))
         try:
-            if lacking - set(failures):
-                with runs.make_pool(min(workers, len(lacking))) as pool:
-                    runs.ensure_runs(wanted, pool, "missing", progress)
-            else:
-                runs.ensure_runs(wanted, None, "missing", progress)
-        except runs.RunsFailed as failed:
-            failures |= failed.failures
-        except BrokenProcessPool as broken:
-            failures |= {run: repr(broken) for run, mark in _marks(configs).items() if not mark}
+            trained = runs.train_missing(wanted, executor, progress)
+            failures |= trained.failures
+            forecast = trained.forecast
+        except cluster.ClusterLost as lost:
+            echo(str(lost))
+            failures |= {run: str(lost) for run, mark in _marks(configs).items() if not mark and run not in failures}
+            return failures, None
     for run, message in failures.items():
-        if "BrokenProcessPool" in message:
-            message = "a training process was killed, often for want of memory; go on with fewer --workers"
         failures[run] = _short(message)
         echo(f"run failed: {run}: {failures[run]}")
-    return failures
+    if not missing:
+        return failures, None
+    echo(forecast.text())
+    return failures, forecast.as_dict()
 
 
 def _fetch(lacking: Mapping[str, StoredConfig], echo: Callable[[str], None]) -> dict[str, str]:
@@ -755,14 +822,14 @@ def _draw(
     """Execute the notebooks that have their runs and are not unchanged; a row for each, in the order asked for."""
     rows: dict[str, Row] = {}
     keys: dict[str, str] = {}
-    counts = _count_runs(tasks, fresh, failed_runs)
+    counts, before = _count_runs(tasks, fresh, failed_runs), _sidecars(profile)
 
     def note(task: Task, result: Execution) -> None:
         if result.error:
             failed = _failed(task.name, profile)
             files = [failed.relative_to(paths.results(profile)).as_posix()] if failed.exists() else []
         else:
-            files = _files(task.name, profile, result.started)
+            files = _files(task.name, profile, before)
             _write_stamp(task, profile, keys[task.name], files)
         status = "failed" if result.error else "executed"
         rows[task.name] = Row(task.name, status, round(result.seconds, 1), *counts[task.name], files, result.error)
@@ -827,7 +894,7 @@ def _result(future: concurrent.futures.Future[Execution]) -> Execution:
     try:
         return future.result()
     except Exception as error:  # the process itself was lost, or its result could not be written
-        return Execution(time.time(), 0.0, _short(f"{type(error).__name__}: {error}"))
+        return Execution(0.0, _short(f"{type(error).__name__}: {error}"))
 
 
 @contextlib.contextmanager

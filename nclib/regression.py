@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -229,8 +230,8 @@ def read_wav(path: str | Path) -> np.ndarray:
     """
     from scipy.io import wavfile
 
-    path = Path(path).expanduser()
-    if not path.is_file():
+    path = Path(os.path.expanduser(path))
+    if not os.path.isfile(path):  # unlike Path.is_file never an error, such as that of a name too long
         raise DataError(f"{path} is no file (looked from {Path.cwd()}); give the path of a mono WAV file")
     try:
         with warnings.catch_warnings():
@@ -245,7 +246,8 @@ def read_wav(path: str | Path) -> np.ndarray:
     peak = np.abs(sound).max() if len(sound) else 0.0
     if not np.isfinite(peak) or peak == 0:
         raise DataError(f"{path.name} is silent: {len(sound)} samples, all 0; give one with a sound")
-    heard = sound[np.flatnonzero(np.abs(sound) >= 0.01 * peak)[0] :][:_SOUND_SAMPLES]
+    loud = np.abs(sound) >= max(0.01 * peak, np.finfo(float).smallest_subnormal)
+    heard = sound[np.flatnonzero(loud)[0] :][:_SOUND_SAMPLES]
     if len(heard) < _FEWEST_SAMPLES:
         raise DataError(
             f"{path.name} has {len(heard)} samples from its first sound on; at least {_FEWEST_SAMPLES} needed"

@@ -5,24 +5,40 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
-import multiprocessing
 import os
+import secrets
+import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import torch
 
-from nclib import probes, processes, provenance, regression, saliency, shallow, training
-from nclib.config import ConfigError, RunConfig, StoredConfig, run_id, suggest
-from nclib.costs import estimate_seconds
+from nclib import cluster, probes, provenance, ranks, regression, saliency, shallow, training
+from nclib.config import ConfigError, RunConfig, StoredConfig, parse_json, run_id, suggest
+from nclib.costs import CostModel, Forecast, estimate_gpu_gib
+from nclib.data import DataError, fetch
 from nclib.experiments import Profile, experiment, outline
 from nclib.probes import ProbeConfig
+from nclib.provenance import duration
 from nclib.regression import RegressionConfig
 from nclib.saliency import CamConfig
 from nclib.shallow import ShallowConfig
-from nclib.store import DamageWarning, RunStore, default_store, identity_columns, load_run, reference_store, stack, tidy
+from nclib.store import (
+    CorruptRun,
+    DamageWarning,
+    RunStore,
+    default_store,
+    identity_columns,
+    load_run,
+    reference_store,
+    stack,
+    tidy,
+)
 
 Progress = Callable[[float, float, str], None]
 
@@ -60,21 +76,24 @@ def _threads() -> Iterator[None]:
 def _train_classifier(
     config: RunConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
 ) -> None:
-    """Train one classifier and store it; a checkpoint is written after each epoch."""
+    """Train one classifier and store it; a checkpoint is written after each epoch. With several ranks each of them
+    trains, and the first one writes."""
     run = run_id(config)
 
     def note(done: int, total: int) -> None:
-        store.note_progress(run, done, total)
-        progress(done, total)
+        if ranks.is_main():
+            store.note_progress(run, done, total)
+            progress(done, total)
 
     with _threads(), provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = training.train(config, device=device, checkpoint=store.checkpoint(run), progress=note)
         with training.arithmetic(config.train, device):
-            record = provenance.capture(device, [config.seed], cost)
+            record = provenance.capture(device, [config.seed], cost) | ranks.facts(device)
     said = sorted({str(warning.message) for warning in caught})
+    record |= {"facts": result.facts, "warnings": said}
     tables = {"history": result.history, "classes": result.classes, "cost": result.cost}
-    store.save(config, tables, result.arrays, result.weights, record | {"facts": result.facts, "warnings": said})
+    ranks.once(lambda: store.save(config, tables, result.arrays, result.weights, record))
     for warning in caught:
         if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
             warnings.warn(warning.message, stacklevel=2)
@@ -84,7 +103,7 @@ def _probe_solver(
     config: ProbeConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
 ) -> None:
     """Look into the solver of a stored run, which is trained first if it is not there."""
-    base = train_run(_to_json(config.base), str(store.root), str(device))
+    base = train_run(_to_json(config.base), str(store.root), str(device), lambda done, total: progress(0, 1))
     classes = store.load(base).tables["classes"]
     with _threads(), provenance.Cost(device) as cost:
         history = probes.measure(config, store.weights(base), classes, device)
@@ -100,7 +119,10 @@ def _train_shallow(
     """Train one fully connected network and store it; the run whose features it takes is trained first if need be."""
     run, weights = run_id(config), None
     if config.encoder is not None:
-        weights = store.weights(train_run(_to_json(config.encoder), str(store.root), str(device)))
+        encoder = train_run(
+            _to_json(config.encoder), str(store.root), str(device), lambda done, total: progress(0, config.work())
+        )
+        weights = store.weights(encoder)
 
     def note(done: float, total: float) -> None:
         store.note_progress(run, done, total)
@@ -134,7 +156,7 @@ def _look(
     config: CamConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
 ) -> None:
     """Grad-CAM of a stored run, which is trained first if it is not there."""
-    base = train_run(_to_json(config.base), str(store.root), str(device))
+    base = train_run(_to_json(config.base), str(store.root), str(device), lambda done, total: progress(0, 1))
     with _threads(), provenance.Cost(device) as cost:
         history, arrays = saliency.look(config, store.weights(base), device)
         with training.arithmetic(config.train, device):
@@ -158,15 +180,26 @@ def train_run(
 ) -> str:
     """Make sure that one run is stored, training or continuing it if it is not; returns its id.
 
-    Safe to call from any number of processes at once: they take turns, and all but the first find the run done.
+    Safe to call from any number of processes at once: they take turns, and all but the first find the run done. Ranks
+    that train together (`nclib.ranks`) count as one; only the first looks into the store.
     """
     config = read_config(config_json)
     trainer = _TRAINERS[config.kind][1]
     store, run = RunStore(root), run_id(config)
-    with store.lock(run):
-        if store.is_sound(run):
+
+    def stored() -> bool:
+        sound = store.is_sound(run)
+        if sound:
             store.clear_partial(run)
-        else:
+        return sound
+
+    try:
+        turn = store.lock(run, 0 if ranks.together() else -1).acquire() if ranks.is_main() else contextlib.nullcontext()
+    except TimeoutError:
+        reason = "another process is training it, and the GPUs of several ranks are not kept waiting"
+        raise RunsFailed({run: reason}) from None
+    with turn:
+        if not ranks.once(stored):
             where = torch.device(device) if device else training.default_device()
             trainer(config, store, where, progress or (lambda done, total: None))
     return run
@@ -174,24 +207,30 @@ def train_run(
 
 def read_config(config_json: str) -> StoredConfig:
     """The configuration of any kind of run from its JSON; raises `ConfigError` for a kind there is not."""
-    kind = json.loads(config_json).get("kind", "classifier")
-    if kind not in _TRAINERS:
+    kind = parse_json(config_json, "configuration").get("kind", "classifier")
+    if not isinstance(kind, str) or kind not in _TRAINERS:
         raise ConfigError(suggest(kind, _TRAINERS, "kind of run"))
     return _TRAINERS[kind][0].from_json(config_json)
 
 
 def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     """What `ensure_runs` would do, a row for each run: run_id, dataset, model, K_A, R, seed, state ("stored",
-    "reference" or "missing") and seconds, a rough estimate on one core."""
+    "reference" or "missing") and seconds on one core, estimated from the finished runs of this machine."""
     store, reference = default_store(), reference_store()
+    model = CostModel.fit(finished_runs(store))
     rows = []
     for run, config in _unique(configs).items():
         state = "stored" if store.has(run) else "reference" if reference.has(run) else "missing"
-        rows.append(
-            {"run_id": run, **identity_columns(config.canonical()), "state": state, "seconds": estimate_seconds(config)}
-        )
+        columns = identity_columns(config.canonical())
+        rows.append({"run_id": run, **columns, "state": state, "seconds": model.seconds(config)})
     columns = ["run_id", *identity_columns({}), "state", "seconds"]
     return pd.DataFrame(rows, columns=columns).round({"seconds": 2})
+
+
+def estimate_seconds(configs: Sequence[StoredConfig]) -> float:
+    """Seconds of one core that these runs take together, estimated from the finished runs of this machine."""
+    model = CostModel.fit(finished_runs(default_store()))
+    return sum(model.seconds(config) for config in _unique(configs).values())
 
 
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
@@ -228,22 +267,16 @@ def ensure_runs(
     """
     if train not in ("missing", "never"):
         raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
-    if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
-        raise ConfigError(
-            "runs cannot share a process: they set PyTorch's random state and determinism. Give an executor of "
-            "processes, such as nclib.runs.make_pool(2)"
-        )
     wanted, store = _unique(configs), default_store()
-    absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     if train == "never":
-        lacking = [run for run in absent if not reference_store().has(run)]
+        lacking = [run for run in wanted if not store.is_sound(run) and not reference_store().has(run)]
         if lacking:
             raise MissingRuns(
                 f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, "
                 f"and train='never' forbids training them: {', '.join(lacking)}. Use train='missing' to train them here"
             )
-    elif absent:
-        failures = _train_all(absent, store, executor, progress, device)
+    else:
+        failures = train_missing(configs, executor, progress, device).failures
         if failures:
             raise RunsFailed(failures)
     frames = []
@@ -253,89 +286,311 @@ def ensure_runs(
     return stack(frames)
 
 
-def _train_all(
-    absent: dict[str, StoredConfig],
-    store: RunStore,
-    executor: concurrent.futures.Executor | None,
-    progress: Progress | None,
-    device: str | None,
-) -> dict[str, str]:
-    """Train these runs, the longest first; returns what failed, with the reason."""
-    tell = progress or (lambda done, total, text: None)
-    epochs = {run: config.work() for run, config in absent.items()}
-    total = sum(epochs.values())
-    order = sorted(absent, key=lambda run: -estimate_seconds(absent[run]))
-    failures: dict[str, str] = {}
-    if executor is None:
-        done = 0.0
-        for run in order:
-            base = done
+# --- training what is missing -------------------------------------------------------------------------------------
 
-            def note(epoch: int, of: int, run: str = run, base: float = base) -> None:
-                tell(base + epoch, total, run)
+ATTEMPTS = 3
+"""How often a run is handed to a cluster that loses it, or hangs in it, before it is named as failed. Deaths of workers
+are counted by the cluster itself."""
+STALL_SECONDS = 600.0
+"""A run on a cluster that has told nothing for so long, or for twenty times what an epoch should take, is stuck."""
+_POLL_SECONDS = 0.5
+_VISIBLE_SECONDS = 90.0
+"""How long a shared folder may take to show a run that another machine has finished."""
 
-            try:
-                train_run(_to_json(absent[run]), str(store.root), device, note)
-            except Exception as error:  # as on an executor: one failing run does not stop the others
-                failures[run] = f"{type(error).__name__}: {error}"
-            done += epochs[run]
-        return failures
-    futures = {executor.submit(train_run, _to_json(absent[run]), str(store.root), device): run for run in order}
-    pending = set(futures)
-    while pending:
-        finished, pending = concurrent.futures.wait(
-            pending, timeout=0.5, return_when=concurrent.futures.FIRST_COMPLETED
+
+class Training(NamedTuple):
+    """What `train_missing` did: why runs failed, by id, and how long it took beside what was forecast."""
+
+    failures: dict[str, str]
+    forecast: Forecast
+
+
+def train_missing(
+    configs: Sequence[StoredConfig],
+    executor: concurrent.futures.Executor | None = None,
+    progress: Progress | None = None,
+    device: str | None = None,
+) -> Training:
+    """Train those of the runs that are not stored, the longest first; arguments as of `ensure_runs`.
+
+    Nothing is raised for a run that fails.
+
+    Raises
+    ------
+    ClusterLost
+        When the scheduler went away for good; what had finished by then is stored.
+    """
+    if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
+        raise ConfigError(
+            "runs cannot share a process: they set PyTorch's random state and determinism. Give an executor of "
+            "processes: with nclib.cluster.local(2) as executor: …"
         )
-        for future in finished:
-            error = future.exception()
-            if error is not None:
-                failures[futures[future]] = f"{type(error).__name__}: {error}"
-        done = sum(epochs[run] * store.progress(run) for run in absent)
-        tell(done, total, f"{len(absent) - len(pending)} of {len(absent)} runs")
+    store = default_store()
+    absent = {run: config for run, config in _unique(configs).items() if not store.is_sound(run)}
+    forecast = Forecast(absent, finished_runs(store) if absent else ())
+    if not absent:
+        failures: dict[str, str] = {}
+    elif executor is None:
+        failures = _train_here(absent, store, forecast, progress or _quiet, device)
+    else:
+        failures = _Grid(absent, store, forecast, progress or _quiet, device, executor).train()
+    forecast.close()
+    return Training(failures, forecast)
+
+
+def _quiet(done: float, total: float, text: str) -> None:
+    pass
+
+
+def finished_runs(store: RunStore, latest: int = 300) -> list[tuple[StoredConfig, float]]:
+    """The latest runs that this machine has finished on the device it would use now, with their seconds."""
+    kind = training.default_device().type
+    found = []
+    for run in sorted(store.ids(), key=lambda run: (store.root / run / "DONE").stat().st_mtime)[-latest:]:
+        try:
+            record = json.loads((store.root / run / "provenance.json").read_bytes())
+            config = read_config(json.dumps(store.config(run)))
+            if record["device"]["type"] == kind or isinstance(config, RegressionConfig):
+                CostModel().seconds(config)  # raises where nothing is known of its images
+                found.append((config, float(record["cost"]["wall_seconds"])))
+        except (OSError, ValueError, KeyError, TypeError, DataError):  # damaged, or of another version: not evidence
+            continue
+    return found
+
+
+def _seconds_of(run: str, store: RunStore) -> float | None:
+    """What a run that has just finished took, by its own record."""
+    try:
+        return float(json.loads((store.root / run / "provenance.json").read_bytes())["cost"]["wall_seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _text(absent: Mapping[str, StoredConfig], done: int, remaining: float, more: str = "") -> str:
+    return f"{done} of {len(absent)} runs, {duration(remaining)} left{more}"
+
+
+def _train_here(
+    absent: dict[str, StoredConfig], store: RunStore, forecast: Forecast, tell: Progress, device: str | None
+) -> dict[str, str]:
+    """Train these runs in this process, one after the other; returns what failed, with the reason."""
+    total, failures = sum(config.work() for config in absent.values()), {}
+    done, finished = 0.0, {}
+    for run in forecast.order():
+
+        def note(epoch: float, of: float, run: str = run, base: float = done) -> None:
+            remaining = forecast.remaining(finished | {run: epoch / of if of else 1.0}, 1)
+            tell(base + epoch, total, _text(absent, len(finished), remaining))
+
+        try:
+            train_run(_to_json(absent[run]), str(store.root), device, note)
+            forecast.done(run, _seconds_of(run, store))
+        except Exception as error:  # as on an executor: one failing run does not stop the others
+            failures[run] = f"{type(error).__name__}: {error}"
+        finished[run] = 1.0
+        done += absent[run].work()
     return failures
+
+
+class _Grid:
+    """Runs on an executor, until each is stored or named."""
+
+    def __init__(
+        self,
+        absent: dict[str, StoredConfig],
+        store: RunStore,
+        forecast: Forecast,
+        tell: Progress,
+        device: str | None,
+        executor: concurrent.futures.Executor,
+    ) -> None:
+        self.absent, self.store, self.forecast, self.tell, self.device = absent, store, forecast, tell, device
+        self.executor = executor
+        self.cluster = executor if isinstance(executor, cluster.ClusterExecutor) else None
+        self.token = f".client-{secrets.token_hex(8)}"
+        self.watch = cluster.Watch()
+        self.futures: dict[concurrent.futures.Future, str] = {}
+        self.attempts: Counter[str] = Counter()
+        self.failures: dict[str, str] = {}
+
+    def train(self) -> dict[str, str]:
+        """Hand everything out and wait for it; returns what failed, with the reason."""
+        if self.cluster:
+            self.cluster.listen(self.token, self._heard)
+        with self.store.marked(self.token):
+            for run in self.forecast.order():
+                self._submit(run)
+            pause = _POLL_SECONDS
+            while self.futures:
+                finished, _ = concurrent.futures.wait(self.futures, pause, concurrent.futures.FIRST_COMPLETED)
+                for future in finished:
+                    self._collect(self.futures.pop(future), future)
+                clock = time.monotonic()
+                self._restart_stuck()
+                self._report()
+                pause = max(_POLL_SECONDS, 20 * (time.monotonic() - clock))  # looking around costs 5 % at most
+            self._await_shared()
+        return self.failures
+
+    def _submit(self, run: str) -> None:
+        config = self.absent[run]
+        try:
+            options = self.cluster.room(estimate_gpu_gib(config)) if self.cluster else {}
+            arguments = _to_json(config), str(self.store.root), self.token, self.device
+            future = self.executor.submit(train_for, *arguments, **options)
+        except cluster.ClusterLost as lost:
+            stored = sum(self.store.has(run) for run in self.absent)
+            raise cluster.ClusterLost(
+                f"{lost} and type the same again: {stored} of {len(self.absent)} runs are stored by now"
+            ) from None
+        except (cluster.ClusterError, concurrent.futures.BrokenExecutor) as error:
+            self.failures[run] = cluster.explain(error)
+            return
+        self.futures[future] = run
+
+    def _collect(self, run: str, future: concurrent.futures.Future) -> None:
+        """Take in what became of a run: its files, where it was made out of sight; its error; or nothing."""
+        self.watch.forget(run)
+        if run in self.failures:
+            return
+        if future.cancelled():
+            self._again(run, f"the cluster lost it {ATTEMPTS} times")
+            return
+        error = future.exception()
+        try:
+            if error is None and future.result():
+                self.store.install(run, future.result())
+        except (OSError, CorruptRun) as damage:
+            error = damage
+        if error is not None:
+            self.failures[run] = cluster.explain(error)
+            return
+        self.forecast.done(run, _seconds_of(run, self.store))
+
+    def _again(self, run: str, reason: str) -> None:
+        self.attempts[run] += 1
+        if self.store.has(run):
+            return  # the worker finished it all the same
+        if self.attempts[run] < ATTEMPTS:
+            self._submit(run)
+        else:
+            self.failures[run] = reason
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        """In the cluster's thread: a worker tells how far it is."""
+        run = message["run"]
+        if run not in self.absent:
+            return
+        self.watch.heard(run, message["worker"])
+        if not message["shared"] and message["total"]:
+            self.store.note_progress(run, message["done"], message["total"])
+
+    def _restart_stuck(self) -> None:
+        """End the processes of runs that have stopped telling. The cluster begins a restarted worker's run again, from
+        its checkpoint; one that sticks time after time is named."""
+        if not self.cluster:
+            return
+        for run, worker in self.watch.silent(self._patience).items():
+            if worker not in self.cluster.workers():
+                continue  # died meanwhile; the run waits for another
+            self.attempts[run] += 1
+            if self.attempts[run] >= ATTEMPTS:
+                silence = duration(self._patience(run))
+                self._give_up(run, f"stuck {ATTEMPTS} times, no progress for {silence}, at last on {worker}")
+            if not self.cluster.restart(worker):
+                self._give_up(run, f"stuck on {worker}, which has no nanny that could restart it")
+
+    def _give_up(self, run: str, reason: str) -> None:
+        self.failures[run] = reason
+        for future in [future for future, other in self.futures.items() if other == run]:
+            future.cancel()
+            del self.futures[future]
+
+    def _patience(self, run: str) -> float:
+        """Seconds of silence that are no cause for worry: an epoch of a training tells, other runs only at their end,
+        and what builds on another run may first have to make that."""
+        config = self.absent[run]
+        epochs = config.work() if isinstance(config, RunConfig) else 1.0
+        base = getattr(config, "base", None) or getattr(config, "encoder", None)
+        seconds = self.forecast.seconds(run) + (self.forecast.model.seconds(base) if base else 0.0)
+        return max(STALL_SECONDS, 20 * seconds / epochs)
+
+    def _report(self) -> None:
+        pending = set(self.futures.values())
+        progress = {run: self.store.progress(run) if run in pending else 1.0 for run in self.absent}
+        done = sum(self.absent[run].work() * share for run, share in progress.items())
+        workers = len(self.cluster.workers()) if self.cluster else os.cpu_count() or 1
+        more = "" if workers or not pending else ", waiting for a worker"
+        remaining = self.forecast.remaining(progress, workers)
+        text = _text(self.absent, len(self.absent) - len(pending), remaining, more)
+        self.tell(done, sum(config.work() for config in self.absent.values()), text)
+
+    def _await_shared(self) -> None:
+        """Other machines' files may appear late in a shared folder."""
+        limit = time.monotonic() + _VISIBLE_SECONDS
+        for run in self.absent:
+            while run not in self.failures and not self.store.has(run):
+                if time.monotonic() > limit:
+                    self.failures[run] = "finished on a worker, but not to be seen in the run store here"
+                time.sleep(0.1)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def train_for(config_json: str, root: str, token: str, device: str | None = None) -> dict[str, bytes]:
+    """What a worker does: make sure that one run is stored where the client finds it.
+
+    Parameters
+    ----------
+    config_json : the run
+    root, token : the client's run store, and the name of a file in it. Where this process sees that file, it works in
+        the client's store; elsewhere in that of its own machine
+
+    Returns
+    -------
+    nothing where the client sees the run, else the run's files and their contents
+    """
+    config = read_config(config_json)
+    run = run_id(config)
+    store, shared = _store_for(root, token)
+
+    def note(done: float, total: float) -> None:
+        cluster.tell(token, run=run, done=done, total=total, shared=shared)
+
+    note(0, 0)
+    with _ONE_AT_A_TIME:  # in a worker with several threads
+        for dataset in _datasets(config):
+            bring(dataset)
+        train_run(config_json, str(store.root), device, note)
+    return {} if shared else store.pack(run)
+
+
+def _store_for(root: str, token: str) -> tuple[RunStore, bool]:
+    """The client's run store where this process sees it, at its place or as this machine's own; else the latter."""
+    if (Path(root) / token).exists():
+        return RunStore(root), True
+    own = default_store()
+    return own, (own.root / token).exists()
+
+
+def _datasets(config: StoredConfig) -> list[str]:
+    return [config.data.dataset] if hasattr(config, "data") else []
+
+
+def bring(dataset: str) -> None:
+    """Have a data set here; raises `DataError` that names the worker and what to do there."""
+    try:
+        fetch(dataset)
+    except DataError as error:
+        raise DataError(
+            f"data set {dataset} is not on {cluster.here()}: {error}. Start workers with NCLIB_DATA on a folder that "
+            "has it, such as one shared with the client"
+        ) from None
 
 
 def _to_json(config: StoredConfig) -> str:
     return config.model_dump_json()
-
-
-_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
-"""glibc hands large tensors back to the system after each step and fetches them anew, page by page: a tenth of the time
-of a step on 32×32 images. With these, a training process keeps what it has."""
-
-
-@contextlib.contextmanager
-def worker_environment() -> Iterator[None]:
-    """What a process that is to train must find when it loads the C library and torch; for those spawned within."""
-    start = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"} | _KEEP_MEMORY
-    before = {name: os.environ.get(name) for name in start}
-    os.environ |= start
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def make_pool(workers: int) -> Iterator[concurrent.futures.Executor]:
-    """A pool of spawned processes. Leaving it early ends them; what they were training goes on from its checkpoint
-    next time."""
-    with worker_environment():
-        pool = concurrent.futures.ProcessPoolExecutor(
-            workers, mp_context=multiprocessing.get_context("spawn"), initializer=processes.follow_parent
-        )
-        try:
-            yield pool
-            pool.shutdown()
-        except BaseException:
-            workers_now = list((getattr(pool, "_processes", None) or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in workers_now:
-                process.terminate()
-            raise
 
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:

@@ -5,11 +5,14 @@
     <root>/set-aside/           what failed its checksum, kept for a look and never read
 
 A run is written aside and renamed into place; DONE lists the SHA-256 of every file and is verified when a run is read.
-Nothing here is unpickled that could run code: arrays are loaded without pickles and weights with ``weights_only``.
+What is read must also be what its name says: a run whose options are those of another one, a checkpoint of another run,
+and both of another version are refused by name. Nothing is unpickled that could run code: arrays are loaded without
+pickles and weights with ``weights_only``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -18,7 +21,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +33,15 @@ import torch
 
 from nclib import paths
 from nclib.artefacts import csv_bytes, write_atomic
-from nclib.config import SCHEMA_VERSION, StoredConfig, run_id
+from nclib.config import SCHEMA_VERSION, StoredConfig, digest, run_id
 from nclib.evidence import sample_rows
 
-_MAGIC = b"nclib checkpoint 1 "
+_CHECKPOINT = "nclib checkpoint"
+_CHECKPOINT_VERSION = 2
+"""2: the run's id in the first line. Raised whenever that line or what follows it changes."""
+_FILES = ("config.json", "history.csv", "arrays.npz", "weights.pt", "provenance.json")
+"""What every run has; there may be more tables."""
+_HISTORY = ["epoch", "split", "metric", "value"]
 _COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
 FRAME_COLUMNS = ["run_id", "profile", "dataset", "model", "K_A", "R", "seed", "split", "epoch", "metric", "value"]
 
@@ -99,27 +107,71 @@ def tidy(run: StoredRun, columns: Sequence[str] = ()) -> pd.DataFrame:
 
 
 class _Checkpoint:
-    """One file, its SHA-256 in its first line, replaced whole."""
+    """One file, replaced whole; its first line says whose it is, in which version, and its SHA-256."""
 
-    def __init__(self, folder: Path, set_aside: Any) -> None:
-        self.path, self._set_aside = folder / "checkpoint.pt", set_aside
+    def __init__(self, run: str, folder: Path, set_aside: Any) -> None:
+        self.run, self.path, self._set_aside = run, folder / "checkpoint.pt", set_aside
 
     def save(self, state: dict[str, Any]) -> None:
         buffer = io.BytesIO()
         torch.save(state, buffer)
         content = buffer.getvalue()
-        write_atomic(self.path, _MAGIC + _digest(content).encode() + b"\n" + content)
+        header = f"{_CHECKPOINT} {_CHECKPOINT_VERSION} {self.run} {_digest(content)}\n"
+        write_atomic(self.path, header.encode() + content)
 
     def load(self) -> dict[str, Any] | None:
-        if not self.path.exists():
+        """The state last saved; None where there is none, or none that can be trusted, which is set aside and told."""
+        if not os.path.lexists(self.path):
             return None
-        header, _, content = self.path.read_bytes().partition(b"\n")
-        if header != _MAGIC + _digest(content).encode():
-            self._set_aside(
-                self.path, f"checkpoint in {self.path.parent.name}: checksum does not fit; training starts again"
-            )
+        try:
+            return self._read()
+        except CorruptRun as damage:
+            self._set_aside(self.path, f"checkpoint in {self.path.parent.name}: {damage}; training starts again")
             return None
+
+    def _read(self) -> dict[str, Any]:
+        header, _, content = _bytes(self.path).partition(b"\n")
+        words = header.decode(errors="replace").removeprefix(f"{_CHECKPOINT} ").split(" ")
+        if not header.startswith(f"{_CHECKPOINT} ".encode()) or len(words) < 2:
+            raise CorruptRun("it is no checkpoint of this library")
+        if words[0] != str(_CHECKPOINT_VERSION):
+            raise CorruptRun(f"it was written in version {words[0][:20]}, this library reads {_CHECKPOINT_VERSION}")
+        if words[1] != self.run:
+            raise CorruptRun(f"it is that of run {words[1]}")
+        if words[2:] != [_digest(content)]:
+            raise CorruptRun("its checksum does not fit")
+        state = _torch_load(content)
+        if not isinstance(state, dict):
+            raise CorruptRun(f"it holds a {type(state).__name__}, not the state of a training")
+        return state
+
+
+def _bytes(path: Path) -> bytes:
+    """Content of a plain file. Reading a pipe in its place would never end."""
+    if not path.is_file():
+        raise CorruptRun(f"{path.name} is {'no plain file' if os.path.lexists(path) else 'missing'}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CorruptRun(f"{path.name} cannot be read ({error.strerror})") from None
+
+
+def _torch_load(content: bytes) -> Any:
+    """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
+    try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # of many kinds, with advice to allow the pickle
+        raise CorruptRun(f"it is no file of tensors and plain values ({type(error).__name__})") from None
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRun(f"no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CorruptRun(f"a JSON {type(value).__name__}, not an object")
+    return value
 
 
 class RunStore:
@@ -156,9 +208,23 @@ class RunStore:
         folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(folder / f"{run}.lock", timeout=timeout)
 
+    @contextlib.contextmanager
+    def marked(self, name: str) -> Iterator[None]:
+        """Within the block an empty file of this name lies in the store, by which others can tell that they see it too.
+        It is held, so that those which killed processes left (``.client-…``) are known and removed."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for left in self.root.glob(".client-*"):
+            with contextlib.suppress(filelock.Timeout, OSError), filelock.FileLock(left, timeout=0):
+                left.unlink()
+        with filelock.FileLock(self.root / name):
+            try:
+                yield
+            finally:
+                (self.root / name).unlink(missing_ok=True)
+
     def checkpoint(self, run: str) -> _Checkpoint:
         """Where `nclib.training.train` keeps the state of an unfinished run."""
-        return _Checkpoint(self.partial(run), self.set_aside)
+        return _Checkpoint(run, self.partial(run), self.set_aside)
 
     def note_progress(self, run: str, done: int, total: int) -> None:
         """Say how far a run is, for whoever waits for it."""
@@ -169,9 +235,9 @@ class RunStore:
         if self.has(run):
             return 1.0
         try:
-            noted = json.loads((self.partial(run) / "progress.json").read_text())
-            return noted["epoch"] / noted["epochs"]
-        except (OSError, ValueError, KeyError, ZeroDivisionError):
+            noted = _parse(_bytes(self.partial(run) / "progress.json"))
+            return float(min(max(noted["epoch"] / noted["epochs"], 0.0), 1.0))
+        except (CorruptRun, KeyError, TypeError, ArithmeticError):
             return 0.0
 
     def set_aside(self, path: Path, reason: str) -> Path:
@@ -220,6 +286,33 @@ class RunStore:
         self.clear_partial(run)
         return run
 
+    def pack(self, run: str) -> dict[str, bytes]:
+        """All files of a complete run, verified, to be installed in another store; raises `CorruptRun` as `verify`."""
+        return self.verify(run) | {"DONE": _bytes(self.root / run / "DONE")}
+
+    def install(self, run: str, files: Mapping[str, bytes]) -> None:
+        """Take in a run that was packed elsewhere: whole, or not at all.
+
+        Raises
+        ------
+        CorruptRun
+            When the files are not those that were written, or not of this run.
+        """
+        if foreign := [name for name in files if Path(name).name != name]:
+            raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is no file of a run")
+        aside = RunStore(self.root / ".arriving")
+        folder = aside.root / run
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            for name, content in files.items():
+                write_atomic(folder / name, content)
+            aside.load(run)
+            os.replace(folder, self.root / run)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.clear_partial(run)
+
     def clear_partial(self, run: str) -> None:
         """Remove the checkpoint of a run that is complete."""
         shutil.rmtree(self.partial(run), ignore_errors=True)
@@ -233,38 +326,59 @@ class RunStore:
             Naming the first file that is missing or not what was written.
         """
         folder = self.root / run
+        if not self.has(run):
+            raise CorruptRun(f"run {run} is not in the store")
         try:
-            sums = json.loads((folder / "DONE").read_bytes())
-            if not isinstance(sums, dict) or "config.json" not in sums:
-                raise ValueError("not a table of checksums")
-        except FileNotFoundError:
-            raise CorruptRun(f"run {run} is not in the store") from None
-        except ValueError as error:
-            raise CorruptRun(f"run {run}: DONE is damaged ({error})") from None
+            sums = _parse(_bytes(folder / "DONE"))
+            if lacking := [name for name in _FILES if name not in sums]:
+                raise CorruptRun(f"does not list {', '.join(lacking)}")
+            if foreign := [name for name in sums if Path(name).name != name]:
+                raise CorruptRun(f"lists {foreign[0]!r}, which is no file of a run")
+        except CorruptRun as damage:
+            raise CorruptRun(f"run {run}: DONE is damaged ({damage})") from None
         contents = {}
         for name, expected in sums.items():
             try:
-                contents[name] = (folder / name).read_bytes()
-            except OSError as error:
-                raise CorruptRun(f"run {run}: {name} cannot be read ({error.strerror})") from None
+                contents[name] = _bytes(folder / name)
+            except CorruptRun as damage:
+                raise CorruptRun(f"run {run}: {damage}") from None
             if _digest(contents[name]) != expected:
                 raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
         return contents
 
+    def _open(self, run: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The options of a run, which are those that its name stands for, and its verified files."""
+        contents = self.verify(run)
+        try:
+            written = _parse(contents["config.json"])
+            config = written.get("config")
+            if not isinstance(config, dict):
+                raise CorruptRun("it holds no configuration")
+        except CorruptRun as damage:
+            raise CorruptRun(f"run {run}: config.json is damaged ({damage})") from None
+        if written.get("schema") != SCHEMA_VERSION:
+            raise CorruptRun(
+                f"run {run} was written with schema {written.get('schema')}, this library reads {SCHEMA_VERSION}"
+            )
+        if not run.endswith(f"-{digest(config)}"):
+            raise CorruptRun(f"run {run}: config.json is that of another run, whose name ends in {digest(config)}")
+        return config, contents
+
     def is_sound(self, run: str) -> bool:
-        """Whether the run is complete and verified; a damaged one is set aside with a warning, and is then absent."""
+        """Whether the run is complete and verified; a damaged one is set aside with a warning, and is then absent. What
+        a kill at the last moment left beside a sound one is removed."""
         if not self.has(run):
-            if (self.root / run).exists():  # interrupted while it was copied or removed; it would be in the way
+            if os.path.lexists(self.root / run):  # interrupted while it was copied or removed; it would be in the way
                 self.set_aside(self.root / run, f"run {run} has no DONE, so it is not complete")
             return False
         try:
-            contents = self.verify(run)
-            schema = json.loads(contents["config.json"]).get("schema")
-            if schema != SCHEMA_VERSION:
-                raise CorruptRun(f"run {run} was written with schema {schema}, this library reads {SCHEMA_VERSION}")
+            self._open(run)
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return False
+        if self.partial(run).exists():
+            with contextlib.suppress(filelock.Timeout), self.lock(run, timeout=0):  # held: its trainer does it
+                self.clear_partial(run)
         return True
 
     def load(self, run: str) -> StoredRun:
@@ -275,24 +389,30 @@ class RunStore:
         CorruptRun
             For a run that is absent or damaged, or written by another version of the store.
         """
-        contents = self.verify(run)
-        written = json.loads(contents["config.json"])
-        if written.get("schema") != SCHEMA_VERSION:
-            raise CorruptRun(
-                f"run {run} was written with schema {written.get('schema')}, this library reads {SCHEMA_VERSION}"
-            )
-        tables = {
-            Path(name).stem: read_csv(io.BytesIO(content))
-            for name, content in contents.items()
-            if name.endswith(".csv")
-        }
-        with np.load(io.BytesIO(contents["arrays.npz"]), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        return StoredRun(run, written["config"], tables, arrays, json.loads(contents["provenance.json"]))
+        config, contents = self._open(run)
+        tables, arrays, provenance, name = {}, {}, {}, ""
+        try:
+            for name, content in contents.items():
+                if name.endswith(".csv"):
+                    tables[Path(name).stem] = read_csv(io.BytesIO(content))
+            name = "history.csv"
+            tables["history"][_HISTORY]
+            name = "arrays.npz"
+            with np.load(io.BytesIO(contents[name]), allow_pickle=False) as stored:
+                arrays = {key: stored[key] for key in stored.files}
+            name = "provenance.json"
+            provenance = _parse(contents[name])
+        except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
+            raise CorruptRun(f"run {run}: {name} cannot be read ({type(error).__name__}: {error})") from None
+        return StoredRun(run, config, tables, arrays, provenance)
 
     def weights(self, run: str) -> dict[str, torch.Tensor]:
-        """Final weights of a run, verified."""
-        return torch.load(io.BytesIO(self.verify(run)["weights.pt"]), map_location="cpu", weights_only=True)
+        """Final weights of a run, verified; raises as `load`."""
+        _, contents = self._open(run)
+        try:
+            return _torch_load(contents["weights.pt"])
+        except CorruptRun as damage:
+            raise CorruptRun(f"run {run}: weights.pt: {damage}") from None
 
     def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
         """Histories of several runs as one tidy table.
@@ -371,13 +491,17 @@ class ReferenceStore:
         folder = self._index().get(run)
         if folder is None:
             raise CorruptRun(f"run {run} is not among the reference results")
-        listing = folder / "runs.json"
+        listing, table, file = folder / "runs.json", folder / "history.csv", folder / "arrays" / f"{run}.npz"
         record = _records(listing, listing.stat().st_mtime_ns)[run]
-        table = folder / "history.csv"
-        history = _by_run(table, table.stat().st_mtime_ns).get_group(run).drop(columns="run_id").reset_index(drop=True)
-        with np.load(folder / "arrays" / f"{run}.npz", allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        return StoredRun(run, record["config"], {"history": history}, arrays, record["provenance"])
+        try:
+            config, provenance = record["config"], record["provenance"]
+            rows = _by_run(table, table.stat().st_mtime_ns).get_group(run)
+            history = rows.drop(columns="run_id").reset_index(drop=True)[_HISTORY]
+            with np.load(io.BytesIO(_bytes(file)), allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+        except Exception as error:  # NumPy and pandas raise anything
+            raise CorruptRun(f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}") from None
+        return StoredRun(run, config, {"history": history}, arrays, provenance)
 
     def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
         """As `RunStore.frame`."""
@@ -418,7 +542,14 @@ class ReferenceStore:
 
 @functools.lru_cache(maxsize=8)
 def _records(listing: Path, changed: int) -> dict[str, Any]:
-    return json.loads(listing.read_text())
+    try:
+        return _parse(listing.read_bytes())
+    except CorruptRun as damage:
+        raise CorruptRun(f"{listing.parent.name}/{listing.name}: {damage}. {_from_git(listing.parent)}") from None
+
+
+def _from_git(folder: Path) -> str:
+    return f"Get the folder back from git: git checkout -- {folder.parent.name}/{folder.name}, in results/"
 
 
 @functools.lru_cache(maxsize=8)

@@ -22,7 +22,9 @@ def load(monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", ["solver", "metrics", "training"])
+@pytest.mark.parametrize(
+    "name", ["solver", "metrics", "training", "schedule", pytest.param("engine", marks=pytest.mark.slow)]
+)
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
     monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)
@@ -82,3 +84,19 @@ def test_anderson_needs_no_more_than_plain_iteration_wherever_that_solves_a_map_
                 solved += 1
                 assert fast.num_evals <= plain.num_evals, (name, tol)
     assert solved >= 28  # all but the expansive map and the rotation, where only Anderson gets there
+
+
+def test_the_simulated_schedule_is_that_of_its_runs(load):
+    bench = load("bench_schedule")
+    runs = [bench.Run(seconds, 10) for seconds in (90.0, 50.0, 40.0, 30.0)]
+    calm = bench.simulate(runs, 2, math.inf, 0)
+    assert calm == (bench.START_SECONDS + 120.0, 0.0, 0)  # 90 + 30 beside 50 + 40
+    rough = [bench.simulate(runs, 2, 60.0, seed) for seed in range(20)]
+    fresh = [bench.simulate(runs, 2, 60.0, seed, checkpoints=False) for seed in range(20)]
+    for outcome in rough:  # each death costs the wait, and less than an epoch, of which the longest is 9 s
+        assert 0 <= outcome.lost - outcome.deaths * bench.RETURN_SECONDS <= outcome.deaths * 9.0
+        assert outcome.makespan >= calm.makespan
+    assert sum(outcome.deaths for outcome in rough) > 20
+    assert sum(outcome.lost for outcome in fresh) > 2 * sum(outcome.lost for outcome in rough)
+    served = bench.simulate([bench.Run(1.0, 1)] * 100, 100, math.inf, 0, per_task=1.0)
+    assert served.makespan == bench.START_SECONDS + 100.0  # handed out one a second

@@ -1,6 +1,7 @@
 """One list of dependencies, told the same way to pip, conda, make and the code itself."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -87,14 +88,20 @@ def test_library_alone_needs_no_jupyter_and_no_torchvision():
     assert "torchvision" in names(EXTRAS["notebooks"])
 
 
+LABORATORY = {"panels", "train_panel", "laboratory"}  # nothing else imports them
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "nclib").glob("*.py")), ids=lambda path: path.stem)
 def test_what_the_code_imports_is_declared(path):
-    """At the top of a module only core dependencies; inside functions also those of an extra."""
+    """At the top of a module only core dependencies, and in the laboratory widgets; inside functions also those of an
+    extra."""
     core = {TO_IMPORT.get(name, name) for name in CORE}
     declared = {TO_IMPORT.get(name, name) for name in ALL}
     declared |= {"IPython", "matplotlib_inline", "traitlets"}  # part of ipykernel's interface
-    # Comes with matplotlib and is part of its interface.
-    core |= {"cycler"}
+    declared |= {"distributed"}  # what dask[distributed] installs
+    core |= {"cycler", "mpl_toolkits"}  # come with matplotlib and are part of its interface
+    if path.stem in LABORATORY:
+        core |= {"ipywidgets"}
     tree = ast.parse(path.read_text())
     top_level = set(_imported(ast.iter_child_nodes(tree)))
     anywhere = set(_imported(ast.walk(tree)))
@@ -125,11 +132,13 @@ def test_makefile_has_the_promised_targets():
         "test-slow",
         "lab",
         "bench",
+        "survival",
         "lint",
         "clean",
         "clean-results",
     ):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    assert ".ci/browser\n" in (ROOT / ".ci" / "run").read_text()
     assert "make test\n" in (ROOT / ".ci" / "run").read_text()
 
 
@@ -141,10 +150,10 @@ def test_every_working_target_sets_up_a_missing_environment(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "benchmarks").mkdir()
-    for target in ("reproduce", "test", "test-slow", "lab", "bench", "lint"):
+    for target in ("reproduce", "test", "test-slow", "lab", "bench", "survival", "lint"):
         plan = _make(tmp_path, "-n", target)
         assert plan.returncode == 0, plan.stderr
-        assert "-m venv .venv" in plan.stdout and 'install -e ".[notebooks,book,dev]"' in plan.stdout, target
+        assert "-m venv .venv" in plan.stdout and 'install -e ".[notebooks,book,cluster,dev]"' in plan.stdout, target
     assert "-m venv" not in _make(tmp_path, "-n", "clean").stdout
 
 
@@ -211,6 +220,21 @@ def test_citation_names_the_three_papers():
     assert citation["cff-version"] == "1.2.0" and citation["version"] == PROJECT["version"]
     assert [paper["authors"][0]["family-names"] for paper in citation["references"]] == ["Sun", "Ling", "Wu"]
     assert all(paper["title"] and paper["year"] == 2024 for paper in citation["references"])
+
+
+def test_containers_are_set_up_by_make_and_list_no_dependency():
+    settings = (ROOT / ".devcontainer" / "devcontainer.json").read_text()
+    commands = {name: command for name, command in json.loads(settings).items() if name.endswith("Command")}
+    assert commands["postCreateCommand"] == ".ci/browser && make setup" and "make lab" in commands["postAttachCommand"]
+    words = set(re.findall(r"[\w-]+", settings + (ROOT / ".ci" / "browser").read_text()))
+    assert not words & {*ALL, *(name for names in TO_CONDA.values() for name in names)}
+
+
+def test_binder_finds_the_environment_of_conda_and_nothing_before_it():
+    """In the order in which repo2docker looks; the project's own folder comes last."""
+    earlier = ("binder", ".binder", "Dockerfile", "requirements.txt", "Pipfile", "runtime.txt", "apt.txt", "postBuild")
+    assert [name for name in earlier if (ROOT / name).exists()] == []
+    assert (ROOT / "environment.yml").is_file()
 
 
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not a git checkout")

@@ -2,12 +2,9 @@
 
 import concurrent.futures
 import json
+import multiprocessing
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +56,8 @@ def trained(monkeypatch):
 
 @pytest.fixture(scope="module")
 def pool():
-    with runs.make_pool(2) as workers:
+    """Any executor of processes will do; the one of a cluster has tests of its own."""
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as workers:
         yield workers
 
 
@@ -165,7 +163,8 @@ def test_every_profile_plans_every_experiment_without_any_data(name, trained):
         if notebook.startswith("neural_collapse/"):
             assert "deq" in {c.model.kind for c in configs if c.kind == "classifier"}
         assert len({run_id(c) for c in configs}) == len(configs)
-        assert {c.seed for c in configs} == set(range(get_profile(name).seeds))
+        seeds = 1 if notebook == "walkthrough/07_imbalance" else get_profile(name).seeds  # that one looks at the first
+        assert {c.seed for c in configs} == set(range(seeds))
     assert not trained and not paths.runs().exists()
 
 
@@ -354,91 +353,7 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others(pool, parallel):
     assert store.ids() == [run_id(good)]
 
 
-def test_a_pool_that_is_left_early_ends_its_workers():
-    with pytest.raises(KeyboardInterrupt), runs.make_pool(1) as pool:
-        worker = pool.submit(os.getpid).result(timeout=60)
-        pool.submit(time.sleep, 300)
-        raise KeyboardInterrupt
-    with pytest.raises(ProcessLookupError):
-        for _ in range(200):
-            os.kill(worker, 0)
-            time.sleep(0.05)
-
-
-def test_a_pool_leaves_the_environment_as_it_was(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setenv("NCLIB_THREADS", "3")
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    with runs.make_pool(1):
-        assert os.environ["OMP_NUM_THREADS"] == "3"
-    assert os.environ["OMP_NUM_THREADS"] == "7" and "OMP_WAIT_POLICY" not in os.environ
-
-
-# ---- killed
-
-_SCRIPT = """
-import sys, time
-from nclib import runs, store, training
-from nclib.config import RunConfig
-
-config, where = RunConfig.from_json(sys.argv[1]), sys.argv[2]
-
-def stay():
-    print("here", flush=True)
-    time.sleep(300)
-
-if where == "writing":
-    honest = store.write_atomic
-    def write(path, content):
-        if path.name == "DONE":
-            stay()
-        return honest(path, content)
-    store.write_atomic = write
-else:
-    honest = training.learning_rate
-    def rate(train, step, total):
-        if step == int(where):
-            stay()
-        return honest(train, step, total)
-    training.learning_rate = rate
-runs.ensure_runs([config])
-"""
-
-
-def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tmp_path, monkeypatch, trained):
-    """kill -9 and SIGTERM in the middle of the third epoch, and kill -9 while the finished run is written."""
-    config = _config("deq", epochs=5)
-    run, steps = run_id(config), 4  # updates an epoch: 60 images in batches of 16
-    cases = {
-        "kill": (signal.SIGKILL, 2 * steps + 2),
-        "term": (signal.SIGTERM, 2 * steps + 1),
-        "save": (signal.SIGKILL, "writing"),
-    }
-    processes = {}
-    for name, (_, where) in cases.items():
-        environment = os.environ | {"NCLIB_RESULTS": str(tmp_path / name)}
-        command = [sys.executable, "-c", _SCRIPT, config.model_dump_json(), str(where)]
-        processes[name] = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        for process in processes.values():
-            assert process.stdout.readline() == "here\n"
-    finally:
-        for name, process in processes.items():
-            process.send_signal(cases[name][0])
-            process.wait(30)
-            process.stdout.close()
-
-    ensure_runs([config])
-    undisturbed = default_store()
-    assert trained == [run]
-    for name in cases:
-        monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / name))
-        store = default_store()
-        assert not store.has(run) and store.ids() == [] and store.partial(run).exists()
-        ensure_runs([config])
-        assert store.load(run).provenance["facts"]["continued_from"] == [4 if name == "save" else 2]
-        _same_bits(run, undisturbed, store)
-        assert _debris(store) == []
+# ---- interrupted (killed: test_survival.py)
 
 
 def test_control_c_keeps_the_epochs_that_were_done(trained):
@@ -562,10 +477,10 @@ def test_plan_says_what_would_be_done(trained):
 
 
 def test_estimates_grow_with_the_work():
-    small = costs.estimate_seconds(_config())
+    small = costs.CostModel().seconds(_config())
     wide = _config().replace(model=ModelConfig(width=32))
     for bigger in (_config(epochs=5), _config(n_max=60), _config("deq"), wide):
-        assert costs.estimate_seconds(bigger) > small
+        assert costs.CostModel().seconds(bigger) > small
 
 
 # ---- images of one's own

@@ -96,7 +96,7 @@ class Bench:
         written = regenerate.source(name).with_suffix(".written")
         written.write_text(json.dumps(notebook), encoding="utf-8")
         regenerate._publish(written, name, profile, failed=bool(error))
-        return regenerate.Execution(started, time.time() - started, error)
+        return regenerate.Execution(time.time() - started, error)
 
     def reproduce(self, *names, **options):
         return regenerate.reproduce(names, **({"profile": "smoke", "workers": 1} | options), echo=self.said.append)
@@ -120,7 +120,7 @@ def _runs(seeds, dataset="digits"):
 def bench(project, monkeypatch):
     bench = Bench()
     monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, bench.train)})
-    monkeypatch.setattr(runs, "make_pool", lambda workers: contextlib.nullcontext())
+    monkeypatch.setattr(regenerate.Place, "executor", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(regenerate, "_notebook_pool", _here)
     monkeypatch.setattr(regenerate, "execute", bench.execute)
     wanted = {"neural_collapse/fig1": _runs([0, 1]), "neural_collapse/fig2": _runs([1, 2])}
@@ -481,16 +481,31 @@ def test_files_belong_to_the_notebook_with_the_longest_fitting_name(bench):
     figure("neural_collapse/fig1")
     figure("neural_collapse/fig1_more")
     write_notebook("neural_collapse/fig11")
-    started = time.time()
+    before = regenerate._sidecars("smoke")
     for name in ("fig1", "fig1_tsne", "fig1_more", "fig11"):
         save_table(pd.DataFrame({"x": [1]}), f"neural_collapse/{name}", "profile smoke", [], "smoke")
 
     def tables_of(name):
-        return {Path(file).stem for file in regenerate._files(name, "smoke", started) if file.startswith("tables")}
+        return {Path(file).stem for file in regenerate._files(name, "smoke", before) if file.startswith("tables")}
 
     assert tables_of("neural_collapse/fig1") == {"fig1", "fig1_tsne"}
     assert tables_of("neural_collapse/fig1_more") == {"fig1_more"}
-    assert regenerate._files("neural_collapse/fig1", "smoke", started + 60)[1:] == []
+    now = regenerate._sidecars("smoke")
+    assert regenerate._files("neural_collapse/fig1", "smoke", now)[1:] == []
+
+
+def test_a_clock_that_is_set_back_hides_no_file(bench):
+    """Before a notebook is executed and again while it is."""
+    figure("neural_collapse/fig1")
+    write_notebook("neural_collapse/fig2")
+    bench.reproduce("fig1")
+    sidecar = paths.results("smoke") / "tables" / "neural_collapse" / "fig1.json"
+    back = "import os, pathlib\nfrom nclib import paths\n"
+    back += "for file in paths.results('smoke').rglob('fig1.*'): os.utime(file, (1, 1))"
+    figure("neural_collapse/fig1", back)
+    rows = bench.reproduce("fig1").rows
+    assert sidecar.stat().st_mtime == 1
+    assert "tables/neural_collapse/fig1.csv" in rows[0].files and "tables/neural_collapse/fig1.json" in rows[0].files
 
 
 def test_processes_inherit_absolute_folders_and_one_thread(bench, monkeypatch, tmp_path):

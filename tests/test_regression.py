@@ -146,9 +146,9 @@ def test_the_audit_is_the_iteration_of_the_trained_cell():
 
 
 def test_a_solved_deq_is_an_equilibrium_and_a_wild_one_is_called_recurrent():
-    runs = [_config(model=SOLVED), _config(model=UNROLLED), _config()]
-    frame = runs.ensure_runs(runs)
-    table = regression.regression_table(runs, frame)
+    configs = [_config(model=SOLVED), _config(model=UNROLLED), _config()]
+    frame = runs.ensure_runs(configs)
+    table = regression.regression_table(configs, frame)
     assert table["equilibrium"].tolist()[::2] == ["equilibrium", "feed-forward"]
     assert table["residual"][0] <= 1e-3 and np.isnan(table["residual"][2])
     assert regression._what_it_is("unrolled_deq", {"residual": 0.3, "residual_300": 0.0}) == "weight-tied recurrent"

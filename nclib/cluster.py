@@ -1,0 +1,400 @@
+"""Many runs at once on a Dask cluster: one on this machine, or one that is running already.
+
+Dask starts the workers, hands out the work and gives that of a dead worker to another; here is what it cannot know:
+one run at a time in each process, how many of them fit on a GPU, and which worker has stopped making progress.
+Only texts and bytes travel between client and workers, and functions by their name. A Dask scheduler runs what it is
+sent and asks nobody who they are, so one that is started here listens on this machine alone unless told otherwise.
+
+Dask is an optional extra, ``pip install "nclib[cluster]"``; this module can be imported without it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import importlib.util
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nclib import provenance
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOOPBACK = "127.0.0.1"
+GPU_MEMORY = "gpu_memory"
+"""The worker resource that says how many GiB of GPU memory a worker may fill."""
+PER_GPU = 4
+"""Workers that share one GPU at most. More processes than that wait for each other rather than fill it."""
+DEATHS = 5
+"""A run whose worker dies more often than this is named as failed instead of tried again (local clusters; elsewhere
+the scheduler's own `distributed.scheduler.allowed-failures`)."""
+
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+"""glibc hands large tensors back to the system after each step and fetches them anew, page by page: a tenth of the time
+of a step on 32×32 images. With these, a training process keeps what it has."""
+_CONNECT_SECONDS = 30
+
+
+class ClusterError(RuntimeError):
+    """The cluster that was asked for cannot be had or cannot be used; the message says what to type."""
+
+
+class ClusterLost(ClusterError):
+    """The scheduler went away in the middle."""
+
+
+def installed() -> bool:
+    """Whether Dask's distributed scheduler is there."""
+    return importlib.util.find_spec("distributed") is not None
+
+
+def _distributed() -> Any:
+    if not installed():
+        raise ClusterError('several runs at once need Dask, which is not installed; type: pip install "nclib[cluster]"')
+    import distributed
+
+    return distributed
+
+
+# --- which workers ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A worker to be started: what its environment and its resources shall hold besides."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+def slots(workers: int | None, cores: int, gpus: Sequence[tuple[str, float]] = (), need: float = 1.0) -> list[Slot]:
+    """One worker for each core or, where there are GPUs, as many on each as their memory allows.
+
+    Parameters
+    ----------
+    workers : how many at most; None for one a core, on GPUs not more than `PER_GPU` on each
+    cores : usable ones
+    gpus : name (as in CUDA_VISIBLE_DEVICES) and memory in GiB of each
+    need : GiB of GPU memory that the largest run takes; at least one worker is put on each GPU all the same
+
+    Returns
+    -------
+    list of Slot, GPUs in turn; each worker sees its GPU alone and owns an equal share of its memory
+    """
+    if not gpus:
+        return [Slot()] * (workers or cores)
+    fits = [max(1, int(memory // need)) for _, memory in gpus]
+    if workers is None:
+        fits = [min(count, PER_GPU) for count in fits]
+    rounds = [gpu for turn in range(max(fits)) for gpu, count in enumerate(fits) if turn < count]
+    rounds = rounds[: workers or max(cores, len(gpus))]
+    return [
+        Slot({"CUDA_VISIBLE_DEVICES": gpus[gpu][0]}, {GPU_MEMORY: round(gpus[gpu][1] / rounds.count(gpu), 2)})
+        for gpu in rounds
+    ]
+
+
+def gpus() -> list[tuple[str, float]]:
+    """Name and memory in GiB of each CUDA device that this process may use."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name.strip() for name in visible.split(",")] if visible else [str(index) for index in range(count)]
+    return [(names[i], torch.cuda.get_device_properties(i).total_memory / 2**30) for i in range(count)]
+
+
+# --- the cluster --------------------------------------------------------------------------------------------------
+
+
+class ClusterExecutor(concurrent.futures.Executor):
+    """The workers of a Dask cluster as an executor; `submit` is that of ``Client.get_executor()``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._inner = client.get_executor(pure=False, retries=0)  # retries would repeat errors that cannot pass
+        self._address = client.scheduler.address
+        self._shares: list[float] | None = None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> concurrent.futures.Future:
+        """Submit a call; options are those of ``Client.submit``, such as ``resources``.
+
+        Raises
+        ------
+        ClusterLost
+            When the scheduler has not answered for half a minute.
+        """
+        if self.lost:
+            raise ClusterLost(
+                f"the scheduler at {self._address} no longer answers. Runs that workers have begun they may still "
+                "finish. Start a scheduler again"
+            )
+        return self._inner.submit(fn, *args, **options)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection to the scheduler is gone for good; a short interruption is waited out."""
+        return self._client.status not in ("running", "connecting", "newly-created")
+
+    def workers(self) -> list[str]:
+        """Addresses of the workers there are now."""
+        try:
+            return list(self._client.nthreads()) if self._client.status == "running" else []
+        except OSError:  # the scheduler has just gone
+            return []
+
+    def reach(self) -> str:
+        """Who can reach the scheduler, for whoever should know."""
+        host = self._address.rpartition("://")[2].rpartition(":")[0]
+        if host in (LOOPBACK, "localhost", "[::1]"):
+            return f"the scheduler at {self._address} listens on this machine alone"
+        return f"the scheduler listens at {self._address}: whoever reaches it can join, and run what they like as you"
+
+    def listen(self, topic: str, heard: Callable[[Any], None]) -> None:
+        """Have `heard` called, in another thread, with each message that a worker tells under this topic."""
+        self._client.subscribe_topic(topic, lambda event: heard(event[1]))
+
+    def room(self, gibibytes: float) -> dict[str, Any]:
+        """Options of `submit` for a run that takes so much GPU memory: none where every worker has it.
+
+        Raises
+        ------
+        ClusterError
+            Where no worker has it; without this the run would wait for ever.
+        """
+        if self._shares is None:  # asked once: a worker that comes later does not make a run of this grid wait
+            offered = [facts["resources"].get(GPU_MEMORY) for facts in self._known().values()]
+            self._shares = [share for share in offered if share is not None]
+        if not self._shares or gibibytes <= min(self._shares):
+            return {}
+        if gibibytes > max(self._shares):
+            raise ClusterError(
+                f"needs about {gibibytes:.1f} GiB of GPU memory and the largest worker has {max(self._shares):.1f}; "
+                f'start one with more: dask worker … --resources "{GPU_MEMORY}=…"'
+            )
+        return {"resources": {GPU_MEMORY: gibibytes}}
+
+    def restart(self, worker: str) -> bool:
+        """Have a worker's process killed and another started by its nanny; False where it has none.
+
+        Returns at once: Dask waits for the new process, half a minute if need be.
+        """
+        if not self._known().get(worker, {}).get("nanny"):
+            return False
+        arguments = {"timeout": _CONNECT_SECONDS, "raise_for_error": False}
+        threading.Thread(
+            target=_quietly, args=(self._client.restart_workers, [worker]), kwargs=arguments, daemon=True
+        ).start()
+        return True
+
+    def everywhere(self, fn: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        """Result of a call made once on each worker, as a task like any other; by address."""
+        calls = {at: self._inner.submit(fn, *args, workers=[at]) for at in self.workers()}
+        return {at: call.result() for at, call in calls.items()}
+
+    def check(self) -> list[str]:
+        """What is worth saying about the workers.
+
+        Raises
+        ------
+        ClusterError
+            When a worker has another version of nclib, whose runs would be other runs.
+        """
+        said, ours = [], about()
+        for at, theirs in self._about().items():
+            if theirs["nclib"] != ours["nclib"]:
+                raise ClusterError(
+                    f"worker {at} has nclib {theirs['nclib']}, this is {ours['nclib']}: install the same version there"
+                )
+            if theirs["torch"] != ours["torch"]:
+                said.append(
+                    f"worker {at} has torch {theirs['torch']}, here it is {ours['torch']}: last bits may differ"
+                )
+        for at, facts in self._known().items():
+            if (threads := facts["nthreads"]) > 1:
+                said.append(
+                    f"worker {at} offers {threads} threads, but takes one run at a time: start it with "
+                    f"--nworkers {threads} --nthreads 1"
+                )
+        return said
+
+    def _known(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler knows of each worker."""
+        return self._client.scheduler_info()["workers"]
+
+    def _about(self) -> dict[str, dict[str, str]]:
+        try:
+            return self._client.run(about, on_error="raise") if self.workers() else {}
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise ClusterError(f"a worker at {self._address} has no nclib, or an older one ({error})") from None
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._inner.shutdown(wait and not cancel_futures)
+
+
+@contextlib.contextmanager
+def _unchanged(names: Sequence[str]) -> Iterator[None]:
+    """Variables of the environment are afterwards what they were: Dask sets those of its workers here, too."""
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _quietly(work: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """Nobody waits for this; a worker or scheduler that is gone by now is noticed elsewhere."""
+    with contextlib.suppress(Exception):
+        work(*args, **options)
+
+
+@contextlib.contextmanager
+def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[ClusterExecutor]:
+    """A cluster of this machine: worker processes, each under a nanny that starts another when it dies.
+
+    Parameters
+    ----------
+    workers : how many, or each as a `Slot`
+    host : address that the scheduler listens on. Whoever can reach it can run code here, so the default is loopback
+
+    The processes end with the block, and with this process however it ends.
+    """
+    distributed = _distributed()
+    import dask
+
+    wanted = [Slot()] * workers if isinstance(workers, int) else workers
+    common = {"host": host, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": logging.CRITICAL}
+    nannies = {
+        number: {
+            "cls": distributed.Nanny,
+            "options": {
+                **common,
+                "env": {**worker_environment(), **slot.environment},
+                "resources": dict(slot.resources),
+            },
+        }
+        for number, slot in enumerate(wanted)
+    }
+    pages = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # Dask insists on a web server; it shows nothing
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": host, "port": 0, **pages}}
+    settings = {
+        "distributed.scheduler.allowed-failures": DEATHS,
+        "distributed.scheduler.http.routes": [],
+        "distributed.scheduler.worker-saturation": 1.0,  # no run waits at one worker while another is idle
+        "distributed.worker.daemon": False,  # daemons may not have children, and a loader of images may want some
+        "distributed.nanny.pre-spawn-environ": worker_environment(),
+    }
+    with (
+        _unchanged([*worker_environment(), "PYTHONHASHSEED"]),
+        dask.config.set(settings),
+        distributed.SpecCluster(nannies, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield ClusterExecutor(client)
+
+
+def worker_environment() -> dict[str, str]:
+    """Of the worker processes, from their first instruction on: read when they load the C library and torch."""
+    return {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"} | _KEEP_MEMORY
+
+
+@contextlib.contextmanager
+def connect(address: str) -> Iterator[ClusterExecutor]:
+    """A cluster that is running already.
+
+    Parameters
+    ----------
+    address : of its scheduler, such as "tcp://10.0.0.5:8786", or the path of its scheduler file, which ends in .json
+
+    Raises
+    ------
+    ClusterError
+        When nothing answers there.
+    """
+    distributed = _distributed()
+    where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+    if "scheduler_file" in where and not Path(address).is_file():
+        raise ClusterError(f"there is no scheduler file {address}; dask scheduler --scheduler-file {address} writes it")
+    try:
+        client = distributed.Client(**where, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+        raise ClusterError(
+            f"no scheduler answers at {address} ({type(error).__name__}: {error}). Start one with: "
+            f"dask scheduler --host {LOOPBACK}"
+        ) from None
+    with client:
+        yield ClusterExecutor(client)
+
+
+# --- in a worker --------------------------------------------------------------------------------------------------
+
+
+def about() -> dict[str, str]:
+    """Versions of nclib and torch of this process."""
+    versions = provenance.versions()
+    return {name: versions.get(name, "not installed") for name in ("nclib", "torch")}
+
+
+def _worker() -> Any:
+    """The Dask worker that this is called in, else None."""
+    if "distributed" not in sys.modules:
+        return None
+    try:
+        return sys.modules["distributed"].get_worker()
+    except ValueError:
+        return None
+
+
+def here() -> str:
+    """Where a run is made, for messages: the worker's address, "this process" outside a cluster."""
+    worker = _worker()
+    return f"worker {worker.address}" if worker else "this process"
+
+
+def tell(topic: str, **message: Any) -> None:
+    """From inside a task, tell the client something; nothing outside a cluster."""
+    worker = _worker()
+    if worker:
+        worker.log_event(topic, {**message, "worker": worker.address})
+
+
+def explain(error: BaseException) -> str:
+    """One line for what happened to a task."""
+    if type(error).__name__ == "KilledWorker":
+        return (
+            f"each of the {error.allowed_failures + 1} worker processes that tried it died, often for want of memory; "
+            "go on with fewer workers"
+        )
+    return f"{type(error).__name__}: {error}"
+
+
+class Watch:
+    """Which run is where, and since when it has told nothing. Times are in seconds of this process's clock."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, float]] = {}
+
+    def heard(self, run: str, worker: str) -> None:
+        self._last[run] = worker, time.monotonic()
+
+    def forget(self, run: str) -> None:
+        self._last.pop(run, None)
+
+    def silent(self, patience: Callable[[str], float]) -> dict[str, str]:
+        """Runs that have told nothing for longer than `patience` of them, with their worker; each is reported once."""
+        now = time.monotonic()
+        late = {run: at for run, (at, since) in list(self._last.items()) if now - since > patience(run)}
+        for run in late:
+            self.forget(run)
+        return late

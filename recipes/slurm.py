@@ -1,0 +1,63 @@
+"""Workers from a SLURM queue for any nclib command that takes a scheduler.
+
+    python recipes/slurm.py --interface ib0 --partition gpu --jobs 8 --time 04:00:00 --gpu reproduce --profile paper
+
+Run it on the login node, in the clone: the clone must lie on a disk that the nodes share. What follows the options is
+passed to ``nclib``. Each job is one worker, with one GPU where --gpu says so. A job that ends at its time limit is
+replaced, and its run goes on from its checkpoint; once everything is done the jobs are cancelled.
+"""
+
+import argparse
+import subprocess
+import sys
+
+import dask
+from dask_jobqueue import SLURMCluster
+
+DEATHS = 20
+"""Ends of jobs that one run may see before it is named as failed: a time limit ends one now and then."""
+
+
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--interface", required=True, help="network interface that the nodes reach, as in `ip address`")
+    parser.add_argument("--partition", help="partition of the queue")
+    parser.add_argument("--account")
+    parser.add_argument("--jobs", type=int, default=2, help="workers")
+    parser.add_argument("--time", default="02:00:00", help="time limit of a job")
+    parser.add_argument("--memory", default="16GB", help="of a job")
+    parser.add_argument("--gpu", action="store_true", help="one GPU for each job")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="an nclib command, such as: reproduce table1")
+    return parser.parse_args(arguments)
+
+
+def cluster(asked: argparse.Namespace) -> SLURMCluster:
+    """The scheduler here and the description of its jobs; none is submitted yet."""
+    dask.config.set({"distributed.scheduler.allowed-failures": DEATHS, "distributed.scheduler.worker-saturation": 1.0})
+    return SLURMCluster(
+        queue=asked.partition,
+        account=asked.account,
+        walltime=asked.time,
+        memory=asked.memory,
+        cores=1,  # one run at a time in each worker
+        processes=1,
+        worker_extra_args=["--memory-limit", "0"],  # Dask would kill at 95 %; SLURM has a limit of its own
+        python=sys.executable,
+        interface=asked.interface,
+        job_extra_directives=["--gpus=1"] if asked.gpu else [],
+        job_script_prologue=["export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE"],
+        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+    )
+
+
+def main() -> int:
+    asked = options()
+    with cluster(asked) as workers:
+        workers.adapt(minimum_jobs=asked.jobs, maximum_jobs=asked.jobs)
+        print(f"scheduler {workers.scheduler_address}: whoever reaches it can run what they like as you", flush=True)
+        command = [sys.executable, "-m", "nclib", *asked.command, "--scheduler", workers.scheduler_address]
+        return subprocess.run(command).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

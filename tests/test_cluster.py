@@ -1,0 +1,492 @@
+"""Runs on a Dask cluster: the same bits, whatever dies or hangs, and nobody else's code."""
+
+import concurrent.futures
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+from nclib import cli, cluster, data, experiments, paths, provenance, regenerate, runs
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.store import CorruptRun, RunStore, default_store
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def no_reference(monkeypatch, tmp_path):
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Where the workers of `executor` have their own results and data, which are not the client's."""
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="module")
+def executor(own):
+    places = {"NCLIB_RESULTS": str(own / "results"), "NCLIB_DATA": str(own / "data")}
+    with cluster.local([cluster.Slot(places)] * 2) as workers:
+        yield workers
+
+
+FEW = DataConfig(n_max=10, test_per_class=5)
+
+
+def _config(kind="explicit", seed=0, epochs=2, images=FEW):
+    train = TrainConfig(epochs=epochs, batch_size=20, lr=0.05, log_every=max(1, epochs // 4))
+    return RunConfig(data=images, model=ModelConfig(kind=kind, width=2), train=train, seed=seed, profile="smoke")
+
+
+GRID = [_config(kind, seed) for seed in (0, 1) for kind in ("explicit", "deq")]
+
+
+def _content(store, config):
+    """All that a run is, without what it cost."""
+    files = store.verify(run_id(config))
+    return {name: content for name, content in files.items() if name not in ("provenance.json", "cost.csv")}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The runs of `GRID` and a longer one, made here, one after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("undisturbed")))
+        assert runs.train_missing([*GRID, LONG]).failures == {}
+        yield default_store()
+
+
+LONG = _config(seed=5, epochs=40)
+
+
+def _wait(condition, seconds=60):
+    limit = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    return found
+
+
+def _same(undisturbed, configs):
+    for config in configs:
+        assert _content(default_store(), config) == _content(undisturbed, config), run_id(config)
+
+
+# --- the same numbers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_same_grid_gives_the_same_bits_on_any_number_of_workers(workers, executor, undisturbed):
+    told = []
+    if workers == 2:
+        trained = runs.train_missing(GRID, executor, lambda *state: told.append(state))
+    else:
+        with cluster.local(workers) as others:
+            assert len(others.workers()) == workers
+            trained = runs.train_missing(GRID, others, lambda *state: told.append(state))
+    assert trained.failures == {}
+    _same(undisturbed, GRID)
+    assert told[-1][:2] == (8, 8) and told[-1][2].startswith("4 of 4 runs, 0 s left")
+    assert trained.forecast.as_dict()["workers"] == workers
+    assert [path.name for path in default_store().root.iterdir() if path.name.startswith(".client")] == []
+
+
+def test_where_there_is_no_shared_folder_the_runs_come_back_through_the_scheduler(
+    executor, own, undisturbed, monkeypatch
+):
+    nothing = lambda store, token: contextlib.nullcontext()  # noqa: E731
+    monkeypatch.setattr(RunStore, "marked", nothing)  # then no worker sees that this folder is the client's
+    told = []
+    trained = runs.train_missing([*GRID, LONG], executor, lambda *state: told.append(state))
+    assert trained.failures == {}
+    _same(undisturbed, [*GRID, LONG])
+    there = RunStore(own / "results" / "runs")
+    assert set(there.ids()) == {run_id(config) for config in [*GRID, LONG]}
+    assert any(8 < done < 48 for done, *_ in told)  # progress is told over the same way
+    assert not [path for path in default_store().root.glob("*.partial")]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda files: files | {"history.csv": files["history.csv"] + b"1"}, "history.csv is not what was written"),
+        (lambda files: files | {"../escaped.txt": b"x"}, "no file of a run"),
+        (lambda files: {name: content for name, content in files.items() if name != "DONE"}, "not in the store"),
+        (lambda files: {name: content for name, content in files.items() if name != "weights.pt"}, "weights.pt"),
+    ],
+)
+def test_what_comes_back_is_verified_before_it_is_a_run(undisturbed, change, says):
+    run, store = run_id(GRID[0]), default_store()
+    with pytest.raises(CorruptRun, match=says):
+        store.install(run, change(undisturbed.pack(run)))
+    assert not store.has(run) and not [path for path in store.root.glob("**/*") if path.is_file()]
+    with pytest.raises(CorruptRun, match="another run"):
+        store.install(run_id(GRID[1]), undisturbed.pack(run))
+    assert store.ids() == []
+    store.install(run, undisturbed.pack(run))
+    assert store.is_sound(run)
+
+
+# --- what dies ----------------------------------------------------------------------------------------------------
+
+
+def _warm_up(folder):
+    """The first training of a process loads torch and the images, which takes seconds and tells nothing."""
+    runs.train_run(GRID[0].model_dump_json(), f"{folder}-{os.getpid()}")
+
+
+def _training(executor, config, meanwhile):
+    """Train a run and, once its first epochs are done, do something to the process that trains it."""
+    store, run, busy = default_store(), run_id(config), {}
+    executor.everywhere(_warm_up, str(paths.results() / "warm"))
+
+    def listen(message):
+        busy[message["worker"]] = message["done"]
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread, pytest.MonkeyPatch.context() as patch:
+        heard = runs._Grid._heard
+        patch.setattr(runs._Grid, "_heard", lambda grid, message: (listen(message), heard(grid, message)))
+        training = thread.submit(runs.train_missing, [config], executor)
+        _wait(lambda: store.progress(run) >= 3 / 40)
+        processes = executor._client.run(os.getpid)  # unlike a task, it does not wait for the training
+        meanwhile(processes[next(reversed(busy))])
+        return training.result(timeout=120)
+
+
+def test_a_killed_worker_is_replaced_and_its_run_goes_on(executor, undisturbed):
+    trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGKILL))
+    assert trained.failures == {}
+    _same(undisturbed, [LONG])
+    epochs = default_store().load(run_id(LONG)).provenance["cost"]["wall_seconds"]
+    assert epochs > 0
+    _wait(lambda: len(executor.workers()) == 2)
+
+
+def test_a_hanging_worker_is_restarted_and_its_run_goes_on(executor, undisturbed, monkeypatch):
+    monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
+    trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
+    assert trained.failures == {}
+    _same(undisturbed, [LONG])
+
+
+def test_a_run_that_hangs_again_and_again_is_named(executor, monkeypatch):
+    monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
+    monkeypatch.setattr(runs, "ATTEMPTS", 1)
+    trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
+    assert re.search(r"stuck 1 times, no progress for 8 s, at last on tcp://127", trained.failures[run_id(LONG)])
+    assert runs.train_missing(GRID[:1], executor).failures == {}  # and the cluster is still good for others
+
+
+def test_a_run_that_kills_its_workers_is_named_with_how_many(monkeypatch):
+    monkeypatch.setattr(cluster, "DEATHS", 0)
+    with cluster.local(1) as executor:
+        error = executor.submit(os._exit, 1).exception(timeout=60)
+    assert "each of the 1 worker processes that tried it died" in cluster.explain(error)
+
+
+def test_an_error_is_named_and_not_repeated(executor):
+    greedy = _config(images=DataConfig(n_max=10_000))
+    trained = runs.train_missing([greedy, GRID[0]], executor)
+    assert list(trained.failures) == [run_id(greedy)] and "10000 training images" in trained.failures[run_id(greedy)]
+    assert default_store().has(run_id(GRID[0]))
+
+
+def test_a_worker_without_the_images_is_named(executor, tmp_path):
+    for split in ("train", "test"):
+        for name, grey in (("dark", 10), ("light", 200)):
+            folder = tmp_path / "pictures" / split / name
+            folder.mkdir(parents=True)
+            for number in range(4):
+                Image.fromarray(np.full((8, 8), grey + number, np.uint8)).save(folder / f"{number}.png")
+    name = data.resolve_dataset(f"folder:{tmp_path / 'pictures'}")
+    config = _config(images=DataConfig(dataset=name, n_max=4))
+    failures = runs.train_missing([config], executor).failures
+    assert re.search(rf"data set {name} is not on worker tcp://127\S+: .*NCLIB_DATA", failures[run_id(config)])
+
+
+def test_a_killed_client_takes_its_workers_along(tmp_path):
+    script = """
+import os, time
+from nclib import cluster
+if __name__ == "__main__":
+    with cluster.local(2) as executor:
+        print(*executor.everywhere(os.getpid).values(), flush=True)
+        time.sleep(300)
+"""
+    file = tmp_path / "client.py"
+    file.write_text(script)
+    client = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True)
+    workers = [int(word) for word in client.stdout.readline().split()]
+    assert len(workers) == 2
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    _wait(lambda: not any(_alive(worker) for worker in workers), 30)
+
+
+def _alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def remote(tmp_path, own):
+    """A scheduler and one worker, started as the book says; yields the scheduler's process and file."""
+    file, started = tmp_path / "scheduler.json", []
+    environment = os.environ | {"NCLIB_RESULTS": str(own / "remote"), "NCLIB_DATA": str(own / "data")}
+
+    def start(*words):
+        options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+        started.append(subprocess.Popen([sys.executable, "-m", "dask", *words], env=environment, **options))
+
+    at = ["--scheduler-file", str(file)]
+    start("scheduler", *at, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    start("worker", *at, "--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard",
+          "--resources", "gpu_memory=3")  # fmt: skip
+    try:
+        yield started[0], str(file)
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_a_scheduler_that_dies_is_said_with_what_is_stored(remote, monkeypatch):
+    scheduler, file = remote
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 5)
+    _wait(lambda: Path(file).exists())
+    with cluster.connect(file) as executor:
+        _wait(executor.workers)
+        assert executor.check() == []
+        assert executor.room(2.0) == {} and executor.room(3.0) == {}
+        with pytest.raises(cluster.ClusterError, match=r"4\.0 GiB of GPU memory and the largest worker has 3\.0"):
+            executor.room(4.0)
+        assert runs.train_missing(GRID[:1], executor).failures == {}
+        monkeypatch.setattr(provenance, "versions", lambda: {"nclib": "0.0.1", "torch": "2"})
+        with pytest.raises(cluster.ClusterError, match=r"is 0.0.1: install the same version"):
+            executor.check()
+        with pytest.raises(cluster.ClusterLost, match=r"no longer answers.*1 of 2 runs are stored by now"):
+            _training_until_lost(executor, scheduler)
+
+
+def _training_until_lost(executor, scheduler):
+    wanted = {run_id(config): config for config in (GRID[0], _config(seed=6, epochs=1000))}
+
+    def tell(done, total, text):
+        if scheduler.poll() is None and done > 3:
+            scheduler.kill()
+
+    runs._Grid(
+        wanted,
+        default_store(),
+        runs.Forecast(wanted),
+        tell,
+        None,
+        executor,
+    ).train()
+
+
+# --- what is asked for --------------------------------------------------------------------------------------------
+
+
+def test_everything_listens_on_this_machine_alone_and_says_so(executor):
+    addresses = [executor._address, *executor.workers()]
+    assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
+    assert executor.reach() == f"the scheduler at {executor._address} listens on this machine alone"
+    assert executor._client.cluster.scheduler.http_server.address == "127.0.0.1"
+    executor_elsewhere = object.__new__(cluster.ClusterExecutor)
+    executor_elsewhere._address = "tcp://10.0.0.5:8786"
+    assert "run what they like as you" in executor_elsewhere.reach()
+
+
+def test_workers_start_with_one_thread_and_the_client_keeps_its_environment(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("NCLIB_THREADS", "3")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    with cluster.local([cluster.Slot({"CUDA_VISIBLE_DEVICES": "5"}, {"gpu_memory": 2.0})]) as executor:
+        (seen,) = executor.everywhere(_environment).values()
+        assert executor.room(1.5) == {} and executor.room(2.0) == {}
+    assert seen == ["3", "PASSIVE", "5", str(2**32)]
+    assert os.environ["OMP_NUM_THREADS"] == "7" and "OMP_WAIT_POLICY" not in os.environ
+
+
+def _environment():
+    names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "MALLOC_TRIM_THRESHOLD_")
+    return [os.environ.get(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "gpus", "need", "on"),
+    [
+        (None, 4, [], 1.0, [None] * 4),
+        (3, 1, [], 1.0, [None] * 3),
+        (None, 8, [("0", 80.0)], 30.0, ["0"] * 2),  # two fit
+        (None, 8, [("0", 80.0)], 1.0, ["0"] * cluster.PER_GPU),
+        (None, 2, [("0", 80.0)], 1.0, ["0"] * 2),  # a core each
+        (6, 2, [("0", 80.0)], 1.0, ["0"] * 6),  # asked for, and they fit
+        (6, 2, [("0", 80.0)], 30.0, ["0"] * 2),  # asked for, but they do not
+        (None, 2, [("0", 80.0)], 100.0, ["0"]),  # tried all the same; the run is named if it fails
+        (None, 1, [("0", 80.0), ("1", 80.0)], 30.0, ["0", "1"]),  # no GPU without a worker
+        (None, 16, [("0", 80.0), ("1", 24.0)], 20.0, ["0", "1", "0", "0", "0"]),
+        (3, 16, [("2", 80.0), ("5", 80.0)], 20.0, ["2", "5", "2"]),
+    ],
+)
+def test_as_many_workers_share_a_gpu_as_fit(workers, cores, gpus, need, on):
+    slots = cluster.slots(workers, cores, gpus, need)
+    assert [slot.environment.get("CUDA_VISIBLE_DEVICES") for slot in slots] == on
+    for name, memory in gpus:
+        shares = [s.resources["gpu_memory"] for s in slots if s.environment["CUDA_VISIBLE_DEVICES"] == name]
+        assert sum(shares) == pytest.approx(memory, abs=0.1)
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """A project of one notebook that needs two runs."""
+    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path))
+    folder = tmp_path / "notebooks" / "neural_collapse"
+    folder.mkdir(parents=True)
+    content = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "fig2.ipynb").write_text(json.dumps(content))
+    monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig2": lambda profile: GRID[:2]})
+    monkeypatch.setattr(regenerate, "_draw", lambda tasks, *_: [])
+    return tmp_path
+
+
+def _reproduce(*words):
+    return CliRunner().invoke(cli.app, ["reproduce", "fig2", "--profile", "smoke", "--no-report", *words])
+
+
+def test_the_command_trains_on_workers_and_keeps_the_forecast(notebook, undisturbed):
+    result = _reproduce("--workers", "2")
+    assert result.exit_code == 0, result.output
+    assert "training on 2 workers of this machine; the scheduler at tcp://127.0.0.1:" in result.output
+    assert re.search(r"trained 2 runs in \d+ s; forecast at the start \d+ s", result.output)
+    _same(undisturbed, GRID[:2])
+    summary = json.loads((paths.results("smoke") / "summary.json").read_text())
+    assert summary["training"]["runs"] == 2 and summary["training"]["forecasts"][0]["lasted"] > 0
+
+
+def test_the_command_trains_on_a_running_cluster(notebook, remote, undisturbed):
+    _wait(lambda: Path(remote[1]).exists())
+    result = _reproduce("--scheduler", remote[1])
+    assert result.exit_code == 0, result.output
+    assert f"training on the cluster at {remote[1]}" in result.output
+    _same(undisturbed, GRID[:2])
+
+
+def test_a_few_seconds_of_work_start_no_cluster(notebook, monkeypatch):
+    monkeypatch.setattr(cluster, "local", None)
+    result = _reproduce()
+    assert result.exit_code == 0 and "workers of this machine" not in result.output
+    assert set(default_store().ids()) == {run_id(config) for config in GRID[:2]}
+
+
+def test_without_dask_one_run_follows_the_other_and_more_are_refused_with_what_to_type(notebook, monkeypatch):
+    monkeypatch.setattr(cluster, "installed", lambda: False)
+    monkeypatch.setattr(regenerate, "_WORTH_A_CLUSTER", 0.0)
+    monkeypatch.setattr(regenerate, "_cores", lambda: 2)
+    for words in (["--workers", "2"], ["--scheduler", "tcp://127.0.0.1:1"]):
+        result = _reproduce(*words)
+        assert result.exit_code == 2 and 'pip install "nclib[cluster]"' in result.output
+    assert default_store().ids() == []
+    result = _reproduce()
+    assert result.exit_code == 0 and 'one run after the other; for more at once: pip install "nclib' in result.output
+    assert len(default_store().ids()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--scheduler", "missing.json"], "there is no scheduler file missing.json"),
+        (["--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers at tcp://127.0.0.1:9"),
+        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "leave out --workers"),
+    ],
+)
+def test_a_cluster_that_is_not_there_stops_before_training(notebook, monkeypatch, words, says):
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
+    result = _reproduce(*words)
+    assert result.exit_code == 2 and says in result.output and default_store().ids() == []
+
+
+# --- recipes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slurm(monkeypatch):
+    spec = importlib.util.spec_from_file_location("slurm", RECIPES / "slurm.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with dask.config.set({}):
+        yield module
+
+
+def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm):
+    words = (
+        "--interface lo --partition gpu --jobs 8 --time 04:00:00 --memory 40GB --gpu reproduce table1 --profile paper"
+    )
+    asked = slurm.options(words.split())
+    assert asked.command == ["reproduce", "table1", "--profile", "paper"]
+    with slurm.cluster(asked) as workers:
+        script, address = workers.job_script(), workers.scheduler_address
+    lines = script.splitlines()
+    assert {"#SBATCH -p gpu", "#SBATCH -t 04:00:00", "#SBATCH --gpus=1", "#SBATCH -n 1"} <= set(lines)
+    assert "#SBATCH --mem=38G" in lines  # 40 GB in GiB
+    start = next(line for line in lines if "dask_worker" in line)
+    assert start.startswith(sys.executable) and address in start
+    assert "--nthreads 1" in start and "--nworkers" not in start and start.index("--memory-limit 0 ") > 0
+    assert lines.index("export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE") < lines.index(start)
+
+
+def _flags(command):
+    return {flag for parameter in command.params for flag in [*parameter.opts, *parameter.secondary_opts]}
+
+
+def test_the_kubernetes_recipe_is_whole_and_names_options_that_exist():
+    from distributed.cli import dask_scheduler, dask_worker
+    from typer.main import get_command
+
+    documents = list(yaml.safe_load_all((RECIPES / "kubernetes.yml").read_text()))
+    kinds = [document["kind"] for document in documents]
+    assert sorted(kinds) == sorted(
+        ["PersistentVolumeClaim", "Service", "NetworkPolicy", "Deployment", "Deployment", "Job"]
+    )
+    by_name = {document["metadata"]["name"]: document for document in documents}
+    known = {
+        "nclib-scheduler": _flags(dask_scheduler.main),
+        "nclib-worker": _flags(dask_worker.main),
+        "nclib-reproduce": _flags(get_command(cli.app).commands["reproduce"]),
+    }
+    by_name["nclib-scheduler"] = next(
+        d for d in documents if d["metadata"]["name"] == "nclib-scheduler" and "template" in d["spec"]
+    )
+    for name, flags in known.items():
+        template = by_name[name]["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        used = {word for word in container["args"] if word.startswith("--")}
+        assert used <= flags, name
+        assert template["metadata"]["labels"]["app"] == "nclib"
+    volumes = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in by_name["nclib-worker"]["spec"]["template"]["spec"]["volumes"]
+    }
+    assert volumes == {"nclib"}
+    policy = by_name["nclib"] if by_name["nclib"]["kind"] == "NetworkPolicy" else None
+    assert policy is not None and policy["spec"]["policyTypes"] == ["Ingress"]
