@@ -221,6 +221,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "store": ("RunStore", "load_run"),
     "experiments": ("comparable", "describe_runs", "experiment", "get_profile", "stand_ins"),
     "runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
+    "contents": ("notebook_list", "reproduction_costs"),
+    "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
+    "train_panel": ("TrainPanel",),
+    "laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
     "artefacts": ("format_mean_std", "save_figure", "save_table"),
     "plotting": (),
 }

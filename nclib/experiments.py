@@ -327,8 +327,8 @@ def _fig3(profile: Profile) -> list[RunConfig]:
 
 
 def _recipes(profile: Profile) -> list[RunConfig]:
-    """Balanced, in the profile's protocol and in the literal one. The latter has a constant rate, so its first 20 epochs
-    are those of a longer training; one seed shows how far they get."""
+    """Balanced, in the profile's protocol and in the literal one. The latter has a constant rate, so its first 20
+    epochs are those of a longer training; one seed shows how far they get."""
     literal = dataclasses.replace(profile, recipe="paper", epochs=min(profile.epochs, 20), seeds=1)
     return _balanced(profile) + _balanced(literal)
 
@@ -396,6 +396,12 @@ def _solver_and_collapse(profile: Profile) -> list[StoredConfig]:
 def _scorecard(profile: Profile) -> list[RunConfig]:
     """Every cell of Tables 1–4, for the one test over all of them."""
     return _table1(profile) + [run for tenths in (3, 5, 7) for run in _table(profile, tenths)]
+
+
+def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
+    """Two imbalances of Table 3 with the first seed: what the course looks at."""
+    first = dataclasses.replace(profile, seeds=1)
+    return [run for ratio in (10.0, 100.0) for run in _runs(first, _step(first, 5, ratio))]
 
 
 def _shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig]:
@@ -483,6 +489,8 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/seeds_and_subsets": _seeds_and_subsets,
     "neural_collapse/scorecard": _scorecard,
     "neural_collapse/solver_and_collapse": _solver_and_collapse,
+    "walkthrough/07_imbalance": _imbalance_at_a_glance,
+    "walkthrough/08_reading_a_table": lambda profile: _runs(profile, _step(profile, 5, 100)),
     "kernel_equivalence/fig3": _kernel_fig3,
     **{f"separation_bias/{name}": _separation(name) for name in regression.NOTEBOOKS},
     "separation_bias/fig6": _where_networks_look,

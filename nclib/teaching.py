@@ -23,6 +23,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from nclib import imbalance
+
 RTOL, ATOL = 1e-5, 1e-8  # how near an answer must be
 _SCREEN_DPI = 96  # pixels an inch on a page; the picture holds twice as many
 _PRINTED_ENTRIES = 6  # of an array, in a sentence
@@ -460,5 +462,209 @@ EXERCISES["05/nc1"] = Exercise(
         ),
         "μ is the mean of the class means, in which small classes count as much as large ones, not the mean of the "
         "samples.": lambda h, labels: _around(h, (m := _class_means(h, labels))[labels]) / _around(m, h.mean(0)),
+    },
+)
+
+
+# ---- 06: collapse in training
+
+
+def _centred(means: Tensor) -> Tensor:
+    return means - means.mean(0)
+
+
+def _to_etf(rows: Tensor, scale_gram: bool = True, etf_norm: float | None = None) -> Tensor:
+    """‖G/‖G‖ − (I − 11ᵀ/K)/etf_norm‖ of the Gram matrix G of these rows; etf_norm left out: its own, √(K−1)."""
+    gram, k = rows @ rows.T, len(rows)
+    etf = torch.eye(k).double() - 1 / k
+    return (gram / (gram.norm() if scale_gram else 1.0) - etf / (etf_norm or math.sqrt(k - 1))).norm()
+
+
+EXERCISES["06/etf_distance"] = Exercise(
+    lambda means: _to_etf(_centred(means)),
+    tuple((1.0 + _normal(k, d, seed=k),) for k, d in ((3, 5), (4, 4), (10, 16))),
+    {
+        "Centre first: the simplex ETF is a statement about the class means minus their mean.": _to_etf,
+        "Divide the means' own Gram matrix by its norm too, or the distance depends on the scale of the features.": (
+            lambda means: _to_etf(_centred(means), scale_gram=False)
+        ),
+        "The norm of I − 11ᵀ/K is √(K−1), not K−1: with the latter, perfect collapse would not score 0.": (
+            lambda means: _to_etf(_centred(means), etf_norm=len(means) - 1)
+        ),
+        "That compares cosines, which forget the lengths of the means: scale the matrix as a whole.": lambda means: (
+            _to_etf(torch.nn.functional.normalize(_centred(means)))
+        ),
+    },
+)
+
+
+def _nearest_mean(h: Tensor, labels: Tensor) -> Tensor:
+    return torch.cdist(h, _class_means(h, labels)).argmin(1)
+
+
+def _ncc_mismatch(h: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
+    return (_nearest_mean(h, labels) != logits.argmax(1)).double().mean()
+
+
+def _decided(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, labels, and the logits of a classifier that has learnt something."""
+    h, labels = _features(counts, seed)
+    return h, labels, h @ (_class_means(h, labels) + _normal(len(counts), h.shape[1], seed=seed + 2)).T
+
+
+EXERCISES["06/mismatch"] = Exercise(
+    _ncc_mismatch,
+    (_decided((6, 6, 6), 0), _decided((20, 9, 5, 4), 5)),
+    {
+        "That is the share of images on which the two agree; 0 is to mean collapse.": lambda h, labels, logits: (
+            1 - _ncc_mismatch(h, labels, logits)
+        ),
+        "That compares the nearest mean with the true class; NC4 compares it with the network's decision, right or "
+        "wrong.": lambda h, labels, logits: (_nearest_mean(h, labels) != labels).double().mean(),
+        "That is the network's error; the class means do not enter it.": lambda h, labels, logits: (
+            (logits.argmax(1) != labels).double().mean()
+        ),
+        "The largest scalar product favours long means: take the smallest distance.": lambda h, labels, logits: (
+            ((h @ _class_means(h, labels).T).argmax(1) != logits.argmax(1)).double().mean()
+        ),
+    },
+)
+
+
+# ---- 07: imbalance
+
+
+def _step_counts(num_classes: int, n_max: int, num_majority: int, ratio: float, small: int | None = None) -> Tensor:
+    counts = imbalance.step_imbalance(num_classes, n_max, num_majority, ratio)
+    if small is not None:
+        counts[num_majority:] = small
+    return counts
+
+
+EXERCISES["07/counts"] = Exercise(
+    lambda num_classes, n_max, num_majority, ratio: _step_counts(num_classes, n_max, num_majority, ratio),
+    ((10, 140, 5, 10.0), (10, 134, 3, 50.0), (4, 25, 2, 10.0), (6, 30, 4, 100.0)),
+    {
+        "You cut the decimals off, as most generators do; then the real R is larger than the one asked for. Round.": (
+            lambda num_classes, n_max, num_majority, ratio: _step_counts(
+                num_classes, n_max, num_majority, ratio, max(1, int(n_max / ratio))
+            )
+        ),
+        "Python's round takes a half to the even neighbour; here halves go up.": (
+            lambda num_classes, n_max, num_majority, ratio: _step_counts(
+                num_classes, n_max, num_majority, ratio, max(1, round(n_max / ratio))
+            )
+        ),
+        "A class without images is no class: keep at least one.": lambda num_classes, n_max, num_majority, ratio: (
+            _step_counts(num_classes, n_max, num_majority, ratio, math.floor(n_max / ratio + 0.5))
+        ),
+        "The majority classes come first.": lambda num_classes, n_max, num_majority, ratio: _step_counts(
+            num_classes, n_max, num_majority, ratio
+        ).flip(0),
+    },
+)
+
+
+def _mean_cosine(vectors: Tensor, with_itself: bool = False) -> Tensor:
+    cosines = (unit := torch.nn.functional.normalize(vectors)) @ unit.T
+    return cosines.mean() if with_itself else cosines[~torch.eye(len(unit)).bool()].mean()
+
+
+def _minority_cosine(h: Tensor, labels: Tensor, minority: Tensor) -> Tensor:
+    means = _class_means(h, labels)
+    return _mean_cosine(_centred(means)[minority])
+
+
+EXERCISES["07/cosine"] = Exercise(
+    _minority_cosine,
+    tuple(
+        (*_features((30,) * (k - small) + (2,) * small, seed=k), torch.arange(k) >= k - small)
+        for k, small in ((5, 3), (6, 2), (8, 5))
+    ),
+    {
+        "You centred at the mean of all samples, which lies among the majority: seen from there, all minority classes "
+        "lie on one side. Centre at the mean of the class means.": lambda h, labels, minority: _mean_cosine(
+            (_class_means(h, labels) - h.mean(0))[minority]
+        ),
+        "Centre first: a mean that all classes share makes every cosine look large.": lambda h, labels, minority: (
+            _mean_cosine(_class_means(h, labels)[minority])
+        ),
+        "The centre is the mean of *all* class means, not of the minority's own.": lambda h, labels, minority: (
+            _mean_cosine(_centred(_class_means(h, labels)[minority]))
+        ),
+        "Leave the diagonal out: each class has cosine 1 with itself.": lambda h, labels, minority: _mean_cosine(
+            _centred(_class_means(h, labels))[minority], with_itself=True
+        ),
+        "That is the mean over all classes; the minority is asked for.": lambda h, labels, minority: _mean_cosine(
+            _centred(_class_means(h, labels))
+        ),
+    },
+)
+
+
+# ---- 08: reading a table
+
+
+def _paired_interval(deq: np.ndarray, explicit: np.ndarray, t: float) -> tuple[float, float]:
+    difference = deq - explicit
+    return difference.mean(), t * difference.std(ddof=1) / math.sqrt(len(difference))
+
+
+EXERCISES["08/interval"] = Exercise(
+    _paired_interval,
+    tuple(
+        (explicit + 0.5 + 0.3 * _normal(n, seed=n + 1).numpy(), explicit, t)
+        for n, t in ((3, 4.302653), (5, 2.776445), (10, 2.262157))
+        for explicit in (90 + 2 * _normal(n, seed=n).numpy(),)
+    ),
+    {
+        "You treated the two columns as unrelated. The runs of one seed share images, initial weights and order: take "
+        "the differences first, then their standard deviation.": lambda deq, explicit, t: (
+            (deq - explicit).mean(),
+            t * math.sqrt((deq.var(ddof=1) + explicit.var(ddof=1)) / len(deq)),
+        ),
+        "Divide by n − 1 in the standard deviation (`ddof=1`): the mean was estimated from the same values.": (
+            lambda deq, explicit, t: (
+                (deq - explicit).mean(),
+                t * (deq - explicit).std() / math.sqrt(len(deq)),
+            )
+        ),
+        "That is the spread of single differences; their mean is known √n times as well.": lambda deq, explicit, t: (
+            (deq - explicit).mean(),
+            t * (deq - explicit).std(ddof=1),
+        ),
+        "That is the standard error; multiply it by t.": lambda deq, explicit, t: (
+            (deq - explicit).mean(),
+            (deq - explicit).std(ddof=1) / math.sqrt(len(deq)),
+        ),
+        "The difference is DEQ − explicit, not the other way round.": lambda deq, explicit, t: _paired_interval(
+            explicit, deq, t
+        ),
+    },
+)
+
+
+def _verdict(mean: float, half: float, claim: int) -> int:
+    if abs(mean) <= half:
+        return 0
+    return 1 if mean * claim > 0 else -1
+
+
+EXERCISES["08/verdict"] = Exercise(
+    _verdict,
+    ((0.5, 0.2, 1), (0.5, 0.2, -1), (-0.5, 0.2, -1), (-0.5, 0.2, 1), (0.1, 0.2, 1), (-0.1, 0.2, 1), (-0.1, 0.2, -1)),
+    {
+        "An interval that holds 0 says neither yes nor no, whatever its middle is.": lambda mean, half, claim: (
+            1 if mean * claim > 0 else -1
+        ),
+        "The claim has a direction: a difference below 0 supports “lower”.": lambda mean, half, claim: _verdict(
+            mean, half, 1
+        ),
+        "A difference on the wrong side is a finding as well: it contradicts the claim.": lambda mean, half, claim: max(
+            0, _verdict(mean, half, claim)
+        ),
+        "Not supported is not the same as contradicted: where the interval holds 0, return 0.": (
+            lambda mean, half, claim: 1 if _verdict(mean, half, claim) == 1 else -1
+        ),
     },
 )

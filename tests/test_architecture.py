@@ -11,21 +11,24 @@ PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
 FLOORS = (
     {"paths", "processes", "provenance"},
-    {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs"},
-    {"deq", "scorecard"},
+    {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs", "cluster"},
+    {"deq", "scorecard", "views"},
     {"config"},
-    {"data", "models", "activations"},
+    {"data", "models", "activations", "ranks"},
     {"layer_peeled", "kernels", "shallow", "separation", "training"},
     {"probes", "regression", "saliency", "teaching"},
-    {"store", "kernel_tables"},
-    {"experiments"},
+    {"store", "kernel_tables", "panels"},
+    {"experiments", "playground"},
     {"costs"},
     {"runs"},
     {"regenerate", "report", "cli"},
+    {"live", "contents"},
+    {"train_panel"},
+    {"laboratory"},
     {"__init__", "__main__"},  # the public face: may import everything, is imported by nothing below
 )
 FLOOR = {module: height for height, modules in enumerate(FLOORS) for module in modules}
-SAME_FLOOR = {("cli", "regenerate"), ("cli", "report"), ("__main__", "__init__")}
+SAME_FLOOR = {("cli", "regenerate"), ("cli", "report"), ("panels", "store"), ("__main__", "__init__")}
 
 
 def imported_modules(source: str) -> list[str]:

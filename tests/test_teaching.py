@@ -7,8 +7,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
-from nclib import metrics, teaching
+from nclib import evidence, metrics, teaching
 from nclib.deq import DEQ, Implicit, Unrolled
 from nclib.metrics import simplex_etf
 from nclib.solver import FixedPointIteration, fixed_point
@@ -86,6 +87,45 @@ def test_etf_cosines_and_trace_ratio_are_the_librarys():
     for h, labels in EXERCISES["05/nc1"].cases:
         wanted = metrics.nc1_trace_ratio(metrics.class_moments(h, labels, int(labels.max()) + 1))
         assert float(EXERCISES["05/nc1"].reference(h, labels)) == pytest.approx(wanted)
+
+
+def test_etf_distance_and_mismatch_are_the_librarys():
+    for (means,) in EXERCISES["06/etf_distance"].cases:
+        wanted = metrics.nc2_etf_distance(means - means.mean(0))
+        assert float(EXERCISES["06/etf_distance"].reference(means)) == pytest.approx(wanted)
+    for h, labels, logits in EXERCISES["06/mismatch"].cases:
+        moments = metrics.class_moments(h, labels, logits.shape[1])
+        wanted = metrics.nc4_ncc_mismatch(h, logits, moments)
+        assert float(EXERCISES["06/mismatch"].reference(h, labels, logits)) == pytest.approx(wanted)
+        assert 0 < wanted < 1
+
+
+def test_step_counts_are_the_nearest_whole_numbers():
+    for num_classes, n_max, num_majority, ratio in EXERCISES["07/counts"].cases:
+        found = EXERCISES["07/counts"].reference(num_classes, n_max, num_majority, ratio).tolist()
+        assert found[:num_majority] == [n_max] * num_majority and len(found) == num_classes
+        assert all(n >= 1 and (n == 1 or abs(n - n_max / ratio) <= 0.5) for n in found[num_majority:])
+
+
+def test_minority_cosine_is_the_librarys_and_blind_to_the_number_of_samples():
+    for h, labels, minority in EXERCISES["07/cosine"].cases:
+        found = float(EXERCISES["07/cosine"].reference(h, labels, minority))
+        means = metrics.class_moments(h, labels, len(minority)).centred_means
+        assert found == pytest.approx(metrics.minority_cosine(means, minority))
+        more = torch.cat([labels == 0, torch.ones_like(labels).bool()])  # the first class twice over
+        twice, again = torch.cat([h, h])[more], torch.cat([labels, labels])[more]
+        assert float(EXERCISES["07/cosine"].reference(twice, again, minority)) == pytest.approx(found)
+
+
+def test_paired_interval_and_verdict_follow_the_librarys_rules():
+    for deq, explicit, t in EXERCISES["08/interval"].cases:
+        wanted = evidence.interval(deq - explicit)
+        assert t == pytest.approx(stats.t.ppf(0.975, len(deq) - 1), rel=1e-6)
+        assert EXERCISES["08/interval"].reference(deq, explicit, t) == pytest.approx((wanted.mean, wanted.half))
+    words = {"supported": 1, "contradicted": -1, "not significant": 0}
+    for mean, half, claim in EXERCISES["08/verdict"].cases:
+        said = evidence.claim_verdict(evidence.Interval(mean, half, 3), "higher" if claim == 1 else "lower")
+        assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said]
 
 
 # ---- feedback
