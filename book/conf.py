@@ -1,7 +1,9 @@
 """How Sphinx makes the book. `nclib report` lays out the sources and calls it; nothing here reaches for the network."""
 
 import html
+import json
 import re
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -18,6 +20,7 @@ nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 nb_merge_streams = True
 myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_dmath_double_inline = True  # $$…$$ on a line of its own within a paragraph, as JupyterLab reads it
 myst_heading_anchors = 3
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.header"]
 
@@ -100,6 +103,26 @@ def _add_print_button(app, pagename, templatename, context, doctree):
     context.setdefault("header_buttons", []).insert(0, button)
 
 
+# --- excerpts of search results ---
+
+_PICTURE = re.compile(r'src="data:[^"]*"')
+_bodies = {}
+
+
+def _keep_body(app, pagename, templatename, context, doctree):
+    if doctree is not None:
+        _bodies[f"{pagename}.html"] = _PICTURE.sub("", context["body"])
+
+
+def _write_bodies(app, exception):
+    """The text of every page in a script, for nclib.js."""
+    if exception is None:
+        script = Path(app.outdir) / "_static" / "bodies.js"
+        script.write_text(f"window.nclibBodies = {json.dumps(_bodies, sort_keys=True)};\n", encoding="utf-8")
+
+
 def setup(app):
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    app.connect("html-page-context", _keep_body)
+    app.connect("build-finished", _write_bodies)
     app.connect("html-page-context", _add_print_button, priority=900)  # after the theme has made its own buttons

@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nclib import paths
+from nclib import paths, provenance
 
 PARTS = {
     "walkthrough": "The course",
@@ -42,9 +42,21 @@ OPEN_CODE = ("walkthrough",)
 TONES = {
     "for": ("supported", "holds", "same sign", "equal"),
     "against": ("contradicted", "false", "opposite"),
-    "partly": ("holds if", "proof gap", "vacuous"),
+    "partly": ("holds if", "holds, not", "proof gap", "vacuous"),
 }
 """How verdicts are coloured, by how they begin; the longest beginning counts. All others stay grey."""
+
+BRANCH = "main"
+"""Where Colab finds the notebooks."""
+
+COLAB = """\
+!git clone -q --depth 1 {address} nclib
+%cd nclib
+%pip install -q ".[notebooks]\""""
+"""The first cell on Colab, which has only the notebook: the project, its folder as the working one, its packages."""
+
+VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
+"""What tables of the sister papers call their verdicts."""
 
 _NEEDED = {
     "sphinx": "sphinx",
@@ -254,6 +266,7 @@ def _key(sources: Sources) -> str:
         {page.name: _sha256(page.content) for page in sources.pages},
         [(artefact.record, artefact.endings) for artefact in artefacts],
         [(file.name, _sha256(file.read_bytes())) for file in files if file.is_file()],
+        _repository(),
         {name: importlib.metadata.version(name) for name in _NEEDED},
     ]
     return _sha256(json.dumps(parts, sort_keys=True).encode())
@@ -403,7 +416,7 @@ def _facts(page: Page, sources: Sources) -> str:
         ending = "pdf" if artefact.kind == "figures" else "csv"
         if ending in artefact.endings:
             files.append((f"{page.up}{artefact.path(ending)}", f"{artefact.name.split('/')[-1]}.{ending}"))
-    links = " ".join(_download(*file) for file in files)
+    links = " ".join([*(_download(*file) for file in files), *_elsewhere(page.name)])
     lines = [f"<span>{fact}</span>" for fact in facts]
     lines.append(f'<span class="nc-links">{links} <a href="#how-this-page-was-made">how it was made</a></span>')
     alert = ""
@@ -507,8 +520,9 @@ def _landing(sources: Sources, notes: Sequence[str], echo: Callable[[str], None]
         "caption says with which data, network and seeds, and its page how."
     )
     parts = [f"# {title}", about, _alerts(sources)]
-    parts += ["## Scorecard", *_scorecard(sources, echo)] if _is_scored(sources) else []
-    parts += ["## Notebooks", *_contents(sources), "## Figures", *_gallery(sources)]
+    scorecards = [*_scorecard(sources, echo), *_verdicts_of_others(sources, echo)]
+    parts += ["## Scorecard", *scorecards] if scorecards else []
+    parts += ["## Notebooks", *_contents(sources), "## Figures", *_gallery(sources), *_in_a_browser()]
     for part, pages in _by_part(sources).items():
         parts.append(_toctree(part, [f"{page.short} <{page.name}>" for page in pages]))
     if notes:
@@ -539,36 +553,84 @@ def _alerts(sources: Sources) -> str:
     return f'<div class="nc-alert">{text}<ul>{lines}</ul></div>' if said else ""
 
 
-def _is_scored(sources: Sources) -> bool:
-    return any(page.name.startswith("neural_collapse/") for page in sources.pages)
-
-
 def _scorecard(sources: Sources, echo: Callable[[str], None]) -> list[str]:
+    """What became of the main paper's claims; empty where none of its notebooks has been executed."""
     from nclib import scorecard
 
+    pages = {page.name for page in sources.pages if page.name.startswith("neural_collapse/")}
+    if not pages:
+        return []
+    heading = f"### {PARTS['neural_collapse']}"
     try:
         card = scorecard.score_claims(sources.profile)
     except scorecard.StaleTable as error:
-        echo(f"no scorecard: {error}")
-        return [f'<div class="nc-alert">No scorecard: {_plain(str(error))}</div>']
+        return [heading, _no_scorecard(error, echo)]
     parts = [
-        "What Sun & Shi state, what came out here, and the verdict by the notebook's rule. Open a part to read it."
+        heading,
+        "What was stated, what came out here, and the verdict by the notebook's rule. Open a part to read.",
     ]
-    pages = {page.name for page in sources.pages}
     done = card[card["verdict"] != "not regenerated"]
+    head = ("claim or cell", "printed", "regenerated", "± 95 %", "seeds", "verdict")
     for part, rows in done.groupby("part", sort=False):
-        chips = " ".join(_verdict(text, count) for text, count in rows["verdict"].value_counts().items())
-        head = [("claim or cell", "printed", "regenerated", "± 95 %", "seeds", "verdict")]
-        lines = [_score_row(row, pages) for row in rows.itertuples()]
-        table = _rows(head, "th") + "".join(lines)
-        parts.append(
-            f'<details class="nc-score"><summary><b>{_plain(part)}</b> {chips}</summary>'
-            f'<div class="nc-scroll"><table>{table}</table></div></details>'
-        )
+        parts.append(_fold(part, rows["verdict"], head, [_score_row(row, pages) for row in rows.itertuples()]))
     lacking = list(dict.fromkeys(card.loc[card["verdict"] == "not regenerated", "notebook"]))
     if lacking:
         parts.append(f"Not regenerated in this profile yet: {', '.join(f'`{name}`' for name in lacking)}.")
     return parts
+
+
+def _verdicts_of_others(sources: Sources, echo: Callable[[str], None]) -> list[str]:
+    """The tables of the sister papers that give verdicts, as their notebooks saved them. Where a notebook of the name
+    ``verdicts`` has collected those of its folder, only its."""
+    from nclib import scorecard
+
+    parts: list[str] = []
+    for heading, pages in _by_part(sources).items():
+        others = [page for page in pages if page.name.split("/")[0] not in ("neural_collapse", *OPEN_CODE)]
+        folds: list[str] = []
+        for page in [page for page in others if page.name.endswith("/verdicts")] or others:
+            names = [artefact.name for artefact in page.artefacts if artefact.kind == "tables"]
+            try:
+                tables = [found[0] for name in names if (found := scorecard.read_table(name, sources.profile))]
+            except scorecard.StaleTable as error:
+                folds.append(_no_scorecard(error, echo))
+                continue
+            folds += [fold for table in tables for fold in _verdict_table(page, table)]
+        parts += [f"### {heading}", *folds] if folds else []
+    return parts
+
+
+def _no_scorecard(error: Exception, echo: Callable[[str], None]) -> str:
+    echo(f"no scorecard: {error}")
+    return f'<div class="nc-alert">No scorecard: {_plain(str(error))}</div>'
+
+
+def _verdict_table(page: Page, table: Any) -> list[str]:
+    """Nothing for a table without verdicts. The rules stand on the page."""
+    table = table.drop(columns=["rule", "computed"], errors="ignore")
+    for column in set(table) & set(VERDICT_COLUMNS):
+        lines = []
+        for row in table.to_dict("records"):
+            cells = (_verdict(value) if name == column else _value(value) for name, value in row.items())
+            lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+        title = f'<a href="{page.name}.html">{_plain(page.short)}</a>'
+        return [_fold(title, table[column], list(table), lines)]
+    return []
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.3g}"
+    return _plain(str(value))
+
+
+def _fold(title: str, verdicts: Any, head: Sequence[str], lines: Sequence[str]) -> str:
+    """Rows behind a line that counts their verdicts."""
+    chips = " ".join(_verdict(text, count) for text, count in verdicts.value_counts().items())
+    return (
+        f'<details class="nc-score"><summary><b>{title}</b> {chips}</summary>'
+        f'<div class="nc-scroll"><table>{_rows([head], "th")}{"".join(lines)}</table></div></details>'
+    )
 
 
 def _score_row(row: Any, pages: set[str]) -> str:
@@ -627,6 +689,45 @@ def _card(page: Page | None, artefact: Artefact) -> str:
         f'<figure><a href="{target}">{picture}</a><figcaption><b><a href="{target}">{_plain(title)}</a></b>'
         f"<p>{_plain(first).rstrip('.')}.</p>{_links(links)}</figcaption></figure>"
     )
+
+
+# --- running a notebook without installing anything ---------------------------------------------------------
+
+
+def _repository() -> str | None:
+    """``owner/name`` of the repository on GitHub that this one was cloned from: Binder and Colab read from there."""
+    found = re.search(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", provenance.git_origin() or "")
+    return found[1] if found else None
+
+
+def _elsewhere(name: str) -> list[str]:
+    """Links that open a notebook on Binder and Colab; none where the repository has no address there."""
+    repository = _repository()
+    if not repository:
+        return []
+    return [f'<a href="{link}">open in {service}</a>' for service, link in _services(repository, name).items()]
+
+
+def _services(repository: str, name: str) -> dict[str, str]:
+    file = f"notebooks/{name}.ipynb"
+    return {
+        "Binder": f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/{file}",
+        "Colab": f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{file}",
+    }
+
+
+def _in_a_browser() -> list[str]:
+    """The section of the landing page for readers who have installed nothing."""
+    repository = _repository()
+    if not repository:
+        return []
+    return [
+        "## In a browser, with nothing installed",
+        "Each page has links that open its notebook, to be run and changed, on Binder and Colab; "
+        f"[GitHub Codespaces](https://codespaces.new/{repository}) opens the whole project. On Binder and in a "
+        "codespace everything is installed. On Colab this comes first, as a cell of its own:",
+        f"```\n{COLAB.format(address=f'https://github.com/{repository}')}\n```",
+    ]
 
 
 # --- fragments of HTML --------------------------------------------------------------------------------------

@@ -1,3 +1,5 @@
+import itertools
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -112,9 +114,7 @@ def test_mixed_settings_are_not_averaged():
 
 
 def test_printed_values_are_inside_the_axis_and_written_apart():
-    ax = plotting.curves(
-        frame(), "accuracy", axes(), printed=[("explicit", 93.05, 0.17), ("deq", 93.23, 0.13)]
-    )
+    ax = plotting.curves(frame(), "accuracy", axes(), printed=[("explicit", 93.05, 0.17), ("deq", 93.23, 0.13)])
     low, high = ax.get_ylim()
     assert low < 2 and high > 93.23 + 0.13
     texts = {text.get_text(): text for text in ax.texts}
@@ -472,11 +472,10 @@ def test_traces_count_evaluations_from_one_and_leave_gaps():
     assert ax.get_yscale() == "log" and set(limit.get_ydata()) == {1e-2}
 
 
-SEEN_WITH = {  # Machado, Oliveira & Fernandes 2009, complete deficiency, on linear RGB
+SEEN_WITH = {  # Machado, Oliveira & Fernandes 2009, severity 1.0, on linear RGB
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
     "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
-    "grey only": [[0.2126, 0.7152, 0.0722]] * 3,
 }
 
 
@@ -490,14 +489,56 @@ def lab(colour, vision):
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-@pytest.mark.parametrize("vision", ["protanopia", "deuteranopia", "tritanopia"])
+BLIND = ("protanopia", "deuteranopia", "tritanopia")
+APART = 15  # CIELAB; about 2 is just noticeable side by side, lines and small markers need more
+
+
+def distance(one, other, vision):
+    return np.linalg.norm(lab(one, vision) - lab(other, vision))
+
+
+def confusable(ax):
+    """Pairs of labels in these axes that a colour-blind reader tells apart neither by colour nor by line or marker."""
+    lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
+    looks = [(line.get_label(), line.get_color(), line.get_linestyle(), str(line.get_marker())) for line in lines]
+    return [
+        (one, other, vision)
+        for (one, colour, *shape), (other, second, *form) in itertools.combinations(looks, 2)
+        for vision in BLIND
+        if shape == form and distance(colour, second, vision) < APART
+    ]
+
+
+@pytest.mark.parametrize("vision", BLIND)
 def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision):
+    models = plotting.MODEL_STYLE
     together = [
         [style.colour for style in plotting.METHOD_STYLE.values()],
+        [style.colour for style in plotting.GROUP_STYLE.values()],
+        [models["explicit"].colour, models["deq"].colour],
         ["C0", "C1", "C2"],  # the lines of the course
         ["C0", "C3", "C2"],
     ]
     for colours in together:
-        seen = [lab(colour, vision) for colour in colours]
-        apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
-        assert min(apart) > 15, f"{vision}: {dict(zip(colours, seen, strict=True))}"
+        apart = [distance(*pair, vision) for pair in itertools.combinations(colours, 2)]
+        assert min(apart) > APART, f"{vision}: {colours}"
+
+
+@pytest.mark.parametrize("styles", [plotting.MODEL_STYLE, plotting.METHOD_STYLE, plotting.GROUP_STYLE])
+def test_colour_is_never_the_only_difference(styles):
+    """Two of five arms look alike to some readers, and most do in grey: markers tell them apart."""
+    assert len({style.marker for style in styles.values()}) == len(styles)
+
+
+def test_small_models_drawn_together_differ_in_more_than_a_colour_some_do_not_see():
+    kinds = ["deq", "unrolled_deq", "self_loop_deq", *["fnn"] * 5]
+    rows = pd.DataFrame({"model": [f"{kind} {i}" for i, kind in enumerate(kinds)], "kind": kinds})
+    rows = pd.concat([rows.assign(seed=0, at=at, value=at + 1.0 + rows.index) for at in (1, 2)])
+    assert confusable(plotting.arms(rows, axes(), label="error", across="step")) == []
+
+
+def test_what_a_colour_blind_reader_confuses_is_found():
+    ax = axes()
+    for colour, style, name in (("C0", "o-", "a"), ("C4", "o-", "b"), ("C4", "s-", "c"), ("C0", "o--", "d")):
+        ax.plot([0, 1], [0, 1], style, color=colour, label=name)
+    assert confusable(ax) == [("a", "b", "protanopia")]

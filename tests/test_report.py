@@ -37,6 +37,10 @@ FORMULAS = r"""Inline $\lVert G\rVert_F$ and $\arg\max_k z_k$ and $\mathbb E[x]$
 
 $$\mathrm{NC1} = \tfrac1K \operatorname{tr}(\Sigma_W \Sigma_B^\dagger)$$
 
+In the middle of a paragraph
+$$z = f(z, x),$$
+and $x$ after it.
+
 | quantity | ideal |
 |---|---|
 | $\bar h_k$ | 0 |
@@ -105,6 +109,7 @@ def built(tmp_path_factory):
     said = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("book") / "results"))
+        patch.setattr(report.provenance, "git_origin", lambda: None)  # wherever this clone comes from
         fill()
         landing = report.build("smoke", echo=said.append)
     return landing.parent, said
@@ -188,7 +193,7 @@ def test_mathematics_is_mathml(built):
     site, _ = built
     page = (site / "neural_collapse/fig3.html").read_text()
     formulas = re.findall(r"<math.*?</math>", page, flags=re.DOTALL)
-    assert len(formulas) == 6 and sum('display="block"' in formula for formula in formulas) == 1
+    assert len(formulas) == 8 and sum('display="block"' in formula for formula in formulas) == 2
     assert not any("\\" in formula for formula in formulas) and "$" not in text_of(site / "neural_collapse/fig3.html")
     assert "&#x1D53C;" in page or "𝔼" in page
     assert page.count('<mo stretchy="false" lspace="0" rspace="0">') == 2  # the bars of the norm
@@ -261,6 +266,83 @@ def test_the_notes_of_the_book_show_their_pictures(built):
     assert "The core, decision by decision" in text_of(page)
     pictures = [link for tag, link in Links(page.read_text()).links if tag == "img"]
     assert any((page.parent / link).is_file() and "core" in link for link in pictures)
+
+
+def save_verdicts(name, column="verdict", verdicts=("holds, not at equilibrium", "reported")):
+    write_notebook(name.rpartition("_")[0], [cell("markdown", "# Table 9 · Kernels agree")])
+    rows = {"claim": ["a < b", "c"], "error": [0.12345, float("nan")], "rule": ["long", "words"], column: verdicts}
+    artefacts.save_table(pd.DataFrame(rows), name, "Claims, profile smoke.", [], "smoke")
+
+
+def test_verdicts_of_the_sister_papers_stand_below_those_of_the_main_one(smoke):
+    save_verdicts("kernel_equivalence/table9_checks")
+    save_verdicts("kernel_equivalence/fig8_slopes", "slope is", ("less than 0", "less than 0"))
+    save_verdicts("kernel_equivalence/fig7_numbers", "kind")
+    landing = report._landing(report.collect("smoke"), [], print)
+    scores = landing[landing.index("## Scorecard") : landing.index("## Notebooks")]
+    first, second = (scores.index(f"### {report.PARTS[part]}") for part in ("neural_collapse", "kernel_equivalence"))
+    assert first < scores.index("1 supported") < second < scores.index("2 less than 0")
+    assert scores.count("<details") == 3 and 'nc-partly">1 holds, not at equilibrium' in scores
+    row = '<tr><td>a &lt; b</td><td>0.123</td><td><span class="nc-verdict nc-partly">holds, not at equilibrium</span>'
+    assert row in scores and "<td>c</td><td></td>" in scores and '<a href="kernel_equivalence/table9.html">' in scores
+    assert "rule" not in scores[second:]
+
+
+def test_a_notebook_that_collects_verdicts_stands_for_its_folder(smoke):
+    save_verdicts("separation_bias/fig1_ledger")
+    save_verdicts("separation_bias/verdicts_table")
+    landing = report._landing(report.collect("smoke"), [], print)
+    assert 'separation_bias/verdicts.html">Table 9' in landing
+    assert 'separation_bias/fig1.html">Table 9' not in landing
+
+
+def test_a_stale_table_of_a_sister_paper_is_named(smoke):
+    save_verdicts("kernel_equivalence/table9_checks")
+    (smoke / "tables/kernel_equivalence/table9_checks.csv").write_text("changed by hand")
+    said = []
+    landing = report._landing(report.collect("smoke"), [], said.append)
+    assert "No scorecard" in landing and "table9_checks" in said[0] and "1 supported" in landing
+
+
+# --- running notebooks elsewhere ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("origin", "repository"),
+    [
+        ("https://github.com/some-one/deq.nc.git", "some-one/deq.nc"),
+        ("https://user:secret@github.com/a/b", "a/b"),
+        ("git@github.com:a/b.git", "a/b"),
+        ("ssh://git@github.com/a/b/", "a/b"),
+        ("https://gitlab.com/a/b", None),
+        ("/somewhere/github.com", None),
+        (None, None),
+    ],
+)
+def test_only_a_repository_on_github_has_links_to_services(smoke, monkeypatch, origin, repository):
+    monkeypatch.setattr(report.provenance, "git_origin", lambda: origin)
+    sources = report.collect("smoke")
+    facts, landing = report._facts(sources.pages[0], sources), report._landing(sources, [], print)
+    links = [link for _, link in Links(facts).links if urlsplit(link).scheme]
+    assert ("## In a browser" in landing) == bool(repository) and "secret" not in facts + landing
+    file = "notebooks/neural_collapse/fig3.ipynb"
+    assert links == (
+        []
+        if repository is None
+        else [
+            f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/{file}",
+            f"https://colab.research.google.com/github/{repository}/blob/main/{file}",
+        ]
+    )
+    assert repository is None or f"!git clone -q --depth 1 https://github.com/{repository} nclib\n%cd nclib" in landing
+
+
+def test_the_readme_shows_the_same_links():
+    readme = (paths.root() / "README.md").read_text()
+    for link in report._services("OWNER/REPO", "walkthrough/01_fixed_points").values():
+        assert f"`{link}`" in readme
+    assert report.COLAB.format(address="https://github.com/OWNER/REPO") in readme
+    assert (paths.notebooks() / "walkthrough/01_fixed_points.ipynb").exists()
 
 
 # --- building -------------------------------------------------------------------------------------------------

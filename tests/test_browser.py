@@ -1,0 +1,432 @@
+"""What a person does, done in Chromium: run notebooks in JupyterLab, read the site from a file and from a server.
+
+Every request and every line of the console is recorded: one that leaves the machine, or one error, fails the test
+that caused it. Pictures of what was on the screen go to the folder that `NCLIB_SCREENS` names (`make test` names
+`results/screens/`), otherwise to the test's own folder.
+"""
+
+import base64
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException, WebDriverException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+from test_report import Links
+
+from nclib import paths, regenerate, report
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (BROWSER and DRIVER),
+    reason="no chromium and chromedriver on the PATH; on Debian: apt-get install chromium chromium-driver",
+)
+
+HERE = {"127.0.0.1", "localhost"}
+WIDTH, HEIGHT = 1280, 1000
+PATIENCE = 240  # seconds; what takes a few on free cores takes many on busy ones
+
+
+# --- the browser ----------------------------------------------------------------------------------------------
+
+
+class Screen:
+    """The browser and what it did since the last look."""
+
+    def __init__(self, driver, pictures):
+        self.driver, self.pictures = driver, pictures
+
+    def open(self, address):
+        self.driver.get(address)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition, otherwise=""):
+        """The first true value of ``condition()``; it may raise while the page is in the making."""
+        waiting = WebDriverWait(self.driver, PATIENCE, 0.2, ignored_exceptions=[WebDriverException])
+        try:
+            return waiting.until(lambda _: condition(), otherwise)
+        except TimeoutException:
+            self.picture("failed")
+            raise
+
+    def click(self, selector):
+        def clicked():
+            self.one(selector).click()
+            return True
+
+        self.wait(clicked, otherwise=f"{selector} cannot be clicked")
+
+    def picture(self, name):
+        self.pictures.mkdir(parents=True, exist_ok=True)
+        file = self.pictures / f"{name}.png"
+        assert self.driver.save_screenshot(str(file)) and file.stat().st_size > 10_000
+
+    def requests(self):
+        """Addresses asked for since the last call, those of the browser's own pages left out."""
+        said = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [m["params"]["request"]["url"] for m in said if m["method"] == "Network.requestWillBeSent"]
+        asked += [m["params"]["url"] for m in said if m["method"] == "Network.webSocketCreated"]
+        return [url for url in asked if urlsplit(url).scheme not in ("chrome", "data", "blob", "about")]
+
+    def errors(self):
+        """Errors on the console since the last call; none is ignored."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Chromium with a profile of its own, which knows no address but this machine's."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    arguments = ["headless=new", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"]
+    arguments += ["disable-component-update", "disable-sync", "disable-dev-shm-usage", f"window-size={WIDTH},{HEIGHT}"]
+    arguments += [f"user-data-dir={tmp_path_factory.mktemp('chromium')}", "lang=en-GB", "force-color-profile=srgb"]
+    arguments += ["no-sandbox"] * (os.geteuid() == 0)  # its sandbox refuses root, which containers are
+    for argument in arguments:
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SE_OFFLINE", "true")  # with a Service of its own selenium looks for no driver; nor may it
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def screen(browser, tmp_path):
+    screen = Screen(browser, Path(os.environ.get("NCLIB_SCREENS") or tmp_path / "screens").absolute())
+    screen.open("about:blank")
+    screen.requests(), screen.errors()
+    yield screen
+    asked = screen.requests()
+    assert asked, "nothing was recorded, so nothing is known"
+    left = [url for url in asked if urlsplit(url).scheme != "file" and urlsplit(url).hostname not in HERE]
+    assert left == [], "requests left the machine"
+    assert screen.errors() == []
+
+
+# --- JupyterLab -----------------------------------------------------------------------------------------------
+
+SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+    },
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},  # or cells out of sight are not in the page
+}
+
+
+class Lab:
+    def __init__(self, address, token, folder):
+        self.address, self.token, self.folder, self.results = address, token, folder / "notebooks", folder / "results"
+
+    def saved(self, name):
+        """Code cells of a notebook as they are on the disk."""
+        cells = json.loads((self.folder / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A JupyterLab of its own, with a copy of all notebooks; those that train in the smallest size."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copytree(paths.notebooks(), folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    for name in ("neural_collapse/fig3", "explore"):
+        make_small(folder / f"notebooks/{name}.ipynb")
+    (folder / "settings").mkdir()
+    (folder / "settings/overrides.json").write_text(json.dumps(SETTINGS))
+    environment = {f"JUPYTER_{kind}_DIR": str(folder / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    environment |= {f"JUPYTERLAB_{kind}_DIR": str(folder / kind) for kind in ("SETTINGS", "WORKSPACES")}
+    environment |= {"IPYTHONDIR": str(folder / "ipython"), "NCLIB_ROOT": str(paths.root())}
+    environment |= {"NCLIB_RESULTS": str(folder / "results"), "NCLIB_DATA": str(folder / "data")}
+    port, token = free_port(), secrets.token_hex(16)
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--allow-root"]
+    command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
+    command += [f"--ServerApp.root_dir={folder / 'notebooks'}", f"--LabApp.app_settings_dir={folder / 'settings'}"]
+    command += [
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--LabApp.extension_manager=readonly",
+    ]
+    with started(command, folder / "log", f"http://127.0.0.1:{port}/api", environment) as address:
+        yield Lab(address.removesuffix("/api"), token, folder)
+
+
+def make_small(path):
+    """As a person would: the profile in the cell of parameters."""
+    text = path.read_text(encoding="utf-8")
+    assert text.count('profile: str = \\"quick\\"') == 1
+    path.write_text(text.replace('profile: str = \\"quick\\"', 'profile: str = \\"smoke\\"'), encoding="utf-8")
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.contextmanager
+def started(command, log, address, environment=(), seconds=90):
+    """A server that has answered, for as long as it is needed; the address is given back."""
+    kept = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}  # kernels choose theirs
+    with log.open("w") as said:
+        process = subprocess.Popen(command, env=kept | dict(environment), stdout=said, stderr=said, cwd=log.parent)
+    try:
+        end = time.monotonic() + seconds
+        while not answers(address):
+            assert process.poll() is None and time.monotonic() < end, f"no server:\n{log.read_text()[-3000:]}"
+            time.sleep(0.2)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def answers(address):
+    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5):
+        return True
+    return False
+
+
+PROMPTS = (
+    "return [...document.querySelectorAll('.jp-NotebookPanel .jp-CodeCell .jp-InputPrompt')].map(e => e.innerText)"
+)
+
+
+def open_notebook(screen, lab, name):
+    """The notebook in JupyterLab, with all its cells and a kernel that waits."""
+    screen.open(f"{lab.address}/lab/tree/{name}.ipynb?token={lab.token}&reset")
+    screen.wait(lambda: "| Idle" in screen.one("#jp-main-statusbar").text, otherwise=f"{name} has no kernel")
+    screen.wait(lambda: len(screen.run(PROMPTS)) == len(lab.saved(name)), otherwise=f"{name} lacks cells")
+
+
+def choose(screen, menu, command):
+    """A command from the menu bar, with the mouse."""
+    screen.wait(lambda: next(entry for entry in screen.all(".lm-MenuBar-item") if entry.text == menu)).click()
+    screen.click(f'.lm-Menu-item[data-command="{command}"]')
+
+
+def run_all(screen, lab, name):
+    """From the menu; returns the code cells as saved, each executed once, in order, without an error."""
+
+    def ended():  # all waiting cells have a star from the start; behind an error they lose it
+        prompts = screen.run(PROMPTS)
+        return re.fullmatch(r"\[\d+\]:", prompts[0]) and "*" not in "".join(prompts)
+
+    choose(screen, "Run", "runmenu:run-all")
+    screen.wait(ended, otherwise=f"{name} does not end")
+    choose(screen, "File", "docmanager:save")
+    screen.wait(lambda: lab.saved(name)[0]["execution_count"], otherwise=f"{name} was not saved")
+    cells = lab.saved(name)
+    errors = [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+    assert [error["ename"] + ": " + error["evalue"] for error in errors] == []
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    return cells
+
+
+PICTURE = ".jp-NotebookPanel .jp-OutputArea-output img"
+
+
+def show(screen, picture):
+    """Scroll it to the middle of the screen."""
+    screen.run("arguments[0].scrollIntoView({block: 'center'})", picture)
+    assert screen.run("return arguments[0].naturalWidth", picture) > 300
+
+
+def test_a_notebook_of_the_course_runs_to_its_end_from_the_menu(screen, lab):
+    name = "walkthrough/01_fixed_points"
+    open_notebook(screen, lab, name)
+    cells = run_all(screen, lab, name)
+    pictures = screen.all(PICTURE)
+    assert len(pictures) == sum("nc.picture(" in "".join(cell["source"]) for cell in cells) >= 3
+    assert all(len(picture.get_attribute("alt")) >= 60 for picture in pictures), "no words for who does not see it"
+    show(screen, pictures[1])
+    screen.picture("lab_walkthrough_01")
+
+
+def test_a_figure_is_trained_and_drawn_from_the_menu(screen, lab):
+    name = "neural_collapse/fig3"
+    open_notebook(screen, lab, name)
+    cells = run_all(screen, lab, name)
+    assert 'profile: str = "smoke"' in "".join(cells[0]["source"])
+    show(screen, screen.all(PICTURE)[-2])
+    assert (lab.results / "smoke/figures/neural_collapse/fig3.pdf").stat().st_size > 10_000
+    screen.picture("lab_fig3")
+
+
+CURVES = """
+const picture = await fetch(document.querySelector("img.nclib-curves").src).then((answer) => answer.arrayBuffer());
+return String(new Uint8Array(await crypto.subtle.digest("SHA-256", picture)));
+"""
+
+
+def test_the_explorer_trains_and_its_curves_follow(screen, lab):
+    open_notebook(screen, lab, "explore")
+    run_all(screen, lab, "explore")
+    epochs = screen.wait(lambda: field(screen, "epochs"))
+    screen.run("arguments[0].scrollIntoView()", epochs)
+    epochs.send_keys(Keys.CONTROL, "a")
+    epochs.send_keys("8", Keys.TAB)
+    screen.wait(lambda: "epochs=8" in screen.one(".nclib-command").text.replace(" ", "="), otherwise="no such command")
+    seen, said = [screen.run(CURVES)], []
+    screen.click("button.nclib-train")
+
+    def look():
+        seen.append(screen.run(CURVES))
+        said.append(screen.one(".nclib-status").text)
+        return re.search(r"finished: (\S+)", said[-1])
+
+    run = screen.wait(look, otherwise="training does not end")[1]
+    assert any(re.search(r"epoch [1-7] of 8", text) for text in said), "progress was not shown"
+    assert len(set(seen)) >= 3, "the curves did not follow the training"
+    assert (lab.results / "runs" / run / "history.csv").is_file()
+    screen.run("arguments[0].scrollIntoView({block: 'end'})", screen.one("img.nclib-curves"))
+    screen.picture("lab_explore")
+
+
+def field(screen, label):
+    """The input of the widget with this description."""
+    rows = screen.all(".jp-OutputArea .widget-text")
+    return next(row for row in rows if row.text.strip() == label).find_element(By.CSS_SELECTOR, "input")
+
+
+# --- the site -------------------------------------------------------------------------------------------------
+
+COURSE, FIGURE = "walkthrough/05_neural_collapse", "neural_collapse/fig1"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site of two notebooks, executed in the smallest size."""
+    if any(importlib.util.find_spec(module) is None for module in report._NEEDED.values()):
+        pytest.skip('the web site is made by Sphinx: pip install "nclib[book]"')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("site") / "results"))
+        patch.delenv("MPLBACKEND")  # kernels choose theirs
+        summary = regenerate.reproduce([COURSE, FIGURE], "smoke", echo=lambda line: None)
+        assert [row.status for row in summary.rows] == ["executed"] * 2
+        return report.build("smoke", echo=lambda line: None).parent
+
+
+@pytest.fixture(scope="module")
+def server(site, tmp_path_factory):
+    """``python -m http.server`` in the site's folder."""
+    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(site)]
+    with started(command, log, f"http://127.0.0.1:{port}/") as address:
+        yield address
+
+
+@pytest.fixture(params=["file", "server"])
+def address(request, site):
+    return f"{site.as_uri()}/" if request.param == "file" else request.getfixturevalue("server")
+
+
+def test_every_link_of_the_site_leads_somewhere(server):
+    """From the landing page on, downloads included, to the anchor where there is one."""
+    seen, ahead, broken = {}, [(server, "the address")], []
+    while ahead:
+        link, source = ahead.pop()
+        page, anchor = urldefrag(link)
+        if page not in seen:
+            seen[page] = read_page(page)
+            if seen[page] is not None:
+                ahead += [(urljoin(page, target), page) for tag, target in seen[page].links if is_followed(tag, target)]
+        if seen[page] is None or (anchor and page.endswith(".html") and unquote(anchor) not in seen[page].ids):
+            broken.append((source, link))
+    assert broken == []
+    endings = {page.rpartition(".")[2] for page in seen}
+    assert {"html", "ipynb", "pdf", "csv", "png", "css", "js"} <= endings and len(seen) > 40
+
+
+def read_page(address):
+    """Links and anchors of a page, none of another file; None for what is not there."""
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            content = answer.read()
+    except urllib.error.HTTPError:
+        return None
+    return Links(content.decode() if answer.headers.get_content_type() == "text/html" else "")
+
+
+def is_followed(tag, target):
+    scheme = urlsplit(target).scheme
+    assert scheme in ("", "data") or tag == "a", f"{tag} {target} would be fetched from elsewhere"
+    return scheme == ""
+
+
+def test_pages_show_their_pictures_and_formulas(screen, address):
+    for page in ("index.html", f"{FIGURE}.html", f"{COURSE}.html"):
+        screen.open(address + page)
+        pictures = screen.all("article img")
+        assert pictures
+        for picture in pictures:
+            screen.run("arguments[0].loading = 'eager'; return arguments[0].decode()", picture)
+            assert screen.run("return arguments[0].naturalWidth", picture) > 100
+            assert picture.get_attribute("alt")
+        text = screen.run("""const page = document.querySelector("article.bd-article").cloneNode(true);
+            page.querySelectorAll("pre, code, math").forEach((element) => element.remove()); return page.textContent""")
+        assert "$" not in text and "\\\\" not in text, "a formula was not understood"
+        name = page.removesuffix(".html").replace("/", "_")
+        screen.picture(f"site_{name}")
+    boxes = screen.run("return [...document.querySelectorAll('math')].map(e => e.getBoundingClientRect().toJSON())")
+    assert len(boxes) > 20 and all(box["width"] > 3 and box["height"] > 5 for box in boxes)
+    fraction = screen.one("math mfrac")
+    assert fraction.size["height"] > 1.3 * screen.one("math mi").size["height"], "formulas are not laid out"
+
+
+def test_search_finds_what_is_said_on_a_page(screen, address):
+    screen.open(f"{address}{FIGURE}.html")
+    screen.click("button.search-button-field, button.search-button__button")
+    screen.wait(lambda: screen.driver.switch_to.active_element.get_attribute("name") == "q")
+    screen.driver.switch_to.active_element.send_keys("minority collapse", Keys.ENTER)
+    found = screen.wait(lambda: screen.one(f'#search-results li a[href^="{COURSE}.html"]'), otherwise="not found")
+    excerpt = screen.wait(lambda: screen.one("#search-results li p.context"), otherwise="no excerpt").text
+    assert "Build perfect neural collapse" in excerpt  # Sphinx shows the place of the last word
+    screen.picture(f"site_search_{urlsplit(address).scheme}")
+    found.click()
+    screen.wait(lambda: "perfect neural collapse" in screen.one("article h1").text)
+
+
+def test_a_page_can_be_printed(screen, site):
+    screen.open(f"{site.as_uri()}/{COURSE}.html")
+    printed = base64.b64decode(screen.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert printed.startswith(b"%PDF") and 3 <= printed.count(b"/Type /Page\n") <= 20
+    screen.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        for left_out in (".bd-sidebar-primary", ".header-article__inner", ".nc-links", ".prev-next-footer"):
+            assert not any(element.is_displayed() for element in screen.all(left_out)), left_out
+        shown = ("#jb-print-docs-body h1", "article h2", "article img", "article math", "table.nc-record")
+        assert all(screen.one(element).is_displayed() for element in shown)
+        wide = (
+            "return [...document.querySelectorAll('article pre')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        )
+        assert screen.run(wide) == 0, "lines of code are cut off"
+    finally:
+        screen.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
