@@ -101,11 +101,11 @@ def task_seconds(tasks: int) -> tuple[float, float, float]:
 
 
 def main(quick: bool = False) -> pd.DataFrame:
-    """The grid above, twice, and empty tasks; quick: two tiny runs, once, nothing written."""
+    """The grid above, once, and empty tasks; quick: two tiny runs, nothing written."""
     started = time.perf_counter()
     threads()
     configs = grid(quick)
-    figures, seconds = engine(configs, 1 if quick else 2)
+    figures, seconds = engine(configs, 1)
     figures.append(
         Figure(
             "engine", "ms for an empty task", "2 workers", *task_seconds(20 if quick else TASKS), None, "milliseconds"
