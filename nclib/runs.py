@@ -595,11 +595,12 @@ def _to_json(config: StoredConfig) -> str:
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     """Where the results of these runs come from, one fact a row with every value that occurs: commit, whether the tree
-    was changed, versions, device, threads, determinism, and the processor seconds of all runs together."""
+    was changed, versions, device, threads, ranks, determinism, and the processor seconds of all runs together."""
     records = [load_run(run).provenance for run in _unique(configs)]
     facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
     for name in ("commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"):
         facts[name] = sorted({str(record[name]) for record in records})
+    facts["ranks"] = sorted({record.get("ranks", 1) for record in records})
     facts["device"] = sorted({record["device"].get("name") or record["device"]["type"] for record in records})
     for package in sorted({name for record in records for name in record["versions"]}):
         facts[package] = sorted({record["versions"].get(package, "none") for record in records})
