@@ -18,6 +18,10 @@ DEATHS = 20
 """Ends of jobs that one run may see before it is named as failed: a time limit ends one now and then."""
 
 
+# Dask's profiler would look at the training a hundred times a second, an eighth of its time.
+ENVIRONMENT = ("OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False")
+
+
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--interface", required=True, help="network interface that the nodes reach, as in `ip address`")
@@ -45,7 +49,7 @@ def cluster(asked: argparse.Namespace) -> SLURMCluster:
         python=sys.executable,
         interface=asked.interface,
         job_extra_directives=["--gpus=1"] if asked.gpu else [],
-        job_script_prologue=["export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE"],
+        job_script_prologue=["export " + " ".join(ENVIRONMENT)],
         scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     )
 

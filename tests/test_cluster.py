@@ -324,13 +324,13 @@ def test_workers_start_with_one_thread_and_the_client_keeps_its_environment(monk
     with cluster.local([cluster.Slot({"CUDA_VISIBLE_DEVICES": "5"}, {"gpu_memory": 2.0})]) as executor:
         (seen,) = executor.everywhere(_environment).values()
         assert executor.room(1.5) == {} and executor.room(2.0) == {}
-    assert seen == ["3", "PASSIVE", "5", str(2**32)]
+    assert seen == ["3", "PASSIVE", "5", str(2**32), False]
     assert os.environ["OMP_NUM_THREADS"] == "7" and "OMP_WAIT_POLICY" not in os.environ
 
 
 def _environment():
     names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "MALLOC_TRIM_THRESHOLD_")
-    return [os.environ.get(name) for name in names]
+    return [*(os.environ.get(name) for name in names), dask.config.get("distributed.worker.profile.enabled")]
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm):
     start = next(line for line in lines if "dask_worker" in line)
     assert start.startswith(sys.executable) and address in start
     assert "--nthreads 1" in start and "--nworkers" not in start and start.index("--memory-limit 0 ") > 0
-    assert lines.index("export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE") < lines.index(start)
+    assert lines.index("export " + " ".join(slurm.ENVIRONMENT)) < lines.index(start)
 
 
 def _flags(command):
