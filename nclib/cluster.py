@@ -292,7 +292,7 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.scheduler.http.routes": [],
         "distributed.scheduler.worker-saturation": 1.0,  # no run waits at one worker while another is idle
-        "distributed.worker.profile.enabled": False,  # it looks at the training 100 times a second: an eighth of the time
+        "distributed.worker.profile.enabled": False,  # 100 looks a second cost an eighth of the time
         "distributed.worker.daemon": False,  # daemons may not have children, and a loader of images may want some
         "distributed.nanny.pre-spawn-environ": worker_environment(),
     }
