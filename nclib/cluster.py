@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nclib import provenance
+from nclib import processes, provenance
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -240,19 +240,6 @@ class ClusterExecutor(concurrent.futures.Executor):
         self._inner.shutdown(wait and not cancel_futures)
 
 
-@contextlib.contextmanager
-def _unchanged(names: Sequence[str]) -> Iterator[None]:
-    """Variables of the environment are afterwards what they were: Dask sets those of its workers here, too."""
-    before = {name: os.environ.get(name) for name in names}
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
 def _quietly(work: Callable[..., Any], *args: Any, **options: Any) -> None:
     """Nobody waits for this; a worker or scheduler that is gone by now is noticed elsewhere."""
     with contextlib.suppress(Exception):
@@ -297,7 +284,7 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
         "distributed.nanny.pre-spawn-environ": worker_environment(),
     }
     with (
-        _unchanged([*worker_environment(), "PYTHONHASHSEED"]),
+        processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
         dask.config.set(settings),
         distributed.SpecCluster(nannies, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,

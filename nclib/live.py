@@ -12,7 +12,6 @@ import importlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -67,7 +66,9 @@ class _Worker:
         spawn = multiprocessing.get_context("spawn")
         self.connection, theirs = spawn.Pipe()
         self.process = spawn.Process(target=_work, args=(theirs,), daemon=True)
-        with _variables(cluster.worker_environment()):
+        environment = cluster.worker_environment()
+        with processes.environment_restored(environment):
+            os.environ |= environment
             self.process.start()
         theirs.close()
 
@@ -147,20 +148,6 @@ class LiveTraining:
         if self.stopped:
             return None
         return self._said or f"its process ended with exit code {code}; press Continue to go on from the last epoch"
-
-
-@contextlib.contextmanager
-def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for a process that is started within."""
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ |= wanted
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def _work(connection: Connection) -> None:

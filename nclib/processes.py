@@ -1,8 +1,23 @@
-"""Worker processes that never outlive what started them."""
+"""Worker processes that never outlive what started them, and the environment they start in."""
 
+import contextlib
 import multiprocessing
 import os
 import threading
+from collections.abc import Iterable, Iterator
+
+
+@contextlib.contextmanager
+def environment_restored(names: Iterable[str]) -> Iterator[None]:
+    """These environment variables may be changed within; afterwards they are what they were, set or not."""
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def follow_parent() -> None:

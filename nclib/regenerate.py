@@ -956,16 +956,9 @@ def _environment() -> Iterator[None]:
     }
     if path:
         values["PYTHONPATH"] = os.pathsep.join(path)
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
+    with processes.environment_restored(values):
+        os.environ.update(values)
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _write_summary(summary: Summary) -> None:
