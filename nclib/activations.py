@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 from nclib.config import suggest
 
@@ -100,22 +100,26 @@ def _elu_slope(x: np.ndarray) -> np.ndarray:
 
 
 def _swish(x: np.ndarray) -> np.ndarray:
-    return x * special.expit(x)
+    return x * scipy.special.expit(x)
 
 
 def _swish_slope(x: np.ndarray) -> np.ndarray:
-    return special.expit(x) * (1 + x * special.expit(-x))
+    return scipy.special.expit(x) * (1 + x * scipy.special.expit(-x))
 
 
 def _tanh_slope(x: np.ndarray) -> np.ndarray:
     return 1 - np.tanh(x) ** 2
 
 
+def _erf(x: np.ndarray) -> np.ndarray:
+    return scipy.special.erf(x)
+
+
 def _erf_slope(x: np.ndarray) -> np.ndarray:
     return 2 / math.sqrt(math.pi) * np.exp(-(np.asarray(x) ** 2))
 
 
-_ERF = Activation(special.erf, (), _erf_slope)
+_ERF = Activation(_erf, (), _erf_slope)
 
 ACTIVATIONS: dict[str, Activation | LeakyReLU | HardTanh] = {
     "relu": LeakyReLU(1.0, 0.0),

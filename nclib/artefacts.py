@@ -4,6 +4,8 @@ Same input, same bytes: no format holds a date, a version or a random identifier
 comparison did change. Circumstances (time, commit, versions) are in the sidecar alone.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import hashlib
@@ -16,13 +18,14 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import pandas as pd
-from matplotlib.figure import Figure
 
 from nclib import paths, provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MISSING = "–"
 _NAME_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -190,6 +193,8 @@ def _sidecar(
 
 
 def _render(fig: Figure, kind: str) -> bytes:
+    import matplotlib as mpl  # here, since every worker loads this module, and none of them draws
+
     empty = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}[kind]
     buffer = io.BytesIO()
     # "standard": nothing is cropped, so the width is the one asked for, whatever a front end has set.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from nclib.config import RunConfig, StoredConfig
 from nclib.experiments import class_counts, outline
@@ -117,7 +117,8 @@ def _fit_group(rows: list[tuple[tuple[float, ...], float]], built_in: tuple[floa
         return np.concatenate([np.log(np.maximum(relative @ weights, 1e-9)), _PRIOR * (weights - 1.0)])
 
     start = np.ones(features.shape[1])
-    fitted = optimize.least_squares(residuals, start, bounds=(0.0, np.inf), loss="soft_l1", f_scale=_TYPICAL_ERROR)
+    options = {"bounds": (0.0, np.inf), "loss": "soft_l1", "f_scale": _TYPICAL_ERROR}
+    fitted = scipy.optimize.least_squares(residuals, start, **options)
     return tuple(float(value) for value in fitted.x * np.array(built_in) * scale)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 from nclib import paths
 
@@ -53,7 +53,7 @@ def interval(values: Sequence[float]) -> Interval:
     n = len(values)
     if n < 2:
         return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
-    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
     return Interval(float(values.mean()), float(half), n)
 
 
@@ -409,7 +409,7 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     if n < 2:
         return (float("nan"),) * 3
     deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
-    low, high = (deviation * float(np.sqrt((n - 1) / stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
+    low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
     return deviation, low, high
 
 

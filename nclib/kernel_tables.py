@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import linalg
+import scipy
 
 from nclib import data, paths
 from nclib.activations import HardTanh
@@ -43,7 +43,7 @@ def mixture_options(name: str, n: int, p: int) -> dict[str, object]:
     if name == "zero_mean":
         return {"means": np.zeros((2, p))}
     if name == "toeplitz":
-        decay = [linalg.toeplitz(r ** np.arange(p)) for r in (0.2, 0.4, 0.1)]
+        decay = [scipy.linalg.toeplitz(r ** np.arange(p)) for r in (0.2, 0.4, 0.1)]
         scale = [1.0, 1 + 4 / math.sqrt(p), 1 - 3 / math.sqrt(p)]
         direction = np.stack([np.cos(a + np.arange(p) * (a + 1)) for a in range(3)])
         means = 3 * direction / np.linalg.norm(direction, axis=1, keepdims=True)

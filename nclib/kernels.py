@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 import torch
-from scipy import linalg, optimize, special
-from scipy.sparse.linalg import eigsh
 
 from nclib.activations import (
     ACTIVATIONS,
@@ -320,7 +319,7 @@ def _hard_tanh_terms(phi: HardTanh, tau: np.ndarray, size: int) -> np.ndarray:
     s = phi.c / tau
     density = np.exp(-(s**2) / 2) / math.sqrt(2 * math.pi)
     found = np.zeros((size, len(tau)))
-    found[0] = phi.a * tau * special.erf(s / math.sqrt(2))
+    found[0] = phi.a * tau * scipy.special.erf(s / math.sqrt(2))
     before, now = np.ones_like(s), s
     for k in range(3, size + 1):
         if k % 2:
@@ -671,7 +670,7 @@ def gaussian_mixture(
     for mean, covariance, count in zip(means, covariances, counts, strict=True):
         noise = rng.standard_normal((p, count))
         if covariance.ndim == 2:
-            noise = linalg.cholesky(covariance, lower=True) @ noise
+            noise = scipy.linalg.cholesky(covariance, lower=True) @ noise
         else:
             noise *= np.sqrt(covariance)[..., None] if covariance.ndim else math.sqrt(covariance)
         parts.append(mean[:, None] + noise)
@@ -904,9 +903,9 @@ def spectral_norm(matrix: np.ndarray) -> float:
     """Largest |eigenvalue| of a symmetric matrix (n, n)."""
     n = len(matrix)
     if n <= 400:
-        return float(np.abs(linalg.eigvalsh(matrix)).max())
+        return float(np.abs(scipy.linalg.eigvalsh(matrix)).max())
     start = np.random.default_rng(0).standard_normal(n)
-    return float(np.abs(eigsh(matrix, k=1, v0=start, tol=1e-8, return_eigenvectors=False)).max())
+    return float(np.abs(scipy.sparse.linalg.eigsh(matrix, k=1, v0=start, tol=1e-8, return_eigenvectors=False)).max())
 
 
 # --- explicit networks with the same kernel ----------------------------------------------------------------------
@@ -950,12 +949,12 @@ def match_htanh(
         raise ValueError(f"no hard tanh has power/linear part {wanted:.4g}: it lies between 1 and π/2 for all of them")
 
     def excess(s: float) -> float:
-        inner = special.erf(s / math.sqrt(2))
-        power = inner - math.sqrt(2 / math.pi) * s * math.exp(-(s**2) / 2) + s**2 * special.erfc(s / math.sqrt(2))
+        inner = scipy.special.erf(s / math.sqrt(2))
+        power = inner - math.sqrt(2 / math.pi) * s * math.exp(-(s**2) / 2) + s**2 * scipy.special.erfc(s / math.sqrt(2))
         return ((power + inner) / 2 if kernel == "ntk" else power) / inner**2 - wanted
 
-    s = optimize.brentq(excess, 1e-6, 38.0, xtol=1e-15, rtol=8.9e-16)
-    return math.sqrt(linear) / float(special.erf(s / math.sqrt(2))), s * tau0
+    s = scipy.optimize.brentq(excess, 1e-6, 38.0, xtol=1e-15, rtol=8.9e-16)
+    return math.sqrt(linear) / float(scipy.special.erf(s / math.sqrt(2))), s * tau0
 
 
 class LeakyMatch(NamedTuple):
@@ -1091,10 +1090,8 @@ def _nearest_leaky(c: Coefficients, tau0: float) -> LeakyMatch:
         return np.array([linear, alpha2, alpha3, linear * (1 + k * r) * (1 + k * q)]) - wanted
 
     starts = [(root.r, root.q) for root in roots] + [(0.05, 1.0), (1.0, 0.05), (0.3, 0.3)]
-    tries = [
-        optimize.least_squares(off, [*start, c.alpha1], bounds=([0, 0, 0], np.inf), xtol=1e-15, ftol=1e-15, gtol=1e-15)
-        for start in starts
-    ]
+    options = {"bounds": ([0, 0, 0], np.inf), "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
+    tries = [scipy.optimize.least_squares(off, [*start, c.alpha1], **options) for start in starts]
     return _leaky(*min(tries, key=lambda result: result.cost).x)
 
 

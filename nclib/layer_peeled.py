@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, special
+import scipy
 
 from nclib import artefacts, metrics, paths
 
@@ -267,8 +267,8 @@ def _cross_entropy(z: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarra
     # (logsumexp − own) as log1p of the others, exact also where it is tiny
     margins = z - np.diag(z)
     np.fill_diagonal(margins, -np.inf)
-    loss = float(weights @ np.logaddexp(0, special.logsumexp(margins, axis=0)))
-    gradient = special.softmax(z, axis=0)
+    loss = float(weights @ np.logaddexp(0, scipy.special.logsumexp(margins, axis=0)))
+    gradient = scipy.special.softmax(z, axis=0)
     np.fill_diagonal(gradient, 0)
     np.fill_diagonal(gradient, -gradient.sum(axis=0))
     return loss, gradient * weights
@@ -290,11 +290,11 @@ def _total_ratio(k_a: int, k_b: int, budget: float) -> float:
         return math.inf  # a single class has no other to be told from once the minority is zero
     a = budget / (k_a - 1)
     log_q = math.log(k_b) + a / k_a
-    share = special.expit(log_q - math.log(k_a))  # P_B/(1 − s_A)
+    share = scipy.special.expit(log_q - math.log(k_a))  # P_B/(1 − s_A)
     spare = 1 - (k_a + k_b) / k_b * share**2
     if spare <= 0:
         return math.inf
-    log_rest = np.logaddexp(math.log(k_a), log_q) - special.logsumexp([a, math.log(k_a - 1), log_q])
+    log_rest = np.logaddexp(math.log(k_a), log_q) - scipy.special.logsumexp([a, math.log(k_a - 1), log_q])
     log_ratio = 0.5 * math.log(k_a / (k_a + k_b) / spare)
     return _exp(max(log_ratio, 0.0) - log_rest)
 
@@ -326,7 +326,7 @@ def _stationary(k_a: int, k_b: int, ratio: float, mu: float) -> _Symmetric:
     widest = math.pi / 2 if limit >= 1 else math.asin(limit)
 
     def at(where: float) -> tuple[_Symmetric, float, float]:
-        theta = widest * special.expit(where)
+        theta = widest * scipy.special.expit(where)
         along, across = math.cos(theta) / math.sqrt(k_a), math.sin(theta) / math.sqrt(k_b)
         q = _odds(along * shrink_major / s) * k_a
         q_minor = _odds(across * shrink / s) * k_b
@@ -341,7 +341,7 @@ def _stationary(k_a: int, k_b: int, ratio: float, mu: float) -> _Symmetric:
         return found.x * across - found.t * along
 
     low, high = -36.0, 36.0
-    where = optimize.brentq(mismatch, low, high, xtol=1e-14, rtol=8.9e-16)
+    where = scipy.optimize.brentq(mismatch, low, high, xtol=1e-14, rtol=8.9e-16)
     found, _, _ = at(where)
     if found.x >= 0 and found.t >= 0:
         return found
@@ -359,7 +359,7 @@ def _majority_only(k_a: int, k_b: int, mu: float) -> float:
     def miss(a: float) -> float:
         return (k_a + k_b * math.exp(a / k_a)) / (math.exp(a) + k_a - 1 + k_b * math.exp(a / k_a)) - mu
 
-    return optimize.brentq(miss, 0.0, _LARGEST_EXPONENT) if mu < 1 and k_a > 1 else 0.0
+    return scipy.optimize.brentq(miss, 0.0, _LARGEST_EXPONENT) if mu < 1 and k_a > 1 else 0.0
 
 
 def _decreasing_root(function: Callable[[float], float]) -> float:
@@ -373,7 +373,7 @@ def _decreasing_root(function: Callable[[float], float]) -> float:
         high /= 10
         if high > -1e-15:
             return high
-    return optimize.brentq(function, low, high, xtol=1e-16, rtol=8.9e-16)
+    return scipy.optimize.brentq(function, low, high, xtol=1e-16, rtol=8.9e-16)
 
 
 def _logits(k_a: int, k_b: int, found: _Symmetric) -> np.ndarray:
@@ -494,7 +494,7 @@ class _Objective:
         if self.problem.reading == "V1":
             h = _scaled(h, self.radii[1])
         z = w @ h
-        loss = float(self.weights @ (special.logsumexp(z, axis=0) - z[self.labels, np.arange(len(self.labels))]))
+        loss = float(self.weights @ (scipy.special.logsumexp(z, axis=0) - z[self.labels, np.arange(len(self.labels))]))
         return PeeledFit(loss, w, h0, h, m)
 
     def _operator(self, m: np.ndarray) -> np.ndarray:
@@ -515,7 +515,7 @@ class _Objective:
         w_free, h0_free, m_free = self.split(flat)
         fit, kind = self.forward(flat), self.problem.map
         z = fit.classifier @ fit.features
-        slope = special.softmax(z, axis=0)
+        slope = scipy.special.softmax(z, axis=0)
         slope[self.labels, np.arange(len(self.labels))] -= 1
         slope *= self.weights
         d_w, d_h = slope @ fit.features.T, fit.classifier.T @ slope
@@ -596,9 +596,9 @@ def _descend(
         loss, slope = objective(point)
         return loss / scale, slope / scale
 
-    def descend(point: np.ndarray, steps: int) -> optimize.OptimizeResult:
+    def descend(point: np.ndarray, steps: int) -> scipy.optimize.OptimizeResult:
         options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
-        return optimize.minimize(scaled, point, jac=True, method="L-BFGS-B", options=options)
+        return scipy.optimize.minimize(scaled, point, jac=True, method="L-BFGS-B", options=options)
 
     first = sorted((descend(point, -(-iterations // 8)) for point in flat), key=lambda result: result.fun)
     best = min((descend(result.x, iterations) for result in first[:3]), key=lambda result: result.fun)

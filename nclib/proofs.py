@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, special
+import scipy
 
 VERDICTS = ("holds", "holds if", "vacuous", "false", "proof gap")
 
@@ -60,7 +60,7 @@ def lemma_b1_excess(logits: np.ndarray, c1: np.ndarray, c2: np.ndarray) -> np.nd
     printed.
     """
     first, others = logits[..., 0], logits[..., 1:]
-    left = first - special.logsumexp(logits, axis=-1)
+    left = first - scipy.special.logsumexp(logits, axis=-1)
     share = c2 / (c1 + c2)
     m2 = share * np.log(share / others.shape[-1]) + (1 - share) * np.log(1 - share)
     return share * (first - others.mean(axis=-1)) + m2 - left
@@ -93,13 +93,13 @@ def remark_b2(num_classes: int, draws: int = 2000, seed: int = 0) -> dict[str, f
     deltas = logits[:, 0] - logits[:, 1:].mean(axis=1)
 
     def bound(log_r: float, delta: float) -> float:
-        m1 = special.expit(log_r)
-        entropy = special.xlogy(m1, m1) + special.xlogy(1 - m1, 1 - m1)
+        m1 = scipy.special.expit(log_r)
+        entropy = scipy.special.xlogy(m1, m1) + scipy.special.xlogy(1 - m1, 1 - m1)
         return m1 * (delta - math.log(num_classes - 1)) + entropy
 
     off_correct, off_printed, curvatures, excess = 0.0, 0.0, [], []
     for delta in deltas[:200]:
-        best = optimize.minimize_scalar(
+        best = scipy.optimize.minimize_scalar(
             bound, bounds=(-40, 40), args=(delta,), method="bounded", options={"xatol": 1e-9}
         )
         correct, printed = math.log(num_classes - 1) - delta, delta - math.log(num_classes - 1)
@@ -143,7 +143,7 @@ def _eq15(rng: np.random.Generator) -> list[_Row]:
     logits = rng.standard_normal((n, k)) * 10 ** rng.uniform(-1, 1, (n, 1))
     share = 0.9  # C1 : C2 = 1 : 9, the constants of guessing
     m2 = share * math.log(share / (k - 1)) + (1 - share) * math.log(1 - share)
-    violations = int((logits[:, 0] - special.logsumexp(logits, axis=1) > m2).sum())
+    violations = int((logits[:, 0] - scipy.special.logsumexp(logits, axis=1) > m2).sum())
     test = f"violations among {n} draws, C2 = 9 C1, K = 10"
     return [("15", "inner sum over log δ_k (printed)", test, violations, 0, violations > 0)]
 
@@ -163,7 +163,7 @@ def _eq19(rng: np.random.Generator) -> list[_Row]:
     c1, c2 = 10 ** rng.uniform(-1, 1, (2, n))
     share = c2 / (c1 + c2)
     m2 = share * np.log(share / (k - 1)) + (1 - share) * np.log(1 - share)
-    loss = special.logsumexp(logits, axis=1) - logits[:, 0]
+    loss = scipy.special.logsumexp(logits, axis=1) - logits[:, 0]
     slope = logits[:, 1:].mean(axis=1) - logits[:, 0]
     right = int((loss < share * slope - m2 - 1e-9).sum())
     wrong = int((loss < (1 - share) * slope - m2 - 1e-9).sum())

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 import torch
-from scipy import integrate, optimize
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -565,7 +565,7 @@ def orthant_margin(x: np.ndarray, y: np.ndarray, signs: np.ndarray | float = 1.0
     x = np.asarray(x, dtype=float) * np.sign(signs)
     d = x.shape[1]
     equal = np.hstack([x, x.sum(axis=1, keepdims=True)])  # β = γ + τ with γ ≥ 0
-    found = optimize.linprog(
+    found = scipy.optimize.linprog(
         np.append(np.zeros(d), -1.0), A_eq=equal, b_eq=y, bounds=[(0, None)] * d + [(None, 1.0)], method="highs"
     )
     return float(found.x[-1]) if found.status == 0 else -math.inf
@@ -622,7 +622,7 @@ def diagonal_flow(x: np.ndarray, y: np.ndarray, beta0: np.ndarray | float) -> np
 
     w, span, scale = 1 - signs / start, 10.0, np.abs(y).max() or 1.0
     for _ in range(60):
-        found = integrate.solve_ivp(speed, (0, span), w, method="LSODA", rtol=1e-12, atol=1e-14, jac=gradient)
+        found = scipy.integrate.solve_ivp(speed, (0, span), w, method="LSODA", rtol=1e-12, atol=1e-14, jac=gradient)
         w, span = found.y[:, -1], 2 * span
         beta = signs / (1 - w)
         if np.abs(x @ beta - y).max() <= 1e-12 * scale:
@@ -906,7 +906,7 @@ def gotu_diagonal(
             low -= 1.0 if low > -200 else 100.0
         while excess(high) < 0:
             high += 1.0
-        root = optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-14) if low < high else low
+        root = scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-14) if low < high else low
         beta, bias = math.exp(root), bias0 - spent(root)
     else:
         raise ValueError(f"model {model!r} is none of network, deq, deq_bias_feature")

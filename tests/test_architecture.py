@@ -146,3 +146,8 @@ def test_the_lower_floors_need_neither_torchvision_nor_jupyter():
 
 def test_the_ground_floor_is_cheap_to_import():
     _run_blocked({"torch", "matplotlib", "pandas", "numpy"}, "import nclib.paths, nclib.provenance")
+
+
+def test_a_worker_loads_no_drawing_and_no_statistics():
+    """A second of each process that trains: it needs neither."""
+    _run_blocked({"matplotlib"}, "import nclib.runs\nassert 'scipy.stats' not in sys.modules")
