@@ -3,7 +3,8 @@
 python benchmarks/bench_engine.py [--quick]
 
 The plain loop is a fresh Python process that calls `training.train` for one run after the other: no store, no
-checkpoint, no progress. All four are timed from the start of a process, loading of torch included, to the last run.
+checkpoint, no progress. All are timed from the start of a process, loading of torch included, to its end, and a plain
+loop is run between any two others.
 What the run store costs (a checkpoint an epoch, checksums) and what Dask adds to it are told apart.
 """
 
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 
 import pandas as pd
-from common import Figure, finish, ratio, threads
+from common import Figure, finish, threads
 
 from nclib import cluster, experiments
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
@@ -64,25 +65,40 @@ def timed(script: str, *words: str) -> float:
         return time.perf_counter() - start
 
 
-def engine(configs: list[RunConfig], repeats: int) -> tuple[list[Figure], dict[str, list[float]]]:
-    """Ratios to the plain loop of the same round, and the seconds they are made of."""
-    works = {"plain": (PLAIN,), "serial": (ENGINE, "0"), "1 worker": (ENGINE, "1"), "2 workers": (ENGINE, "2")}
-    seconds: dict[str, list[float]] = {name: [] for name in works}
+def engine(configs: list[RunConfig]) -> tuple[list[Figure], dict[str, list[float]]]:
+    """Each way of the engine over the mean of the plain loops before and after it, so that a machine which slowly grows
+    faster or slower favours neither; the extremes are those to each of the two."""
+    ways = {"1 worker": "1", "one process": "0", "2 workers": "2"}
+    taken: dict[str, list[float]] = {"plain loop": []}
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as listing:
         listing.writelines(config.model_dump_json() + "\n" for config in configs)
         listing.flush()
-        for _ in range(repeats):
-            for name, (script, *words) in works.items():
-                seconds[name].append(timed(script, listing.name, *words))
-                print(f"  {name}: {seconds[name][-1]:.1f} s", flush=True)
-    plain, case = seconds["plain"], f"{len(configs)} runs, {min(seconds['plain']):.0f} s"
-    doubled = [2 * each for each in seconds["2 workers"]]
-    return [
-        Figure("engine", "one process / plain loop", case, *ratio(seconds["serial"], plain), TARGET_OVERHEAD),
-        Figure("engine", "1 worker / plain loop", case, *ratio(seconds["1 worker"], plain), TARGET_OVERHEAD),
-        Figure("engine", "1 worker / one process", case, *ratio(seconds["1 worker"], seconds["serial"])),
-        Figure("engine", "2 workers, time × 2 / plain loop", case, *ratio(doubled, plain), None, "1 / efficiency"),
-    ], seconds
+
+        def measure(name: str, script: str, *words: str) -> None:
+            taken.setdefault(name, []).append(timed(script, listing.name, *words))
+            print(f"  {name}: {taken[name][-1]:.1f} s", flush=True)
+
+        measure("plain loop", PLAIN)
+        for name, workers in ways.items():
+            measure(name, ENGINE, workers)
+            measure("plain loop", PLAIN)
+    plain, figures = taken["plain loop"], []
+    case = f"{len(configs)} runs, {min(plain):.0f} s"
+    for before, after, (name, workers) in zip(plain, plain[1:], ways.items(), strict=False):
+        seconds, many = taken[name][0] * max(1, int(workers)), int(workers) > 1
+        ends = sorted(seconds / each for each in (before, after))
+        figures.append(
+            Figure(
+                "engine",
+                f"{name}{', time × 2' if many else ''} / plain loop",
+                case,
+                2 * seconds / (before + after),
+                *ends,
+                None if many else TARGET_OVERHEAD,
+                "1 / efficiency" if many else "",
+            )
+        )
+    return figures, taken
 
 
 def nothing(text: str) -> str:
@@ -107,14 +123,14 @@ def main(quick: bool = False) -> pd.DataFrame:
     started = time.perf_counter()
     threads()
     configs = grid(quick)
-    figures, seconds = engine(configs, 1)
+    figures, seconds = engine(configs)
     figures.append(
         Figure(
             "engine", "ms for an empty task", "2 workers", *task_seconds(20 if quick else TASKS), None, "milliseconds"
         )
     )
     facts = {"seconds_of_each": {name: [round(each, 1) for each in taken] for name, taken in seconds.items()}}
-    facts |= {"runs": len(configs), "device": "cpu", "repeats": len(seconds["plain"])}
+    facts |= {"runs": len(configs), "device": "cpu", "repeats": 1}
     return finish("engine", figures, quick, facts, started)
 
 

@@ -10,6 +10,7 @@ Dask is an optional extra, ``pip install "nclib[cluster]"``; this module can be 
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import importlib.util
@@ -18,7 +19,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": 
 """glibc hands large tensors back to the system after each step and fetches them anew, page by page: a tenth of the time
 of a step on 32×32 images. With these, a training process keeps what it has."""
 _CONNECT_SECONDS = 30
+_LEAVE_SECONDS = 0.4
 
 
 class ClusterError(RuntimeError):
@@ -287,9 +289,18 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
         processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
         dask.config.set(settings),
         distributed.SpecCluster(nannies, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
     ):
-        yield ClusterExecutor(client)
+        try:
+            with distributed.Client(cluster, set_as_default=False) as client:
+                yield ClusterExecutor(client)
+        finally:
+            cluster.sync(_end, cluster.workers.values())
+
+
+async def _end(nannies: Iterable[Any]) -> None:
+    """End the workers of these nannies. Nobody wants anything of them by now, and Python takes a second to unload
+    torch, so they are killed rather than waited for."""
+    await asyncio.gather(*(nanny.close(timeout=_LEAVE_SECONDS) for nanny in nannies), return_exceptions=True)
 
 
 def worker_environment() -> dict[str, str]:

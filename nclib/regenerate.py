@@ -620,7 +620,7 @@ def reproduce(
         try:
             tasks, configs = prepare(select(names), profile, overrides, train)
             plan = runs.plan(list(configs.values()))
-            lacking = set(plan.loc[plan["state"] != "stored", "run_id"])
+            lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
             place = Place(workers, scheduler, host)
             _say_plan(plan, len(tasks), profile, train, echo)
             before, training = _marks(configs), None
@@ -733,13 +733,14 @@ class Place:
 
     @contextlib.contextmanager
     def executor(
-        self, wanted: Sequence[StoredConfig], echo: Callable[[str], None]
+        self, wanted: Sequence[StoredConfig], seconds: float, echo: Callable[[str], None]
     ) -> Iterator[concurrent.futures.Executor | None]:
-        """What to train these runs on; None is this process, which is enough for one core and for a few seconds.
+        """What to train these runs on, which would take one core so many seconds; None is this process, enough for one
+        core and for a few seconds.
 
         Raises: ClusterError when what was asked for cannot be had.
         """
-        from nclib import cluster, costs, runs
+        from nclib import cluster, costs
 
         if self.scheduler:
             with cluster.connect(self.scheduler) as executor:
@@ -751,7 +752,7 @@ class Place:
         need = max(costs.estimate_gpu_gib(config) for config in wanted)
         slots = cluster.slots(self.workers, _cores(), cluster.gpus(), need)[: len(wanted)]
         if self.workers is None and self.host is None:
-            alone = len(slots) == 1 or runs.estimate_seconds(wanted) < _WORTH_A_CLUSTER
+            alone = len(slots) == 1 or seconds < _WORTH_A_CLUSTER
             if not alone and not cluster.installed():
                 echo('training one run after the other; for more at once: pip install "nclib[cluster]"')
             if alone or not cluster.installed():
@@ -763,19 +764,20 @@ class Place:
 
 
 def _train(
-    configs: Mapping[str, StoredConfig], lacking: set[str], place: Place, echo: Callable[[str], None]
+    configs: Mapping[str, StoredConfig], lacking: Mapping[str, float], place: Place, echo: Callable[[str], None]
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
     """Train what is missing or damaged; returns the runs that failed with the reason, and how long it took beside what
-    was forecast."""
+    was forecast. `lacking` has the seconds expected of each run that is not stored."""
     from nclib import cluster, runs
 
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
-    check_runs(configs[run] for run in sorted(lacking - set(failures)))
+    check_runs(configs[run] for run in sorted(set(lacking) - set(failures)))
     wanted = [config for run, config in configs.items() if run not in failures]
     missing = [config for run, config in configs.items() if run in lacking and run not in failures]
     forecast = None
     with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(place.executor(missing, echo)) if missing else None
+        seconds = sum(seconds for run, seconds in lacking.items() if run not in failures)
+        executor = stack.enter_context(place.executor(missing, seconds, echo)) if missing else None
         progress = stack.enter_context(progress_bar("training", echo))
         try:
             trained = runs.train_missing(wanted, executor, progress)

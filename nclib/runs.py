@@ -227,12 +227,6 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).round({"seconds": 2})
 
 
-def estimate_seconds(configs: Sequence[StoredConfig]) -> float:
-    """Seconds of one core that these runs take together, estimated from the finished runs of this machine."""
-    model = CostModel.fit(finished_runs(default_store()))
-    return sum(model.seconds(config) for config in _unique(configs).values())
-
-
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
     return {run_id(config): config for config in configs}
 
