@@ -26,7 +26,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup reproduce test test-slow lab bench bench-scale survival lint clean clean-results
+.PHONY: help setup reproduce test test-slow lab bench bench-scale bench-gpu survival lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,12p' Makefile
@@ -57,10 +57,11 @@ test-slow: setup
 lab: setup
 	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)
 
-# The core against its peers (bench) and the engine that makes many runs (bench-scale); both want idle cores.
+# The core against its peers, the engine that makes many runs, and training on a GPU. All want idle cores.
 bench: SCRIPTS = metrics training solver
 bench-scale: SCRIPTS = schedule engine
-bench bench-scale: setup
+bench-gpu: SCRIPTS = throughput
+bench bench-scale bench-gpu: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
 
 # What the tests of survival and the fuzzed inputs found, counted: results/reference/bench/survival.csv.

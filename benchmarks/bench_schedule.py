@@ -54,7 +54,7 @@ def measured() -> list[Run]:
         for record in json.loads(listing.read_text(encoding="utf-8")).values()
     ]
     return [
-        Run(record["provenance"]["cost"]["wall_seconds"], (record["config"].get("train") or {}).get("epochs") or 1)
+        Run(record["provenance"]["cost"]["cpu_seconds"], (record["config"].get("train") or {}).get("epochs") or 1)
         for record in records
     ]
 

@@ -67,12 +67,15 @@ def _exit_code(error: Exception) -> int | None:
         return 1
     if "torch" not in sys.modules:  # then none of the modules below has raised it
         return None
+    import torch
+
     from nclib import cluster, data, ranks, runs, store, training
     from nclib.config import ConfigError
 
     if isinstance(error, (ConfigError, data.DataError, cluster.ClusterError)):
         return 2
-    failed = runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged, ranks.RankLost
+    failed = (runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged, ranks.RankLost,
+              torch.OutOfMemoryError)  # fmt: skip
     return 1 if isinstance(error, failed) else None
 
 

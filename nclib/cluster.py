@@ -16,6 +16,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -89,7 +90,8 @@ def slots(workers: int | None, cores: int, gpus: Sequence[tuple[str, float]] = (
 
     Returns
     -------
-    list of Slot, GPUs in turn; each worker sees its GPU alone and owns an equal share of its memory
+    list of Slot, GPUs in turn; each worker sees its GPU alone and owns an equal share of its memory, or `need` where
+    that is more: a reckoning does not keep a run from being tried
     """
     if not gpus:
         return [Slot()] * (workers or cores)
@@ -98,10 +100,8 @@ def slots(workers: int | None, cores: int, gpus: Sequence[tuple[str, float]] = (
         fits = [min(count, PER_GPU) for count in fits]
     rounds = [gpu for turn in range(max(fits)) for gpu, count in enumerate(fits) if turn < count]
     rounds = rounds[: workers or max(cores, len(gpus))]
-    return [
-        Slot({"CUDA_VISIBLE_DEVICES": gpus[gpu][0]}, {GPU_MEMORY: round(gpus[gpu][1] / rounds.count(gpu), 2)})
-        for gpu in rounds
-    ]
+    shares = [max(need, round(memory / max(1, rounds.count(gpu)), 2)) for gpu, (_, memory) in enumerate(gpus)]
+    return [Slot({"CUDA_VISIBLE_DEVICES": gpus[gpu][0]}, {GPU_MEMORY: shares[gpu]}) for gpu in rounds]
 
 
 def gpus() -> list[tuple[str, float]]:
@@ -172,14 +172,18 @@ class ClusterExecutor(concurrent.futures.Executor):
         ClusterError
             Where no worker has it; without this the run would wait for ever.
         """
-        if self._shares is None:  # asked once: a worker that comes later does not make a run of this grid wait
-            offered = [facts["resources"].get(GPU_MEMORY) for facts in self._known().values()]
-            self._shares = [share for share in offered if share is not None]
-        if not self._shares or gibibytes <= min(self._shares):
+        shares = self._shares
+        if shares is None:
+            known = self._known().values()
+            offered = [facts["resources"].get(GPU_MEMORY) for facts in known]
+            shares = [share for share in offered if share is not None]
+            if known:  # from now on a worker that comes later does not make a run of this grid wait
+                self._shares = shares
+        if not shares or gibibytes <= min(shares):
             return {}
-        if gibibytes > max(self._shares):
+        if gibibytes > max(shares):
             raise ClusterError(
-                f"needs about {gibibytes:.1f} GiB of GPU memory and the largest worker has {max(self._shares):.1f}; "
+                f"needs about {gibibytes:.1f} GiB of GPU memory and the largest worker has {max(shares):.1f}; "
                 f'start one with more: dask worker … --resources "{GPU_MEMORY}=…"'
             )
         return {"resources": {GPU_MEMORY: gibibytes}}
@@ -258,6 +262,11 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
     host : address that the scheduler listens on. Whoever can reach it can run code here, so the default is loopback
 
     The processes end with the block, and with this process however it ends.
+
+    Raises
+    ------
+    ClusterError
+        Where `host` is no address of this machine.
     """
     distributed = _distributed()
     import dask
@@ -280,11 +289,19 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.scheduler.http.routes": [],
+        "distributed.deploy.lost-worker-timeout": "1 hour",  # after it a nanny is given up, and its core with it
         "distributed.scheduler.worker-saturation": 1.0,  # no run waits at one worker while another is idle
         "distributed.worker.profile.enabled": False,  # 100 looks a second cost an eighth of the time
         "distributed.worker.daemon": False,  # daemons may not have children, and a loader of images may want some
         "distributed.nanny.pre-spawn-environ": worker_environment(),
     }
+    try:
+        with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+    except OSError as error:
+        raise ClusterError(
+            f"nothing here can listen at {host} ({error}); leave --host out, or name an address of this machine"
+        ) from None
     with (
         processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
         dask.config.set(settings),

@@ -62,6 +62,7 @@ class Cost:
         if self._cuda is not None:
             import torch
 
+            torch.cuda.init()  # without it a device with a number is refused
             torch.cuda.reset_peak_memory_stats(self._cuda)
         self._final = None
         self._wall, self._cpu = time.perf_counter(), time.process_time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -200,8 +201,7 @@ def train_run(
         raise RunsFailed({run: reason}) from None
     with turn:
         if not ranks.once(stored):
-            where = torch.device(device) if device else training.default_device()
-            trainer(config, store, where, progress or (lambda done, total: None))
+            trainer(config, store, training.usable_device(device), progress or (lambda done, total: None))
     return run
 
 
@@ -403,6 +403,7 @@ class _Grid:
         self.cluster = executor if isinstance(executor, cluster.ClusterExecutor) else None
         self.token = f".client-{secrets.token_hex(8)}"
         self.watch = cluster.Watch()
+        self.seen: dict[str, float] = {}  # share of each run that was done when it was last looked at for silence
         self.futures: dict[concurrent.futures.Future, str] = {}
         self.attempts: Counter[str] = Counter()
         self.failures: dict[str, str] = {}
@@ -430,7 +431,7 @@ class _Grid:
         config = self.absent[run]
         try:
             options = self.cluster.room(estimate_gpu_gib(config)) if self.cluster else {}
-            arguments = _to_json(config), str(self.store.root), self.token, self.device
+            arguments = _to_json(config), str(self.store.root), self.token, _version(), self.device
             future = self.executor.submit(train_for, *arguments, **options)
         except cluster.ClusterLost as lost:
             stored = sum(self.store.has(run) for run in self.absent)
@@ -476,8 +477,10 @@ class _Grid:
         if run not in self.absent:
             return
         self.watch.heard(run, message["worker"])
-        if not message["shared"] and message["total"]:
-            self.store.note_progress(run, message["done"], message["total"])
+        if message["total"]:
+            self.seen[run] = message["done"] / message["total"]
+            if not message["shared"]:
+                self.store.note_progress(run, message["done"], message["total"])
 
     def _restart_stuck(self) -> None:
         """End the processes of runs that have stopped telling. The cluster begins a restarted worker's run again, from
@@ -485,6 +488,11 @@ class _Grid:
         if not self.cluster:
             return
         for run, worker in self.watch.silent(self._patience).items():
+            share = self.store.progress(run)
+            if share > self.seen.get(run, 0.0):  # its worker waits for another process that is training it
+                self.seen[run] = share
+                self.watch.heard(run, worker)
+                continue
             if worker not in self.cluster.workers():
                 continue  # died meanwhile; the run waits for another
             self.attempts[run] += 1
@@ -532,7 +540,9 @@ class _Grid:
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def train_for(config_json: str, root: str, token: str, device: str | None = None) -> dict[str, bytes]:
+def train_for(
+    config_json: str, root: str, token: str, version: str, device: str | None = None
+) -> dict[str, bytes]:
     """What a worker does: make sure that one run is stored where the client finds it.
 
     Parameters
@@ -540,11 +550,16 @@ def train_for(config_json: str, root: str, token: str, device: str | None = None
     config_json : the run
     root, token : the client's run store, and the name of a file in it. Where this process sees that file, it works in
         the client's store; elsewhere in that of its own machine
+    version : the client's nclib; another one here would train other runs, and is refused
 
     Returns
     -------
     nothing where the client sees the run, else the run's files and their contents
     """
+    if version != _version():
+        raise cluster.ClusterError(
+            f"{cluster.here()} has nclib {_version()}, the client {version}: install the same version there"
+        )
     config = read_config(config_json)
     run = run_id(config)
     store, shared = _store_for(root, token)
@@ -552,12 +567,17 @@ def train_for(config_json: str, root: str, token: str, device: str | None = None
     def note(done: float, total: float) -> None:
         cluster.tell(token, run=run, done=done, total=total, shared=shared)
 
-    note(0, 0)
-    with _ONE_AT_A_TIME:  # in a worker with several threads
+    with _ONE_AT_A_TIME:  # in a worker with several threads; those that wait are not watched
+        note(0, 0)
         for dataset in _datasets(config):
             bring(dataset)
         train_run(config_json, str(store.root), device, note)
     return {} if shared else store.pack(run)
+
+
+@functools.cache
+def _version() -> str:
+    return provenance.versions().get("nclib", "not installed")
 
 
 def _store_for(root: str, token: str) -> tuple[RunStore, bool]:

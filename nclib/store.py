@@ -19,6 +19,7 @@ import io
 import itertools
 import json
 import os
+import secrets
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ import torch
 
 from nclib import paths
 from nclib.artefacts import csv_bytes, write_atomic
-from nclib.config import SCHEMA_VERSION, StoredConfig, digest, run_id
+from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
 from nclib.evidence import sample_rows
 
 _CHECKPOINT = "nclib checkpoint"
@@ -301,17 +302,18 @@ class RunStore:
         if foreign := [name for name in files if Path(name).name != name]:
             raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is no file of a run")
         aside = RunStore(self.root / ".arriving")
-        folder = aside.root / run
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = aside.root / f"{run}-{secrets.token_hex(4)}" / run  # another client may take it in at the same time
         folder.mkdir(parents=True)
         try:
             for name, content in files.items():
                 write_atomic(folder / name, content)
-            aside.load(run)
-            os.replace(folder, self.root / run)
+            RunStore(folder.parent).load(run)
+            with self.lock(run):
+                if not self.is_sound(run):  # which sets a damaged one aside
+                    os.replace(folder, self.root / run)
+                self.clear_partial(run)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        self.clear_partial(run)
+            shutil.rmtree(folder.parent, ignore_errors=True)
 
     def clear_partial(self, run: str) -> None:
         """Remove the checkpoint of a run that is complete."""
@@ -430,8 +432,18 @@ class RunStore:
         return stack([tidy(self.load(run), columns) for run in ids], columns)
 
     def remove(self, run: str) -> None:
-        """Delete a run, or what there is of it."""
-        with self.lock(run):
+        """Delete a run, or what there is of it.
+
+        Raises
+        ------
+        ConfigError
+            While a process trains it.
+        """
+        try:
+            turn = self.lock(run, timeout=0).acquire()
+        except filelock.Timeout:
+            raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)") from None
+        with turn:
             shutil.rmtree(self.root / run, ignore_errors=True)
             self.clear_partial(run)
 

@@ -375,6 +375,26 @@ def default_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def usable_device(name: str | None = None) -> torch.device:
+    """The device of this name, such as "cpu", "cuda" or "cuda:1"; without one, `default_device`.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is none, and for a device that this machine does not have.
+    """
+    if name is None:
+        return default_device()
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device {name!r} is none: use cpu, cuda or cuda:1, or leave it out") from None
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise ConfigError(f"device {name!r} is not here: this machine has {gpus} CUDA devices that PyTorch can use")
+    return device
+
+
 class _Trainer:
     """State of one training between epochs."""
 

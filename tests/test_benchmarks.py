@@ -23,7 +23,7 @@ def load(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["solver", "metrics", "training", "schedule", pytest.param("engine", marks=pytest.mark.slow)]
+    "name", ["solver", "metrics", "training", "schedule", "throughput", pytest.param("engine", marks=pytest.mark.slow)]
 )
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
     monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)

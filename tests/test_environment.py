@@ -133,6 +133,7 @@ def test_makefile_has_the_promised_targets():
         "lab",
         "bench",
         "bench-scale",
+        "bench-gpu",
         "survival",
         "lint",
         "clean",
@@ -151,7 +152,7 @@ def test_every_working_target_sets_up_a_missing_environment(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "benchmarks").mkdir()
-    for target in ("reproduce", "test", "test-slow", "lab", "bench", "bench-scale", "survival", "lint"):
+    for target in ("reproduce", "test", "test-slow", "lab", "bench", "bench-scale", "bench-gpu", "survival", "lint"):
         plan = _make(tmp_path, "-n", target)
         assert plan.returncode == 0, plan.stderr
         assert "-m venv .venv" in plan.stdout and 'install -e ".[notebooks,book,cluster,dev]"' in plan.stdout, target

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nclib import store as store_module
-from nclib.config import RunConfig, StoredConfig, run_id
+from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
 from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, ReferenceStore, RunStore, read_csv
 
 
@@ -200,6 +200,13 @@ def test_remove(store):
     run = _save(store)
     store.remove(run)
     assert not store.has(run)
+
+
+def test_a_run_in_training_is_not_removed(store):
+    run = _save(store)
+    with RunStore(store.root).lock(run), pytest.raises(ConfigError, match="is being trained"):
+        store.remove(run)
+    assert store.has(run)
 
 
 def _hold(root, run, seconds):

@@ -92,6 +92,15 @@ def _evaluate(counts, with_nc=False, model=None, **options):
     return training.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
 
 
+def test_a_device_that_is_not_here_is_named():
+    assert training.usable_device("cpu") == torch.device("cpu")
+    assert training.usable_device() == training.default_device()
+    with pytest.raises(ConfigError, match="'gpu' is none: use cpu"):
+        training.usable_device("gpu")
+    with pytest.raises(ConfigError, match="'cuda:99' is not here: this machine has"):
+        training.usable_device("cuda:99")
+
+
 def test_accuracies_by_hand():
     report = _evaluate([30, 30, 3])
     assert report["accuracy_balanced"] == pytest.approx((3 / 4 + 1 / 2 + 1 / 2) / 3)  # not 5/8 of the samples

@@ -1,0 +1,186 @@
+"""Training images per second on a GPU: both arms at the paper's width, against the chip and a plain script.
+
+python benchmarks/bench_throughput.py [--quick]
+
+Two yardsticks: the arithmetic limit, which is what a large matrix product reaches on this device over the operations
+that a training step counts; and a plain script with torchvision's ResNet-18 for small images and a DataLoader. Times
+are those of whole epochs after the first, in which kernels are chosen and cells compiled; the images are noise. Without
+a CUDA device only --quick works, which tries everything on the CPU at a tiny size.
+"""
+
+import itertools
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import torchvision
+from common import Figure, finish
+from PIL import Image
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from nclib import data, processes, training
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.deq import BackwardNotConverged
+from nclib.models import build_model
+
+EPOCHS = 4
+TOP = 12  # operations named in the profile
+
+
+def noise(folder: Path, images: int) -> str:
+    """A data set of 32×32 colour noise in ten classes, so many training images and ten for the test; its name."""
+    draw = np.random.default_rng(0)
+    for part, count in (("train", images), ("test", 10)):
+        for i in range(count):
+            place = folder / "noise" / part / str(i % 10)
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(place / f"{i}.png")
+    return data.resolve_dataset(f"folder:{folder / 'noise'}")
+
+
+def run(dataset: str, kind: str, width: int, batch: int, precision: str, compiled: bool, images: int) -> RunConfig:
+    return RunConfig(
+        data=DataConfig(dataset=dataset, n_max=images // 10, test_per_class=1),
+        model=ModelConfig(kind=kind, width=width),
+        train=TrainConfig(
+            epochs=EPOCHS, batch_size=batch, lr=1e-3, precision=precision, compile=compiled, log_every=EPOCHS,
+            deterministic=False,
+        ),
+    )  # fmt: skip
+
+
+def epochs_of(config: RunConfig, images: int, device: torch.device) -> tuple[list[float], float]:
+    """Images per second of each epoch after the first, which ends with numbers on the host, so nothing is pending; and
+    the evaluations of the cell and products with its Jacobian that both solves took for an image."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BackwardNotConverged)  # of noise nothing is learnt
+        done = training.train(config, device=device)
+    steps = done.history.query("split == 'steps'").groupby("metric")["value"].mean()
+    rates = [images / each for each in done.cost["train_seconds"][1:]]
+    return rates, float(steps.get("solver_steps", 0.0) + steps.get("backward_steps", 0.0))
+
+
+def plain_script(folder: Path, batch: int, half: bool, device: torch.device) -> list[float]:
+    """Images per second of torchvision's ResNet-18 with the usual stem for small images, trained as tutorials do."""
+    steps = torchvision.transforms
+    transform = steps.Compose([steps.RandomCrop(32, 4), steps.RandomHorizontalFlip(), steps.ToTensor()])
+    images = torchvision.datasets.ImageFolder(folder / "noise" / "train", transform)
+    loader = torch.utils.data.DataLoader(
+        images, batch, shuffle=True, num_workers=min(8, os.cpu_count() or 1), pin_memory=device.type == "cuda",
+        persistent_workers=True,
+    )  # fmt: skip
+    model = torchvision.models.resnet18(num_classes=10)
+    model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    model.to(device).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
+    rates = []
+    for _ in range(EPOCHS):
+        start, loss = time.perf_counter(), torch.zeros(())
+        for x, y in loader:
+            x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                loss = F.cross_entropy(model(x), y)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+        loss.item()
+        rates.append(len(images) / (time.perf_counter() - start))
+    return rates[1:]
+
+
+def operations(kind: str, width: int, solves: float, device: torch.device) -> float:
+    """Floating-point operations of a training step for an image: multiplications and additions of convolutions and
+    matrix products. An equilibrium costs what its cell applied once does, and an evaluation of the cell for each one
+    that the solves took; a product with the Jacobian counts as many operations as an evaluation."""
+    once = "explicit_matched" if kind == "deq" else kind
+    model = build_model(ModelConfig(kind=once, width=width), 10, 3).to(device)
+    images, labels = torch.randn(4, 3, 32, 32, device=device), torch.arange(4, device=device)
+    with FlopCounterMode(display=False) as step:
+        F.cross_entropy(model(images).logits, labels).backward()
+    cell = build_model(ModelConfig(kind="deq", width=width), 10, 3).to(device).block.cell
+    x = torch.randn(4, 8 * width, 4, 4, device=device)
+    with FlopCounterMode(display=False) as evaluation, torch.no_grad():
+        cell(x, x)
+    return (step.get_total_flops() + solves * evaluation.get_total_flops()) / 4
+
+
+def peak(precision: str, size: int, device: torch.device) -> float:
+    """Operations per second of a large matrix product in this precision."""
+    a, b = (torch.randn(size, size, device=device, dtype=getattr(torch, precision)) for _ in range(2))
+    taken = []
+    for _ in range(7):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        (a @ b)[0, 0].item()
+        taken.append(time.perf_counter() - start)
+    return 2 * size**3 / statistics.median(taken)
+
+
+def profile(config: RunConfig, device: torch.device) -> dict[str, object]:
+    """Where the time of a training goes: the operations that take the device longest, as shares of the whole time, and
+    the share in which it does nothing."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    start = time.perf_counter()
+    with torch.profiler.profile(activities=activities) as recorded:
+        epochs_of(config, config.data.n_max * 10, device)
+    whole = 1e6 * (time.perf_counter() - start)
+    column = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+    spent = sorted(((getattr(e, column), e.key) for e in recorded.key_averages()), reverse=True)
+    return {
+        "label": f"{config.model.kind}, batch {config.train.batch_size}, {config.train.precision}",
+        "idle": round(max(0.0, 1 - sum(time for time, _ in spent) / whole), 3),
+        "shares": {key[:90]: round(time / whole, 4) for time, key in spent[:TOP]},
+    }
+
+
+def main(quick: bool = False) -> pd.DataFrame:
+    """Both arms, batches 128 and 1024, float32 and bfloat16, cells eager and compiled; quick: one tiny size, on the CPU
+    where there is no GPU, nothing written."""
+    started, device = time.perf_counter(), training.default_device()
+    if device.type != "cuda" and not quick:
+        raise SystemExit("bench_throughput.py measures a GPU and finds none; --quick tries it on the CPU")
+    width, batches, size = (4, (8,), 256) if quick else (64, (128, 1024), 8192)
+    precisions, compiling = (("bfloat16",), (False,)) if quick else (("float32", "bfloat16"), (False, True))
+    images = max(batches) * 10 // (4 if quick else 1)
+    figures, rates, profiles = [], {}, []
+    with tempfile.TemporaryDirectory(prefix="nclib-") as name, processes.environment_restored(["NCLIB_DATA"]):
+        folder = Path(name)
+        os.environ["NCLIB_DATA"] = str(folder / "data")
+        dataset = noise(folder, images)
+        for precision, batch in itertools.product(precisions, batches):
+            case, limit = f"batch {batch}, {precision}", peak(precision, size, device)
+            plain = plain_script(folder, batch, precision == "bfloat16", device)
+            rates[f"plain script, {case}"] = statistics.median(plain)
+            for kind, compiled in itertools.product(("explicit", "deq"), compiling):
+                config = run(dataset, kind, width, batch, precision, compiled, images)
+                found, solves = epochs_of(config, images, device)
+                arm = f"{kind}{', compiled cell' if compiled else ''}"
+                rates[f"{arm}, {case}"] = median = statistics.median(found)
+                bound = limit / operations(kind, width, solves, device)
+                note = f"{median:.0f} images/s of {bound:.0f}"
+                figures += [
+                    Figure("throughput", f"{arm}: time / arithmetic limit", case, bound / median,
+                           bound / max(found), bound / min(found), None, note),
+                    Figure("throughput", f"{arm}: time / plain script", case, statistics.median(plain) / median,
+                           min(plain) / max(found), max(plain) / min(found), 1.0 if kind == "explicit" else None),
+                ]  # fmt: skip
+        for kind in ("explicit", "deq"):
+            profiles.append(profile(run(dataset, kind, width, batches[0], "bfloat16", False, images), device))
+    facts = {"images_per_second": {name: round(rate, 1) for name, rate in rates.items()}, "profiles": profiles}
+    return finish("throughput", figures, quick, facts | {"repeats": EPOCHS - 1}, started)
+
+
+if __name__ == "__main__":
+    main("--quick" in sys.argv[1:])
