@@ -24,7 +24,7 @@ from nclib.costs import makespan
 
 RUNS, WORKERS = 10_000, 64
 SCHEDULER_SECONDS = 0.004
-"""For each task; bench_engine.py measured 3.7 ms."""
+"""For each task; bench_engine.py measured 3.7 to 3.9 ms."""
 RETURN_SECONDS = 9.0
 """From a worker's death until its run goes on, measured with Dask: 7 to 9 s."""
 START_SECONDS = 5.0

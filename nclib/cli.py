@@ -265,6 +265,8 @@ def train(
         typer.echo(f"run {run_id(run)}")
         if default_store().has(run_id(run)):
             typer.echo("stored already, nothing to train")
+        elif ranks.is_main() and default_store().busy(run_id(run)):
+            typer.echo("another process is training it; waiting for that")
         with regenerate.progress_bar("training") if ranks.is_main() else nullcontext() as progress:
             root = str(default_store().root)
             runs.train_run(run.model_dump_json(), root, own_device, lambda done, of: progress(done, of, run_id(run)))

@@ -404,6 +404,7 @@ class _Grid:
         self.token = f".client-{secrets.token_hex(8)}"
         self.watch = cluster.Watch()
         self.seen: dict[str, float] = {}  # share of each run that was done when it was last looked at for silence
+        self.pace: dict[str, tuple[float, float, float]] = {}  # units done, when that was told, seconds of the last one
         self.futures: dict[concurrent.futures.Future, str] = {}
         self.attempts: Counter[str] = Counter()
         self.failures: dict[str, str] = {}
@@ -477,6 +478,9 @@ class _Grid:
         if run not in self.absent:
             return
         self.watch.heard(run, message["worker"])
+        now, done = time.monotonic(), message["done"]
+        before, since, _ = self.pace.get(run, (done, now, 0.0))
+        self.pace[run] = done, now, (now - since) / (done - before) if done > before > 0 else 0.0
         if message["total"]:
             self.seen[run] = message["done"] / message["total"]
             if not message["shared"]:
@@ -510,7 +514,10 @@ class _Grid:
 
     def _patience(self, run: str) -> float:
         """Seconds of silence that are no cause for worry: an epoch of a training tells, other runs only at their end,
-        and what builds on another run may first have to make that."""
+        and what builds on another run may first have to make that. Where epochs have been told, as they were."""
+        _, _, measured = self.pace.get(run, (0, 0.0, 0.0))
+        if measured:
+            return max(STALL_SECONDS, 20 * measured)
         config = self.absent[run]
         epochs = config.work() if isinstance(config, RunConfig) else 1.0
         base = getattr(config, "base", None) or getattr(config, "encoder", None)

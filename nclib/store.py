@@ -209,6 +209,14 @@ class RunStore:
         folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(folder / f"{run}.lock", timeout=timeout)
 
+    def busy(self, run: str) -> bool:
+        """Whether a process is training this run now."""
+        try:
+            with self.lock(run, timeout=0):
+                return False
+        except filelock.Timeout:
+            return True
+
     @contextlib.contextmanager
     def marked(self, name: str) -> Iterator[None]:
         """Within the block an empty file of this name lies in the store, by which others can tell that they see it too.
@@ -439,11 +447,9 @@ class RunStore:
         ConfigError
             While a process trains it.
         """
-        try:
-            turn = self.lock(run, timeout=0).acquire()
-        except filelock.Timeout:
-            raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)") from None
-        with turn:
+        if self.busy(run):
+            raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
+        with self.lock(run):
             shutil.rmtree(self.root / run, ignore_errors=True)
             self.clear_partial(run)
 

@@ -185,6 +185,18 @@ def test_a_run_that_another_process_is_training_is_not_taken_for_stuck():
     assert workers.restarted == ["a"]
 
 
+def test_the_patience_with_a_run_follows_the_epochs_it_has_told(monkeypatch):
+    run, now = run_id(GRID[0]), 0.0
+    grid = runs._Grid({run: GRID[0]}, default_store(), costs.Forecast({run: GRID[0]}, ()), lambda *_: None, None, None)
+    monkeypatch.setattr(grid.forecast, "seconds", lambda run: 1e6)  # the first guess of a machine nothing is known of
+    monkeypatch.setattr(runs.time, "monotonic", lambda: now)
+    # before its first epoch a process loads torch; later 20 × the seconds since the epoch before
+    for done, seconds, patience in ((0, 0, 1e7), (1, 500, 1e7), (2, 100, 2000), (3, 120, 2400), (4, 5, 600)):
+        now += seconds
+        grid._heard({"run": run, "worker": "a", "done": done, "total": 4, "shared": True})
+        assert grid._patience(run) == pytest.approx(patience)
+
+
 def test_an_address_of_another_machine_is_refused():
     refused = pytest.raises(cluster.ClusterError, match=r"nothing here can listen at 192\.0\.2\.1")
     with refused, cluster.local(1, "192.0.2.1"):

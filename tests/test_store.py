@@ -205,8 +205,9 @@ def test_remove(store):
 def test_a_run_in_training_is_not_removed(store):
     run = _save(store)
     with RunStore(store.root).lock(run), pytest.raises(ConfigError, match="is being trained"):
+        assert store.busy(run)
         store.remove(run)
-    assert store.has(run)
+    assert store.has(run) and not store.busy(run)
 
 
 def _hold(root, run, seconds):
