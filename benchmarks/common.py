@@ -84,14 +84,14 @@ def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, A
         return frame
     folder = paths.reference() / "bench"
     folder.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
-    record = provenance.capture() | {
+    record = provenance.capture() | {  # before anything is written, which would make the tree a changed one
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "repeats": REPEATS,
         "seconds": round(time.perf_counter() - started, 1),
         "peers": {peer_name: _version(peer_name) for peer_name in ("scipy", *HOW_TO_INSTALL)},
         **facts,
     }
+    frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     draw(folder)
     return frame
