@@ -13,6 +13,7 @@ import math
 import os
 import shlex
 import shutil
+import statistics
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -595,6 +596,8 @@ def _costs(workers: int) -> dict[str, str]:
 
 ACCURACY_TOLERANCE = 0.02
 """Two points of accuracy, on the mean over seeds."""
+FALSE_ALARMS = 0.01
+"""How often `verify` may call a sound installation broken, over all its comparisons together."""
 ACCURACIES = ("accuracy_balanced", "accuracy_readout", "accuracy_all")
 FACTORS = {"loss": 2.0, "nc1_pinv": 3.0, "nc1_trace_ratio": 3.0, "nc2_etf_distance": 2.0, "nc3_self_duality": 2.0}
 """By which factor a mean over seeds may differ from the reference's."""
@@ -716,10 +719,12 @@ def compare_with_reference(profile: str | None = None) -> tuple[pd.DataFrame, in
     """Final metrics of the runs stored here against the tracked reference of the same runs, as means over seeds.
 
     Returns: a table (setting, split, metric, here, reference, allowed, ok), and how many runs are equal to the bit.
-        Accuracies may differ by two points, other metrics by the factors in `FACTORS`; both are widened to twice the
-        standard error over the reference's seeds, because a run repeated on another machine is as far off as
-        another seed.
+        Accuracies may differ by two points, other metrics by the factors in `FACTORS`; both are widened by the spread
+        over the reference's seeds, because a run repeated on another processor is as far off as another seed:
+        z·s·√(2/n), s the larger of the setting's own standard deviation and the metric's over all settings, z such
+        that a sound machine misses any of the comparisons in `FALSE_ALARMS` of the cases.
     """
+    import numpy as np
     import pandas as pd
 
     from nclib.store import default_store, reference_store
@@ -733,10 +738,14 @@ def compare_with_reference(profile: str | None = None) -> tuple[pd.DataFrame, in
         return pd.DataFrame(columns=columns), 0
     pairs = [(_finals(store.load(run)), _finals(reference.load(run))) for run in common]
     both = pd.concat([here.to_frame("here").assign(reference=there) for here, there in pairs])
+    cells = both.groupby(level=columns[:3], sort=False)
+    spreads = cells["reference"].var().groupby(level=columns[1:3]).mean().pow(0.5).to_dict()
+    quantile = statistics.NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * cells.ngroups))
     rows = []
-    for where, cell in both.groupby(level=columns[:3], sort=False):
+    for where, cell in cells:
         here, there = cell.mean()
-        error = 2 * cell["reference"].std() / math.sqrt(len(cell)) if len(cell) > 1 else 0.0
+        spread = float(np.nanmax([0.0, cell["reference"].std(), spreads[where[1:]]]))
+        error = quantile * spread * math.sqrt(2 / len(cell))
         low, high = _allowed(where[-1], there, error)
         close = low <= here <= high or not (math.isfinite(here) or math.isfinite(there))
         rows.append((*where, here, there, f"{low:.4g} to {high:.4g}", close))
