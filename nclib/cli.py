@@ -168,13 +168,19 @@ def reproduce(
     train: Annotated[
         str, typer.Option(help="missing: train what is not stored. never: use what there is.")
     ] = "missing",
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Train for no longer, one seed of everything before the next; the same command goes on."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Execute notebooks that are unchanged, too.")] = False,
     site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
 ) -> None:
     """Regenerate figures and tables: train the missing runs, execute the notebooks, say what happened."""
     from nclib import regenerate
 
-    summary = regenerate.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, host)
+    summary = regenerate.reproduce(
+        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes
+    )
     complete = _site_after(profile) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)
 

@@ -404,8 +404,9 @@ class Watch:
     def heard(self, run: str, worker: str) -> None:
         self._last[run] = worker, time.monotonic()
 
-    def forget(self, run: str) -> None:
-        self._last.pop(run, None)
+    def forget(self, run: str) -> str | None:
+        """Returns the worker that the run was last heard of from."""
+        return self._last.pop(run, (None, 0.0))[0]
 
     def silent(self, patience: Callable[[str], float]) -> dict[str, str]:
         """Runs that have told nothing for longer than `patience` of them, with their worker; each is reported once."""

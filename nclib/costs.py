@@ -135,15 +135,21 @@ class Forecast:
 
     configs : the runs that are to be trained, by id
     finished : earlier runs and their seconds, which the model is fitted to
+    longest_first : hand the longest runs out first: what is left for the end is short, so that no worker waits long for
+        the last. Otherwise in the order of `configs`
     """
 
     POINTS = (0.0, 0.25, 0.5, 0.75)
     """Shares of the work at which the forecast is noted, to be scored."""
 
     def __init__(
-        self, configs: Mapping[str, StoredConfig], finished: Iterable[tuple[StoredConfig, float]] = ()
+        self,
+        configs: Mapping[str, StoredConfig],
+        finished: Iterable[tuple[StoredConfig, float]] = (),
+        longest_first: bool = True,
     ) -> None:
         self._configs = dict(configs)
+        self._longest_first = longest_first
         self._finished = list(finished)
         self._started = time.monotonic()
         self._workers = 1
@@ -157,8 +163,8 @@ class Forecast:
         self._seconds = {run: self.model.seconds(config) for run, config in self._configs.items()}
 
     def order(self) -> list[str]:
-        """The runs, longest first: what is left for the end is short, so that no worker waits long for the last."""
-        return sorted(self._seconds, key=lambda run: -self._seconds[run])
+        """The runs as they are to be handed out."""
+        return sorted(self._seconds, key=lambda run: -self._seconds[run]) if self._longest_first else [*self._configs]
 
     def seconds(self, run: str) -> float:
         return self._seconds[run]

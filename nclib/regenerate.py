@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import multiprocessing
 import os
 import re
@@ -56,6 +57,7 @@ _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _KERNEL_START_SECONDS = 300  # a kernel starts in two seconds; on a very busy machine it took more than papermill's 60
 _LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 characters
 _NOTEBOOKS_AT_ONCE = 2
+_OUT_OF_TIME = "the minutes given were over; the same command goes on"
 _WORTH_A_CLUSTER = 20.0  # seconds of work; to start workers, each with its own torch, costs about five
 _SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
 
@@ -436,11 +438,12 @@ def _files(name: str, profile: str, before: Mapping[Path, tuple[int, int]]) -> l
 class Row:
     """One notebook in the summary. A run that several notebooks share counts as trained in the first of them.
 
-    status: "executed", "unchanged" or "failed". files: relative to ``results/<profile>/``.
+    status: "executed", "unchanged", "failed", or "unfinished" where all that it lacks is runs there was no time for.
+    files: relative to ``results/<profile>/``.
     """
 
     notebook: str
-    status: Literal["executed", "unchanged", "failed"]
+    status: Literal["executed", "unchanged", "failed", "unfinished"]
     seconds: float
     runs_trained: int
     runs_reused: int
@@ -465,7 +468,8 @@ class Summary:
 
     @property
     def ok(self) -> bool:
-        return all(row.status != "failed" for row in self.rows)
+        """Whether every notebook is there."""
+        return all(row.status in ("executed", "unchanged") for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, the rows under "notebooks"."""
@@ -495,7 +499,7 @@ class Summary:
         console = Console(file=page, width=columns, color_system=None, markup=False, highlight=False)
         console.print(table)
         lines = [line.rstrip() for line in page.getvalue().strip("\n").splitlines()]
-        lines += [f"failed: {row.notebook}: {row.message}" for row in self.rows if row.status == "failed"]
+        lines += [f"{row.status}: {row.notebook}: {row.message}" for row in self.rows if row.message]
         return "\n".join(lines)
 
 
@@ -584,6 +588,7 @@ def reproduce(
     force: bool = False,
     scheduler: str | None = None,
     host: str | None = None,
+    minutes: float | None = None,
     echo: Callable[[str], None] = print,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables, training first what is missing.
@@ -598,6 +603,8 @@ def reproduce(
     force: execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler: address or scheduler file of a Dask cluster to train on instead.
     host: where the scheduler of the local cluster listens; left out: on this machine alone.
+    minutes: train for no longer than this, one seed of all notebooks before the next, in the order they are named; then
+        draw the notebooks whose runs are there. The next call goes on.
     echo: receives each line that is said.
     Returns: a `Summary`, also written to ``results/<profile>/summary.json`` and said as a table at the end.
     Raises: ConfigError, DataError or ClusterError before anything is trained; KeyboardInterrupt (`Terminated` for
@@ -611,6 +618,10 @@ def reproduce(
         raise _refusal(f"workers must be at least 1, got {workers}")
     if scheduler and (workers or host):
         raise _refusal("--scheduler names a cluster with workers of its own; leave out --workers and --host")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise _refusal(f"minutes must be a number above 0, got {minutes:g}")
+    if minutes is not None and train == "never":
+        raise _refusal("--minutes limits training, and --train never forbids it; leave one of them out")
     if train not in ("missing", "never"):
         from nclib.config import suggest
 
@@ -627,7 +638,7 @@ def reproduce(
             if train == "never":
                 failed_runs = _missing(plan)
             else:
-                failed_runs, training = _train(configs, lacking, place, echo)
+                failed_runs, training = _train(configs, lacking, place, minutes, echo)
             marks = _marks(configs)
             fresh = {run for run, mark in marks.items() if mark != before[run]}
             rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
@@ -764,10 +775,14 @@ class Place:
 
 
 def _train(
-    configs: Mapping[str, StoredConfig], lacking: Mapping[str, float], place: Place, echo: Callable[[str], None]
+    configs: Mapping[str, StoredConfig],
+    lacking: Mapping[str, float],
+    place: Place,
+    minutes: float | None,
+    echo: Callable[[str], None],
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
-    """Train what is missing or damaged; returns the runs that failed with the reason, and how long it took beside what
-    was forecast. `lacking` has the seconds expected of each run that is not stored."""
+    """Train what is missing or damaged; returns the runs that are not there with the reason, and how long it took
+    beside what was forecast. `lacking` has the seconds expected of each run that is not stored."""
     from nclib import cluster, runs
 
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
@@ -780,7 +795,7 @@ def _train(
         executor = stack.enter_context(place.executor(missing, seconds, echo)) if missing else None
         progress = stack.enter_context(progress_bar("training", echo))
         try:
-            trained = runs.train_missing(wanted, executor, progress)
+            trained = runs.train_missing(wanted, executor, progress, minutes=minutes)
             failures |= trained.failures
             forecast = trained.forecast
         except cluster.ClusterLost as lost:
@@ -792,6 +807,9 @@ def _train(
         echo(f"run failed: {run}: {failures[run]}")
     if not missing:
         return failures, None
+    if trained.unfinished:
+        echo(f"{len(trained.unfinished)} of {len(missing)} runs are left: {_OUT_OF_TIME}")
+        return failures | dict.fromkeys(trained.unfinished, _OUT_OF_TIME), None
     echo(forecast.text())
     return failures, forecast.as_dict()
 
@@ -843,9 +861,11 @@ def _draw(
             broken = [run for run in task.runs if run in failed_runs]
             files = None if force else _unchanged(task, profile, keys[task.name])
             if broken:
+                first = next((run for run in broken if failed_runs[run] != _OUT_OF_TIME), broken[0])
+                status = "unfinished" if failed_runs[first] == _OUT_OF_TIME else "failed"
                 what = f"{len(broken)} of its {len(task.runs)} runs are missing"
-                message = f"{what}: {broken[0]}: {failed_runs[broken[0]]}"
-                rows[task.name] = Row(task.name, "failed", 0.0, *counts[task.name], message=message)
+                message = f"{what}: {first}: {failed_runs[first]}"
+                rows[task.name] = Row(task.name, status, 0.0, *counts[task.name], message=message)
             elif files is not None:
                 rows[task.name] = Row(task.name, "unchanged", 0.0, *counts[task.name], files)
             else:

@@ -208,7 +208,7 @@ def _failures(folder: Path) -> dict[str, str]:
     said: dict[str, str] = {}
     with suppress(OSError, ValueError, KeyError, TypeError):  # the summary of the last call may lack, or be older
         rows = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["notebooks"]
-        said = {row["notebook"]: row["message"] for row in rows if row["status"] == "failed"}
+        said = {row["notebook"]: row["message"] for row in rows if row["message"]}
     kept = (path.relative_to(folder / "notebooks").as_posix() for path in folder.glob("notebooks/*/*.failed.ipynb"))
     return {name: "" for name in sorted(file.removesuffix(".failed.ipynb") for file in kept)} | said
 

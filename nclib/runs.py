@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import functools
 import json
+import math
 import os
 import secrets
 import threading
@@ -293,10 +294,12 @@ _VISIBLE_SECONDS = 90.0
 
 
 class Training(NamedTuple):
-    """What `train_missing` did: why runs failed, by id, and how long it took beside what was forecast."""
+    """What `train_missing` did: why runs failed, by id; how long it took beside what was forecast; and for which runs
+    the time given was too short."""
 
     failures: dict[str, str]
     forecast: Forecast
+    unfinished: list[str]
 
 
 def train_missing(
@@ -304,10 +307,15 @@ def train_missing(
     executor: concurrent.futures.Executor | None = None,
     progress: Progress | None = None,
     device: str | None = None,
+    minutes: float | None = None,
 ) -> Training:
     """Train those of the runs that are not stored, the longest first; arguments as of `ensure_runs`.
 
     Nothing is raised for a run that fails.
+
+    minutes : stop after so many. Then runs are trained one seed after the other, each seed in the order given, so that
+        it is the end of the list that is left; what has begun keeps its last checkpoint (on an executor that is no
+        cluster, in other processes, it is finished)
 
     Raises
     ------
@@ -321,15 +329,20 @@ def train_missing(
         )
     store = default_store()
     absent = {run: config for run, config in _unique(configs).items() if not store.is_sound(run)}
-    forecast = Forecast(absent, finished_runs(store) if absent else ())
+    until = math.inf
+    if minutes is not None:
+        absent = dict(sorted(absent.items(), key=lambda item: item[1].seed))
+        until = time.monotonic() + 60 * minutes
+    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None)
     if not absent:
         failures: dict[str, str] = {}
     elif executor is None:
-        failures = _train_here(absent, store, forecast, progress or _quiet, device)
+        failures = _train_here(absent, store, forecast, progress or _quiet, device, until)
     else:
-        failures = _Grid(absent, store, forecast, progress or _quiet, device, executor).train()
+        failures = _Grid(absent, store, forecast, progress or _quiet, device, executor, until).train()
     forecast.close()
-    return Training(failures, forecast)
+    unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []
+    return Training(failures, forecast, unfinished)
 
 
 def _quiet(done: float, total: float, text: str) -> None:
@@ -360,34 +373,60 @@ def _seconds_of(run: str, store: RunStore) -> float | None:
         return None
 
 
-def _text(absent: Mapping[str, StoredConfig], done: int, remaining: float, more: str = "") -> str:
-    return f"{done} of {len(absent)} runs, {duration(remaining)} left{more}"
+def _text(absent: Mapping[str, StoredConfig], done: int, remaining: float, until: float, more: str = "") -> str:
+    stop = f", stopping in {duration(max(0.0, until - time.monotonic()))}" if until < math.inf else ""
+    return f"{done} of {len(absent)} runs, {duration(remaining)} left{stop}{more}"
+
+
+class _TimeIsUp(Exception):
+    """Raised in the middle of a training, just after a checkpoint."""
 
 
 def _train_here(
-    absent: dict[str, StoredConfig], store: RunStore, forecast: Forecast, tell: Progress, device: str | None
+    absent: dict[str, StoredConfig],
+    store: RunStore,
+    forecast: Forecast,
+    tell: Progress,
+    device: str | None,
+    until: float,
 ) -> dict[str, str]:
-    """Train these runs in this process, one after the other; returns what failed, with the reason."""
+    """Train these runs in this process, one after the other, until that time; returns what failed, with the reason."""
     total, failures = sum(config.work() for config in absent.values()), {}
     done, finished = 0.0, {}
     for run in forecast.order():
 
         def note(epoch: float, of: float, run: str = run, base: float = done) -> None:
             remaining = forecast.remaining(finished | {run: epoch / of if of else 1.0}, 1)
-            tell(base + epoch, total, _text(absent, len(finished), remaining))
+            tell(base + epoch, total, _text(absent, len(finished), remaining, until))
+            if epoch < of and time.monotonic() > until:
+                raise _TimeIsUp
 
         try:
             train_run(_to_json(absent[run]), str(store.root), device, note)
             forecast.done(run, _seconds_of(run, store))
+        except _TimeIsUp:
+            break
         except Exception as error:  # as on an executor: one failing run does not stop the others
             failures[run] = f"{type(error).__name__}: {error}"
         finished[run] = 1.0
         done += absent[run].work()
+        if time.monotonic() > until:
+            break
     return failures
 
 
+class _Told(NamedTuple):
+    """What a worker last told of a run: units done of all, when, and how many seconds the last unit took, 0 where that
+    is not known."""
+
+    done: float
+    share: float
+    at: float
+    pace: float
+
+
 class _Grid:
-    """Runs on an executor, until each is stored or named."""
+    """Runs on an executor, until each is stored or named, or the time is over."""
 
     def __init__(
         self,
@@ -397,14 +436,14 @@ class _Grid:
         tell: Progress,
         device: str | None,
         executor: concurrent.futures.Executor,
+        until: float = math.inf,
     ) -> None:
         self.absent, self.store, self.forecast, self.tell, self.device = absent, store, forecast, tell, device
-        self.executor = executor
+        self.executor, self.until = executor, until
         self.cluster = executor if isinstance(executor, cluster.ClusterExecutor) else None
         self.token = f".client-{secrets.token_hex(8)}"
         self.watch = cluster.Watch()
-        self.seen: dict[str, float] = {}  # share of each run that was done when it was last looked at for silence
-        self.pace: dict[str, tuple[float, float, float]] = {}  # units done, when that was told, seconds of the last one
+        self.told: dict[str, _Told] = {}
         self.futures: dict[concurrent.futures.Future, str] = {}
         self.attempts: Counter[str] = Counter()
         self.failures: dict[str, str] = {}
@@ -422,11 +461,21 @@ class _Grid:
                 for future in finished:
                     self._collect(self.futures.pop(future), future)
                 clock = time.monotonic()
+                if clock > self.until:
+                    self._stop()
                 self._restart_stuck()
                 self._report()
                 pause = max(_POLL_SECONDS, 20 * (time.monotonic() - clock))  # looking around costs 5 % at most
             self._await_shared()
         return self.failures
+
+    def _stop(self) -> None:
+        """Take back what has not begun. Workers of a cluster are started again, without the run they have in hand."""
+        for future in list(self.futures):
+            if future.cancel() or self.cluster:
+                worker = self.watch.forget(self.futures.pop(future))
+                if worker is not None:
+                    self.cluster.restart(worker)
 
     def _submit(self, run: str) -> None:
         config = self.absent[run]
@@ -478,13 +527,12 @@ class _Grid:
         if run not in self.absent:
             return
         self.watch.heard(run, message["worker"])
-        now, done = time.monotonic(), message["done"]
-        before, since, _ = self.pace.get(run, (done, now, 0.0))
-        self.pace[run] = done, now, (now - since) / (done - before) if done > before > 0 else 0.0
-        if message["total"]:
-            self.seen[run] = message["done"] / message["total"]
-            if not message["shared"]:
-                self.store.note_progress(run, message["done"], message["total"])
+        now, done, total = time.monotonic(), message["done"], message["total"]
+        last = self.told.get(run, _Told(done, 0.0, now, 0.0))
+        pace = (now - last.at) / (done - last.done) if done > last.done > 0 else 0.0
+        self.told[run] = _Told(done, done / total if total else last.share, now, pace)
+        if total and not message["shared"]:
+            self.store.note_progress(run, done, total)
 
     def _restart_stuck(self) -> None:
         """End the processes of runs that have stopped telling. The cluster begins a restarted worker's run again, from
@@ -492,9 +540,9 @@ class _Grid:
         if not self.cluster:
             return
         for run, worker in self.watch.silent(self._patience).items():
-            share = self.store.progress(run)
-            if share > self.seen.get(run, 0.0):  # its worker waits for another process that is training it
-                self.seen[run] = share
+            share, last = self.store.progress(run), self.told.get(run, _Told(0, 0.0, 0.0, 0.0))
+            if share > last.share:  # its worker waits for another process that is training it
+                self.told[run] = last._replace(share=share)
                 self.watch.heard(run, worker)
                 continue
             if worker not in self.cluster.workers():
@@ -515,9 +563,8 @@ class _Grid:
     def _patience(self, run: str) -> float:
         """Seconds of silence that are no cause for worry: an epoch of a training tells, other runs only at their end,
         and what builds on another run may first have to make that. Where epochs have been told, as they were."""
-        _, _, measured = self.pace.get(run, (0, 0.0, 0.0))
-        if measured:
-            return max(STALL_SECONDS, 20 * measured)
+        if run in self.told and self.told[run].pace:
+            return max(STALL_SECONDS, 20 * self.told[run].pace)
         config = self.absent[run]
         epochs = config.work() if isinstance(config, RunConfig) else 1.0
         base = getattr(config, "base", None) or getattr(config, "encoder", None)
@@ -531,13 +578,13 @@ class _Grid:
         workers = len(self.cluster.workers()) if self.cluster else os.cpu_count() or 1
         more = "" if workers or not pending else ", waiting for a worker"
         remaining = self.forecast.remaining(progress, workers)
-        text = _text(self.absent, len(self.absent) - len(pending), remaining, more)
+        text = _text(self.absent, len(self.absent) - len(pending), remaining, self.until, more)
         self.tell(done, sum(config.work() for config in self.absent.values()), text)
 
     def _await_shared(self) -> None:
         """Other machines' files may appear late in a shared folder."""
         limit = time.monotonic() + _VISIBLE_SECONDS
-        for run in self.absent:
+        for run in self.absent if time.monotonic() < self.until else ():
             while run not in self.failures and not self.store.has(run):
                 if time.monotonic() > limit:
                     self.failures[run] = "finished on a worker, but not to be seen in the run store here"

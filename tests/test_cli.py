@@ -120,7 +120,7 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
     monkeypatch.setattr(regenerate, "reproduce", reproduce)
     command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
     assert nclib(*command, "--no-report").exit_code == 0
-    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None)
+    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None)
     assert nclib("reproduce", "--no-report").exit_code == 1
 
 

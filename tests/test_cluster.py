@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -195,6 +196,58 @@ def test_the_patience_with_a_run_follows_the_epochs_it_has_told(monkeypatch):
         now += seconds
         grid._heard({"run": run, "worker": "a", "done": done, "total": 4, "shared": True})
         assert grid._patience(run) == pytest.approx(patience)
+
+
+# --- a limited time -----------------------------------------------------------------------------------------------
+
+
+def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(undisturbed, monkeypatch):
+    real, late, told = time.monotonic, 0.0, []
+    monkeypatch.setattr(runs.time, "monotonic", lambda: real() + late)
+
+    def tell(done, total, text):
+        nonlocal late
+        told.append(text)
+        late = 4000.0 if done >= 8 + 3 else 0.0
+
+    trained = runs.train_missing([LONG, *GRID], progress=tell, minutes=60)  # by seed: LONG has the last one
+    assert (trained.failures, trained.unfinished) == ({}, [run_id(LONG)])
+    assert default_store().progress(run_id(LONG)) == 3 / 40
+    assert "stopping in 60" in told[0]
+    trained = runs.train_missing([LONG, *GRID], minutes=60)
+    assert (trained.failures, trained.unfinished) == ({}, [])
+    _same(undisturbed, [*GRID, LONG])
+
+
+def test_the_last_epoch_is_stored_though_the_time_is_over():
+    assert runs.train_missing([_config(epochs=1)], minutes=1e-9).unfinished == []
+
+
+def test_when_the_time_is_over_workers_drop_what_they_have_in_hand(executor, monkeypatch):
+    endless, waiting = [_config(seed=seed, epochs=100_000) for seed in (6, 7)], _config(seed=8)
+    heard = runs._Grid._heard
+
+    def hear(grid, message):
+        heard(grid, message)
+        if sum(told.done >= 1 for told in grid.told.values()) == 2:
+            grid.until = 0.0
+
+    monkeypatch.setattr(runs._Grid, "_heard", hear)
+    trained = runs.train_missing([waiting, *endless], executor, minutes=60)
+    left = [run_id(config) for config in [*endless, waiting]]
+    assert (trained.failures, trained.unfinished) == ({}, left)
+    store = default_store()
+    assert [0 < store.progress(run) < 1 for run in left] == [True, True, False]
+    _wait(lambda: not any(store.busy(run) for run in left))
+    _wait(lambda: len(executor.workers()) == 2)
+
+
+def test_on_another_executor_what_has_begun_is_finished_when_the_time_is_over():
+    begun, waiting = _config(epochs=4), [_config(seed=seed) for seed in (1, 2, 3, 4, 5, 6)]
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        trained = runs.train_missing([begun, *waiting], executor, minutes=1e-9)
+    assert trained.failures == {} and default_store().has(run_id(begun))
+    assert run_id(waiting[-1]) in trained.unfinished and run_id(begun) not in trained.unfinished
 
 
 def test_an_address_of_another_machine_is_refused():

@@ -427,6 +427,39 @@ def test_a_failed_run_fails_only_the_notebooks_that_need_it(bench):
     assert bench.trained[run_of(1)] == 1
 
 
+def test_when_the_minutes_are_over_what_is_there_is_drawn(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    figure("neural_collapse/fig2")
+    write_notebook("walkthrough/01", "x = 1")
+    clock = time.monotonic
+    monkeypatch.setattr(runs.time, "monotonic", lambda: clock() + 100 * (sum(bench.trained.values()) >= 2))
+    summary = bench.reproduce("fig2", "fig1", "walkthrough", minutes=1)
+    assert list(bench.trained) == [run_of(0), run_of(1)]  # by seed, although fig2 was named first
+    assert [(row.notebook[-4:], row.status) for row in summary.rows] == [
+        ("fig2", "unfinished"),
+        ("fig1", "executed"),
+        ("h/01", "executed"),
+    ]
+    assert not summary.ok and "1 of its 2 runs are missing" in summary.rows[0].message
+    assert "1 of 3 runs are left: the minutes given were over; the same command goes on" in bench.said
+    assert "unfinished: neural_collapse/fig2: " in summary.text()
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"minutes": 0.0}, "minutes must be a number above 0, got 0"),
+        ({"minutes": float("nan")}, "minutes must be a number above 0"),
+        ({"minutes": 5.0, "train": "never"}, "leave one of them out"),
+    ],
+)
+def test_a_time_that_cannot_be_kept_is_refused(bench, options, says):
+    with pytest.raises(ConfigError, match=says):
+        bench.reproduce(**options)
+    assert not bench.trained
+
+
 def test_data_that_cannot_be_had_fails_only_the_runs_that_need_it(bench, monkeypatch):
     figure("neural_collapse/fig1")
     figure("neural_collapse/fig2")
