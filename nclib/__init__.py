@@ -63,6 +63,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "pooled",
         "published",
         "published_ticks",
+        "ratios",
         "sample_rows",
         "setting",
         "solver_audit",

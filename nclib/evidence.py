@@ -7,6 +7,7 @@ hides a result that contradicts a claim.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +18,13 @@ import scipy
 from nclib import paths
 
 LEVEL = 0.95
+POWER = 0.8
+"""How often a difference called detectable would be found."""
 MIN_SEEDS = 3
 """Fewer seeds than this are reported and get no verdict."""
+EQUAL_WITHIN = 0.1
+"""Two networks are equal in a metric of collapse when the whole interval of their difference lies within this share of
+the explicit network's value. Our reading of the paper's "comparable", chosen after the first runs were seen."""
 TERMINAL_ACCURACY = 0.999
 """Training accuracy from which on a network counts as in the terminal phase of training."""
 LAST_EPOCHS = 10
@@ -41,10 +47,27 @@ class Interval(NamedTuple):
         """Whether 0 lies outside."""
         return bool(abs(self.mean) > self.half)
 
+    @property
+    def detectable(self) -> float:
+        """The smallest true mean that as many values of this spread would show to be other than 0 in 80 % of the
+        cases; NaN for fewer than three values. What is not significant may be as large as this."""
+        return _reach(self.n) * self.half if self.n >= MIN_SEEDS else float("nan")
+
     def __str__(self) -> str:
         """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
         seeds = f"({self.n} seed{'' if self.n == 1 else 's'})"
         return f"{self.mean:+.2f} ± {self.half:.2f} {seeds}" if self.n > 1 else f"{self.mean:+.2f} {seeds}"
+
+
+@functools.cache
+def _reach(n: int) -> float:
+    """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval: 1.31 for three."""
+    critical = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
+
+    def missing(ratio: float) -> float:  # the square of a shifted t is a noncentral F
+        return float(scipy.stats.ncf.sf(critical**2, 1, n - 1, (ratio * critical) ** 2)) - POWER
+
+    return scipy.optimize.brentq(missing, 0.5, 2.0)
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -125,22 +148,57 @@ def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> p
     """Difference arm − against by seed (the same subset and initial encoder): dataset, K_A, R, seed, difference.
 
     Seeds that only one of the two has are left out.
+
+    Raises ValueError where a model has several runs of one setting and seed: which belong together is not known.
     """
     keys = [*CELL, "seed"]
+    twice = runs[runs["model"].isin([arm, against]) & runs.duplicated([*keys, "model"])]
+    if len(twice):
+        model, seed = twice.iloc[0][["model", "seed"]]
+        raise ValueError(
+            f"{model} has several runs of one data set, K_A, R and seed (seed {seed}), which differ in something else; "
+            "select the runs of one kind first"
+        )
     both = runs[runs["model"] == arm].merge(runs[runs["model"] == against], on=keys, suffixes=("", "_against"))
     return both[keys].assign(difference=both["value"] - both["value_against"])
 
 
 def pooled(differences: pd.DataFrame) -> Interval:
     """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a
-    t-interval over seeds. Stated before any result; the verdicts of single cells are secondary."""
-    return interval(differences.groupby("seed")["difference"].mean()) if len(differences) else interval([])
+    t-interval over seeds. Stated before any result; the verdicts of single cells are secondary.
+
+    A difference that is NaN makes its seed's mean NaN. Raises ValueError where a seed lacks a cell that another has:
+    its mean would be over other cells.
+    """
+    if not len(differences):
+        return interval([])
+    seeds = differences.groupby("seed")["difference"]
+    if seeds.size().nunique() > 1:
+        raise ValueError(f"each seed needs the same cells; differences by seed: {seeds.size().to_dict()}")
+    return interval(seeds.agg(lambda values: values.mean(skipna=False)))
+
+
+_NO_SPREAD = 1e-9
+"""Half-widths below this share of the mean are rounding."""
+
+
+def _unjudged(found: Interval) -> str | None:
+    """What is said where the seeds allow no verdict; None where they do. From equal values no interval follows: three
+    test sets of a few images give the same difference easily."""
+    if found.n < MIN_SEEDS:
+        return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
+    if not np.isfinite(found.mean):
+        return "not measured"
+    if found.half <= _NO_SPREAD * abs(found.mean):
+        return "the same difference in every seed" if found.mean else "equal in every seed"
+    return None
 
 
 def verdict(found: Interval, printed: float | None = None, comparable: bool = True) -> str:
     """What a measured difference says of a printed one.
 
-    Rule: fewer than three seeds, "reported (n seeds)". A value that is no number, "not measured". 0 inside the 95 %
+    Rule: fewer than three seeds, "reported (n seeds)". A value that is no number, "not measured". No spread over the
+    seeds, "equal in every seed" or "the same difference in every seed". 0 inside the 95 %
     interval, "not significant". A printed 0 has no sign: "printed difference is 0". Sign other than
     the printed one's, "opposite". Same sign: where our data and network are the paper's (`comparable`), "same sign
     and compatible" if the printed difference lies in the interval, else "same sign, other size"; elsewhere "same
@@ -153,10 +211,8 @@ def verdict(found: Interval, printed: float | None = None, comparable: bool = Tr
         is "greater than 0" or "less than 0"
     comparable : whether sizes may be compared at all
     """
-    if found.n < MIN_SEEDS:
-        return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
-    if not np.isfinite(found.mean):
-        return "not measured"
+    if said := _unjudged(found):
+        return said
     if not found.significant:
         return "not significant"
     if printed == 0:
@@ -182,28 +238,30 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
 CLAIMS = ("lower", "higher", "equal")
 
 
-def claim_verdict(found: Interval, claim: str, terminal: bool = True) -> str:
+def claim_verdict(found: Interval, claim: str, terminal: bool = True, size: float = float("nan")) -> str:
     """What a measured difference DEQ − explicit says of a claim about a collapse metric.
 
     Rule: fewer than three seeds, "reported (n seeds)"; a run short of the terminal phase, "reported (terminal phase
-    not reached)"; a value that is no number, "not measured". For "lower" and "higher": "supported" when the 95 %
-    interval lies on that side of 0, "contradicted" when it lies on the other, "not significant" when it holds 0. For
-    "equal": "no significant difference" when the interval holds 0, else "DEQ lower" or "DEQ higher"; whether such a
-    difference is small enough to be called comparable is the reader's to say.
+    not reached)"; a value that is no number, "not measured"; no spread over the seeds, as in `verdict`. For "lower" and
+    "higher": "supported" when the 95 % interval lies on that side of 0, "contradicted" when it lies on the other, "not
+    significant" when it holds 0. For "equal": "equal within 10 %" when the whole interval lies within that share of
+    `size`, which takes evidence and not the lack of it; else "DEQ lower" or "DEQ higher", or "not significant" when it
+    holds 0.
+
+    size : the explicit network's value; without it nothing is equal
     """
     if claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
-    if found.n < MIN_SEEDS:
-        return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
-    if not terminal:
+    if found.n >= MIN_SEEDS and not terminal:
         return "reported (terminal phase not reached)"
-    if not np.isfinite(found.mean):
-        return "not measured"
-    if claim == "equal":
-        side = "lower" if found.mean < 0 else "higher"
-        return f"DEQ {side}" if found.significant else "no significant difference"
+    if said := _unjudged(found):
+        return said
+    if claim == "equal" and abs(found.mean) + found.half <= EQUAL_WITHIN * abs(size):
+        return f"equal within {EQUAL_WITHIN:.0%}".replace("%", " %")
     if not found.significant:
         return "not significant"
+    if claim == "equal":
+        return f"DEQ {'lower' if found.mean < 0 else 'higher'}"
     return "supported" if (found.mean < 0) == (claim == "lower") else "contradicted"
 
 
@@ -218,8 +276,8 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "t
 
     Returns
     -------
-    DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), seeds, claim,
-    verdict.
+    DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), detectable (see
+    `Interval`), seeds, claim, verdict.
     """
     phases = terminal_phase(frame)
     reached = bool(len(phases)) and bool(phases["reached"].all())
@@ -228,9 +286,52 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "t
         runs = by_run(frame, metric, split)
         means = runs.groupby("model")["value"].mean()
         found = interval(paired(runs)["difference"])
-        rows.append((metric, means.get("explicit"), means.get("deq"), found.mean, found.half, found.n, f"DEQ {claim}"))
-        rows[-1] += (claim_verdict(found, claim, reached),)
-    columns = ["metric", "explicit", "deq", "difference", "half", "seeds", "claim", "verdict"]
+        size = means.get("explicit", np.nan)
+        said = claim_verdict(found, claim, reached, size)
+        rows.append((metric, size, means.get("deq"), *_shown(found), f"DEQ {claim}", said))
+    columns = ["metric", "explicit", "deq", *_SHOWN, "claim", "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+_SHOWN = ["difference", "half", "detectable", "seeds"]
+
+
+def _shown(found: Interval) -> tuple[float, float, float, int]:
+    return found.mean, found.half, found.detectable, found.n
+
+
+def ratios(frame: pd.DataFrame, metrics: Sequence[str], split: str = "train") -> pd.DataFrame:
+    """The DEQ's metrics of collapse over the explicit network's, pooled over all cells as by `pooled`.
+
+    Each seed's mean over the cells of log(DEQ / explicit) at the last epoch, a 95 % t-interval over seeds, and both as
+    a change in percent.
+
+    Parameters
+    ----------
+    frame : tidy frame of runs, the same cells for every seed
+    metrics : positive ones, 0 at collapse
+    split : of the metrics
+
+    Returns
+    -------
+    DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all in percent), cells,
+    lower_in (cells whose mean ratio is below 1), seeds, verdict: "lower", "higher", "not significant", or as in
+    `claim_verdict`.
+    """
+    reached = bool(terminal_phase(frame)["reached"].all())
+    rows = []
+    for metric in metrics:
+        runs = by_run(frame, metric, split)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = paired(runs.assign(value=np.log(runs["value"].astype(float))))
+        found = pooled(logs)
+        said = claim_verdict(found, "lower", reached)
+        said = {"supported": "lower", "contradicted": "higher"}.get(said, said)
+        cells = logs.groupby(CELL, dropna=False)["difference"].mean()
+        percents = [100 * np.expm1(x) for x in (found.mean, found.mean - found.half, found.mean + found.half)]
+        least = -100 * np.expm1(-found.detectable)
+        rows.append((metric, *percents, least, len(cells), int((cells < 0).sum()), found.n, said))
+    columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -275,7 +376,8 @@ def accuracy_table(
     DataFrame
         A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
         (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
-        difference (DEQ − explicit, paired by seed), difference_half, printed_difference, seeds, verdict, and runs,
+        difference (DEQ − explicit, paired by seed), difference_half, detectable (see `Interval`),
+        printed_difference, seeds, verdict, and runs,
         their ids. A printed cell without runs of ours has the paper's data set for its own and the verdict "not run".
     """
     rows, ours = [], set()
@@ -289,7 +391,7 @@ def accuracy_table(
             theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
             difference = interval(paired(group)["difference"])
             found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
-            found |= {"seeds": difference.n, "runs": " ".join(sorted(group["run_id"]))}
+            found |= {"detectable": difference.detectable, "seeds": difference.n, "runs": " ".join(sorted(group["run_id"]))}
             rows.append(found | {"verdict": verdict(difference, found["printed_difference"], comparable)})
             ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
     for cell, theirs in printed.groupby([*CELL, "split"], dropna=False, sort=False):
@@ -337,7 +439,8 @@ def _beside(theirs: pd.DataFrame) -> dict[str, float | None]:
 
 def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
     """`accuracy_table` as people read it: of both models ours ± within [± 95 % interval] beside the printed value, the
-    difference beside the printed one, and the verdict. What was not run reads so."""
+    difference beside the printed one, the smallest one that so many seeds would find in 80 % of the cases
+    (detectable), and the verdict. What was not run reads so."""
 
     def text(pattern: str, *names: str) -> list[str]:
         columns = [table[name] if name in table else pd.Series(np.nan, table.index) for name in names]
@@ -358,6 +461,7 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
         shown[f"{label}, ours ± within [95 %]"] = ours
         shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
     shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "difference_half")
+    shown["detectable"] = text("{:.1f}", "detectable")
     shown["printed difference"] = text("{:+.2f}", "printed_difference")
     return pd.DataFrame(shown | {"verdict": table["verdict"]})
 
@@ -377,7 +481,7 @@ def differences(
     Returns
     -------
     DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference (arm −
-    model), half (95 % t-interval over seeds), seeds and verdict, by the rule of `verdict` and, for metrics of collapse,
+    model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds and verdict, by the rule of `verdict` and, for metrics of collapse,
     only in the terminal phase of both models.
     """
     phases = terminal_phase(frame).groupby("model")["reached"].all()
@@ -390,10 +494,8 @@ def differences(
             found = interval(paired(runs, arm, model)["difference"])
             terminal = accuracy or bool(phases.get(arm, False) and phases.get(model, False))
             said = verdict(found) if terminal or found.n < MIN_SEEDS else "reported (terminal phase not reached)"
-            rows.append((metric, model, means.get(arm), means.get(model), found.mean, found.half, found.n, said))
-    return pd.DataFrame(
-        rows, columns=["metric", "model", "arm_value", "value", "difference", "half", "seeds", "verdict"]
-    )
+            rows.append((metric, model, means.get(arm), means.get(model), *_shown(found), said))
+    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, "verdict"])
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

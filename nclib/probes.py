@@ -375,8 +375,8 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], method: str = "
 
     Returns
     -------
-    DataFrame with a row for each metric and way: metric, way, before, after (means over seeds), change, half, seeds,
-    verdict. The equilibrium is that at the smallest tolerance.
+    DataFrame with a row for each metric and way: metric, way, before, after (means over seeds), change, half,
+    detectable (see `nclib.evidence.Interval`), seeds, verdict. The equilibrium is that at the smallest tolerance.
     """
     rows = probe_rows(frame)
     tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
@@ -393,10 +393,9 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], method: str = "
             result = evidence.interval(change)
             said = evidence.verdict(result)
             means = points[before][metric].mean(), points[after][metric].mean()
-            found.append(
-                (metric, f"{before} → {after}", *means, result.mean, result.half, result.n, _NEARER.get(said, said))
-            )
-    columns = ["metric", "way", "before", "after", "change", "half", "seeds", "verdict"]
+            shown = result.mean, result.half, result.detectable, result.n
+            found.append((metric, f"{before} → {after}", *means, *shown, _NEARER.get(said, said)))
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", "verdict"]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -445,7 +444,7 @@ def minority_effect(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame with a row for each quantity and split: quantity, split, majority, minority (means over seeds),
-    difference, half, seeds, verdict. Rows of the split "steps" are means over all training steps.
+    difference, half, detectable (see `nclib.evidence.Interval`), seeds, verdict. Rows of the split "steps" are means over all training steps.
     """
     rows = probe_rows(frame)
     own, course = rows[rows["sweep"] == "own"], rows[(rows["sweep"] == "epochs") & (rows["split"] == "steps")]
@@ -465,6 +464,7 @@ def minority_effect(frame: pd.DataFrame) -> pd.DataFrame:
         if result.n >= evidence.MIN_SEEDS and not values.to_numpy().any():
             said = "no failures"
         means = majority.mean(), minority.mean()
-        found.append((quantity, split, *means, result.mean, result.half, result.n, _WORSE.get(said, said)))
-    columns = ["quantity", "split", "majority", "minority", "difference", "half", "seeds", "verdict"]
+        shown = result.mean, result.half, result.detectable, result.n
+        found.append((quantity, split, *means, *shown, _WORSE.get(said, said)))
+    columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds", "verdict"]
     return pd.DataFrame(found, columns=columns)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from nclib import paths
 
-COLUMNS = ["part", "item", "printed", "regenerated", "interval", "seeds", "verdict", "notebook", "runs"]
+COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "notebook", "runs"]
 PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 METRICS = {
     "accuracy_balanced": "accuracy",
@@ -31,6 +31,9 @@ METRICS = {
     "nc3_self_duality": "NC3, centred",
 }
 """What readers call the metrics; others keep the name of their function."""
+
+
+_ROUNDING = 1e-12
 
 
 class StaleTable(RuntimeError):
@@ -68,8 +71,9 @@ def score_claims(profile: str) -> pd.DataFrame:
     -------
     DataFrame
         part ("tables", "figures", "theory", "audit", "beyond the paper"); item; printed, what the paper states;
-        regenerated, ours; interval, half the 95 % t-interval over seeds; seeds; verdict, by the rule named in the
-        notebook; notebook; runs, the ids of the runs behind the row, separated by spaces.
+        regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest difference that so
+        many seeds would find in 80 % of the cases; seeds; verdict, by the rule named in the notebook; notebook; runs,
+        the ids of the runs behind the row, separated by spaces.
 
     Raises
     ------
@@ -111,6 +115,7 @@ def _cells(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "printed": _signed(row.printed_difference, " points"),
             "regenerated": _signed(row.difference, " points"),
             "interval": row.difference_half,
+            "detectable": row.detectable,
             "seeds": row.seeds,
             "verdict": row.verdict,
             "runs": row.runs if isinstance(row.runs, str) else "",
@@ -175,11 +180,15 @@ def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _measured(row: Any, value: float) -> dict[str, Any]:
     """The columns that every row with an interval over seeds has."""
-    return {"regenerated": _signed(value), "interval": row.half, "seeds": row.seeds, "verdict": row.verdict}
+    shown = {"regenerated": _signed(value), "interval": row.half, "detectable": row.detectable}
+    return shown | {"seeds": row.seeds, "verdict": row.verdict}
 
 
 def _signed(value: float | None, unit: str = "") -> str:
-    return "" if value is None or pd.isna(value) else f"{value:+.3g}{unit}"
+    """Three digits; what rounding leaves of a 0 is shown as 0."""
+    if value is None or pd.isna(value):
+        return ""
+    return f"{value if abs(value) > _ROUNDING else 0.0:+.3g}{unit}"
 
 
 _Reader = Callable[[str, pd.DataFrame], Iterator[dict[str, Any]]]

@@ -77,6 +77,17 @@ def test_significant_is_zero_outside():
     assert evidence.interval([0.0, 0.0, 0.0]).significant is False
 
 
+@pytest.mark.parametrize("n", [3, 5])
+def test_a_detectable_difference_is_found_in_80_percent_of_the_cases(n):
+    rng = np.random.default_rng(n)
+    half = stats.t.ppf(0.975, n - 1) * 2.0 / math.sqrt(n)  # of values with standard deviation 2
+    least = Interval(0.0, half, n).detectable
+    draws = rng.normal(least, 2.0, size=(20_000, n))
+    found = np.abs(draws.mean(1)) > stats.t.ppf(0.975, n - 1) * draws.std(1, ddof=1) / math.sqrt(n)
+    assert found.mean() == pytest.approx(0.8, abs=0.015)
+    assert math.isnan(Interval(0.0, half, 2).detectable)
+
+
 def test_interval_covers_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = [abs(found.mean) <= found.half for found in map(evidence.interval, rng.normal(size=(2000, 3)))]
@@ -204,6 +215,22 @@ def test_a_seed_that_only_one_model_has_is_left_out():
     assert out["seed"].tolist() == [1] and out["difference"].tolist() == [0.25]
 
 
+def test_several_runs_of_one_seed_are_not_paired_crosswise():
+    frame = _stack(*(_rows(model=m, values=[v]) for m, v in (("explicit", 0.5), ("deq", 0.6))))
+    other = frame.assign(run_id=frame["run_id"] + "-other")
+    with pytest.raises(ValueError, match=r"several runs of one data set, K_A, R and seed \(seed 0\)"):
+        evidence.paired(evidence.by_run(_stack(frame, other), "accuracy_balanced", "test"))
+
+
+def test_a_seed_without_one_of_the_cells_is_not_pooled_with_the_others():
+    rows = [(k, 10.0, s, 1.0 + s) for k in (3, 5) for s in range(3)]
+    frame = pd.DataFrame(rows, columns=["K_A", "R", "seed", "difference"])
+    with pytest.raises(ValueError, match=r"each seed needs the same cells; differences by seed: {0: 2, 1: 2, 2: 1}"):
+        evidence.pooled(frame[:-1])
+    frame.loc[5, "difference"] = NAN
+    assert verdict(evidence.pooled(frame)) == "not measured"
+
+
 def test_pooled_test_is_over_seeds_and_not_over_cells():
     cells = [(None, 1.0), (5, 10.0), (5, 100.0)]
     noise = np.random.default_rng(0).normal(size=(3, 4))
@@ -225,6 +252,8 @@ def test_pooled_test_is_over_seeds_and_not_over_cells():
         (Interval(1, NAN, 1), 1.0, True, "reported (1 seed)"),
         (Interval(NAN, NAN, 0), None, True, "reported (0 seeds)"),
         (Interval(NAN, NAN, 3), 1.0, True, "not measured"),
+        (Interval(0, 0, 3), 1.0, True, "equal in every seed"),
+        (Interval(-0.5, 1e-17, 3), 1.0, True, "the same difference in every seed"),
         (Interval(1, 1.1, 3), 1.0, True, "not significant"),
         (Interval(-1, 0.1, 3), 1.0, True, "opposite"),
         (Interval(1, 0.1, 3), -1.0, True, "opposite"),
@@ -254,12 +283,20 @@ def test_verdict(found, printed, comparable, says):
         (Interval(-1, 0.1, 3), "higher", True, "contradicted"),
         (Interval(-1, 1.1, 3), "lower", True, "not significant"),
         (Interval(1, 1.1, 3), "higher", True, "not significant"),
-        (Interval(1, 1.1, 3), "equal", True, "no significant difference"),
+        (Interval(0.5, 0.6, 3), "equal", True, "not significant"),
         (Interval(1, 0.1, 3), "equal", True, "DEQ higher"),
+        (Interval(-1, 0.1, 3), "equal", True, "DEQ lower"),
+        (Interval(0.1, 0.8, 3), "equal", True, "equal within 10 %"),
+        (Interval(0.5, 0.4, 3), "equal", True, "equal within 10 %"),  # which of them is larger does not matter
+        (Interval(0, 0, 3), "equal", True, "equal in every seed"),
     ],
 )
 def test_claim_verdict(found, claim, terminal, says):
-    assert claim_verdict(found, claim, terminal) == says
+    assert claim_verdict(found, claim, terminal, size=10.0) == says
+
+
+def test_nothing_is_equal_to_an_unknown_size():
+    assert claim_verdict(Interval(0.1, 0.2, 3), "equal") == "not significant"
 
 
 def test_an_unknown_claim_is_refused():
@@ -291,20 +328,44 @@ def test_errors_in_small_classes_keep_a_run_out_of_the_terminal_phase():
 def test_claims_table(accuracy, expected):
     frame = _stack(
         *(_trained("explicit", s, 1.0, nc1=2.0 + s / 10, nc2=1.0) for s in range(3)),
-        *(_trained("deq", s, accuracy, nc1=1.0 + s / 10, nc2=1.0) for s in range(3)),
+        *(_trained("deq", s, accuracy, nc1=1.0 + s / 9, nc2=1.0 + s / 1000) for s in range(3)),
     )
     table = evidence.claims_table(frame, {"nc1": "lower", "nc2": "equal"}).set_index("metric")
     row = table.loc["nc1"]
-    assert (row["explicit"], row["deq"]) == pytest.approx((2.1, 1.1))
-    assert row["difference"] == pytest.approx(-1) and row["half"] == pytest.approx(0, abs=1e-9)
+    assert (row["explicit"], row["deq"]) == pytest.approx((2.1, 1.0 + 1 / 9))
+    wanted = evidence.interval([-1.0, -1.0 + 1 / 90, -1.0 + 2 / 90])
+    assert tuple(row[["difference", "half", "detectable"]]) == pytest.approx((*wanted[:2], wanted.detectable))
     assert (row["seeds"], row["claim"], row["verdict"]) == (3, "DEQ lower", expected)
     if accuracy == 1:
-        assert table.loc["nc2", "verdict"] == "no significant difference"
+        assert table.loc["nc2", "verdict"] == "equal within 10 %"
 
 
 def test_claims_table_of_runs_without_the_metric_says_so():
     table = evidence.claims_table(_trained("explicit", 0, 1.0), {"nc1": "lower"})
     assert table["verdict"].tolist() == ["reported (0 seeds)"]
+
+
+def test_ratios_are_pooled_over_cells_and_seeds():
+    cells, shrink = [{}, {"k_a": 3, "ratio": 10.0}], np.array([[0.5, 0.6, 0.4], [0.9, 1.1, 1.0]])
+    frame = _stack(
+        *(
+            _trained(model, s, 1.0, nc1=2.0 * (shrink[c, s] if model == "deq" else 1.0)).assign(
+                K_A=cell.get("k_a"), R=cell.get("ratio", 1.0), run_id=f"{model}-{c}-{s}"
+            )
+            for c, cell in enumerate(cells)
+            for s in range(3)
+            for model in ("explicit", "deq")
+        )
+    )
+    (row,) = evidence.ratios(frame, ["nc1"]).itertuples()
+    wanted = evidence.interval(np.log(shrink).mean(axis=0))
+    assert row.change == pytest.approx(100 * (math.exp(wanted.mean) - 1))
+    assert (row.low, row.high) == pytest.approx([100 * (math.exp(wanted.mean + h) - 1) for h in (-wanted.half, wanted.half)])
+    assert (row.cells, row.lower_in, row.seeds, row.verdict) == (2, 2, 3, "lower")
+    young = frame.assign(value=frame["value"].where(frame["metric"] != "accuracy_balanced", 0.9))
+    assert evidence.ratios(young, ["nc1"])["verdict"].tolist() == ["reported (terminal phase not reached)"]
+    gone = frame.assign(value=frame["value"].where(frame["metric"] != "nc1", 0.0))
+    assert evidence.ratios(gone, ["nc1"])["verdict"].tolist() == ["not measured"]
 
 
 # ---- tables of results
@@ -320,7 +381,7 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     five, balanced = {"k_a": 5, "ratio": 100.0}, {}
     frame = _stack(
         *(_accuracies("explicit", s, 0.40 + s / 100, 0.8, 0.0, **five) for s in range(3)),
-        *(_accuracies("deq", s, 0.42 + s / 100, 0.8, 0.1, **five) for s in range(3)),
+        *(_accuracies("deq", s, 0.42 + s / 90, 0.8, 0.1, **five) for s in range(3)),
         *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
         *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
     )
@@ -330,10 +391,12 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     assert pd.isna(table["K_A"].iloc[0])  # the balanced row comes first
     keyed = table.set_index(["K_A", "accuracy"])
     row = keyed.loc[(5, "overall")]
-    assert row["explicit_value"] == pytest.approx(41) and row["deq_value"] == pytest.approx(43)
+    assert row["explicit_value"] == pytest.approx(41) and row["deq_value"] == pytest.approx(42 + 10 / 9)
     assert (row["explicit_printed"], row["explicit_printed_std"]) == (44.86, 1.43)
     assert (row["deq_printed"], row["deq_printed_std"]) == (46.09, 1.77)
-    assert row["difference"] == pytest.approx(2) and row["difference_half"] == pytest.approx(0, abs=1e-9)
+    wanted = evidence.interval([2.0, 2.0 + 1 / 9, 2.0 + 2 / 9])
+    assert (row["difference"], row["difference_half"]) == pytest.approx((wanted.mean, wanted.half))
+    assert row["detectable"] == pytest.approx(wanted.detectable)
     assert row["printed_difference"] == 1.23 and row["seeds"] == 3
     assert row["verdict"] == "same sign; size not comparable"
     assert row["explicit_half"] == pytest.approx(evidence.interval([40, 41, 42]).half)
@@ -358,7 +421,7 @@ def test_accuracy_table_of_balanced_runs_alone():
     frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
     table = evidence.accuracy_table(frame, evidence.published(1), {"digits": "cifar10"}, comparable=True)
     assert table["accuracy"].tolist() == ["overall"] * 2
-    assert table["verdict"].tolist() == ["not significant", "not run"]  # CIFAR-100 is printed and not run
+    assert table["verdict"].tolist() == ["equal in every seed", "not run"]  # CIFAR-100 is printed and not run
 
 
 def test_solver_audit():
@@ -444,7 +507,7 @@ def test_accuracy_table_names_printed_cells_that_were_not_run():
 def test_differences_of_several_arms_need_three_seeds_and_for_collapse_the_terminal_phase():
     def arm(model, accuracy, nc2, trained):
         return [
-            _rows(metric, split, values=[value + seed / 1000], model=model, seed=seed)
+            _rows(metric, split, values=[value + seed / (900 if model == "deq" else 1000)], model=model, seed=seed)
             for seed in range(3)
             for metric, split, value in [
                 ("accuracy_balanced", "test", accuracy),
@@ -458,7 +521,8 @@ def test_differences_of_several_arms_need_three_seeds_and_for_collapse_the_termi
     metrics = {"accuracy_balanced": "test", "nc2_etf_distance": "train"}
     found = evidence.differences(frame, metrics, against=["explicit", "weight_tied"]).set_index(["metric", "model"])
     row = found.loc[("accuracy_balanced", "explicit")]
-    assert row["difference"] == pytest.approx(0.1) and row["verdict"] == "greater than 0"
+    assert row["difference"] == pytest.approx(0.1, abs=1e-3) and row["verdict"] == "greater than 0"
+    assert 1.3 * row["half"] < row["detectable"] < 1.4 * row["half"]
     assert found.loc[("accuracy_balanced", "weight_tied"), "verdict"] == "less than 0"
     assert found.loc[("nc2_etf_distance", "explicit"), "verdict"] == "greater than 0"
     assert found.loc[("nc2_etf_distance", "weight_tied"), "verdict"] == "reported (terminal phase not reached)"

@@ -15,7 +15,7 @@ def results(tmp_path, monkeypatch):
 
 def _accuracies():
     rows = [
-        (model, seed, epoch, metric, value + seed / 100)
+        (model, seed, epoch, metric, value + seed / (100 if model == "deq" else 90))
         for model, values in {"explicit": (0.4, 0.7, 0.1), "deq": (0.5, 0.7, 0.3)}.items()
         for seed in range(3)
         for epoch in (1, 2)
@@ -41,8 +41,9 @@ def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
     _save("table3", table, ["deq-s0"])
     card = scorecard.score_claims("quick")
     row = card[card["item"] == "Table 3: digits K_A=5, R=100, overall"].iloc[0]
-    assert (row["printed"], row["regenerated"], row["seeds"]) == ("+1.23 points", "+10 points", 3)
-    assert row["interval"] == pytest.approx(0, abs=1e-9)
+    assert (row["printed"], row["regenerated"], row["seeds"]) == ("+1.23 points", "+9.89 points", 3)
+    wanted = evidence.interval([10 - 10 * seed / 90 for seed in range(3)])
+    assert (row["interval"], row["detectable"]) == pytest.approx((wanted.half, wanted.detectable))
     assert row["verdict"] == "same sign; size not comparable" and row["notebook"] == "table3"
     assert row["runs"].split() == sorted({"deq-s0", "deq-s1", "deq-s2", "explicit-s0", "explicit-s1", "explicit-s2"})
     absent = card[card["item"] == "Table 3: CIFAR-100 K_A=50, R=10, minority"].iloc[0]
@@ -51,7 +52,8 @@ def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
 
 
 def test_claims_theorems_findings_and_comparisons(results):
-    claim = {"metric": "paper_eq13_uncentred", "explicit": 1.0, "deq": 1.2, "difference": 0.2, "half": 0.1, "seeds": 3}
+    claim = {"metric": "paper_eq13_uncentred", "explicit": 1.0, "deq": 1.2, "difference": 0.2, "half": 0.1}
+    claim |= {"detectable": 0.13, "seeds": 3}
     _save("fig4_claims", pd.DataFrame([claim | {"claim": "DEQ lower", "verdict": "contradicted"}]), ["a", "b"])
     ledger = pd.DataFrame([("Lemma B.1", "–", "max −1e-6", "never positive", "holds")])
     ledger.columns = ["claim", "reading", "evidence", "rule", "verdict"]
@@ -65,6 +67,10 @@ def test_claims_theorems_findings_and_comparisons(results):
     assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
     assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
     assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "below"
+
+
+def test_what_rounding_leaves_of_nothing_is_shown_as_nothing():
+    assert [scorecard._signed(value) for value in (4.74e-15, -1e-14, 1e-9, None)] == ["+0", "+0", "+1e-09", ""]
 
 
 def test_verdicts_are_counted_by_part():
