@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nclib.solver import EPSILON, Solution, Solver, Status, fixed_point, paper_solver
 
-Cell = Callable[[Tensor, Tensor], Tensor]
+Cell = Callable[..., Tensor]
 
 
 class BackwardNotConverged(RuntimeWarning):
@@ -82,18 +82,24 @@ Gradient = Implicit | Neumann | Phantom | Unrolled
 
 
 class DEQ(nn.Module):
-    """A layer whose output solves z* = cell(z*, x).
+    """A layer whose output solves z* = cell(z*, x, *args).
 
-    cell: maps (z, x) to a tensor like z, row by row; a module, or any callable whose leaves may require gradients.
-    solver, gradient: see ``nclib.solver``, ``Implicit``, ``Neumann``, ``Phantom``, ``Unrolled``.
+    cell: maps (z, x, *args) to a tensor like z, row by row; a module, or any callable whose leaves may require
+        gradients. Rows that are solved leave the batch and others take their places, so it must not close over tensors
+        of the batch: masks and further conditions go into ``args``.
+    solver: see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20 evaluations.
+    gradient: ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``.
     z0: start where none is given in the call, "x" (then one step is the explicit block cell(x, x)) or "zeros".
-    allow_live: accept BatchNorm and Dropout that are in training mode inside the cell. They make f another map at each
-        call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input.
+    allow_live: accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
+        call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input. Modules are
+        refused without it; a call of torch.nn.functional.dropout cannot be seen.
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
 
-    Call with x (B, *), optionally z0 (B, *), required where z and x differ in shape. Returns z* and the ``Solution``:
-    z* is its value to the bit, with the gradient attached while torch records gradients, in training and evaluation.
+    Call with x (B, *), optionally z0 (B, *), required where z and x differ in shape, and args, tensors (B, *) of any
+    type. Returns z* and the ``Solution``: z* is its value to the bit, with the gradient attached while torch records
+    gradients, in training and evaluation. Nothing is said of rows that are not solved: look at
+    ``solution.converged``. Under autocast the state stays float32; the smallest tol allowed is 5e-4 for bfloat16.
     ``last_backward`` is the ``Solution`` of the last implicit backward solve. The first one that does not converge
     warns ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
     """
@@ -124,7 +130,9 @@ class DEQ(nn.Module):
     def extra_repr(self) -> str:
         return f"solver={self.solver}, gradient={self.gradient}, z0={self.z0!r}"
 
-    def forward(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Solution]:
+    def forward(
+        self, x: Tensor, z0: Tensor | None = None, args: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Solution]:
         if not self.allow_live:
             self._refuse_live()
         start = self._start(x) if z0 is None else z0
@@ -133,11 +141,13 @@ class DEQ(nn.Module):
             start = start.to(torch.promote_types(start.dtype, torch.float32))
         try:
             if isinstance(self.gradient, Unrolled):
-                return self._unroll(x, start)
+                return self._unroll(start, x, *args)
             rows = "leave" if _original(self.cell) is self.cell else "halve"
-            solution = fixed_point(self.cell, self.solver, start.detach(), (x.detach(),), rows=rows)
+            held = tuple(t.detach() for t in (x, *args))
+            solution = fixed_point(self.cell, self.solver, start.detach(), held, rows=rows)
         except (RuntimeError, ValueError) as error:
-            if z0 is None and not isinstance(error, torch.OutOfMemoryError):
+            said = hasattr(error, "__notes__")  # why, by the solver
+            if z0 is None and not said and not isinstance(error, torch.OutOfMemoryError):
                 error.add_note(
                     f"The layer started at z0={self.z0!r}, shaped like x {tuple(x.shape)}. "
                     "If the state has another shape, give the start: layer(x, z0=torch.zeros(...))."
@@ -147,7 +157,8 @@ class DEQ(nn.Module):
             return solution.value, solution
         amp = _Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         rule = _Rule(_original(self.cell), self.gradient, self.solver, amp, self)
-        return _Equilibrium.apply(rule, 1, solution.value, x, *_leaves(self.cell, solution.value, x)), solution
+        leaves = _leaves(self.cell, solution.value, x, *args)
+        return _Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves), solution
 
     def _start(self, x: Tensor) -> Tensor:
         if not x.is_floating_point():
@@ -163,13 +174,13 @@ class DEQ(nn.Module):
                     "eval mode, or pass allow_live=True."
                 )
 
-    def _unroll(self, x: Tensor, z: Tensor) -> tuple[Tensor, Solution]:
+    def _unroll(self, z: Tensor, *rows: Tensor) -> tuple[Tensor, Solution]:
         trace, steps = [], self.gradient.steps
         for _ in range(steps):
-            last, z = z, self.cell(z, x).to(z.dtype)
+            last, z = z, self.cell(z, *rows).to(z.dtype)
             trace.append(_residual(last.detach(), z.detach()))
         with torch.no_grad():
-            trace.append(_residual(z, self.cell(z, x)))
+            trace.append(_residual(z, self.cell(z, *rows)))
         residual = trace[-1]
         converged = residual <= self.solver.tol
         status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
@@ -330,12 +341,13 @@ class _Adjoint:
             return g + _vjp(self.f(at, *rows), [at], u, create_graph=recorded)[0]
 
 
-def _leaves(cell: Cell, z: Tensor, x: Tensor) -> list[Tensor]:
-    """What the cell is differentiated for beside x: a module's parameters, or what the graph of one row reaches."""
+def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
+    """What the cell is differentiated for beside its arguments (z first): a module's parameters, or what the graph of
+    one row reaches."""
     if isinstance(cell, nn.Module):
         return [p for p in cell.parameters() if p.requires_grad]
     cell = _original(cell)
-    own = [t[:1].detach().requires_grad_(t.is_floating_point()) for t in (z, x)]
+    own = [t[:1].detach().requires_grad_(t.is_floating_point()) for t in rows]
     seen, open_nodes, leaves = set(), [cell(*own).grad_fn], []
     while open_nodes:
         node = open_nodes.pop()
@@ -361,6 +373,8 @@ def _original(cell: Cell) -> Cell:
 def _live(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.training and module.p > 0
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return module.training and module.dropout > 0
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return module.training or module.running_mean is None
     return isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats

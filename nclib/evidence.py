@@ -391,7 +391,8 @@ def accuracy_table(
             theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
             difference = interval(paired(group)["difference"])
             found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
-            found |= {"detectable": difference.detectable, "seeds": difference.n, "runs": " ".join(sorted(group["run_id"]))}
+            found |= {"detectable": difference.detectable, "seeds": difference.n}
+            found |= {"runs": " ".join(sorted(group["run_id"]))}
             rows.append(found | {"verdict": verdict(difference, found["printed_difference"], comparable)})
             ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
     for cell, theirs in printed.groupby([*CELL, "split"], dropna=False, sort=False):
@@ -481,8 +482,8 @@ def differences(
     Returns
     -------
     DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference (arm −
-    model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds and verdict, by the rule of `verdict` and, for metrics of collapse,
-    only in the terminal phase of both models.
+    model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds and verdict, by the rule of `verdict`
+    and, for metrics of collapse, only in the terminal phase of both models.
     """
     phases = terminal_phase(frame).groupby("model")["reached"].all()
     rows = []

@@ -444,7 +444,8 @@ def minority_effect(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame with a row for each quantity and split: quantity, split, majority, minority (means over seeds),
-    difference, half, detectable (see `nclib.evidence.Interval`), seeds, verdict. Rows of the split "steps" are means over all training steps.
+    difference, half, detectable (see `nclib.evidence.Interval`), seeds, verdict.
+    Rows of the split "steps" are means over all training steps.
     """
     rows = probe_rows(frame)
     own, course = rows[rows["sweep"] == "own"], rows[(rows["sweep"] == "epochs") & (rows["split"] == "steps")]

@@ -54,6 +54,11 @@ class Solution:
     num_evals: int
     trace: Tensor
 
+    def __repr__(self) -> str:
+        found = ", ".join(f"{int((self.status == code).sum())} {code.name.lower()}" for code in Status)
+        worst = f"{float(self.residual.max()):.1e}" if len(self.residual) else "–"
+        return f"Solution({tuple(self.value.shape)}: {found}; worst residual {worst}; {self.num_evals} evaluations)"
+
 
 def _check(solver: Solver, **conditions: tuple[bool, str]) -> None:
     tol, steps = solver.tol, solver.max_steps
@@ -318,9 +323,9 @@ def fixed_point(
     exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
     left = batch  # rows not decided yet
     while left:
-        fz = f(restore(z).to(z0.dtype), *args)
+        fz = _evaluate(f, restore(z).to(z0.dtype), args, batch)
         if not trace:
-            _check_first(fz, z0, solver.tol)
+            _check_precision(fz, z0, solver.tol)
         fz = flatten(fz).to(dtype)
         norms = [torch.linalg.vector_norm(t, dim=1) for t in (memory.take(z, fz), fz)]
         size, scale = torch.stack(norms).cpu().numpy().astype(float)  # the one synchronisation of a step
@@ -380,6 +385,22 @@ def fixed_point(
     )
 
 
+def _evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch: int) -> Tensor:
+    """f at the working rows. Maps that hold tensors of the whole batch fail only once rows have left."""
+    try:
+        fz = f(z, *args)
+        if fz.shape != z.shape:
+            raise ValueError(f"f maps {tuple(z.shape)} to {tuple(fz.shape)}; it must return the shape it is given")
+    except Exception as error:
+        if len(z) < batch:
+            error.add_note(
+                f"f was given the {len(z)} rows that are not solved yet, of {batch}, in another order. Tensors that "
+                "belong to the rows go into args, which follow; or rows='stay' keeps all of them."
+            )
+        raise
+    return fz
+
+
 def _working_rows(rows: str, now: int, live: int) -> int:
     if rows == "leave":
         return live
@@ -407,9 +428,7 @@ def _check_problem(z0: Tensor, args: Sequence[Tensor], rows: str) -> None:
             raise ValueError(f"args[{i}] has shape {tuple(arg.shape)}; its first axis must be the {len(z0)} rows of z0")
 
 
-def _check_first(fz: Tensor, z0: Tensor, tol: float) -> None:
-    if fz.shape != z0.shape:
-        raise ValueError(f"f maps {tuple(z0.shape)} to {tuple(fz.shape)}; it must return the shape it is given")
+def _check_precision(fz: Tensor, z0: Tensor, tol: float) -> None:
     floors = {dtype: HALF_FLOOR.get(dtype, 0.0) for dtype in (z0.dtype, fz.dtype)}
     if torch.is_autocast_enabled(z0.device.type):
         dtype = torch.get_autocast_dtype(z0.device.type)

@@ -3,6 +3,7 @@
 import copy
 import gc
 import math
+import re
 import warnings
 import weakref
 
@@ -377,6 +378,41 @@ def test_a_state_of_another_shape_needs_its_start():
         layer(torch.zeros(2, 3, dtype=torch.long))
 
 
+def masked(a):
+    """A cell with two conditions: a mask of features that are held at 0, and a gain of each row's own."""
+    return lambda z, x, keep, gain: torch.where(keep, torch.tanh(gain * (z @ a.T)) + x, 0.0)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(40), Phantom(60, 0.2), Unrolled(60)], ids=str)
+def test_conditions_stay_with_their_rows(gradient):
+    a, x, keep = 0.4 * random(4, 4, seed=1), random(6, 4, seed=2), random(6, 4, seed=3) > -0.5
+    gain = torch.tensor([0.01, 1.9, 0.2, 1.5, 0.05, 0.8]).double().unsqueeze(1)  # so that rows leave at their own time
+    layer = DEQ(masked(a), Broyden(1e-12, 200), gradient)
+    inputs = [t.clone().requires_grad_() for t in (x, gain)]
+    z, solution = layer(inputs[0], args=(keep, inputs[1]))
+    assert solution.converged.all()
+    if not isinstance(gradient, Unrolled):
+        assert len(set(solution.steps.tolist())) > 2
+    got = torch.autograd.grad(z.square().sum(), inputs)
+    for row in range(len(x)):
+        one = [t[row : row + 1].clone().requires_grad_() for t in (x, gain)]
+        own, _ = layer(one[0], args=(keep[row : row + 1], one[1]))
+        assert (own - z[row]).abs().max() < 1e-10
+        for whole, part in zip(got, torch.autograd.grad(own.square().sum(), one), strict=True):
+            assert (whole[row] - part).abs().max() < 1e-7
+    if isinstance(gradient, Implicit):
+        value = lambda x, gain: layer(x, args=(keep, gain))[0]  # noqa: E731
+        assert gradcheck(value, inputs) and gradgradcheck(value, inputs)
+
+
+def test_a_cell_that_closes_over_the_batch_is_told_where_to_put_it():
+    x, gain = random(6, 3), torch.linspace(0.1, 0.9, 6).double().unsqueeze(1)
+    with pytest.raises(RuntimeError) as caught:
+        DEQ(lambda z, x: torch.tanh(gain * z) + x, Broyden(1e-10, 100))(x)
+    (note,) = caught.value.__notes__
+    assert re.search(r"given the [1-5] rows that are not solved yet, of 6.*go into args", note)
+
+
 def test_autocast_keeps_the_state_in_float32_and_the_gradients_alive():
     layer, x = DEQ(ConvCell(), Broyden(1e-2, 30)), random(4, 8, 4, 4, dtype=torch.float32)
     layer(x)[0].square().mean().backward()
@@ -450,6 +486,25 @@ def test_batch_norm_without_running_statistics_is_live_even_in_evaluation():
 
     with pytest.raises(ValueError, match="live BatchNorm1d"):
         DEQ(Cell()).eval()(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("inner", [nn.MultiheadAttention(4, 2, dropout=0.1), nn.GRU(4, 4, num_layers=2, dropout=0.1)])
+def test_dropout_inside_of_other_modules_is_live(inner):
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = copy.deepcopy(inner)
+
+        def forward(self, z, x):
+            return 0.1 * z + x
+
+    x = random(2, 4)
+    with pytest.raises(ValueError, match=f"cell.inner is a live {type(inner).__name__}"):
+        DEQ(Cell())(x)
+    DEQ(Cell()).eval()(x)
+    still = Cell()
+    still.inner.dropout = 0.0
+    DEQ(still)(x)
 
 
 def test_dropout_of_nothing_is_not_live():

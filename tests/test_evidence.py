@@ -360,7 +360,8 @@ def test_ratios_are_pooled_over_cells_and_seeds():
     (row,) = evidence.ratios(frame, ["nc1"]).itertuples()
     wanted = evidence.interval(np.log(shrink).mean(axis=0))
     assert row.change == pytest.approx(100 * (math.exp(wanted.mean) - 1))
-    assert (row.low, row.high) == pytest.approx([100 * (math.exp(wanted.mean + h) - 1) for h in (-wanted.half, wanted.half)])
+    ends = [100 * (math.exp(wanted.mean + half) - 1) for half in (-wanted.half, wanted.half)]
+    assert (row.low, row.high) == pytest.approx(ends)
     assert (row.cells, row.lower_in, row.seeds, row.verdict) == (2, 2, 3, "lower")
     young = frame.assign(value=frame["value"].where(frame["metric"] != "accuracy_balanced", 0.9))
     assert evidence.ratios(young, ["nc1"])["verdict"].tolist() == ["reported (terminal phase not reached)"]

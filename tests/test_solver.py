@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -592,3 +593,23 @@ def test_shapes_that_do_not_fit_are_refused():
         fixed_point(lambda z: z, Broyden(), torch.zeros(3, 2, dtype=torch.long))
     with pytest.raises(ValueError, match="allowed are"):
         fixed_point(lambda z: z, Broyden(), z0, rows="go")
+
+
+def test_a_solution_shows_how_it_went_and_not_all_its_numbers():
+    rho = torch.tensor([[0.1], [0.5], [1.0], [-3.0]]).double()
+    solution = fixed_point(lambda z, x: x * z + 1, FixedPointIteration(1e-6, 40), torch.zeros(4, 1).double(), (rho,))
+    assert str(solution) == repr(solution)
+    assert re.fullmatch(
+        r"Solution\(\(4, 1\): 2 converged, 1 max_steps, 1 diverged; worst residual \d\.\de[+-]\d\d; 40 evaluations\)",
+        repr(solution),
+    )
+    assert "0 evaluations" in repr(fixed_point(torch.cos, Broyden(), torch.zeros(0, 1)))
+
+
+def test_a_map_that_closes_over_the_batch_is_told_where_its_tensors_go():
+    rho = torch.tensor([[0.01], [0.9]]).double()
+    with pytest.raises(ValueError, match=r"maps \(1, 1\) to \(2, 1\)") as caught:  # it broadcasts, and would go on
+        fixed_point(lambda z, x: rho * z + x, FixedPointIteration(1e-6, 90), torch.zeros(2, 1).double(), (rho,))
+    assert "f was given the 1 rows that are not solved yet, of 2" in caught.value.__notes__[0]
+    stay = fixed_point(lambda z, x: rho * z + x, Broyden(1e-6, 90), torch.zeros(2, 1).double(), (rho,), rows="stay")
+    assert stay.converged.all()
