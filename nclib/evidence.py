@@ -30,6 +30,9 @@ TERMINAL_ACCURACY = 0.999
 LAST_EPOCHS = 10
 """The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
 
+_ROUNDING = 1e-9
+"""Half-widths below this share of the mean are rounding."""
+
 CELL = ["dataset", "K_A", "R"]
 SPLITS = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
 """Names of the paper's accuracy columns and the metrics they are."""
@@ -48,10 +51,16 @@ class Interval(NamedTuple):
         return bool(abs(self.mean) > self.half)
 
     @property
+    def spread(self) -> bool:
+        """Whether the values differ, beyond rounding. Where they do not, as with three small test sets that give the
+        same difference, no interval follows from them."""
+        return bool(self.half > _ROUNDING * abs(self.mean))
+
+    @property
     def detectable(self) -> float:
         """The smallest true mean that as many values of this spread would show to be other than 0 in 80 % of the
-        cases; NaN for fewer than three values. What is not significant may be as large as this."""
-        return _reach(self.n) * self.half if self.n >= MIN_SEEDS else float("nan")
+        cases; NaN for fewer than three values, or without spread. What is not significant may be as large as this."""
+        return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.spread else float("nan")
 
     def __str__(self) -> str:
         """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
@@ -178,18 +187,13 @@ def pooled(differences: pd.DataFrame) -> Interval:
     return interval(seeds.agg(lambda values: values.mean(skipna=False)))
 
 
-_NO_SPREAD = 1e-9
-"""Half-widths below this share of the mean are rounding."""
-
-
 def _unjudged(found: Interval) -> str | None:
-    """What is said where the seeds allow no verdict; None where they do. From equal values no interval follows: three
-    test sets of a few images give the same difference easily."""
+    """What is said where the seeds allow no verdict; None where they do."""
     if found.n < MIN_SEEDS:
         return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
     if not np.isfinite(found.mean):
         return "not measured"
-    if found.half <= _NO_SPREAD * abs(found.mean):
+    if not found.spread:
         return "the same difference in every seed" if found.mean else "equal in every seed"
     return None
 

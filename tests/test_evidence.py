@@ -86,6 +86,7 @@ def test_a_detectable_difference_is_found_in_80_percent_of_the_cases(n):
     found = np.abs(draws.mean(1)) > stats.t.ppf(0.975, n - 1) * draws.std(1, ddof=1) / math.sqrt(n)
     assert found.mean() == pytest.approx(0.8, abs=0.015)
     assert math.isnan(Interval(0.0, half, 2).detectable)
+    assert math.isnan(Interval(0.0, 0.0, n).detectable) and math.isnan(Interval(-0.5, 1e-17, n).detectable)
 
 
 def test_interval_covers_the_truth_as_often_as_it_says():
