@@ -7,13 +7,10 @@ Everything heavy is imported inside the commands, so that ``--help`` costs nothi
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
 import shlex
 import shutil
-import statistics
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
 
     from nclib.config import RunConfig
     from nclib.store import StoredRun
+    from nclib.verification import Comparison
 
 _UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 INTERRUPTED, TERMINATED = 130, 143  # 128 + number of the signal, as shells have it
@@ -279,9 +277,13 @@ def train(
             runs.train_run(run.model_dump_json(), root, own_device, lambda done, of: progress(done, of, run_id(run)))
     if not ranks.is_main():
         return
+    from nclib.verification import FACTORS
+
     metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver")) | metrics["metric"].isin(list(FACTORS))
     _print_frame(metrics[chief])
+    for said in load_run(run).provenance.get("warnings", []):
+        typer.echo(f"warning: {said}")
     typer.echo(f"everything about it: nclib runs show {run_id(run)}")
 
 
@@ -363,8 +365,9 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def final_metrics(run: StoredRun) -> pd.DataFrame:
     """The last logged value of every metric of a run: metric, then one column for each split."""
-    history = run.history.sort_values("epoch").groupby(["metric", "split"], sort=False)["value"].last()
-    return history.unstack("split").reset_index().rename_axis(columns=None)
+    from nclib.verification import final_values
+
+    return final_values(run).unstack("split").reset_index().rename_axis(columns=None)
 
 
 # --- runs -----------------------------------------------------------------------------------------------------
@@ -600,184 +603,68 @@ def _costs(workers: int) -> dict[str, str]:
 
 # --- verify ---------------------------------------------------------------------------------------------------
 
-ACCURACY_TOLERANCE = 0.02
-"""Two points of accuracy, on the mean over seeds."""
-FALSE_ALARMS = 0.01
-"""How often `verify` may call a sound installation broken, over all its comparisons together."""
-ACCURACIES = ("accuracy_balanced", "accuracy_readout", "accuracy_all")
-FACTORS = {"loss": 2.0, "nc1_pinv": 3.0, "nc1_trace_ratio": 3.0, "nc2_etf_distance": 2.0, "nc3_self_duality": 2.0}
-"""By which factor a mean over seeds may differ from the reference's."""
-FLOORS = {"loss": 0.02, "nc1_pinv": 0.02, "nc1_trace_ratio": 0.02, "nc2_etf_distance": 0.05, "nc3_self_duality": 0.05}
-"""Differences below these are none: near zero a factor means nothing."""
-
 
 @app.command()
 def verify(
     profile: Annotated[str | None, typer.Option(help="Only runs first asked for by this profile.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print every setting, not only those that are not ok.")] = False,
 ) -> None:
     """Tell a broken installation from a finding.
 
     First closed forms that solver, equilibrium layer and metrics must hit on any machine. Then the runs that are both
-    stored here and among the tracked reference results: the same configuration must give the same result, up to the
-    spread over seeds. Runs with other options are not compared: what they show is a finding.
+    stored here and among the tracked reference results: the same configuration must give the same result, on the mean
+    over all runs nearly, setting by setting up to the spread over seeds. Runs with other options are not compared: what
+    they show is a finding.
     """
-    from nclib import experiments
+    from nclib import experiments, verification
 
     if profile is not None:
         experiments.get_profile(profile)
-    checks = self_checks()
+    checks = verification.self_checks()
     _print_frame(checks)
-    compared, identical = compare_with_reference(profile)
-    if not compared.empty:
-        typer.echo(
-            f"\n{compared.attrs['runs']} runs stored here and in the reference, {identical} of them equal to the bit"
-        )
-        _print_frame(compared)
-    sound, close = bool(checks["ok"].all()), compared.empty or bool(compared["ok"].all())
-    if not sound:
-        verdict = "broken install: closed forms are missed, so no result of this installation can be trusted"
-    elif not close:
-        verdict = (
-            "broken install: the closed forms hold, but the same configurations give other results than the reference"
-        )
-    elif compared.empty:
-        verdict = "nothing to compare: no run is both stored here and in the reference. The closed forms hold, so the "
-        verdict += "library works; train some with nclib reproduce and verify again"
+    found = verification.compare_with_reference(profile)
+    if found.runs:
+        _print_comparison(found, every)
+    missed = [name for name, table in _comparisons(found).items() if not table["ok"].all()]
+    sound = bool(checks["ok"].all())
+    typer.echo(f"\n{_verdict(sound, missed, found.runs)}")
+    raise typer.Exit(0 if sound and not missed else 1)
+
+
+def _comparisons(found: Comparison) -> dict[str, pd.DataFrame]:
+    return {"mean shifts": found.shifts, "setting by setting": found.settings}
+
+
+def _print_comparison(found: Comparison, every: bool) -> None:
+    typer.echo(f"\n{found.runs} runs stored here and in the reference, {found.identical} of them equal to the bit")
+    shifts, settings = _comparisons(found)
+    typer.echo(f"\n{shifts}: here − reference of accuracies, log(here/reference) of other metrics, mean over runs")
+    if found.shifts.empty:
+        typer.echo("too few runs of each arm for that")
     else:
-        verdict = "sound: closed forms hold and the reference is reproduced. Results of other runs are findings"
-    typer.echo(f"\n{verdict}")
-    raise typer.Exit(0 if sound and close else 1)
+        _print_frame(found.shifts.round(4))
+    typer.echo(f"\n{settings}: means over seeds")
+    close = found.settings["ok"]
+    if every or not close.all():
+        _print_frame(found.settings if every else found.settings[~close])
+    typer.echo(f"{close.sum()} of {len(close)} means ok" + ("" if every else "; verify --all prints every one"))
 
 
-def self_checks() -> pd.DataFrame:
-    """Closed forms that need no runs: name, error, largest error allowed, ok."""
-    import pandas as pd
-
-    rows = [*_solver_errors(), *_gradient_errors(), *_metric_errors()]
-    frame = pd.DataFrame(rows, columns=["check", "error", "allowed"])
-    return frame.assign(ok=frame["error"] <= frame["allowed"])
-
-
-def _solver_errors() -> Iterator[tuple[str, float, float]]:
-    """The solution of z = A z + b, a contraction with spectral radius 0.9, by each method."""
-    import torch
-
-    from nclib import solver
-
-    matrix, b = _linear_map()
-    exact = torch.linalg.solve(torch.eye(len(matrix)).double() - matrix, b.T).T
-    for method in (
-        solver.FixedPointIteration(tol=1e-10, max_steps=400),
-        solver.Anderson(tol=1e-10, max_steps=100),
-        solver.Broyden(tol=1e-10, max_steps=100, history=50),
-    ):
-        found = solver.fixed_point(lambda z, x: z @ matrix.T + x, method, torch.zeros_like(b), (b,))
-        yield f"solver: {type(method).__name__} on a linear map", float((found.value - exact).abs().max()), 1e-7
-
-
-def _linear_map() -> tuple[Any, Any]:
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    basis, _ = torch.linalg.qr(torch.randn(12, 12, generator=generator, dtype=torch.float64))
-    matrix = basis @ torch.diag(torch.linspace(-0.9, 0.9, 12, dtype=torch.float64)) @ basis.T
-    return matrix, torch.randn(4, 12, generator=generator, dtype=torch.float64)
-
-
-def _gradient_errors() -> Iterator[tuple[str, float, float]]:
-    """∂/∂b of Σ z* for z* = A z* + b is (I − A)⁻ᵀ 1."""
-    import torch
-
-    from nclib import deq, solver
-
-    matrix, b = _linear_map()
-    b.requires_grad_()
-    layer = deq.DEQ(lambda z, x: z @ matrix.T + x, solver.Anderson(tol=1e-10, max_steps=100))
-    value, _ = layer(b)
-    value.sum().backward()
-    exact = torch.linalg.solve((torch.eye(len(matrix)).double() - matrix).T, torch.ones(len(matrix)).double())
-    yield "equilibrium layer: implicit gradient", float((b.grad - exact).abs().max()), 1e-6
-
-
-def _metric_errors() -> Iterator[tuple[str, float, float]]:
-    """Perfect collapse scores 0 everywhere; known variances around an exact simplex ETF give their closed forms."""
-    import torch
-
-    from nclib import metrics
-
-    classes, each, spread = 5, 4, 0.1
-    means = metrics.simplex_etf(classes, 8).double() + 3.0
-    labels = torch.arange(classes).repeat_interleave(each)
-    collapsed = means[labels]
-    moments = metrics.class_moments(collapsed, labels, classes)
-    centred = means - means.mean(0)
-    yield "metrics: NC1 of collapsed features", abs(metrics.nc1_trace_ratio(moments)), 1e-12
-    yield "metrics: NC2 of a simplex ETF", abs(metrics.nc2_etf_distance(centred)), 1e-6
-    yield "metrics: NC3 of a self-dual classifier", abs(metrics.nc3_self_duality(2.0 * centred, moments)), 1e-6
-    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(len(labels) // 2)
-    scattered = collapsed + spread * signs[:, None] * torch.eye(8, dtype=torch.float64)[0]
-    moments = metrics.class_moments(scattered, labels, classes)
-    # Class means keep their places at distance 1 from the global mean: tr Σ_B = 1, tr Σ_W = spread².
-    yield "metrics: NC1 of known variances", abs(metrics.nc1_trace_ratio(moments) - spread**2), 1e-6
-
-
-def compare_with_reference(profile: str | None = None) -> tuple[pd.DataFrame, int]:
-    """Final metrics of the runs stored here against the tracked reference of the same runs, as means over seeds.
-
-    Returns: a table (setting, split, metric, here, reference, allowed, ok), and how many runs are equal to the bit.
-        Accuracies may differ by two points, other metrics by the factors in `FACTORS`; both are widened by the spread
-        over the reference's seeds, because a run repeated on another processor is as far off as another seed:
-        z·s·√(2/n), s the larger of the setting's own standard deviation and the metric's over all settings, z such
-        that a sound machine misses any of the comparisons in `FALSE_ALARMS` of the cases.
-    """
-    import numpy as np
-    import pandas as pd
-
-    from nclib.store import default_store, reference_store
-
-    store, reference = default_store(), reference_store()
-    common = [run for run in reference.ids() if store.is_sound(run)]
-    if profile is not None:
-        common = [run for run in common if reference.load(run).provenance.get("profile") == profile]
-    columns = ["setting", "split", "metric", "here", "reference", "allowed", "ok"]
-    if not common:
-        return pd.DataFrame(columns=columns), 0
-    pairs = [(_finals(store.load(run)), _finals(reference.load(run))) for run in common]
-    both = pd.concat([here.to_frame("here").assign(reference=there) for here, there in pairs])
-    cells = both.groupby(level=columns[:3], sort=False)
-    spreads = cells["reference"].var().groupby(level=columns[1:3]).mean().pow(0.5).to_dict()
-    quantile = statistics.NormalDist().inv_cdf(1 - FALSE_ALARMS / (2 * cells.ngroups))
-    rows = []
-    for where, cell in cells:
-        here, there = cell.mean()
-        spread = float(np.nanmax([0.0, cell["reference"].std(), spreads[where[1:]]]))
-        error = quantile * spread * math.sqrt(2 / len(cell))
-        low, high = _allowed(where[-1], there, error)
-        close = low <= here <= high or not (math.isfinite(here) or math.isfinite(there))
-        rows.append((*where, here, there, f"{low:.4g} to {high:.4g}", close))
-    frame = pd.DataFrame(rows, columns=columns)
-    frame.attrs["runs"] = len(pairs)
-    return frame, sum(here.equals(there) for here, there in pairs)
-
-
-def _finals(run: StoredRun) -> pd.Series:
-    """Last value of each compared metric, by setting (everything but the seed), split and metric."""
-    import pandas as pd
-
-    options = {key: value for key, value in run.config.items() if key != "seed"}
-    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:4]
-    setting = f"{run.run_id.rsplit('-s', 1)[0]}-{digest}"
-    history = run.history[run.history["metric"].isin([*FACTORS, *ACCURACIES])]
-    last = history.sort_values("epoch").groupby(["split", "metric"])["value"].last()
-    return pd.concat({setting: last}, names=["setting"])
-
-
-def _allowed(metric: str, reference: float, error: float) -> tuple[float, float]:
-    if metric in ACCURACIES:
-        margin = max(ACCURACY_TOLERANCE, error)
-        return reference - margin, reference + margin
-    margin = max(FLOORS[metric], error)
-    return min(reference / FACTORS[metric], reference - margin), max(reference * FACTORS[metric], reference + margin)
+def _verdict(sound: bool, missed: Sequence[str], runs: int) -> str:
+    """What `verify` concludes from closed forms, the comparisons that are not ok, and how many runs were compared."""
+    if not sound:
+        return "broken install: closed forms are missed, so no result of this installation can be trusted"
+    if missed:
+        return (
+            "broken install: the closed forms hold, but the same configurations give other results than the "
+            f"reference (not ok: {', '.join(missed)})"
+        )
+    if not runs:
+        return (
+            "nothing to compare: no run is both stored here and in the reference. The closed forms hold, so the "
+            "library works; train some with nclib reproduce and verify again"
+        )
+    return "sound: closed forms hold and the reference is reproduced. Results of other runs are findings"
 
 
 def _print_frame(frame: pd.DataFrame) -> None:

@@ -18,7 +18,7 @@ FLOORS = (
     {"layer_peeled", "kernels", "shallow", "separation", "training"},
     {"probes", "regression", "saliency", "teaching"},
     {"store", "kernel_tables", "panels"},
-    {"experiments", "playground"},
+    {"experiments", "playground", "verification"},
     {"costs"},
     {"runs"},
     {"regenerate", "report", "cli"},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import cli, experiments, kernels, runs, shallow
+from nclib import experiments, kernels, runs, shallow, verification
 from nclib.config import ConfigError, DataConfig, RunConfig, run_id
 from nclib.experiments import experiment
 from nclib.runs import ensure_runs
@@ -124,7 +124,7 @@ def test_runs_go_through_the_store():
     assert ensure_runs([config], train="never").equals(frame)
     assert run_id(config).startswith("digits-h_tanh_enn-m6-s0-")
     assert runs.plan([config])["state"].tolist() == ["stored"]
-    assert {"accuracy_readout", "accuracy_all"} <= set(cli._finals(stored).index.get_level_values("metric"))
+    assert {"accuracy_readout", "accuracy_all"} <= set(verification.pair(stored, stored)["metric"])
 
 
 def test_features_of_a_resnet_take_the_place_of_pixels():

@@ -1,0 +1,340 @@
+"""`nclib verify`: what it must find, what it must not call broken, and what it leaves out."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from nclib import cli, metrics, solver, verification
+from nclib.config import DataConfig, RunConfig, run_id
+from nclib.experiments import experiment
+from nclib.probes import ProbeConfig
+from nclib.store import ReferenceStore, StoredRun, default_store, reference_store
+
+ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
+SOUND = "sound: closed forms hold and the reference is reproduced"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """A project without reference results; what a test stores lies here."""
+    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path))
+
+
+def verify(*arguments):
+    result = CliRunner().invoke(cli.app, ["verify", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def history(**finals):
+    """Two epochs; `finals` are the last values of both splits."""
+    values = {"accuracy_balanced": 0.8, "loss": 0.5, "nc1_trace_ratio": 0.4, "nc2_equinorm": 0.3} | finals
+    rows = [(1, split, metric, 0.5) for split in ("test", "train") for metric in values]
+    rows += [(2, split, *item) for split in ("test", "train") for item in values.items()]
+    return pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+
+
+def store_pair(here, reference, config=None):
+    """One configuration with these final values, stored here and as the reference."""
+    config = config or RunConfig(model={"width": 2})
+    store, run = default_store(), run_id(config)
+    store.remove(run)
+    store.save(config, {"history": history(**reference)}, {}, {}, {"profile": "quick"})
+    reference_store().add("quick", [store.load(run)])
+    store.remove(run)
+    store.save(config, {"history": history(**here)}, {}, {}, {"profile": "quick"})
+
+
+def store_seeds(here, reference, kind="explicit", seeds=8):
+    for seed in range(seeds):
+        store_pair(here, reference, RunConfig(model={"width": 2, "kind": kind}, seed=seed))
+
+
+# --- closed forms ---------------------------------------------------------------------------------------------
+
+
+def test_closed_forms_hold_here():
+    checks = verification.self_checks()
+    assert checks["ok"].all() and len(checks) >= 8
+    assert (checks["allowed"] < 1e-5).all()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "wrong"),
+    [
+        (metrics, "nc2_etf_distance", lambda v: 0.1),
+        (metrics, "nc1_trace_ratio", lambda m: math.nan),
+        (solver, "fixed_point", lambda f, method, z0, args: type("Answer", (), {"value": z0})),
+    ],
+)
+def test_a_missed_closed_form_means_a_broken_install(monkeypatch, module, name, wrong):
+    store_pair({}, {})
+    monkeypatch.setattr(module, name, wrong)
+    result = verify()
+    assert result.exit_code == 1 and "broken install: closed forms" in result.stdout
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+def test_without_common_runs_there_is_nothing_to_compare():
+    default_store().save(RunConfig(), {"history": history()}, {}, {}, {})
+    result = verify()
+    assert result.exit_code == 0 and "nothing to compare" in result.stdout
+
+
+def test_equal_runs_are_sound():
+    store_seeds({}, {}, seeds=2)
+    result = verify()
+    assert result.exit_code == 0 and SOUND in result.stdout
+    assert "2 runs stored here and in the reference, 2 of them equal" in result.stdout
+    assert "too few runs" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"accuracy_balanced": 0.815}, 0),
+        ({"accuracy_balanced": 0.70}, 1),
+        ({"loss": 0.9}, 0),
+        ({"loss": 1.1}, 1),
+        ({"nc1_trace_ratio": 0.1}, 1),
+        ({"nc2_equinorm": 9.0}, 0),  # not among the compared metrics
+    ],
+)
+def test_a_deviating_setting_means_a_broken_install(changed, code):
+    store_pair(changed, {})
+    result = verify()
+    assert result.exit_code == code
+    assert ("(not ok: setting by setting)" in result.stdout) == bool(code)
+    assert "nothing to compare" not in result.stdout
+
+
+def test_a_small_error_of_all_runs_means_a_broken_install():
+    """Half of what the bound by setting lets pass."""
+    store_seeds({"accuracy_balanced": 0.79}, {"accuracy_balanced": 0.80})
+    result = verify()
+    assert result.exit_code == 1 and "broken install" in result.stdout and "(not ok: mean shifts)" in result.stdout
+
+
+def test_rows_that_are_ok_are_counted_and_printed_on_demand():
+    store_pair({"loss": 2.0}, {})
+    shown, everything = verify().stdout, verify("--all").stdout
+    assert "4 of 6 means ok" in shown and "4 of 6 means ok" in everything
+    assert shown.count("explicit-") == 2 and everything.count("explicit-") == 6
+
+
+def test_only_one_profile_can_be_compared():
+    store_pair({}, {})
+    assert verification.compare_with_reference("quick").runs == 1
+    assert verification.compare_with_reference("paper").runs == 0
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf])
+def test_a_number_lost_in_one_seed_means_a_broken_install(lost):
+    store_seeds({}, {}, seeds=8)
+    assert verify().exit_code == 0
+    store_pair({"nc1_trace_ratio": lost}, {}, RunConfig(model={"width": 2}, seed=3))
+    found = verification.compare_with_reference()
+    for table in (found.shifts, found.settings):
+        assert set(table.loc[~table["ok"], "metric"]) == {"nc1_trace_ratio"}
+    result = verify()
+    assert result.exit_code == 1 and "(not ok: mean shifts, setting by setting)" in result.stdout
+
+
+def test_a_metric_that_was_not_written_here_is_lost_too():
+    config = RunConfig(model={"width": 2})
+    store_pair({}, {}, config)
+    default_store().remove(run_id(config))
+    default_store().save(config, {"history": history().query("metric != 'loss'")}, {}, {}, {})
+    found = verification.compare_with_reference().settings
+    assert set(found.loc[~found["ok"], "metric"]) == {"loss"}
+
+
+def test_looks_into_runs_are_left_out():
+    base = RunConfig(model={"width": 2, "kind": "deq"})
+    store_pair({}, {}, base)
+    store_pair({"accuracy_balanced": 0.1}, {"accuracy_balanced": 0.9}, ProbeConfig(base=base))
+    assert verification.compare_with_reference().runs == 1
+    assert verify().exit_code == 0
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------
+
+
+def test_arms_and_settings_of_runs():
+    """Seeds share a setting, also where the encoder before a shallow network has one; tanh_deq is an equilibrium."""
+    overrides = {"inputs": "resnet18", "images_per_class": 8, "seeds": 2}
+    arms, settings = {}, {}
+    for config in experiment("kernel_equivalence/fig3", "smoke", **overrides):
+        run = StoredRun(run_id(config), config.canonical(), {"history": history()}, {}, {})
+        both = verification.pair(run, run)
+        arms[config.model.kind] = both["arm"].iloc[0]
+        settings.setdefault(both["setting"].iloc[0], []).append(config.seed)
+    assert {kind for kind, arm in arms.items() if arm == "deq"} == {"tanh_deq", "relu_deq"}
+    assert all(seeds == [0, 1] for seeds in settings.values())
+
+
+def test_other_settings_are_not_averaged_together():
+    store_pair({"loss": 2.0}, {"loss": 1.0}, RunConfig(model={"width": 2}))
+    store_pair({"loss": 1.0}, {"loss": 2.0}, RunConfig(model={"width": 3}))
+    store_pair({"loss": 1.0}, {"loss": 1.0}, RunConfig(model={"width": 3}, data=DataConfig(n_max=50)))
+    found = verification.compare_with_reference()
+    assert found.settings["setting"].nunique() == 3 and (found.runs, found.identical) == (3, 1)
+
+
+# --- by setting -----------------------------------------------------------------------------------------------
+
+
+def runs_of(metric, differences, reference=0.5):
+    """One setting and split of as many runs as there are differences."""
+    frame = pd.DataFrame({"here": reference + np.asarray(differences), "reference": reference, "metric": metric})
+    return frame.assign(setting="a", split="test", arm="deq")
+
+
+def test_the_bound_by_setting_is_the_one_stated():
+    """One comparison of 3 seeds whose standard deviation is 0.1; the normal quantile at 1 − 0.0025."""
+    both = runs_of("accuracy_balanced", [0.0] * 3, reference=np.array([0.4, 0.5, 0.6]))
+    (row,) = verification.by_setting(both).itertuples()
+    margin = 2.80703 * 0.1 * math.sqrt(2 / 3)
+    assert row.allowed == f"{0.5 - margin:.4g} to {0.5 + margin:.4g}" and row.ok
+
+
+def test_allowed_ranges_widen_with_the_spread_over_seeds():
+    assert verification._allowed("accuracy_balanced", 0.8, 0.0) == pytest.approx((0.78, 0.82))
+    assert verification._allowed("accuracy_balanced", 0.8, 0.05) == pytest.approx((0.75, 0.85))
+    assert verification._allowed("loss", 1.0, 0.0) == pytest.approx((0.5, 2.0))
+    assert verification._allowed("loss", 0.001, 0.0) == pytest.approx((-0.019, 0.021))
+
+
+@pytest.mark.parametrize(("here", "code"), [((0.86, 0.82, 0.84), 0), ((0.96, 0.92, 0.94), 1)])
+def test_a_setting_may_be_as_far_off_as_other_seeds(here, code):
+    """Seeds spread by 2 points, so a mean of three may be 4 points off among several comparisons, and not 14."""
+    for seed, (value, reference) in enumerate(zip(here, (0.78, 0.80, 0.82), strict=True)):
+        config = RunConfig(model={"width": 2}, seed=seed)
+        store_pair({"accuracy_balanced": value}, {"accuracy_balanced": reference}, config)
+    assert verify().exit_code == code
+
+
+# --- faults put into the tracked reference --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def equal():
+    """All reference runs of classifiers beside themselves."""
+    store = ReferenceStore(ROOT)
+    runs = [store.load(run) for run in store.ids() if store.config(run)["kind"] == "classifier"]
+    return pd.concat([verification.pair(run, run) for run in runs], ignore_index=True)
+
+
+def replicate(both, seed, share=0.6):
+    """The runs once more: in logs or points as far off as `share` of the spread over seeds."""
+    generator = np.random.default_rng(seed)
+    accuracy = both["metric"].isin(verification.ACCURACIES)
+    floors = both["metric"].map(verification.FLOORS).fillna(0.0)
+    values = both["reference"].where(accuracy, np.log(both["reference"] + floors))
+    spreads = values.groupby([both[name] for name in ("setting", "split", "metric")]).transform("std").fillna(0.0)
+    moved = values + share * spreads * generator.standard_normal(len(both))
+    return both.assign(here=moved.clip(upper=1.0).where(accuracy, np.exp(moved) - floors))
+
+
+def missed(both):
+    """Metrics of the mean shifts that are not ok."""
+    shifts = verification.mean_shifts(both)
+    return set(shifts.loc[~shifts["ok"], "metric"])
+
+
+def change(both, rows, how):
+    here = both["here"].copy()
+    here[rows] = how(here[rows])
+    return both.assign(here=here)
+
+
+def test_the_reference_agrees_with_itself(equal):
+    shifts, settings = verification.mean_shifts(equal), verification.by_setting(equal)
+    assert shifts["ok"].all() and (shifts["shift"] == 0).all() and len(shifts) == 16
+    assert settings["ok"].all() and len(settings) > 500
+    assert set(shifts["split"]) == {"train", "test"} and set(shifts["arm"]) == {"deq", "other"}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_sound_replicate_is_not_called_broken(equal, seed):
+    again = replicate(equal, seed)
+    assert (again["here"] != equal["here"]).mean() > 0.5
+    assert not missed(again) and verification.by_setting(again)["ok"].all()
+
+
+@pytest.mark.parametrize("arms", [["deq", "other"], ["deq"], ["other"]])
+@pytest.mark.parametrize(
+    ("named", "how"),
+    [
+        ("accuracy_balanced", lambda v: v - 0.02),
+        ("accuracy_balanced", lambda v: v + 0.02),
+        ("nc", lambda v: 1.2 * v),
+        ("nc", lambda v: v / 1.2),
+        ("loss", lambda v: 1.25 * v),
+    ],
+)
+def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
+    """And only by the mean shifts: by setting it is less than another seed."""
+    again = replicate(equal, 0)
+    rows = again["metric"].str.startswith(named) & again["arm"].isin(arms)
+    broken = change(again, rows, how)
+    assert missed(broken) and missed(broken) <= set(again.loc[rows, "metric"])
+    found = verification.mean_shifts(broken)
+    assert set(found.loc[~found["ok"], "arm"]) == set(arms)
+    assert verification.by_setting(broken)["ok"].all()
+
+
+def test_two_arms_swapped_are_found(equal):
+    """Every DEQ shows the numbers of an explicit network on its data, and the other way round."""
+    again = replicate(equal, 0)
+    cell = again["setting"].str.extract("^(.*)-(?:deq|explicit)-[0-9a-f]{4}$", expand=False)
+    both = again.assign(cell=cell).dropna(subset="cell")
+    both["number"] = both.groupby(["cell", "arm", "split", "metric"]).cumcount()
+    place = ["cell", "arm", "split", "metric", "number"]
+    others = both[[*place, "here"]].replace({"arm": {"deq": "other", "other": "deq"}})
+    swapped = both.drop(columns="here").merge(others, on=place)
+    assert len(swapped) > 1000
+    assert {"nc1_trace_ratio", "nc2_etf_distance"} & missed(swapped)
+
+
+def test_one_lost_number_among_hundreds_is_found(equal):
+    row = equal.index[(equal["split"] == "train") & (equal["metric"] == "nc1_pinv")][7]
+    for value in (math.nan, -1.0):  # below −floor a logarithm has no number
+        assert missed(change(equal, [row], lambda v, value=value: value)) == {"nc1_pinv"}
+
+
+# --- mean shifts ----------------------------------------------------------------------------------------------
+
+
+def test_the_bound_of_a_mean_shift_is_the_one_stated():
+    """One comparison of 6 runs, d = ±0.1 in turn: s_d = 0.1 √(6/5); t at 1 − 0.0025 with 5 degrees of freedom."""
+    (row,) = verification.mean_shifts(runs_of("accuracy_balanced", [0.1, -0.1] * 3)).itertuples()
+    assert row.shift == pytest.approx(0.0, abs=1e-15) and row.ok
+    assert row.allowed == pytest.approx(4.7733 * 0.1 * math.sqrt(6 / 5) / math.sqrt(6), rel=1e-4)
+    assert verification.FALSE_ALARMS == 0.01  # on which the quantile rests
+
+
+@pytest.mark.parametrize(
+    ("metric", "difference", "ok"),
+    [
+        ("accuracy_balanced", 0.0045, True),
+        ("accuracy_balanced", 0.0055, False),
+        ("loss", 0.52 * 0.05, True),  # log(1.05) < 0.05
+        ("loss", 0.52 * 0.06, False),
+    ],
+)
+def test_a_shift_below_the_least_is_none(metric, difference, ok):
+    (row,) = verification.mean_shifts(runs_of(metric, [difference] * 6)).itertuples()
+    assert row.ok == ok
+
+
+def test_few_runs_have_no_mean_shift():
+    assert verification.mean_shifts(runs_of("loss", [9.0] * 5)).empty
+    assert len(verification.mean_shifts(runs_of("loss", [9.0] * 6))) == 1
