@@ -121,6 +121,15 @@ class Config(pydantic.BaseModel):
         return cls(**parse_json(text, cls.__name__))
 
 
+def nested(kind: type[Config], value: Any) -> Any:
+    """A configuration inside another one, from itself or from its options."""
+    if isinstance(value, dict):
+        return kind(**value)
+    if isinstance(value, kind):
+        return value
+    raise ValueError(f"give {kind.__name__}(…), or a dictionary of its options, not {value!r:.100}")
+
+
 def _fill(options: dict[str, Any], defaults: dict[str, Any], applies_to: str, not_here: set[str]) -> dict[str, Any]:
     """Complete `options` with the defaults that apply and refuse those that do not."""
     misplaced = sorted(name for name in not_here if options.get(name) is not None)
@@ -309,12 +318,12 @@ class ModelConfig(Config):
     @pydantic.field_validator("solver", mode="before")
     @classmethod
     def _read_solver(cls, value: Any) -> Any:
-        return SolverConfig(**value) if isinstance(value, dict) else value
+        return None if value is None else nested(SolverConfig, value)
 
     @pydantic.field_validator("gradient", mode="before")
     @classmethod
     def _read_gradient(cls, value: Any) -> Any:
-        return GradientConfig(**value) if isinstance(value, dict) else value
+        return None if value is None else nested(GradientConfig, value)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -444,8 +453,7 @@ class RunConfig(StoredConfig):
     @pydantic.field_validator("data", "model", "train", mode="before")
     @classmethod
     def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        part = {"data": DataConfig, "model": ModelConfig, "train": TrainConfig}[info.field_name or ""]
-        return part(**value) if isinstance(value, dict) else value
+        return nested({"data": DataConfig, "model": ModelConfig, "train": TrainConfig}[info.field_name or ""], value)
 
     @pydantic.model_validator(mode="after")
     def _options_fit_the_arm(self) -> typing.Self:
@@ -478,7 +486,7 @@ class LookConfig(StoredConfig):
     @pydantic.field_validator("base", mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        return RunConfig(**value) if isinstance(value, dict) else value
+        return nested(RunConfig, value)
 
     @pydantic.model_validator(mode="before")
     @classmethod

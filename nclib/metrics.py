@@ -586,8 +586,8 @@ def nc3_self_duality(w: Array, m: ClassMoments) -> float:
     Raises:
         ValueError: w is not a finite (K, d) matrix.
 
-    Ideal value 0, range [0, 2], unrelated √2 = 1.414. Source: Papyan, Han & Donoho 2020, figure 5; Sun & Shi
-    2024, eq. (14), transposed and centred (uncentred: ``paper_eq14_uncentred``).
+    Ideal value 0, range [0, 2], unrelated √2 = 1.414. Source: Papyan, Han & Donoho 2020, figure 5, whose public
+    code takes the square; Sun & Shi 2024, eq. (14), transposed and centred (uncentred: ``paper_eq14_uncentred``).
     """
     return _distance_of_directions(_classifier(w, m), m.centred_means[m.present])
 
@@ -834,6 +834,9 @@ def nc_report(
     collapse has 0 in both blocks. Only ``nc4_ncc_mismatch_*`` compares with all class means. A block of one
     class has NaN where pairs are needed. Σ_W of a block is class-balanced.
 
+    Of two classes, in all or in a block, the centred means form a simplex whatever the features are: there
+    ``nc2_*`` of the means is NaN.
+
     Args:
         h: (N, d) features.
         labels: (N,) integers 0 … K−1.
@@ -904,12 +907,13 @@ def nc_report(
 
 def _distances(m: ClassMoments, w: Tensor) -> dict[str, float]:
     means = m.centred_means[m.present]
+    told = len(means) != 2  # two centred means are opposite, whatever the features are
     return {
         "nc1_trace_ratio": nc1_trace_ratio(m),
         "nc1_cdnv": nc1_cdnv(m),
-        "nc2_etf_distance": nc2_etf_distance(means),
-        "nc2_equinorm": nc2_equinorm(means),
-        "nc2_equiangular": nc2_equiangular(means),
+        "nc2_etf_distance": nc2_etf_distance(means) if told else math.nan,
+        "nc2_equinorm": nc2_equinorm(means) if told else math.nan,
+        "nc2_equiangular": nc2_equiangular(means) if told else math.nan,
         "nc3_self_duality": nc3_self_duality(w, m),
         "nc3_alignment": nc3_alignment(w, m),
     }
@@ -970,6 +974,9 @@ def _tensor(x: Array) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach()
     x = np.asarray(x)
+    if x.dtype.kind not in "biufc":
+        kind = type(x.item()).__name__ if x.ndim == 0 else f"array of {x.dtype}"
+        raise ValueError(f"give a tensor or an array of numbers, not {kind}")
     return torch.from_numpy(x if x.flags.writeable and x.flags.c_contiguous else x.copy())
 
 

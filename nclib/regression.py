@@ -28,7 +28,7 @@ from torch import Tensor
 
 from nclib import evidence, paths, separation
 from nclib.artefacts import write_atomic
-from nclib.config import Config, StoredConfig, run_id
+from nclib.config import Config, StoredConfig, nested, run_id
 from nclib.data import DataError
 from nclib.deq import Implicit, Unrolled
 from nclib.models import FNN, ReluDEQ, SelfLoopDEQ, count_parameters
@@ -392,8 +392,7 @@ class RegressionConfig(StoredConfig):
     @pydantic.field_validator("task", "model", mode="before")
     @classmethod
     def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        part = {"task": TaskConfig, "model": RegressorConfig}[info.field_name or ""]
-        return part(**value) if isinstance(value, dict) else value
+        return nested({"task": TaskConfig, "model": RegressorConfig}[info.field_name or ""], value)
 
     def label(self) -> str:
         model = self.model

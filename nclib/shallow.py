@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig
+from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig, nested
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
 from nclib.models import build_model
@@ -72,7 +72,7 @@ class ShallowModelConfig(Config):
     @pydantic.field_validator("solver", mode="before")
     @classmethod
     def _read_solver(cls, value: Any) -> Any:
-        return SolverConfig(**value) if isinstance(value, dict) else value
+        return None if value is None else nested(SolverConfig, value)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -126,7 +126,7 @@ class ShallowConfig(StoredConfig):
     @classmethod
     def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         parts = {"data": DataConfig, "model": ShallowModelConfig, "train": ShallowTrainConfig, "encoder": RunConfig}
-        return parts[info.field_name or ""](**value) if isinstance(value, dict) else value
+        return None if value is None else nested(parts[info.field_name or ""], value)
 
     @pydantic.model_validator(mode="after")
     def _one_set_of_images(self) -> ShallowConfig:

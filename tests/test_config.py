@@ -59,6 +59,20 @@ def test_wrong_types_and_values_are_refused(make):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
+        (lambda: ModelConfig(kind="deq", solver="anderson"), r"ModelConfig.solver: give SolverConfig\(…\), .*'anders"),
+        (lambda: ModelConfig(kind="deq", gradient=3), r"ModelConfig.gradient: give GradientConfig\(…\), .*not 3"),
+        (lambda: RunConfig(model="deq"), r"RunConfig.model: give ModelConfig\(…\), .*not 'deq'"),
+        (lambda: RunConfig(data=None), r"RunConfig.data: give DataConfig\(…\), .*not None"),
+    ],
+)
+def test_a_part_that_is_no_configuration_is_named(make, says):
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
         (lambda: ModelConfig(kind="explicit", solver=SolverConfig()), "solver does not apply"),
         (lambda: ModelConfig(kind="explicit_flops"), "num_blocks"),
         (lambda: ModelConfig(kind="deq", unroll=3), "unroll does not apply"),

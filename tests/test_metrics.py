@@ -753,7 +753,7 @@ def test_a_class_without_samples_is_left_out_with_a_warning():
     for key, value in alone.items():
         # those about the classifier alone have all its rows, and the logits are of all classes
         if not key.endswith(("_classifier", "norm_ratio", "absent_classes")) and not key.startswith("nc4"):
-            assert report[key] == pytest.approx(value, rel=1e-10), key
+            assert report[key] == pytest.approx(value, rel=1e-10, nan_ok=True), key
     with pytest.raises(ValueError, match="NaN or infinite values in 1 of 6 rows, the first is row 3"):
         nc2_etf_distance(m.centred_means)
 
@@ -864,6 +864,8 @@ def put(value: float):
         ({"w": lambda w: w[:, 1:]}, r"w must have shape \(6, 11\) as the moments have, got \(6, 10\)"),
         ({"w": lambda w: w[0]}, r"w must have shape \(K, d\)"),
         ({"w": put(math.nan)}, "w has NaN or infinite values in 1 of 6 rows, the first is row 5"),
+        ({"logits": lambda x: None}, "give a tensor or an array of numbers, not NoneType"),
+        ({"w": lambda w: [["a"]]}, "give a tensor or an array of numbers, not array of <U1"),
     ],
 )
 def test_wrong_input_is_refused_with_the_numbers(changes, message):
@@ -886,6 +888,19 @@ def test_wrong_input_is_refused_with_the_numbers(changes, message):
 def test_an_impossible_minority_is_refused(minority, message):
     with pytest.raises(ValueError, match=message):
         nc_report(*random_problem(), minority=minority)
+
+
+def test_two_classes_form_a_simplex_whatever_the_features_are():
+    draw = torch.Generator().manual_seed(0)
+    h, w = torch.randn(60, 5, generator=draw, dtype=torch.float64), torch.randn(6, 5, generator=draw)
+    labels = torch.arange(60) % 6
+    nc2 = ("nc2_etf_distance", "nc2_equinorm", "nc2_equiangular")
+    report = nc_report(h, labels, h @ w.T.double(), w, minority=[4, 5])
+    assert all(math.isnan(report[f"{name}_minority"]) and report[f"{name}_majority"] > 0 for name in nc2)
+    pair = labels < 2
+    report = nc_report(h[pair], labels[pair], (h @ w.T.double())[pair, :2], w[:2])
+    assert all(math.isnan(report[name]) for name in nc2) and report["nc1_pinv"] > 0
+    assert nc2_etf_distance(class_moments(h[pair], labels[pair], 2).centred_means) < 1e-12  # why
 
 
 def test_a_refused_batch_adds_nothing():
