@@ -20,6 +20,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "paper_solver",
     ),
     "deq": (
+        "BackwardNotConverged",
         "DEQ",
         "Implicit",
         "Neumann",
@@ -30,7 +31,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "metrics": (
         "ClassMoments",
+        "EmptyClassWarning",
         "class_moments",
+        "classifier_norm_ratio",
+        "ideal_values",
         "minority_cosine",
         "nc1_cdnv",
         "nc1_pinv",
@@ -45,6 +49,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "nc_report",
         "paper_eq13_uncentred",
         "paper_eq13_uncentred_printed_constant",
+        "paper_eq14_uncentred",
         "simplex_etf",
     ),
     "imbalance": ("exponential_imbalance", "majority_classes", "step_imbalance", "subsample_indices"),

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import nclib
+from nclib import paths
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -262,3 +263,14 @@ def test_git_ignores_what_is_generated_and_keeps_what_is_printed():
         "notebooks/index.ipynb",
     ):
         assert not ignored(path), path
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, {})
+    said = capsys.readouterr().out
+    assert "32 converged, 0 max_steps, 0 diverged" in said and re.search(r"seed +value\n0 +0 +0\.\d", said)
