@@ -229,6 +229,8 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
 
 
 def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
+    if isinstance(configs, StoredConfig):
+        raise ConfigError("give a list of configurations; for a single one [config]")
     return {run_id(config): config for config in configs}
 
 

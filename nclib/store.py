@@ -596,7 +596,17 @@ def reference_store() -> ReferenceStore:
 
 
 def load_run(config: StoredConfig | str) -> StoredRun:
-    """A finished run from the run store or, where it is not there, from the reference results."""
+    """A finished run from the run store or, where it is not there, from the reference results.
+
+    Raises
+    ------
+    CorruptRun
+        Where it is in neither, or damaged.
+    """
     run = config if isinstance(config, str) else run_id(config)
-    store = default_store()
-    return store.load(run) if store.has(run) else reference_store().load(run)
+    for source in (default_store(), reference_store()):
+        if source.has(run):
+            return source.load(run)
+    raise CorruptRun(
+        f"run {run} is neither in the run store nor among the reference results; nclib.ensure_runs([config]) trains it"
+    )

@@ -278,8 +278,10 @@ def test_what_is_kept_with_a_run():
     assert record["facts"]["class_names"] == list("0123456789") and isinstance(record["warnings"], list)
     assert set(run.tables) == {"history", "classes", "cost"}
     assert load_run(run.run_id).history.equals(run.history)
-    with pytest.raises(CorruptRun, match="not among the reference"):
+    with pytest.raises(CorruptRun, match=r"neither in the run store nor .* nclib.ensure_runs\(\[config\]\) trains it"):
         load_run(_config(seed=5))
+    with pytest.raises(ConfigError, match=r"for a single one \[config\]"):
+        ensure_runs(_config(seed=5))
 
 
 def test_training_uses_one_thread_whatever_the_session_uses(monkeypatch):
