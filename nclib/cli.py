@@ -247,7 +247,7 @@ def train(
 
     On several GPUs: torchrun --nproc_per_node=2 -m nclib train …
     """
-    from nclib import data, ranks, regenerate, runs
+    from nclib import data, experiments, ranks, regenerate, runs
     from nclib.config import run_id
     from nclib.store import default_store, load_run
 
@@ -268,6 +268,7 @@ def train(
         ranks.once(lambda: data.fetch(run.data.dataset))
         regenerate.check_runs([run])
         typer.echo(f"run {run_id(run)}")
+        typer.echo(experiments.describe_runs([run]))
         if default_store().has(run_id(run)):
             typer.echo("stored already, nothing to train")
         elif ranks.is_main() and default_store().busy(run_id(run)):
@@ -280,7 +281,7 @@ def train(
     from nclib.verification import FACTORS
 
     metrics = final_metrics(load_run(run))
-    chief = metrics["metric"].str.startswith(("accuracy", "solver")) | metrics["metric"].isin(list(FACTORS))
+    chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     _print_frame(metrics[chief])
     for said in load_run(run).provenance.get("warnings", []):
         typer.echo(f"warning: {said}")

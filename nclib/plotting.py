@@ -509,7 +509,7 @@ def _select(
             known = sorted(chosen[column].unique())
             if name not in known:
                 near = difflib.get_close_matches(str(name), map(str, known), n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = f"; did you mean {near[0]!r}?" if near else "."
                 raise ValueError(f"no {column} {name!r} here{hint} There is: {', '.join(map(str, known))}")
         chosen = chosen[chosen[column].isin(wanted)]
     for model in chosen["model"].unique():
