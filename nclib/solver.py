@@ -292,9 +292,11 @@ def fixed_point(
 ) -> Solution:
     """Solve z = f(z, *args) for every row of a batch.
 
-    A row is done when ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) ≤ solver.tol, whatever the other rows do.
+    A row is done when ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) ≤ solver.tol, whatever the other rows do. So states should be much
+    larger than 1e-8; float32 norms overflow from 1e19 on. A row whose ‖f(z) − z‖₂ grows to 1e6 times the size of its
+    first evaluation is given up, and one that drifts away slowly passes for solved where ‖f(z)‖₂ is large enough.
 
-    f: maps (b, *) to (b, *) row by row; it must not keep or change the tensor it is given.
+    f: maps (b, *) to (b, *) row by row; it must not keep or change the tensors it is given.
     solver: ``FixedPointIteration``, ``Anderson`` or ``Broyden``.
     z0: (B, *) start; never changed. In half precision f is evaluated at half-precision points, while the residual and
         everything the method remembers stay in float32.
@@ -302,9 +304,10 @@ def fixed_point(
         over the batch, so it always sees all B rows and those that are done stand still.
     rows: "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay".
     Returns a ``Solution``. Not converging is reported there and never raised.
-    Raises ValueError where shapes do not fit and where tol is below what half precision can reach.
+    Raises TypeError for what is no solver or tensor, and ValueError where shapes do not fit, where tol is below what
+    half precision can reach and where f changes what it is given.
     """
-    _check_problem(z0, args, rows)
+    _check_problem(solver, z0, args, rows)
     batch = len(z0)
     flatten, restore = _layout(z0)
     dtype = torch.promote_types(z0.dtype, torch.float32)
@@ -318,7 +321,8 @@ def fixed_point(
     status, steps, trace = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64), []
 
     def to_device(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(z0.device)
+        tensor = torch.from_numpy(array)  # from pinned memory, for which the host need not wait
+        return tensor.pin_memory().to(z0.device, non_blocking=True) if z0.is_cuda else tensor.to(z0.device)
 
     exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
     left = batch  # rows not decided yet
@@ -387,10 +391,15 @@ def fixed_point(
 
 def _evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch: int) -> Tensor:
     """f at the working rows. Maps that hold tensors of the whole batch fail only once rows have left."""
+    before = _versions(z, args)
     try:
         fz = f(z, *args)
+        if not isinstance(fz, Tensor):
+            raise TypeError(f"f returned a {type(fz).__name__}; it must return a tensor like z")
         if fz.shape != z.shape:
             raise ValueError(f"f maps {tuple(z.shape)} to {tuple(fz.shape)}; it must return the shape it is given")
+        if _versions(z, args) != before:
+            raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
         if len(z) < batch:
             error.add_note(
@@ -399,6 +408,11 @@ def _evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch
             )
         raise
     return fz
+
+
+def _versions(z: Tensor, args: Sequence[Tensor]) -> list[int]:
+    """Count of the changes made in place, of those tensors that have one."""
+    return [t._version for t in (z, *args) if not t.is_inference()]
 
 
 def _working_rows(rows: str, now: int, live: int) -> int:
@@ -418,8 +432,15 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
     return lambda t: t.reshape(len(t), math.prod(shape)), lambda t: t.view(-1, *shape)
 
 
-def _check_problem(z0: Tensor, args: Sequence[Tensor], rows: str) -> None:
-    if z0.dim() == 0 or not z0.is_floating_point():
+def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str) -> None:
+    if not isinstance(solver, Solver):
+        raise TypeError(f"solver={solver!r}: give a FixedPointIteration(...), Anderson(...) or Broyden(...)")
+    if isinstance(args, Tensor):
+        raise TypeError("args must be a sequence of tensors; for a single one (tensor,)")
+    for name, tensor in (("z0", z0), *((f"args[{i}]", arg) for i, arg in enumerate(args))):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, not a {type(tensor).__name__}")
+    if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
         raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")
     if rows not in ("leave", "halve", "stay"):
         raise ValueError(f"rows={rows!r}: allowed are 'leave', 'halve' and 'stay'")

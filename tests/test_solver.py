@@ -225,6 +225,28 @@ def test_damping_is_the_weight_of_the_old_state():
     assert [float(z[0, 0]) for z in seen] == [0.0, 0.25, 0.4375]
 
 
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_anderson_equals_its_formula(damping):
+    """Against least squares in float64, step by step, without the ridge, which is 1e-8 of the diagonal."""
+    a, b = symmetric(spread(-0.6, 0.6, 12)), random(1, 12, seed=3)
+    z, points, values = torch.zeros(1, 12).double(), [], []
+    for _ in range(6):
+        points.append(z)
+        values.append(z @ a.T + b)
+        r = [f - p for f, p in zip(values, points, strict=True)]
+        new, last = values[-1], r[-1]
+        if len(r) > 1:
+            dr = torch.cat([r[i + 1] - r[i] for i in range(len(r) - 1)]).T
+            df = torch.cat([values[i + 1] - values[i] for i in range(len(r) - 1)]).T
+            gamma = torch.linalg.lstsq(dr, last.T).solution
+            new, last = new - (df @ gamma).T, last - (dr @ gamma).T
+        z = new - damping * last
+    seen = []
+    solver = Anderson(tol=1e-14, max_steps=6, history=5, ridge=1e-12, damping=damping)
+    fixed_point(lambda z: seen.append(z.clone()) or z @ a.T + b, solver, torch.zeros_like(b))
+    assert torch.allclose(torch.cat(seen), torch.cat(points), rtol=1e-6, atol=1e-8)
+
+
 def test_anderson_damping_reaches_the_same_answer():
     a, b = symmetric(spread(-0.9, 0.9)), random(2, 50)
     exact = torch.linalg.solve(torch.eye(50).double() - a, b.T).T
@@ -395,11 +417,17 @@ def test_the_host_waits_once_a_step(method, monkeypatch):
 
     class Log(TorchDispatchMode):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-            if op.overloadpacket.__name__ in ("_local_scalar_dense", "nonzero", "equal", "is_nonzero"):
+            name = op.overloadpacket.__name__
+            masks = [t for t in args[1] if t is not None and t.dtype == torch.bool] if name.startswith("index") else []
+            if masks or name in ("_local_scalar_dense", "nonzero", "equal", "is_nonzero"):
                 asked.append(op)
             return op(*args, **(kwargs or {}))
 
-    monkeypatch.setattr(torch.Tensor, "cpu", lambda t: copies.append(t) or cpu(t))
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda t: copies.append(cpu(t)) or copies[-1])
+    for name in ("numpy", "tolist"):  # only of what has been copied
+        real = getattr(torch.Tensor, name)
+        watched = lambda t, real=real: real(t) if any(t is c for c in copies) else asked.append(t) or real(t)  # noqa: E731
+        monkeypatch.setattr(torch.Tensor, name, watched)
     cell, x = tanh_cell(0.9), random(6, 40) * torch.logspace(-2, 1, 6).double().unsqueeze(1)
     with Log():
         answer = fixed_point(cell, method(1e-8, 100), torch.zeros_like(x), (x,))
@@ -583,8 +611,34 @@ def test_settings_are_frozen_and_the_presets_are_as_published():
     assert isinstance(fixed_point(torch.cos, Broyden(), torch.zeros(1, 1)), Solution)
 
 
+def test_a_map_that_changes_what_it_is_given_is_refused():
+    """With ReLU(inplace=True) on z no row converged, and nothing said why."""
+    x = random(3, 4)
+    relu = torch.nn.ReLU(inplace=True)
+    for f in (lambda z, x: 0.5 * relu(z) + x, lambda z, x: z + x.mul_(0.5)):
+        with pytest.raises(ValueError, match="f changes a tensor that it is given"):
+            fixed_point(f, Broyden(), x.clone(), (x.clone(),))
+    with torch.inference_mode():
+        assert fixed_point(torch.cos, Broyden(), torch.ones(2, 3)).converged.all()
+
+
+def test_what_is_no_tensor_or_solver_is_refused():
+    z0 = torch.zeros(3, 2)
+    for call, says in (
+        (lambda: fixed_point(torch.cos, Broyden, z0), "give a FixedPointIteration"),
+        (lambda: fixed_point(torch.cos, Broyden(), [0.0]), "z0 must be a tensor, not a list"),
+        (lambda: fixed_point(torch.cos, Broyden(), z0, (z0, 1.0)), r"args\[1\] must be a tensor, not a float"),
+        (lambda: fixed_point(lambda z, x: z, Broyden(), z0, z0), r"for a single one \(tensor,\)"),
+        (lambda: fixed_point(lambda z: (z, z), Broyden(), z0), "f returned a tuple"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            call()
+
+
 def test_shapes_that_do_not_fit_are_refused():
     z0 = torch.zeros(3, 2)
+    with pytest.raises(ValueError, match=r"floating-point rows \(B, \*\), not torch.float32 \(3, 0\)"):
+        fixed_point(torch.cos, Broyden(), torch.zeros(3, 0))
     with pytest.raises(ValueError, match="must return the shape"):
         fixed_point(lambda z: z[:, :1], Broyden(), z0)
     with pytest.raises(ValueError, match="first axis must be the 3 rows"):
