@@ -197,13 +197,15 @@ def test_small_and_zero_cotangents_are_solved_like_any_other():
     """Rows are scaled to norm 1 first: a constant in a denominator must not end the solve early."""
     layer, a = linear_layer(Implicit(), rho=0.95)
     x = random(4, 3, seed=6).requires_grad_()
-    g = random(4, 3, seed=7) * torch.tensor([1.0, 1e-12, 0.0, 1e-200]).double().unsqueeze(1)
+    sizes = [1.0, 1e-12, 0.0, 1e-200, 1e200]  # the squares of the last two are 0 and ∞
+    x = torch.cat((x, x[:1])).detach().requires_grad_()
+    g = random(5, 3, seed=7) * torch.tensor(sizes, dtype=torch.float64).unsqueeze(1)
+    assert (g[[3, 4]] != 0).all()
     (got,) = torch.autograd.grad(layer(x)[0], x, g)
     exact = torch.linalg.solve(torch.eye(3).double() - a.detach().T, g.T).T
-    unit = g[:2].norm(dim=1, keepdim=True)
-    assert torch.allclose(got[:2] / unit, exact[:2] / unit, rtol=1e-8)
     assert torch.equal(got[2], torch.zeros(3).double())
-    assert torch.allclose(got[3] * 1e200, exact[3] * 1e200, rtol=1e-8)
+    for row in (0, 1, 3, 4):
+        assert torch.allclose(got[row] / sizes[row], exact[row] / sizes[row], rtol=1e-8)
 
 
 def test_a_backward_solve_that_fails_warns_once_and_says_so():
@@ -248,6 +250,127 @@ def test_rows_of_the_backward_solve_leave_the_work():
     for _ in range(1000):
         unrolled = cell(unrolled, y)
     assert torch.allclose(got, torch.autograd.grad(unrolled.sum(), y)[0], rtol=1e-8, atol=1e-12)
+
+
+class WithUnused(TanhCell):
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(random(3))
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom()], ids=str)
+def test_parameters_that_the_cell_does_not_use_get_no_gradient(gradient):
+    """Weight decay shrinks a parameter whose gradient is zero, and leaves one alone that has none."""
+    cell = WithUnused()
+    DEQ(cell, EXACT[2], gradient)(random(3, 4))[0].sum().backward()
+    assert cell.unused.grad is None and cell.w.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(60), Phantom(60)], ids=str)
+def test_parameters_given_by_functional_call_are_those_of_the_backward_pass(gradient):
+    """The parameters given got a gradient of 0, and x one that mixed both sets."""
+    own, other = TanhCell(), TanhCell(rho=0.4)
+    x = random(3, 4, seed=3).requires_grad_()
+    given = {f"cell.{name}": p.detach().clone().requires_grad_() for name, p in other.named_parameters()}
+    z, _ = torch.func.functional_call(DEQ(own, EXACT[2], gradient), given, (x,))
+    expected, _ = DEQ(other, EXACT[2], gradient)(x)
+    assert torch.equal(z, expected)
+    got = torch.autograd.grad(z.square().sum(), (x, *given.values()))
+    for a, b in zip(got, torch.autograd.grad(expected.square().sum(), (x, *other.parameters())), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-13) and b.abs().sum() > 0
+
+
+def test_gradients_of_functional_call_and_their_gradients():
+    """As after a step of an inner optimiser: the parameters are functions of others."""
+    layer, x = DEQ(TanhCell(), EXACT[2]), random(3, 4, seed=3).requires_grad_()
+    others = [p.detach().clone().requires_grad_() for p in layer.parameters()]
+
+    def value(x, w, u):
+        return torch.func.functional_call(layer, {"cell.w": 0.5 * w, "cell.u": torch.sin(u)}, (x,))[0]
+
+    assert gradcheck(value, (x, *others)) and gradgradcheck(value, (x, *others))
+
+
+def test_gradients_of_a_cell_with_recurrent_weights_that_are_listed_twice():
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.inner = nn.GRU(4, 4, batch_first=True).double()
+
+        def forward(self, z, x):
+            return 0.5 * self.inner(z)[0] + x
+
+    cell, x = Cell(), random(3, 5, 4).requires_grad_()
+    got, expected = (
+        torch.autograd.grad(DEQ(cell, EXACT[2], gradient)(x)[0].square().sum(), (x, *cell.parameters()))
+        for gradient in (Implicit(), Unrolled(80))
+    )
+    for a, b in zip(got, expected, strict=True):
+        assert torch.allclose(a, b, rtol=1e-8)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(3)], ids=str)
+def test_hooks_on_parameters_run_once(gradient, create_graph):
+    cell, seen = TanhCell(), []
+    cell.w.register_hook(seen.append)
+    x = random(3, 4).requires_grad_()
+    torch.autograd.grad(DEQ(cell, EXACT[2], gradient)(x)[0].sum(), (cell.w, x), create_graph=create_graph)
+    assert len(seen) == 1
+
+
+class WithContext(TanhCell):
+    def forward(self, z, x):
+        return super().forward(z, x + self.context)
+
+
+def test_a_differentiable_tensor_that_a_module_cell_does_not_own_is_refused():
+    """Its gradient was lost without a word."""
+    cell, weight = WithContext(), random(4).requires_grad_()
+    cell.context = torch.sin(weight)
+    z, _ = DEQ(cell, EXACT[2])(random(3, 4))
+    with pytest.raises(RuntimeError, match=r"shape \(4,\)\).*args=\(tensor,\)"):
+        z.sum().backward()
+    cell.context = torch.sin(weight).detach()
+    DEQ(cell, EXACT[2])(random(3, 4))[0].sum().backward()
+
+
+def test_a_differentiable_buffer_gets_its_gradient():
+    cell, x = WithContext(), random(3, 4)
+    cell.register_buffer("context", None)
+
+    def value(weight):
+        cell.context = torch.sin(weight)
+        return DEQ(cell, EXACT[2])(x)[0]
+
+    assert gradcheck(value, (random(4).requires_grad_(),))
+
+
+def test_a_replica_without_parameters_is_refused():
+    """torch.nn.DataParallel makes such ones."""
+    cell = TanhCell()
+    replica = cell._replicate_for_data_parallel()
+    replica._parameters = {}
+    for name, p in cell.named_parameters():
+        setattr(replica, name, p * 1.0)
+    assert not list(replica.parameters())
+    z, _ = DEQ(replica, EXACT[2])(random(3, 4).requires_grad_())
+    with pytest.raises(RuntimeError, match="none of its parameters"):
+        z.sum().backward()
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(60), Phantom(60)], ids=str)
+def test_a_graph_that_a_callable_closes_over_can_be_used_again(gradient):
+    weight, x = random(4, seed=2).requires_grad_(), random(3, 4)
+
+    def loss(make):
+        shift = torch.sin(weight)  # its backward needs weight, so that the graph holds something to free
+        layer = DEQ(lambda z, x: 0.4 * torch.tanh(z) + x + shift, EXACT[2], make)
+        return layer(x)[0].sum() + layer(2 * x)[0].sum() + shift.square().sum()
+
+    (got,) = torch.autograd.grad(loss(gradient), weight)
+    assert torch.allclose(got, torch.autograd.grad(loss(Unrolled(60)), weight)[0], rtol=1e-8)
 
 
 def test_unused_parameters_and_constant_cells():
@@ -378,6 +501,18 @@ def test_a_state_of_another_shape_needs_its_start():
         layer(torch.zeros(2, 3, dtype=torch.long))
 
 
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(60), Phantom(60), Unrolled(60)], ids=str)
+def test_states_without_a_feature_axis(gradient):
+    x = random(5).requires_grad_()
+    z, solution = DEQ(lambda z, x: 0.5 * torch.sin(z) + x, EXACT[2], gradient)(x)
+    (grad,) = torch.autograd.grad(z.sum(), x)
+    assert z.shape == solution.residual.shape == (5,)
+    assert torch.allclose(grad, 1 / (1 - 0.5 * torch.cos(z)), rtol=1e-8)
+    slope = torch.cos(x.detach())
+    assert torch.allclose(spectral_radius(torch.sin, x), slope.abs())
+    assert torch.allclose(jacobian_frobenius_sq(torch.sin, x), slope.square())
+
+
 def masked(a):
     """A cell with two conditions: a mask of features that are held at 0, and a gain of each row's own."""
     return lambda z, x, keep, gain: torch.where(keep, torch.tanh(gain * (z @ a.T)) + x, 0.0)
@@ -425,6 +560,19 @@ def test_autocast_keeps_the_state_in_float32_and_the_gradients_alive():
     loss.backward()
     half = layer.cell.conv1.weight.grad
     assert torch.nn.functional.cosine_similarity(full.flatten(), half.flatten(), 0) > 0.98
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3)], ids=str)
+def test_the_backward_pass_evaluates_the_cell_under_the_autocast_of_the_forward(gradient):
+    cell, seen = ConvCell(), []
+    cell.conv2.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    x = (random(16, 8, 4, 4, dtype=torch.float32) * torch.logspace(-1, 1, 16).view(-1, 1, 1, 1)).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        z, solution = DEQ(cell, Broyden(1e-2, 30), gradient)(x)
+    forward = len(seen)
+    (grad,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
+    grad.sum().backward()
+    assert forward == solution.num_evals < len(seen) - 1 and set(seen) == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("how", ["module", "method", "function"])
@@ -507,6 +655,54 @@ def test_dropout_inside_of_other_modules_is_live(inner):
     DEQ(still)(x)
 
 
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (nn.RReLU, "cell.inner is a live RReLU"),
+        (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), "parametrizations.weight.0 is a live"),
+        (lambda: nn.utils.spectral_norm(nn.Linear(4, 4)), "cell.inner is a live Linear"),
+    ],
+    ids=["RReLU", "parametrised spectral norm", "hooked spectral norm"],
+)
+@pytest.mark.filterwarnings("ignore:.*spectral_norm.*deprecated:FutureWarning")
+def test_modules_that_draw_or_iterate_at_each_call_are_live(make, name):
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = make()
+
+        def forward(self, z, x):
+            return 0.3 * self.inner(z) + x
+
+    layer, x = DEQ(Cell()), random(2, 4, dtype=torch.float32).requires_grad_()
+    with pytest.raises(ValueError, match=name):
+        layer(x)
+    layer.eval()(x)[0].sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Phantom()], ids=str)
+def test_modules_that_come_to_life_before_the_backward_pass_are_refused(gradient):
+    class Cell(TanhCell):
+        def __init__(self):
+            super().__init__()
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, z, x):
+            return self.drop(super().forward(z, x))
+
+    for allow_live in (False, True):
+        layer = DEQ(Cell(), Broyden(1e-6, 50), gradient, allow_live=allow_live).eval()
+        layer.warn_backward = False
+        z, _ = layer(random(3, 4))
+        layer.train()
+        if allow_live:
+            z.sum().backward()
+        else:
+            with pytest.raises(ValueError, match=r"live Dropout.*until backward\(\) is done"):
+                z.sum().backward()
+
+
 def test_dropout_of_nothing_is_not_live():
     cell = nn.Sequential(nn.Dropout(0.0))
     DEQ(type("Cell", (nn.Module,), {"forward": lambda self, z, x: 0.5 * z + x, "inner": cell})())(random(2, 3))
@@ -553,6 +749,26 @@ def test_spectral_radius_of_a_defective_jacobian_is_right_to_the_root_of_roundin
     z = torch.zeros(1, index).double()
     rho = spectral_radius(lambda z: z @ jordan.T, z, generator=torch.Generator().manual_seed(0))
     assert abs(float(rho) - 0.8) <= 10 * torch.finfo(torch.float64).eps ** (1 / index)
+
+
+@pytest.mark.parametrize("kind", ["orthogonal", "rotations"])
+def test_spectral_radius_is_within_two_per_cent_where_features_outnumber_the_default_of_80_products(kind):
+    if kind == "orthogonal":
+        matrix = 0.9 * torch.linalg.qr(random(512, 512, seed=3))[0]
+    else:
+        matrix = block(*(turn(math.pi * i / 256, 0.9) for i in range(256)))
+    z = torch.zeros(8, 512).double()
+    rho = spectral_radius(lambda z: z @ matrix.T, z, generator=torch.Generator().manual_seed(0))
+    assert (rho >= 0.98 * 0.9).all() and (rho <= 0.9 * (1 + 1e-12)).all()
+
+
+def test_there_is_no_jacobian_in_inference_mode():
+    """It was returned as 0."""
+    for measure in (spectral_radius, jacobian_frobenius_sq):
+        with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
+            measure(torch.sin, torch.ones(2, 3))
+        with torch.no_grad():
+            assert (measure(torch.sin, torch.ones(2, 3)) > 0).all()
 
 
 def test_spectral_radius_of_a_constant_map_and_of_a_nonlinear_one():
@@ -606,6 +822,27 @@ def test_wrong_kinds_are_refused():
         DEQ(torch.cos, solver="broyden")
     with pytest.raises(TypeError, match="Implicit"):
         DEQ(torch.cos, gradient="implicit")
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda layer, x: layer((x, x)), "x is a tuple.*args=\\(tensor, tensor\\)"),
+        (lambda layer, x: layer(x, (x,)), "z0 is a tuple"),
+        (lambda layer, x: layer(x, args=x), "args=\\(tensor,\\)"),
+        (lambda layer, x: layer(x, args=(x, None)), "args\\[1\\] is a NoneType"),
+    ],
+)
+def test_wrong_kinds_in_a_call_are_refused(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(DEQ(lambda z, x, *args: 0.5 * z + x), random(2, 3))
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+@pytest.mark.parametrize("value", [lambda z: (z, z), lambda z: z.sum(1, keepdim=True)], ids=["tuple", "shape"])
+def test_cells_that_return_something_else_are_refused(gradient, value):
+    with pytest.raises((TypeError, ValueError), match="must return"):
+        DEQ(lambda z, x: value(0.5 * z + x), gradient=gradient)(random(2, 3))
 
 
 def test_status_codes_reach_the_layer():
