@@ -6,13 +6,14 @@ minority collapse, the paper's own uncentred equations, and the report that puts
 Symbols: N samples, K classes, d feature dimension; h (N, d) features, w (K, d) classifier rows, μ_k class
 means, μ their mean under the chosen weighting. Everything is computed in float64, chunk by chunk, on the
 device of the input, whatever the precision of the input is; no gradient is recorded. NumPy arrays are
-accepted wherever tensors are.
+accepted wherever tensors are. Features may be as large as 1e150 and as small as 1e-150, where their squares still
+are float64 numbers; classifier rows, and vectors given to ``nc2_*``, may have any size.
 """
 
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -27,7 +28,7 @@ Total = Callable[[Tensor], Tensor]
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
-_COINCIDE = 1e-12  # class means closer than this fraction of the largest distance differ by rounding only
+_COINCIDE = 1e-12  # class means closer than this fraction of ``_resolution``'s scale differ by rounding only
 _STRIP = 128  # rows of the scatter per product: what lies above its diagonal is left out
 _CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
 
@@ -231,8 +232,15 @@ class ClassMoments:
 
     @property
     def centred_means(self) -> Tensor:
-        """(K, d), μ_k − μ, exact at any common shift; NaN rows for classes without samples."""
-        return self._relative_means() - self._weights() @ self._sums.means
+        """(K, d), μ_k − μ, exact at any common shift; NaN rows for classes without samples.
+
+        A row that is nothing but the rounding of the sums is 0, so that class means which coincide are seen as such:
+        one shorter than 1e-12 of the largest root mean square distance, over the classes, of samples from the first
+        sample. What rounding did to the features before they came here is taken as data.
+        """
+        centred = self._relative_means() - self._weights() @ self._sums.means
+        noise = torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self._resolution()
+        return centred.masked_fill_(noise, 0.0)
 
     @property
     def within_cov(self) -> Tensor:
@@ -257,7 +265,8 @@ class ClassMoments:
 
     @property
     def rank_between(self) -> int:
-        """How many eigenvalues of Σ_B exceed 1e-10 of the largest: K − 1 for a simplex ETF."""
+        """How many eigenvalues of Σ_B exceed 1e-10 of the largest: K − 1 for a simplex ETF, 0 where all class means
+        coincide."""
         return self.between_eigen()[0].numel()
 
     def between_eigen(self) -> tuple[Tensor, Tensor]:
@@ -324,6 +333,12 @@ class ClassMoments:
 
     def _relative_means(self) -> Tensor:
         return torch.where(self.present[:, None], self._sums.means, torch.nan)
+
+    def _resolution(self) -> Tensor:
+        """(), the distance below which class means differ by rounding only: that of a mean grows with the numbers it
+        is the mean of, which are samples minus shift, not with the distances between the means."""
+        spread = (self._sums.squares / self.counts.clamp(min=1)).sqrt()  # (K,)
+        return _COINCIDE * torch.hypot(torch.linalg.vector_norm(self._sums.means, dim=1), spread).max()
 
     def _weighted_rows(self) -> Tensor:
         rows = self._weights().sqrt()[:, None] * self.centred_means  # (K, d), Σ_B = rowsᵀ rows
@@ -482,8 +497,8 @@ def nc1_cdnv(m: ClassMoments) -> float:
         m: moments; the weighting does not matter.
 
     Returns:
-        float; inf where two class means coincide (to 1e-12 of the largest distance); NaN for fewer than two
-        classes.
+        float; inf where two class means coincide (but for rounding, as in ``ClassMoments.centred_means``); NaN for
+        fewer than two classes.
 
     Ideal value 0, range [0, ∞]. Source: Galanti, György & Hutter 2022.
     """
@@ -493,7 +508,7 @@ def nc1_cdnv(m: ClassMoments) -> float:
     i, j = torch.triu_indices(len(means), len(means), offset=1, device=m.device)
     # Differences, not a Gram matrix: means that nearly coincide keep their digits.
     distances = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")[i, j]
-    if bool((distances <= _COINCIDE * distances.max()).any()):
+    if bool((distances <= m._resolution()).any()):
         return math.inf
     return float(((variances[i] + variances[j]) / (2 * distances**2)).mean())
 
@@ -540,7 +555,9 @@ def nc2_equinorm(v: Array) -> float:
     Raises:
         ValueError: v is not a finite (K, d) matrix.
 
-    Ideal value 0, range [0, √(K−1)]. Source: Papyan, Han & Donoho 2020, figure 2.
+    Ideal value 0, range [0, √(K−1)]: the square is K Σ‖v‖² / (Σ‖v‖)² − 1, largest where one vector alone is not 0.
+    Source: Papyan, Han & Donoho 2020, figure 2. Public code often takes the unbiased standard deviation (divisor
+    K − 1, the default of torch.std), which is √(K/(K−1)) larger.
     """
     norms = torch.linalg.norm(_rows(v, "v"), dim=1)
     return _ratio(norms.std(correction=0), norms.mean())
@@ -560,7 +577,9 @@ def nc2_equiangular(v: Array) -> float:
     Raises:
         ValueError: v is not a finite (K, d) matrix.
 
-    Ideal value 0, range [0, K/(K−1)]. Source: Papyan, Han & Donoho 2020, figures 3 and 4.
+    Ideal value 0, range [0, K/(K−1)]: each term is largest at cosine 1, so all rows along one direction give the
+    upper end. Source: Papyan, Han & Donoho 2020, figure 4; their figure 3 shows the standard deviation of the
+    cosines, which is 0 for equal angles of any size.
     """
     v = _rows(v, "v")
     if len(v) < 2:
@@ -622,7 +641,8 @@ def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
 
         NC4 = mean_i [ argmax_k logits_{ik} ≠ argmin_k ‖h_i − μ_k‖ ]
 
-    Where the predicted class is as near as the nearest, it counts as the nearest.
+    Where the predicted class is as near as the nearest, it counts as the nearest. Common shifts, outliers and class
+    means far apart cost no digit that the class means themselves have.
 
     Args:
         h: (N, d) features.
@@ -644,13 +664,27 @@ def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
 def _ncc_mismatches(h: Tensor, logits: Tensor, m: ClassMoments) -> Tensor:
     """(N,) bool. ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has the largest score."""
     means = m._sums.means
-    offset = torch.where(m.present, means.square().sum(1) / 2, torch.inf)  # (K,)
+    norms = torch.linalg.vector_norm(means, dim=1)  # (K,)
+    offset = torch.where(m.present, norms.square() / 2, torch.inf)
+    rounding = torch.finfo(torch.float64).eps * (m.dim + 3) * norms.max()  # times ‖h‖ + ‖μ‖: of a score, at most
     mismatches = []
     for rows in _chunks(h, also=m.num_classes):
-        scores = (h[rows].to(m.device, torch.float64) - m._sums.shift) @ means.T - offset  # (B, K)
+        x = h[rows].to(m.device, torch.float64, copy=True).sub_(m._sums.shift)  # (B, d)
+        scores = x @ means.T - offset  # (B, K)
+        reach = rounding * (torch.linalg.vector_norm(x, dim=1, keepdim=True) + norms.max())  # (B, 1)
+        near = (scores >= scores.amax(1, keepdim=True) - reach) & m.present  # may be the nearest
         predicted = logits[rows].to(m.device).argmax(1, keepdim=True)
-        mismatches.append(scores.gather(1, predicted)[:, 0] < scores.max(1).values)
+        mismatch = ~near.gather(1, predicted)[:, 0]
+        unsure = (~mismatch & (near.sum(1) > 1)).nonzero()[:, 0]  # none in ordinary features
+        mismatch[unsure] = _farther(x[unsure], means, near[unsure], predicted[unsure])
+        mismatches.append(mismatch)
     return torch.cat(mismatches)
+
+
+def _farther(x: Tensor, means: Tensor, near: Tensor, predicted: Tensor) -> Tensor:
+    """(B,) bool, whether another of the ``near`` (B, K) means is nearer than that of the predicted class (B, 1)."""
+    distances = torch.cdist(x, means, compute_mode="donot_use_mm_for_euclid_dist").masked_fill_(~near, torch.inf)
+    return distances.gather(1, predicted)[:, 0] > distances.amin(1)
 
 
 # ------------------------------------------------------------------------------------------ minority collapse
@@ -730,7 +764,7 @@ def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
     Never 0: a perfect ETF scores 1 − 1/√(K−1), which is the minimum (0.667 for K = 10, 0.899 for K = 100); at
     most √(K/(K−1)). Source: Sun & Shi 2024, eq. (13).
     """
-    means = m.class_means[m.present]
+    means = _rows(m.class_means[m.present], "class means")
     gram, classes = means @ means.T, len(means)
     target = _etf_gram(classes, gram.device) / math.sqrt(max(classes - 1, 1))
     return float(torch.linalg.norm(gram / torch.linalg.norm(gram) - target))
@@ -768,8 +802,8 @@ _BLOCK_KEYS = {  # reported of the whole and of each block: upper end of the ran
     "nc1_trace_ratio": math.inf,
     "nc1_cdnv": math.inf,
     "nc2_etf_distance": math.sqrt(2),
-    "nc2_equinorm": math.inf,  # √(K−1)
-    "nc2_equiangular": 2.0,  # K/(K−1)
+    "nc2_equinorm": math.inf,  # √(K−1), as ``ideal_values`` says
+    "nc2_equiangular": 1.5,  # K/(K−1) of the block, which is NaN for two classes; of the whole, see ``ideal_values``
     "nc3_self_duality": 2.0,
     "nc3_alignment": 2.0,
     "nc4_ncc_mismatch": 1.0,
@@ -780,7 +814,8 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
     """Ideal value and range of every key that ``nc_report`` can have, in its order.
 
     Args:
-        num_classes: K ≥ 2; a few ideals depend on it.
+        num_classes: K ≥ 2; a few ideals and ranges depend on it. Where classes are absent, those of the class means
+            are those of the remaining number of classes.
 
     Returns:
         key -> Ideal(value, low, high).
@@ -790,7 +825,10 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
     """
     if num_classes < 2:
         raise ValueError(f"neural collapse needs at least 2 classes, got {num_classes}")
-    k, keys = num_classes, {key: Ideal(0.0, 0.0, high) for key, high in _BLOCK_KEYS.items()}
+    k = num_classes
+    block = {key: Ideal(0.0, 0.0, high) for key, high in _BLOCK_KEYS.items()}
+    block["nc2_equinorm"] = Ideal(0.0, 0.0, math.sqrt(k - 1))
+    keys = block | {"nc2_equiangular": Ideal(0.0, 0.0, k / (k - 1))}
     printed_minimum = 1 - 1 / math.sqrt(k - 1)
     return {
         "nc1_pinv": Ideal(0.0, 0.0, math.inf),
@@ -806,8 +844,8 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
         "small_classes": Ideal(0, 0, k),
         "minority_cosine": Ideal(-1 / (k - 1), -1.0, 1.0),
         "classifier_norm_ratio": Ideal(1.0, 0.0, math.inf),
-        **{f"{key}_majority": value for key, value in keys.items()},
-        **{f"{key}_minority": value for key, value in keys.items()},
+        **{f"{key}_majority": value for key, value in block.items()},
+        **{f"{key}_minority": value for key, value in block.items()},
     }
 
 
@@ -1033,11 +1071,15 @@ def _check_logits(logits: Array, num_samples: int, num_classes: int) -> Tensor:
 
 
 def _rows(v: Array, name: str) -> Tensor:
+    """(K, d) float64 vectors of which only directions and relative lengths matter, so that they come times a power of
+    two, the largest entry between 1/2 and 1: no square over- or underflows, and no digit changes."""
     v = _tensor(v)
     if v.ndim != 2 or 0 in v.shape:
         raise ValueError(f"{name} must have shape (K, d) with K, d ≥ 1, got {tuple(v.shape)}")
     _check_finite(v, name)
-    return v.double()
+    v = v.double()
+    exponent = math.frexp(torch.linalg.vector_norm(v, ord=math.inf))[1]
+    return v * math.ldexp(1.0, min(-exponent, 1023))
 
 
 def _classifier(w: Array, m: ClassMoments) -> Tensor:
@@ -1051,7 +1093,9 @@ def _classifier(w: Array, m: ClassMoments) -> Tensor:
 
 def _class_mask(classes: Classes, num_classes: int) -> Tensor:
     """(K,) bool from a mask or from class ids."""
-    classes = _tensor(classes) if isinstance(classes, (Tensor, np.ndarray)) else torch.tensor(list(classes))
+    if isinstance(classes, str) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0:
+        raise ValueError(f"classes must be a boolean mask or a list of class ids such as [3], got {classes!r}")
+    classes = _tensor(classes if isinstance(classes, (Tensor, np.ndarray)) else list(classes))
     if classes.dtype == torch.bool:
         if classes.shape != (num_classes,):
             raise ValueError(
@@ -1060,7 +1104,7 @@ def _class_mask(classes: Classes, num_classes: int) -> Tensor:
         return classes
     if len(classes) and (classes.is_floating_point() or classes.ndim != 1):
         raise ValueError(
-            f"classes must be a boolean mask or a row of class ids, got {classes.dtype} {classes.shape}"
+            f"classes must be a boolean mask or a row of class ids, got {classes.dtype} {tuple(classes.shape)}"
         )
     ids = [int(k) for k in classes]
     if len(set(ids)) < len(ids) or not all(0 <= k < num_classes for k in ids):

@@ -167,6 +167,28 @@ def test_equinorm_and_equiangular_by_hand():
     assert nc2_equinorm(lone) == pytest.approx(3.0)  # the upper end √(K−1)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+def test_the_upper_ends_of_equinorm_and_equiangular_are_reached_and_not_passed(classes):
+    ideal = ideal_values(classes)
+    equinorm, equiangular = ideal["nc2_equinorm_classifier"], ideal["nc2_equiangular_classifier"]
+    lone = torch.eye(classes)[:, :1]
+    assert nc2_equinorm(lone) == pytest.approx(equinorm.high) == pytest.approx(math.sqrt(classes - 1))
+    same = torch.ones(classes, 3)
+    assert nc2_equiangular(same) == pytest.approx(equiangular.high) == pytest.approx(classes / (classes - 1))
+    for seed in range(20):
+        v = normal(classes, 1 + seed % 4, seed=seed).exp() ** seed
+        assert nc2_equinorm(v) <= equinorm.high + 1e-12
+        assert nc2_equiangular(v - v.mean() * (seed % 2)) <= equiangular.high + 1e-12
+    assert (ideal["nc2_equinorm"], ideal["nc2_equiangular"]) == (equinorm, equiangular)
+
+
+def test_a_block_may_have_more_unequal_angles_than_all_classes_have():
+    """The range K/(K−1) widens as K falls: 3/2 for three classes, the smallest block that has a value."""
+    v = torch.tensor([[1.0], [1.0], [1.0], [1.0], [1.0], [1.0], [-6.0]])  # centred
+    assert nc2_equiangular(v) > ideal_values(100)["nc2_equiangular"].high
+    assert ideal_values(100)["nc2_equiangular_minority"].high == 1.5
+
+
 def test_minority_collapse_by_hand():
     w = torch.tensor([[4.0, 0.0], [0.0, 4.0], [1.0, 1.0], [2.0, 2.0], [0.5, 0.5]])
     assert minority_cosine(w, [2, 3, 4]) == pytest.approx(1.0)
@@ -571,7 +593,6 @@ def test_the_features_are_never_copied_as_a_whole():
     assert seen.largest <= 8 * metrics._CHUNK_NUMBERS < h.numel() * h.element_size()
 
 
-@pytest.mark.slow
 def test_a_report_on_many_classes_in_many_dimensions_fits_into_2_gib():
     code = """
 import resource, torch
@@ -732,6 +753,77 @@ def test_nc4_takes_the_bias_into_account_and_ties_are_no_mismatch():
     assert nc4_ncc_mismatch(half, logits, m) == 0.0
 
 
+def by_direct_distances(h: Tensor, labels: Tensor, logits: Tensor) -> float:
+    means = numpy_moments(h, labels, "class")["class_means"]
+    nearest = ((h.numpy()[:, None] - means) ** 2).sum(2).argmin(1)
+    return float((nearest != logits.argmax(1).numpy()).mean())
+
+
+@pytest.mark.parametrize("size", [1e6, 1e8, 1e9, 1e10])
+def test_nc4_does_not_depend_on_where_an_outlier_stands(size):
+    h, labels, logits, _ = random_problem()
+    h = torch.cat([h, torch.full((1, D), size, dtype=torch.float64)])
+    labels, logits = torch.cat([labels, torch.tensor([0])]), torch.cat([logits, logits[:1]])
+    expected = by_direct_distances(h, labels, logits)
+    for order in (torch.arange(len(h)), torch.arange(len(h)).roll(1), torch.arange(len(h)).flip(0)):
+        m = class_moments(h[order], labels[order], K)
+        assert nc4_ncc_mismatch(h[order], logits[order], m) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("far", [1e5, 1e8, 1e9])
+def test_nc4_tells_classes_apart_that_are_close_while_another_is_far_away(far):
+    h, labels, _, _ = random_problem()
+    h[labels == 0] += far
+    means = torch.from_numpy(numpy_moments(h, labels, "class")["class_means"])
+    logits = -(h[:, None] - means).square().sum(2)
+    assert nc4_ncc_mismatch(h, logits, class_moments(h, labels, K)) == 0.0
+    assert nc4_ncc_mismatch(h, logits.roll(1, 1), class_moments(h, labels, K)) == 1.0
+
+
+def test_nc4_of_ordinary_features_takes_no_direct_distances(monkeypatch):
+    counted, farther = [], metrics._farther
+    monkeypatch.setattr(metrics, "_farther", lambda x, *rest: counted.append(len(x)) or farther(x, *rest))
+    for change in (float32, shift, scale_features):
+        nc_report(*change(*random_problem()))
+    assert counted == [0, 0, 0]
+
+
+# ------------------------------------------------------------------------------------------- very large, very small
+
+
+@pytest.mark.parametrize("size", [1e150, 1e100, 1e-100, 1e-150])
+def test_features_of_any_size_give_the_same_report(size):
+    h, labels, logits, w = random_problem()
+    expected = nc_report(h, labels, logits, w, minority=MINORITY)
+    assert nc_report(size * h, labels, logits, w, minority=MINORITY) == pytest.approx(expected, rel=1e-9)
+    assert nc_report(size * h, labels, logits, size * w, minority=MINORITY) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [-1000, -500, 500, 1000])
+def test_classifiers_of_any_size_give_the_very_same_report(exponent):
+    h, labels, logits, w = random_problem()
+    expected = nc_report(h, labels, logits, w, minority=MINORITY)
+    assert nc_report(h, labels, logits, w * 2.0**exponent, minority=MINORITY) == expected
+
+
+def test_vectors_at_the_ends_of_float64():
+    v = simplex_etf(5, 4)
+    for scaled in (v * 1.7e308, v * 1e-305, v * 2.0**-1070):
+        assert nc2_etf_distance(scaled) == pytest.approx(0, abs=0.1)  # at 2⁻¹⁰⁷⁰ five bits are left
+        assert nc2_equinorm(scaled) == pytest.approx(0, abs=0.1)
+        assert minority_cosine(scaled, [0, 1, 2]) == pytest.approx(-1 / 4, abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scaling_costs_no_bit(seed):
+    v = 37.0 * normal(7, 5, seed=seed)
+    gram, etf = v @ v.T, metrics._etf_gram(7, v.device)
+    norms = torch.linalg.norm(v, dim=1)
+    assert nc2_etf_distance(v) == metrics._distance_of_directions(gram, etf)
+    assert nc2_equinorm(v) == float(norms.std(correction=0) / norms.mean())
+    assert nc2_equiangular(v) == float((metrics._cosines(v) + 1 / 6).abs().mean())
+
+
 # ------------------------------------------------------------------------------------------ degenerate data
 
 
@@ -814,6 +906,26 @@ def test_means_that_coincide_up_to_rounding_give_an_infinite_cdnv():
     assert math.isfinite(nc1_cdnv(class_moments(h, labels, 4)))
 
 
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e8])
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weighting", ["class", "sample"])
+def test_class_means_that_all_coincide_up_to_rounding_are_no_geometry(weighting, classes, offset):
+    values = normal(30, 4) + offset
+    h = torch.cat([values[torch.randperm(30, generator=generator(k))] for k in range(classes)])
+    labels, w = torch.arange(classes).repeat_interleave(30), normal(classes, 4, seed=1)
+    m = class_moments(h, labels, classes, weighting)
+    if offset < 1e8:  # there the features lie on a coarse grid, whose sums are exact
+        assert bool((m._sums.means != m._sums.means[0]).any())  # what rounding leaves
+    report = nc_report(h, labels, h @ w.T, w, weighting, moments=m)
+    assert report["nc1_trace_ratio"] == report["nc1_cdnv"] == math.inf and report["rank_between"] == 0
+    for key in ("nc1_pinv", "nc1_pinv_class_balanced", "nc2_etf_distance", "nc2_equinorm", "nc3_self_duality"):
+        assert math.isnan(report[key]), key
+    assert math.isnan(report["nc3_alignment"]) and math.isnan(nc2_etf_distance(m.centred_means))
+    h[:30] += 1e-6  # small, but no rounding
+    apart = class_moments(h, labels, classes, weighting)
+    assert apart.rank_between == 1 and math.isfinite(nc1_pinv(apart)) and math.isfinite(nc1_trace_ratio(apart))
+
+
 def test_a_zero_classifier_is_nan_and_not_zero():
     h, labels, logits, w = random_problem()
     report = nc_report(h, labels, logits * 0, w * 0, minority=MINORITY)
@@ -881,8 +993,14 @@ def test_wrong_input_is_refused_with_the_numbers(changes, message):
         ([6], r"lie in 0 … 5, got \[6\]"),
         ([-1], r"lie in 0 … 5, got \[-1\]"),
         ([1, 1], r"different .* got \[1, 1\]"),
-        ([0.5], "class ids, got torch.float32"),
+        ([0.5], "class ids, got torch.float64"),
         ([True, False], r"shape \(6,\), got \(2,\)"),
+        (3, r"list of class ids such as \[3\], got 3"),
+        (np.int64(3), r"list of class ids such as \[3\], got .*3"),
+        (torch.tensor(2), r"list of class ids such as \[3\], got tensor\(2\)"),
+        (np.array(2), r"list of class ids such as \[3\], got array\(2\)"),
+        ("35", r"list of class ids such as \[3\], got '35'"),
+        (["3"], "array of numbers, not array of <U1"),
     ],
 )
 def test_an_impossible_minority_is_refused(minority, message):
