@@ -88,7 +88,8 @@ def fill(profile="smoke"):
         "claim": ["DEQ lower", "DEQ equal"],
         "difference": [-0.5, 0.25],
     }
-    more = {"half": [0.1, 0.5], "seeds": [3, 3], "verdict": ["supported", "not significant"]}
+    more = {"half": [0.1, 0.5], "detectable": [0.13, 0.66], "seeds": [3, 3]}
+    more |= {"verdict": ["supported", "not significant"]}
     artefacts.save_table(
         pd.DataFrame(claims | more), "neural_collapse/fig3_claims", "Claims, smoke.", ["run-1"], profile
     )
