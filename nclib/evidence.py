@@ -34,6 +34,8 @@ _ROUNDING = 1e-9
 """Half-widths below this share of the mean are rounding."""
 
 CELL = ["dataset", "K_A", "R"]
+_SHOWN = ["difference", "half", "detectable", "seeds"]
+"""Names of `Interval.columns`."""
 SPLITS = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
 """Names of the paper's accuracy columns and the metrics they are."""
 
@@ -51,7 +53,7 @@ class Interval(NamedTuple):
         return bool(abs(self.mean) > self.half)
 
     @property
-    def spread(self) -> bool:
+    def varies(self) -> bool:
         """Whether the values differ, beyond rounding. Where they do not, as with three small test sets that give the
         same difference, no interval follows from them."""
         return bool(self.half > _ROUNDING * abs(self.mean))
@@ -59,8 +61,13 @@ class Interval(NamedTuple):
     @property
     def detectable(self) -> float:
         """The smallest true mean that as many values of this spread would show to be other than 0 in 80 % of the
-        cases; NaN for fewer than three values, or without spread. What is not significant may be as large as this."""
-        return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.spread else float("nan")
+        cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
+        return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.varies else float("nan")
+
+    @property
+    def columns(self) -> tuple[float, float, float, int]:
+        """What tables show of it: mean, half, detectable, n."""
+        return self.mean, self.half, self.detectable, self.n
 
     def __str__(self) -> str:
         """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
@@ -193,7 +200,7 @@ def _unjudged(found: Interval) -> str | None:
         return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
     if not np.isfinite(found.mean):
         return "not measured"
-    if not found.spread:
+    if not found.varies:
         return "the same difference in every seed" if found.mean else "equal in every seed"
     return None
 
@@ -292,16 +299,9 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "t
         found = interval(paired(runs)["difference"])
         size = means.get("explicit", np.nan)
         said = claim_verdict(found, claim, reached, size)
-        rows.append((metric, size, means.get("deq"), *_shown(found), f"DEQ {claim}", said))
+        rows.append((metric, size, means.get("deq"), *found.columns, f"DEQ {claim}", said))
     columns = ["metric", "explicit", "deq", *_SHOWN, "claim", "verdict"]
     return pd.DataFrame(rows, columns=columns)
-
-
-_SHOWN = ["difference", "half", "detectable", "seeds"]
-
-
-def _shown(found: Interval) -> tuple[float, float, float, int]:
-    return found.mean, found.half, found.detectable, found.n
 
 
 def ratios(frame: pd.DataFrame, metrics: Sequence[str], split: str = "train") -> pd.DataFrame:
@@ -499,7 +499,7 @@ def differences(
             found = interval(paired(runs, arm, model)["difference"])
             terminal = accuracy or bool(phases.get(arm, False) and phases.get(model, False))
             said = verdict(found) if terminal or found.n < MIN_SEEDS else "reported (terminal phase not reached)"
-            rows.append((metric, model, means.get(arm), means.get(model), *_shown(found), said))
+            rows.append((metric, model, means.get(arm), means.get(model), *found.columns, said))
     return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, "verdict"])
 
 

@@ -393,8 +393,7 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], method: str = "
             result = evidence.interval(change)
             said = evidence.verdict(result)
             means = points[before][metric].mean(), points[after][metric].mean()
-            shown = result.mean, result.half, result.detectable, result.n
-            found.append((metric, f"{before} → {after}", *means, *shown, _NEARER.get(said, said)))
+            found.append((metric, f"{before} → {after}", *means, *result.columns, _NEARER.get(said, said)))
     columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", "verdict"]
     return pd.DataFrame(found, columns=columns)
 
@@ -465,7 +464,6 @@ def minority_effect(frame: pd.DataFrame) -> pd.DataFrame:
         if result.n >= evidence.MIN_SEEDS and not values.to_numpy().any():
             said = "no failures"
         means = majority.mean(), minority.mean()
-        shown = result.mean, result.half, result.detectable, result.n
-        found.append((quantity, split, *means, *shown, _WORSE.get(said, said)))
+        found.append((quantity, split, *means, *result.columns, _WORSE.get(said, said)))
     columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds", "verdict"]
     return pd.DataFrame(found, columns=columns)
