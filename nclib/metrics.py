@@ -1056,7 +1056,7 @@ def _check_batch(h: Array, labels: Array, num_classes: int, dim: int) -> tuple[T
         raise ValueError(f"labels must be integers, got {labels.dtype}; convert them with labels.long()")
     labels = labels.long()
     if len(labels):
-        low, high = (int(x) for x in labels.aminmax())
+        low, high = torch.stack(labels.aminmax()).tolist()  # one wait for a device
         if low < 0 or high >= num_classes:
             raise ValueError(f"labels must lie in 0 … {num_classes - 1}, got {low} … {high}")
     return h, labels

@@ -1,0 +1,222 @@
+"""The GPU path without a GPU: the same bits on an emulated device, and what makes the host wait there."""
+
+import emulated
+import numpy as np
+import pytest
+import torch
+
+from nclib import deq, metrics, probes, saliency, shallow, training
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.data import Batches
+from nclib.deq import DEQ
+from nclib.metrics import ClassMoments
+from nclib.models import ResidualCell
+from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
+
+GPU = "cuda:0"
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    with emulated.device(monkeypatch) as waits:
+        yield waits
+
+
+@pytest.fixture
+def problem():
+    torch.manual_seed(0)
+    cell = ResidualCell(8, 2)
+    torch.nn.init.constant_(cell.norm2.weight, 0.5)
+    return cell, torch.randn(6, 8, 4, 4) * torch.logspace(-1, 1, 6).view(-1, 1, 1, 1)
+
+
+def _there(tensors):
+    return [tensor.to(GPU) for tensor in tensors]
+
+
+def test_the_emulated_device_refuses_and_notices_what_a_gpu_would(waits):
+    here, there = torch.ones(3), torch.ones(3).to(GPU)
+    assert there.device == torch.device(GPU) and there.is_cuda and waits == ["from pageable memory"]
+    with pytest.raises(RuntimeError, match="same device"):
+        here + there
+    with pytest.raises((RuntimeError, TypeError)):
+        there.numpy()
+    waits.clear()
+    there *= 2.0
+    assert (there + torch.tensor(1.0)).shape == (3,) and not waits, "a number of the host may take part"
+    torch.ones(3).pin_memory().to(GPU, non_blocking=True)
+    torch.zeros(3, device=GPU)[torch.arange(2, device=GPU)] = 1
+    assert not waits
+    assert there.sum().item() == 6 and there.cpu().tolist() == [2.0, 2.0, 2.0] and bool(there[0] > 1)
+    there[there > 1], there[torch.arange(2)]
+    assert waits == ["_local_scalar_dense", "to the host", "_local_scalar_dense", "index by a mask",
+                     "index by host indices"]  # fmt: skip
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="deterministic"):
+            there.cumsum(0)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("rows", ["leave", "halve", "stay"])
+@pytest.mark.parametrize("method", [FixedPointIteration, Anderson, Broyden])
+def test_a_solve_waits_once_a_step(waits, problem, method, rows):
+    cell, x = problem
+    solver = method(1e-4, 30)
+    expected = fixed_point(cell, solver, x, (x,), rows=rows)
+    assert len(set(expected.steps.tolist())) > 1, "rows must leave at different steps"
+    (there,), cell = _there([x]), cell.to(GPU)
+    waits.clear()
+    found = fixed_point(cell, solver, there, (there,), rows=rows)
+    assert waits == ["to the host"] * expected.num_evals
+    for name in ("value", "residual", "converged", "status", "steps", "trace"):
+        tensor = getattr(found, name)
+        assert tensor.device == torch.device(GPU) and torch.equal(tensor.cpu(), getattr(expected, name)), name
+
+
+@pytest.mark.parametrize("gradient", [deq.Implicit(Broyden(1e-5, 40)), deq.Phantom(3, 0.5), deq.Neumann(3)])
+def test_an_equilibrium_waits_once_an_evaluation_and_a_product(waits, problem, gradient):
+    cell, x = problem
+
+    def gradients(x):
+        layer = DEQ(cell, Anderson(1e-4, 30), gradient)
+        layer.warn_backward = False
+        waits.clear()
+        z, solution = layer(x)
+        z.square().sum().backward()
+        products = layer.last_backward.num_evals if isinstance(gradient, deq.Implicit) else 0
+        found = [p.grad.cpu() for p in cell.parameters()]
+        cell.zero_grad()
+        return solution.num_evals + products, found
+
+    _, expected = gradients(x)
+    (there,), cell = _there([x]), cell.to(GPU)
+    evaluations, found = gradients(there)
+    assert waits[: -len(found)] == ["to the host"] * evaluations, "the last are the gradients, taken down by this test"
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_the_spectral_radius_and_the_regulariser_stay_on_the_device(waits, problem):
+    cell, x = problem
+    (there,), on_device = _there([x]), ResidualCell(8, 2).to(GPU)
+    on_device.load_state_dict(cell.state_dict())
+    for measure in (deq.spectral_radius, deq.jacobian_frobenius_sq):
+        torch.manual_seed(0)
+        expected = measure(lambda z: cell(z, x), x.clone())
+        torch.manual_seed(0)
+        waits.clear()
+        found = measure(lambda z: on_device(z, there), there.clone())
+        assert not waits and torch.equal(found.cpu(), expected)
+
+
+def _config(kind, *, epochs=2, train=None, **model):
+    if kind == "deq":
+        model = {"groups": 2} | model
+    return RunConfig(
+        data=DataConfig(n_max=9, test_per_class=3, imbalance="step", num_majority=3, ratio=3.0),
+        model=ModelConfig(kind=kind, width=2, **model),
+        train=TrainConfig(**{"epochs": epochs, "batch_size": 16, "lr": 0.05} | (train or {})),
+    )
+
+
+def _same(found, expected):
+    assert found.history.equals(expected.history)
+    for name in ("weights", "arrays"):
+        a, b = getattr(found, name), getattr(expected, name)
+        assert a.keys() == b.keys() and all((torch.as_tensor(a[k]) == torch.as_tensor(b[k])).all() for k in a)
+
+
+@pytest.mark.parametrize("kind", ["explicit", "explicit_matched", "weight_tied", "deq"])
+def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of_the_gradient(waits, monkeypatch, kind):
+    config, epochs = _config(kind), []
+    original = training._Trainer.train_epoch
+
+    def watched(self):
+        waits.clear()
+        original(self)
+        epochs.append(list(waits))
+
+    expected = training.train(config, device="cpu")
+    monkeypatch.setattr(training._Trainer, "train_epoch", watched)
+    found = training.train(config, device=GPU)
+    _same(found, expected)
+    steps = found.facts["updates"] // config.train.epochs
+    for epoch in epochs:
+        assert epoch.count("_local_scalar_dense") == steps + 1, "the loss of the epoch"
+        assert epoch.count("from pageable memory") <= 3, "the order of the images and how each is moved"
+        if kind != "deq":
+            assert epoch.count("to the host") < 10, "the sums of the epoch"
+
+
+SMALL = {"constraint": "projection", "e_w": 0.01, "e_h": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "train"),
+    [
+        ("deq", {"start": "previous"}, {}),
+        ("deq", {"start": "zeros", "cell": "mdeq", "gradient": {"method": "phantom"}}, {"skip": "mask"}),
+        ("deq", {"gradient": {"method": "neumann"}}, {"jacobian_reg": 0.1, "loss": "class_balanced"}),
+        ("deq", {"gradient": {"method": "unrolled", "steps": 3}}, {"precision": "float64"}),
+        ("explicit_flops", {"num_blocks": 2, "groups": 2}, {"loss": "balanced_softmax"}),
+        ("explicit", {"head": "cosine"}, {"loss": "ldam_drw"}),
+        ("explicit", {"head": "etf", "feature_norm": "batchnorm"}, SMALL),
+        ("explicit", {}, SMALL | {"constraint": "penalty", "nc_on_test": True, "clip": None}),
+    ],
+)
+def test_every_option_works_there(waits, kind, model, train):
+    config = _config(kind, train=train, epochs=2 if model.get("start") == "previous" else 1, **model)
+    _same(training.train(config, device=GPU), training.train(config, device="cpu"))
+
+
+def test_augmented_batches_are_made_there(waits):
+    images = torch.arange(2 * 3 * 64, dtype=torch.uint8).view(6, 1, 8, 8)
+    options = dict(batch_size=4, mean=(0.5,), std=(0.2,), augment="flip_crop")
+    here, there = (Batches(images, torch.arange(6), device=name, **options) for name in ("cpu", GPU))
+    waits.clear()
+    found = list(there.shuffled(0, 1))
+    assert waits == ["from pageable memory"] * 2, "the order and the moves, once an epoch"
+    for a, b in zip(found, here.shuffled(0, 1), strict=True):
+        assert all(torch.equal(x.cpu(), y) for x, y in zip(a, b, strict=True))
+
+
+def test_looks_into_runs_work_there(waits, monkeypatch):
+    monkeypatch.setattr(saliency, "LONG_SOLVE", 5)
+    base = _config("deq")
+    run = training.train(base, device="cpu")
+    probe = probes.ProbeConfig(base=base, last_step=4, last_digit=2)
+    cam = saliency.CamConfig(base=base, examples=3)
+    cpu, gpu = torch.device("cpu"), torch.device(GPU)
+    assert probes.measure(probe, run.weights, run.classes, gpu).equals(
+        probes.measure(probe, run.weights, run.classes, cpu)
+    )
+    there, arrays = saliency.look(cam, run.weights, gpu)
+    here, expected = saliency.look(cam, run.weights, cpu)
+    assert there.equals(here)
+    for name in expected:
+        np.testing.assert_allclose(arrays[name], expected[name], atol=1e-6)
+
+
+def test_shallow_networks_train_there(waits):
+    data = DataConfig(n_max=12, test_per_class=4)
+    model = shallow.ShallowModelConfig(kind="tanh_deq", width=6)
+    config = shallow.ShallowConfig(
+        data=data, model=model, train=shallow.ShallowTrainConfig(readout_epochs=2, epochs=2, batch_size=32)
+    )
+    there, here = (shallow.train_shallow(config, torch.device(name)) for name in (GPU, "cpu"))
+    assert there.history.equals(here.history)
+    assert all(torch.equal(there.weights[name], here.weights[name]) for name in here.weights)
+
+
+def test_the_report_there_is_the_same_and_sums_wait_only_to_look_at_their_input(waits):
+    torch.manual_seed(0)
+    h, w, labels = torch.randn(60, 8) + 2, torch.randn(5, 8), torch.arange(60) % 5
+    expected = metrics.nc_report(h, labels, h @ w.T, w, minority=[0, 1])
+    h_there, w_there, labels_there = _there([h, w, labels])
+    assert metrics.nc_report(h_there, labels_there, h_there @ w_there.T, w_there, minority=[0, 1]) == expected
+    moments = ClassMoments(5, 8).update(h_there, labels_there)
+    waits.clear()
+    moments.update(h_there, labels_there)
+    assert len(waits) == 3, "finite features, the ends of the labels, and which classes are there"
+    assert torch.equal(moments.class_means.cpu(), ClassMoments(5, 8).update(h, labels).update(h, labels).class_means)
