@@ -304,10 +304,12 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "t
     return pd.DataFrame(rows, columns=columns)
 
 
-def ratios(frame: pd.DataFrame, metrics: Sequence[str], split: str = "train") -> pd.DataFrame:
-    """The DEQ's metrics of collapse over the explicit network's, pooled over all cells as by `pooled`.
+def ratios(
+    frame: pd.DataFrame, metrics: Sequence[str], split: str = "train", arm: str = "deq", against: str = "explicit"
+) -> pd.DataFrame:
+    """One model's metrics of collapse over another's, pooled over all cells as by `pooled`.
 
-    Each seed's mean over the cells of log(DEQ / explicit) at the last epoch, a 95 % t-interval over seeds, and both as
+    Each seed's mean over the cells of log(arm / against) at the last epoch, a 95 % t-interval over seeds, and both as
     a change in percent.
 
     Parameters
@@ -315,6 +317,7 @@ def ratios(frame: pd.DataFrame, metrics: Sequence[str], split: str = "train") ->
     frame : tidy frame of runs, the same cells for every seed
     metrics : positive ones, 0 at collapse
     split : of the metrics
+    arm, against : which model, and which it is compared with
 
     Returns
     -------
@@ -322,12 +325,13 @@ def ratios(frame: pd.DataFrame, metrics: Sequence[str], split: str = "train") ->
     lower_in (cells whose mean ratio is below 1), seeds, verdict: "lower", "higher", "not significant", or as in
     `claim_verdict`.
     """
+    frame = frame[frame["model"].isin([arm, against])]
     reached = bool(terminal_phase(frame)["reached"].all())
     rows = []
     for metric in metrics:
         runs = by_run(frame, metric, split)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = paired(runs.assign(value=np.log(runs["value"].astype(float))))
+            logs = paired(runs.assign(value=np.log(runs["value"].astype(float))), arm, against)
         found = pooled(logs)
         said = claim_verdict(found, "lower", reached)
         said = {"supported": "lower", "contradicted": "higher"}.get(said, said)
@@ -422,9 +426,7 @@ def _sortable(k_a: float) -> tuple[bool, float]:
     return (False, 0.0) if pd.isna(k_a) else (True, float(k_a))
 
 
-def _printed_cell(
-    printed: pd.DataFrame, dataset: str | None, k_a: float, ratio: float, accuracy: str
-) -> pd.DataFrame:
+def _printed_cell(printed: pd.DataFrame, dataset: str | None, k_a: float, ratio: float, accuracy: str) -> pd.DataFrame:
     """The printed rows of one cell and accuracy, by model; empty where the paper prints none."""
     same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
     same &= printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a

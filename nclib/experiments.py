@@ -398,6 +398,13 @@ def _scorecard(profile: Profile) -> list[RunConfig]:
     return _table1(profile) + [run for tenths in (3, 5, 7) for run in _table(profile, tenths)]
 
 
+def _equilibrium_or_cell(profile: Profile) -> list[RunConfig]:
+    """The cells of Tables 1–4 with both arms, and with the DEQ's own cell applied once."""
+    both = _scorecard(profile)
+    matched = _model(profile, "explicit_matched")
+    return both + [run.replace(model=matched) for run in both if run.model.kind == "deq"]
+
+
 def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
     """Two imbalances of Table 3 with the first seed: what the course looks at."""
     first = dataclasses.replace(profile, seeds=1)
@@ -483,6 +490,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "neural_collapse/fig5": lambda profile: _runs(profile, _step(profile, 7, 100)),
     "neural_collapse/recipes": _recipes,
     "neural_collapse/controls": _controls,
+    "neural_collapse/equilibrium_or_cell": _equilibrium_or_cell,
     "neural_collapse/nc_definitions": _nc_definitions,
     "neural_collapse/remedies": _remedies,
     "neural_collapse/long_tail": _long_tail,

@@ -364,6 +364,12 @@ def test_ratios_are_pooled_over_cells_and_seeds():
     ends = [100 * (math.exp(wanted.mean + half) - 1) for half in (-wanted.half, wanted.half)]
     assert (row.low, row.high) == pytest.approx(ends)
     assert (row.cells, row.lower_in, row.seeds, row.verdict) == (2, 2, 3, "lower")
+    (back,) = evidence.ratios(frame, ["nc1"], arm="explicit", against="deq").itertuples()
+    assert back.change == pytest.approx(100 * (math.exp(-wanted.mean) - 1)) and back.verdict == "higher"
+    third = frame[frame["model"] == "explicit"].assign(model="explicit_matched", run_id="third", value=0.5)
+    assert evidence.ratios(pd.concat([frame, third]), ["nc1"])["verdict"].tolist() == ["lower"], (
+        "its phase is not asked"
+    )
     young = frame.assign(value=frame["value"].where(frame["metric"] != "accuracy_balanced", 0.9))
     assert evidence.ratios(young, ["nc1"])["verdict"].tolist() == ["reported (terminal phase not reached)"]
     gone = frame.assign(value=frame["value"].where(frame["metric"] != "nc1", 0.0))

@@ -592,6 +592,17 @@ def test_controls_share_images_and_encoder_and_differ_in_the_last_block():
     assert len({(run.data, run.train, run.model.width) for run in runs}) == 1
 
 
+def test_the_cell_stands_beside_both_arms_in_every_cell_of_the_tables():
+    runs = experiment("equilibrium_or_cell", "quick")
+    arms = {}
+    for run in runs:
+        arms.setdefault((run.data, run.train, run.seed), []).append(run.model.kind)
+    assert {tuple(kinds) for kinds in arms.values()} == {("explicit", "deq", "explicit_matched")}
+    assert [run for run in runs if run.model.kind != "explicit_matched"] == experiment("scorecard", "quick")
+    ids = {run_id(run) for run in runs}
+    assert {run_id(run) for run in experiment("controls", "quick") if run.model.kind == "explicit_matched"} <= ids
+
+
 def test_subsets_and_seeds_vary_one_thing_at_a_time():
     runs = [run for run in experiment("seeds_and_subsets", "quick") if run.model.kind == "deq"]
     whole = [run for run in runs if run.data.subset_seed is None and run.data.majority == "first"]
