@@ -24,6 +24,7 @@ METRICS = {
     "accuracy_minority": "minority accuracy",
     "nc1_pinv": "NC1, eq. 12",
     "nc1_pinv_class_balanced": "NC1, class-balanced",
+    "nc1_trace_ratio": "NC1, trace ratio",
     "paper_eq13_uncentred": "NC2, eq. 13",
     "paper_eq14_uncentred": "NC3, eq. 14",
     "nc2_etf_distance": "NC2, centred",
@@ -178,6 +179,18 @@ def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         }
 
 
+def _pooled(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of `evidence.ratios`, whose intervals are not symmetric."""
+    for row in table.itertuples():
+        interval = "" if pd.isna(row.low) else f" ({row.low:+.1f} to {row.high:+.1f})"
+        yield {
+            "item": f"all cells, {row.step}: {METRICS.get(row.metric, row.metric)}",
+            "printed": "",
+            "regenerated": f"{row.change:+.1f} %{interval}",
+            **{name: getattr(row, name) for name in ("detectable", "seeds", "verdict")},
+        }
+
+
 def _measured(row: Any, value: float) -> dict[str, Any]:
     """The columns that every row with an interval over seeds has."""
     shown = {"regenerated": _signed(value), "interval": row.half, "detectable": row.detectable}
@@ -201,6 +214,7 @@ _SOURCES: tuple[tuple[str, str, str, _Reader], ...] = (
         ("beyond the paper", name, f"{name}_differences", _compared)
         for name in ("controls", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets")
     ),
+    ("beyond the paper", "equilibrium_or_cell", "equilibrium_or_cell", _pooled),
     ("beyond the paper", "solver_and_collapse", "solver_and_collapse_inside", _inside),
     ("beyond the paper", "solver_and_collapse", "solver_and_collapse_minority", _by_group),
 )

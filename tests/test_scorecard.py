@@ -61,7 +61,14 @@ def test_claims_theorems_findings_and_comparisons(results):
     _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["Thirteen are impossible."]}))
     compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "below"}
     _save("controls_differences", pd.DataFrame([compared]))
+    step = {"step": "DEQ / cell", "metric": "nc1_pinv", "change": -20.0, "low": -30.0, "high": -8.6, "detectable": 18.0}
+    step |= {"seeds": 3, "verdict": "lower"}
+    one = step | {"step": "cell / explicit", "low": None, "high": None, "detectable": None, "seeds": 1, "verdict": "–"}
+    _save("equilibrium_or_cell", pd.DataFrame([step, one]))
     card = scorecard.score_claims("quick").set_index("item")
+    row = card.loc["all cells, DEQ / cell: NC1, eq. 12"]
+    assert row[["regenerated", "verdict"]].tolist() == ["-20.0 % (-30.0 to -8.6)", "lower"] and row["detectable"] == 18
+    assert card.loc["all cells, cell / explicit: NC1, eq. 12", "regenerated"] == "-20.0 %"
     row = card.loc["Figure 4: NC2, eq. 13"]
     assert row[["printed", "regenerated", "runs"]].tolist() == ["DEQ lower", "+0.2", "a b"]
     assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
