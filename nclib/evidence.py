@@ -239,10 +239,14 @@ def verdict(found: Interval, printed: float | None = None, comparable: bool = Tr
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
-    that errors in small classes count: run columns, value (the smaller of the two), reached."""
+    that errors in small classes count: run columns, value (the smaller of the two), reached.
+
+    Raises ValueError where accuracies are in percent, of which every one would count as reached."""
     runs = by_run(frame, "accuracy_train_prior", "train")
     balanced = by_run(frame, "accuracy_balanced", "train").set_index("run_id")["value"]
     runs["value"] = np.minimum(runs["value"], runs["run_id"].map(balanced))
+    if (runs["value"] > 1 + _ROUNDING).any():
+        raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
     return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
 
 
@@ -480,9 +484,9 @@ def differences(
 
     Parameters
     ----------
-    frame : tidy frame of one setting
-    metrics : metric → split it is taken from. Accuracies are means over the last ten logged epochs, all others are
-        those of the last one
+    frame : tidy frame of one setting, accuracies as fractions
+    metrics : metric → split it is taken from. Accuracies are means over the last ten logged epochs, in percent; all
+        others are those of the last one
     arm, against : which model, and which it is compared with
 
     Returns
@@ -491,11 +495,11 @@ def differences(
     model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds and verdict, by the rule of `verdict`
     and, for metrics of collapse, only in the terminal phase of both models.
     """
-    phases = terminal_phase(frame).groupby("model")["reached"].all()
+    phases, points = terminal_phase(frame).groupby("model")["reached"].all(), percent(frame)
     rows = []
     for metric, split in metrics.items():
         accuracy = metric.startswith("accuracy")
-        runs = by_run(frame, metric, split, "last_epochs" if accuracy else "last")
+        runs = by_run(points, metric, split, "last_epochs" if accuracy else "last")
         means = runs.groupby("model")["value"].mean()
         for model in against:
             found = interval(paired(runs, arm, model)["difference"])

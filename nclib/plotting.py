@@ -296,7 +296,7 @@ def gram(
     classes: Sequence[int] | None = None,
     colourbar: bool = True,
 ) -> Axes:
-    """A K×K Gram (cosine) matrix of class means or classifiers, in colours symmetric about the ideal.
+    """A K×K matrix of cosines between class means or classifiers, in colours symmetric about the ideal.
 
     matrix: (K, K), classes in the order of the axes, majority classes first.
     majority: number of majority classes; lines separate them from the minority ones.
@@ -333,8 +333,9 @@ def gram(
     if colourbar:
         bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8, pad=0.03)
         bar.outline.set_visible(False)
-        marks = [centre - span, centre, centre + span]
+        marks = [max(centre - span, -1), centre, min(centre + span, 1)]  # the colours go on where no cosine is
         bar.set_ticks(marks, labels=[f"{value:.2g}".replace("-", "−") for value in marks])
+        bar.set_label("cosine")
     return ax
 
 

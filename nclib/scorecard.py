@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pandas as pd
@@ -27,9 +27,11 @@ METRICS = {
     "nc1_trace_ratio": "NC1, trace ratio",
     "paper_eq13_uncentred": "NC2, eq. 13",
     "paper_eq14_uncentred": "NC3, eq. 14",
+    "nc1_cdnv": "NC1, CDNV",
     "nc2_etf_distance": "NC2, centred",
     "nc2_equiangular": "NC2, angles",
     "nc3_self_duality": "NC3, centred",
+    "minority_cosine": "cosine among minority classes",
 }
 """What readers call the metrics; others keep the name of their function."""
 
@@ -65,8 +67,14 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     return pd.read_csv(io.BytesIO(content)), sidecar
 
 
-def score_claims(profile: str) -> pd.DataFrame:
+def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None = None) -> pd.DataFrame:
     """Everything regenerated in a profile, a row for each claim or cell.
+
+    Parameters
+    ----------
+    profile : whose tables are read
+    runs_of : gives the ids of the runs that a notebook is made from. A table with other runs, made at another size or
+        on other data, is then named as that instead of being put beside the rest; left out: every table is taken
 
     Returns
     -------
@@ -89,6 +97,10 @@ def score_claims(profile: str) -> pd.DataFrame:
             rows.append(facts | {"item": table.replace("_", " "), "verdict": "not regenerated"})
             continue
         runs = " ".join(found[1]["runs"])
+        if runs_of and runs and not set(found[1]["runs"]) <= set(runs_of(notebook)):
+            item = table.replace("_", " ")
+            rows.append(facts | {"item": item, "verdict": "made at other parameters", "runs": runs})
+            continue
         try:
             rows += [{"runs": runs} | row | facts for row in read(notebook, found[0])]
         except AttributeError as error:  # columns came and went with versions of the library
@@ -121,6 +133,13 @@ def _cells(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "verdict": row.verdict,
             "runs": row.runs if isinstance(row.runs, str) else "",
         }
+
+
+def _one_test(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The pooled test of each of Tables 1–4."""
+    for row in table.itertuples():
+        item = f"Table {notebook[-1]}: all cells, overall"
+        yield {"item": item, "printed": "DEQ higher", **_measured(row, row.difference)}
 
 
 def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -206,7 +225,11 @@ def _signed(value: float | None, unit: str = "") -> str:
 
 _Reader = Callable[[str, pd.DataFrame], Iterator[dict[str, Any]]]
 _SOURCES: tuple[tuple[str, str, str, _Reader], ...] = (
-    *(("tables", f"table{n}", f"table{n}", _cells) for n in (1, 2, 3, 4)),
+    *(
+        ("tables", f"table{n}", f"table{n}{part}", read)
+        for n in (1, 2, 3, 4)
+        for part, read in (("_pooled", _one_test), ("", _cells))
+    ),
     *(("figures", f"fig{n}", f"fig{n}_claims", _claims) for n in (2, 3, 4, 5)),
     *(("theory", name, f"{name}_ledger", _ledger) for name in ("theory_layer_peeled", "theory_imbalance")),
     ("audit", "audit", "audit_findings", _findings),

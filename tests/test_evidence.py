@@ -515,8 +515,9 @@ def test_accuracy_table_names_printed_cells_that_were_not_run():
 def test_differences_of_several_arms_need_three_seeds_and_for_collapse_the_terminal_phase():
     def arm(model, accuracy, nc2, trained):
         return [
-            _rows(metric, split, values=[value + seed / (900 if model == "deq" else 1000)], model=model, seed=seed)
+            _rows(metric, split, values=[min(value + seed / scale, 1)], model=model, seed=seed)
             for seed in range(3)
+            for scale in [900 if model == "deq" else 1000]
             for metric, split, value in [
                 ("accuracy_balanced", "test", accuracy),
                 ("nc2_etf_distance", "train", nc2),
@@ -529,13 +530,16 @@ def test_differences_of_several_arms_need_three_seeds_and_for_collapse_the_termi
     metrics = {"accuracy_balanced": "test", "nc2_etf_distance": "train"}
     found = evidence.differences(frame, metrics, against=["explicit", "weight_tied"]).set_index(["metric", "model"])
     row = found.loc[("accuracy_balanced", "explicit")]
-    assert row["difference"] == pytest.approx(0.1, abs=1e-3) and row["verdict"] == "greater than 0"
+    assert row["difference"] == pytest.approx(10, abs=0.1) and row["verdict"] == "greater than 0"
     assert 1.3 * row["half"] < row["detectable"] < 1.4 * row["half"]
     assert found.loc[("accuracy_balanced", "weight_tied"), "verdict"] == "less than 0"
     assert found.loc[("nc2_etf_distance", "explicit"), "verdict"] == "greater than 0"
     assert found.loc[("nc2_etf_distance", "weight_tied"), "verdict"] == "reported (terminal phase not reached)"
+    assert found.loc[("nc2_etf_distance", "explicit"), "difference"] == pytest.approx(0.1, abs=1e-3), "no accuracy"
     alone = evidence.differences(frame[frame["seed"] == 0], metrics)
     assert set(alone["verdict"]) == {"reported (1 seed)"}
+    with pytest.raises(ValueError, match="before `percent`"):
+        evidence.differences(evidence.percent(frame), metrics)
 
 
 def test_spread_is_the_chi_square_interval_of_a_standard_deviation():

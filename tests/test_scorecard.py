@@ -48,7 +48,7 @@ def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
     assert row["runs"].split() == sorted({"deq-s0", "deq-s1", "deq-s2", "explicit-s0", "explicit-s1", "explicit-s2"})
     absent = card[card["item"] == "Table 3: CIFAR-100 K_A=50, R=10, minority"].iloc[0]
     assert absent["verdict"] == "not run" and absent["runs"] == "" and absent["printed"].endswith("points")
-    assert len(card[card["part"] == "tables"]) == 18 + 3  # Table 3 whole, and three tables not regenerated
+    assert len(card[card["part"] == "tables"]) == 18 + 7  # Table 3's cells; three tables and four tests not regenerated
 
 
 def test_claims_theorems_findings_and_comparisons(results):
@@ -65,7 +65,13 @@ def test_claims_theorems_findings_and_comparisons(results):
     step |= {"seeds": 3, "verdict": "lower"}
     one = step | {"step": "cell / explicit", "low": None, "high": None, "detectable": None, "seeds": 1, "verdict": "–"}
     _save("equilibrium_or_cell", pd.DataFrame([step, one]))
+    tested = pd.DataFrame(
+        [(-1.06, 0.69, 0.9, 3, "less than 0")], columns=["difference", *evidence._SHOWN[1:], "verdict"]
+    )
+    _save("table2_pooled", tested)
     card = scorecard.score_claims("quick").set_index("item")
+    row = card.loc["Table 2: all cells, overall"]
+    assert row[["printed", "regenerated", "verdict"]].tolist() == ["DEQ higher", "-1.06", "less than 0"]
     row = card.loc["all cells, DEQ / cell: NC1, eq. 12"]
     assert row[["regenerated", "verdict"]].tolist() == ["-20.0 % (-30.0 to -8.6)", "lower"] and row["detectable"] == 18
     assert card.loc["all cells, cell / explicit: NC1, eq. 12", "regenerated"] == "-20.0 %"
@@ -74,6 +80,24 @@ def test_claims_theorems_findings_and_comparisons(results):
     assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
     assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
     assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "below"
+
+
+def test_tables_of_other_runs_are_named_instead_of_mixed_in(results):
+    row = {
+        "metric": "nc1_pinv",
+        "difference": 0.2,
+        "half": 0.1,
+        "detectable": 0.13,
+        "seeds": 3,
+        "claim": "",
+        "verdict": "x",
+    }
+    for number, runs in ((4, ["a", "b"]), (5, ["c"])):
+        _save(f"fig{number}_claims", pd.DataFrame([row]), runs)
+    known = {"fig4": {"a", "b", "e"}, "fig5": {"d"}}
+    card = scorecard.score_claims("quick", known.__getitem__).set_index("item")
+    assert card.loc["Figure 4: NC1, eq. 12", "verdict"] == "x" and "Figure 5: NC1, eq. 12" not in card.index
+    assert card.loc["fig5 claims", ["verdict", "runs"]].tolist() == ["made at other parameters", "c"]
 
 
 def test_what_rounding_leaves_of_nothing_is_shown_as_nothing():
