@@ -2,10 +2,12 @@
 
 python benchmarks/bench_throughput.py [--quick]
 
-Two yardsticks: the arithmetic limit, which is what a large matrix product reaches on this device over the operations
-that a training step counts; and a plain script with torchvision's ResNet-18 for small images and a DataLoader. Times
-are those of whole epochs after the first, in which kernels are chosen and cells compiled; the images are noise. Without
-a CUDA device only --quick works, which tries everything on the CPU at a tiny size.
+Two yardsticks: the arithmetic limit, which is what a large matrix product reaches on this device, in the precision
+named, over the operations that a training step counts (of a DEQ in bfloat16 the solver keeps its state in float32); and
+a plain script with torchvision's ResNet-18 for small images and a DataLoader, without TF32 where ours has none. Times
+are those of whole epochs after the first, in which kernels are chosen and cells compiled; the images are noise. What is
+measured is written after each precision and batch. Without a CUDA device only --quick works, which tries everything on
+the CPU at a tiny size.
 """
 
 import itertools
@@ -15,7 +17,9 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,16 +28,18 @@ import torchvision
 from common import Figure, finish
 from PIL import Image
 from torch import nn
+from torch.autograd import DeviceType
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from nclib import data, processes, training
+from nclib import data, processes, provenance, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.deq import BackwardNotConverged
 from nclib.models import build_model
 
 EPOCHS = 4
-TOP = 12  # operations named in the profile
+PROFILED = 10  # training steps in the profile, whose record grows by thousands of events each
+TOP = 12  # operations named in it
 
 
 def noise(folder: Path, images: int) -> str:
@@ -47,12 +53,14 @@ def noise(folder: Path, images: int) -> str:
     return data.resolve_dataset(f"folder:{folder / 'noise'}")
 
 
-def run(dataset: str, kind: str, width: int, batch: int, precision: str, compiled: bool, images: int) -> RunConfig:
+def run(
+    dataset: str, kind: str, width: int, batch: int, precision: str, compiled: bool, images: int, epochs: int = EPOCHS
+) -> RunConfig:
     return RunConfig(
         data=DataConfig(dataset=dataset, n_max=images // 10, test_per_class=1),
         model=ModelConfig(kind=kind, width=width),
         train=TrainConfig(
-            epochs=EPOCHS, batch_size=batch, lr=1e-3, precision=precision, compile=compiled, log_every=EPOCHS,
+            epochs=epochs, batch_size=batch, lr=1e-3, precision=precision, compile=compiled, log_every=epochs,
             deterministic=False,
         ),
     )  # fmt: skip
@@ -82,6 +90,7 @@ def plain_script(folder: Path, batch: int, half: bool, device: torch.device) -> 
     model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     model.to(device).train()
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = half, True
     rates = []
     for _ in range(EPOCHS):
         start, loss = time.perf_counter(), torch.zeros(())
@@ -127,22 +136,31 @@ def peak(precision: str, size: int, device: torch.device) -> float:
 
 
 def profile(config: RunConfig, device: torch.device) -> dict[str, object]:
-    """Where the time of a training goes: the operations that take the device longest, as shares of the whole time, and
-    the share in which it does nothing."""
+    """Where the time of an epoch goes: what takes the device longest, as shares of the whole time (with an evaluation
+    and the set-up), and the share in which it does nothing."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    start = time.perf_counter()
     with torch.profiler.profile(activities=activities) as recorded:
+        start = time.perf_counter()
         epochs_of(config, config.data.n_max * 10, device)
-    whole = 1e6 * (time.perf_counter() - start)
-    column = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
-    spent = sorted(((getattr(e, column), e.key) for e in recorded.key_averages()), reverse=True)
+        whole = 1e6 * (time.perf_counter() - start)
+    spent = shares(recorded.key_averages(), device)
     return {
         "label": f"{config.model.kind}, batch {config.train.batch_size}, {config.train.precision}",
+        "steps": config.data.n_max * 10 // config.train.batch_size,
         "idle": round(max(0.0, 1 - sum(time for time, _ in spent) / whole), 3),
         "shares": {key[:90]: round(time / whole, 4) for time, key in spent[:TOP]},
     }
+
+
+def shares(events: Iterable[Any], device: torch.device) -> list[tuple[float, str]]:
+    """Microseconds of each kernel, or on the CPU of each operation, the longest first. The rows of operations carry the
+    time of their kernels once more, so on a GPU they are left out."""
+    there = DeviceType.CUDA if device.type == "cuda" else DeviceType.CPU
+    column = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+    own = [e for e in events if e.device_type == there and not e.is_user_annotation]
+    return sorted(((getattr(e, column), e.key) for e in own), reverse=True)
 
 
 def main(quick: bool = False) -> pd.DataFrame:
@@ -155,6 +173,12 @@ def main(quick: bool = False) -> pd.DataFrame:
     precisions, compiling = (("bfloat16",), (False,)) if quick else (("float32", "bfloat16"), (False, True))
     images = max(batches) * 10 // (4 if quick else 1)
     figures, rates, profiles = [], {}, []
+
+    def written() -> pd.DataFrame:
+        found = {name: round(rate, 1) for name, rate in rates.items()}
+        facts = {"device": provenance.describe_device(device), "images_per_second": found, "profiles": profiles}
+        return finish("throughput", figures, quick, facts | {"repeats": EPOCHS - 1}, started)
+
     with tempfile.TemporaryDirectory(prefix="nclib-") as name, processes.environment_restored(["NCLIB_DATA"]):
         folder = Path(name)
         os.environ["NCLIB_DATA"] = str(folder / "data")
@@ -176,10 +200,11 @@ def main(quick: bool = False) -> pd.DataFrame:
                     Figure("throughput", f"{arm}: time / plain script", case, statistics.median(plain) / median,
                            min(plain) / max(found), max(plain) / min(found), 1.0 if kind == "explicit" else None),
                 ]  # fmt: skip
+            written()
         for kind in ("explicit", "deq"):
-            profiles.append(profile(run(dataset, kind, width, batches[0], "bfloat16", False, images), device))
-    facts = {"images_per_second": {name: round(rate, 1) for name, rate in rates.items()}, "profiles": profiles}
-    return finish("throughput", figures, quick, facts | {"repeats": EPOCHS - 1}, started)
+            few = min(images, PROFILED * batches[0])
+            profiles.append(profile(run(dataset, kind, width, batches[0], "bfloat16", False, few, epochs=1), device))
+        return written()
 
 
 if __name__ == "__main__":

@@ -292,6 +292,7 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
         "distributed.deploy.lost-worker-timeout": "1 hour",  # after it a nanny is given up, and its core with it
         "distributed.scheduler.worker-saturation": 1.0,  # no run waits at one worker while another is idle
         "distributed.worker.profile.enabled": False,  # 100 looks a second cost an eighth of the time
+        "distributed.diagnostics.nvml": False,  # nor is each GPU asked how it is, twice a second by each worker
         "distributed.worker.daemon": False,  # daemons may not have children, and a loader of images may want some
         "distributed.nanny.pre-spawn-environ": worker_environment(),
     }
@@ -322,7 +323,8 @@ async def _end(nannies: Iterable[Any]) -> None:
 
 def worker_environment() -> dict[str, str]:
     """Of the worker processes, from their first instruction on: read when they load the C library and torch."""
-    return {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"} | _KEEP_MEMORY
+    threads = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"}
+    return threads | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | _KEEP_MEMORY  # cuBLAS needs it to be deterministic
 
 
 @contextlib.contextmanager

@@ -145,7 +145,8 @@ class DEQ(nn.Module):
         try:
             if isinstance(self.gradient, Unrolled):
                 return self._unroll(start, x, *args)
-            rows = "leave" if _original(self.cell) is self.cell else "halve"
+            # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
+            rows = "halve" if x.is_cuda or _original(self.cell) is not self.cell else "leave"
             held = tuple(t.detach() for t in (x, *args))
             solution = fixed_point(self.cell, self.solver, start.detach(), held, rows=rows)
         except (RuntimeError, ValueError) as error:

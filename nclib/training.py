@@ -344,23 +344,27 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     """Precision and determinism of a run, put back afterwards together with the global random state."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark, fill = torch.backends.cudnn.benchmark, torch.utils.deterministic.fill_uninitialized_memory
+    tf32 = torch.backends.cudnn.allow_tf32
     if train.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(train.deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # every torch.empty, for debugging: 3 % of a step
     torch.backends.cudnn.benchmark = not train.deterministic
+    half = train.precision == "bfloat16"
+    # Allowed by default for convolutions, TF32 keeps 10 bits: an equilibrium to 1e-5 is out of its reach.
+    torch.backends.cudnn.allow_tf32 = half
     try:
-        half = train.precision == "bfloat16"
         devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
         if devices and ranks.together():  # the other GPUs are other ranks'
             devices = [device]
-        cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half)
+        # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
+        cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
         with torch.random.fork_rng(devices), cast, _reusable_buffers() if train.compile else nullcontext():
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         torch.utils.deterministic.fill_uninitialized_memory = fill
-        torch.backends.cudnn.benchmark = benchmark
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, tf32
 
 
 def _project(model: Classifier, e_w: float) -> None:

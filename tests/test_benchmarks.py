@@ -4,10 +4,12 @@ import importlib
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
+from torch.autograd import DeviceType
 
 from nclib.solver import Anderson, FixedPointIteration, fixed_point
 
@@ -47,6 +49,19 @@ def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, 
     record = json.loads((tmp_path / "bench" / "some.json").read_text())
     assert record["fact"] == 1 and len(record["load_average"]) == 3 and record["versions"]["torch"]
     assert (tmp_path / "bench" / "core.png").stat().st_size > 10_000
+
+
+def test_the_time_of_a_kernel_is_counted_once(load):
+    def event(kind, key, microseconds, mark=False):
+        times = {"self_device_time_total": microseconds, "self_cpu_time_total": 7.0}
+        return SimpleNamespace(device_type=kind, key=key, is_user_annotation=mark, **times)
+
+    cpu, gpu = DeviceType.CPU, DeviceType.CUDA
+    events = [event(cpu, "aten::mm", 100.0), event(gpu, "gemm", 100.0), event(gpu, "add", 200.0)]
+    events.append(event(gpu, "a step", 300.0, mark=True))
+    shares = load("bench_throughput").shares
+    assert shares(events, torch.device("cuda")) == [(200.0, "add"), (100.0, "gemm")]
+    assert shares(events, torch.device("cpu")) == [(7.0, "aten::mm")]
 
 
 def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):

@@ -788,4 +788,4 @@ def test_unusable_batches_are_refused():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_device_changes_neither_order_nor_augmentation():
-    assert torch.equal(epoch(0, 1, device="cuda").cpu(), epoch(0, 1))
+    torch.testing.assert_close(epoch(0, 1, device="cuda").cpu(), epoch(0, 1))  # a GPU rounds a·b + c once

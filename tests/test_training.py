@@ -650,6 +650,17 @@ def test_bfloat16(kind):
         assert _value(run, "solver_converged") > 0.25  # in half precision 1e-3 would be out of every row's reach
 
 
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_was_logged_is_what_the_stored_weights_do(kind, precision):
+    config = _config(kind, precision=precision)
+    run, cpu = training.train(config, device="cpu"), torch.device("cpu")
+    with training.arithmetic(config.train, cpu):
+        model, split, loaders = training.reopen(config, run.weights, cpu)
+        again = training.evaluate(model, loaders["test"].in_order(), split.counts, with_nc=False)
+    assert again["loss"] == pytest.approx(_value(run, "loss", "test"), rel=1e-6)
+
+
 def test_float64():
     run = training.train(_config("deq", precision="float64"))
     assert run.weights["encoder.0.weight"].dtype == torch.float64
@@ -683,7 +694,9 @@ def test_global_state_is_put_back(before, deterministic, fails):
         try:
             with training.arithmetic(train, torch.device("cpu")):
                 assert torch.are_deterministic_algorithms_enabled() == deterministic
-                assert torch.is_autocast_enabled("cpu")
+                assert torch.is_autocast_enabled("cpu") and torch.backends.cudnn.allow_tf32
+                with training.arithmetic(TrainConfig(), torch.device("cpu")):
+                    assert not torch.backends.cudnn.allow_tf32, "it is not float32"
                 torch.rand(3)
                 if fails:
                     raise KeyboardInterrupt
