@@ -430,6 +430,7 @@ def export(
     collection: Annotated[
         str | None, typer.Option(help="Folder in results/reference/; left out: the profile's name.")
     ] = None,
+    finished: Annotated[bool, typer.Option("--finished", help="Leave out what is not trained yet.")] = False,
     parameter: Settings = None,
 ) -> None:
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
@@ -439,7 +440,7 @@ def export(
     done: dict[str, None] = {}
     for task in tasks:
         if task.runs:
-            exported = runs.export_reference([task.name], profile, collection or profile, **task.settings)
+            exported = runs.export_reference([task.name], profile, collection or profile, finished, **task.settings)
             done |= dict.fromkeys(exported)
     for run in done:
         typer.echo(run)

@@ -701,8 +701,12 @@ def compute_in_blocks(config: RunConfig) -> float:
     return float((steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3)
 
 
-def export_reference(names: Sequence[str], profile: Profile | str, collection: str, **overrides: Any) -> list[str]:
+def export_reference(
+    names: Sequence[str], profile: Profile | str, collection: str, finished: bool = False, **overrides: Any
+) -> list[str]:
     """Copy small extracts of the stored runs of these experiments to the reference results; returns their ids.
+
+    finished : leave out what has not been trained, instead of refusing
 
     Raises
     ------
@@ -714,8 +718,11 @@ def export_reference(names: Sequence[str], profile: Profile | str, collection: s
         wanted |= _unique(experiment(name, profile, **overrides))
     store = default_store()
     lacking = [run for run in wanted if not store.has(run)]
-    if lacking:
-        raise MissingRuns(f"not trained yet: {', '.join(lacking)}")
+    if lacking and not finished:
+        raise MissingRuns(f"not trained yet: {', '.join(lacking)}; --finished leaves them out")
+    wanted = {run: config for run, config in wanted.items() if run not in lacking}
+    if not wanted:
+        return []
     names_used = {config.data.dataset for config in wanted.values() if isinstance(config, (RunConfig, ShallowConfig))}
     datasets = {name: outline(name)._asdict() for name in sorted(names_used)}
     reference_store().add(collection, (store.load(run) for run in wanted), datasets)

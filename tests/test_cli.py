@@ -268,7 +268,8 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
 
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": make})
     refused = nclib("runs", "export", "fig9", "--profile", "smoke")
-    assert refused.exit_code == 1 and "not trained yet" in refused.output
+    assert refused.exit_code == 1 and "not trained yet" in refused.output and "--finished" in refused.output
+    assert nclib("runs", "export", "fig9", "--profile", "smoke", "--finished").stdout == ""
     runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()

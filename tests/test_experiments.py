@@ -445,6 +445,9 @@ def test_reference_results_round_trip(trained, reference):
     configs = experiment("table1", "smoke", **TINY)
     with pytest.raises(MissingRuns, match=run_id(configs[0])):
         runs.export_reference(["table1"], "smoke", "small", **TINY)
+    assert runs.export_reference(["table1"], "smoke", "small", finished=True, **TINY) == []
+    ensure_runs(configs[:1])
+    assert runs.export_reference(["table1"], "smoke", "small", finished=True, **TINY) == [run_id(configs[0])]
     frame = ensure_runs(configs)
     assert runs.export_reference(["table1"], "smoke", "small", **TINY) == [run_id(c) for c in configs]
     assert runs.export_reference(["table1"], "smoke", "small", **TINY)  # again, without doubling anything

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -120,3 +121,23 @@ def test_the_answer_is_folded_right_after_its_exercise(name):
 
 def test_every_exercise_is_used_once():
     assert sorted(exercise for name in COURSE for exercise in _exercises(name)) == sorted(EXERCISES)
+
+
+def test_one_seed_is_called_one_seed(tmp_path, monkeypatch):
+    """Notebook 08 with seeds=1: there is no spread over seeds, so nothing is computed from one."""
+    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
+    monkeypatch.chdir(paths.notebooks())
+    said = []
+    monkeypatch.setattr(nclib, "prose", said.append)
+    monkeypatch.setattr(nclib, "picture", lambda fig, alt: said.append(alt))
+    namespace = {}
+    for kind, text in _cells("walkthrough/08_reading_a_table"):
+        if kind == "code":
+            exec(text, namespace)
+            if "profile: str" in text:
+                namespace |= {"profile": "smoke", "seeds": 1}
+    plt.close("all")
+    assert sum("One seed has no spread over seeds" in text for text in said) == 3
+    assert not [text for text in said if re.search(r"\bnan\b|seeds are needed", text)]
+    assert len(namespace["fig_seeds"].axes) == 1
+    assert not namespace["evidence"].isna().any(axis=None)
