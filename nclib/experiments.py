@@ -557,7 +557,7 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
         f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width} "
         f"(its last block sees maps of {' and '.join(maps)}), {train.epochs} epochs of SGD (lr {train.lr:g}, "
         f"{train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
-        f"{seeds} seed{'s' if seeds > 1 else ', so no error bars'}."
+        f"{seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
     )
     return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
 
