@@ -21,6 +21,7 @@ from nclib.config import (
     StoredConfig,
     TrainConfig,
     recipe,
+    run_id,
     suggest,
 )
 from nclib.probes import ProbeConfig
@@ -535,6 +536,11 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[RunC
             f"{name} needs a 10-class data set, and these parameters leave none (dataset={overrides.get('dataset')!r})"
         )
     return configs
+
+
+def run_ids(name: str, profile: Profile | str, **overrides: Any) -> set[str]:
+    """Ids of the runs that a notebook is made from, with the arguments of `experiment`."""
+    return {run_id(config) for config in experiment(name, profile, **overrides)}
 
 
 def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:

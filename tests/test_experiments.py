@@ -221,7 +221,7 @@ def test_descriptions_name_profile_images_seeds_and_solver():
     for part in solver:
         assert part in text
     one = experiments.describe_runs(experiment("table1", "smoke", images_per_class=9))
-    assert "1 seed." in one and "9 training images each" in one
+    assert "1 seed, so no spread over seeds." in one and "9 training images each" in one
     assert "DEQ" not in experiments.describe_runs([_config()])
 
 
@@ -602,7 +602,8 @@ def test_the_cell_stands_beside_both_arms_in_every_cell_of_the_tables():
         arms.setdefault((run.data, run.train, run.seed), []).append(run.model.kind)
     assert {tuple(kinds) for kinds in arms.values()} == {("explicit", "deq", "explicit_matched")}
     assert [run for run in runs if run.model.kind != "explicit_matched"] == experiment("scorecard", "quick")
-    ids = {run_id(run) for run in runs}
+    ids = experiments.run_ids("equilibrium_or_cell", "quick")
+    assert ids == {run_id(run) for run in runs}
     assert {run_id(run) for run in experiment("controls", "quick") if run.model.kind == "explicit_matched"} <= ids
 
 
