@@ -225,7 +225,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "saliency": ("CamConfig",),
     "teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
     "store": ("RunStore", "load_run"),
-    "experiments": ("comparable", "describe_runs", "experiment", "get_profile", "run_ids", "stand_ins"),
+    "experiments": ("comparable", "describe_runs", "experiment", "get_profile", "runs_of", "stand_ins"),
     "runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
     "contents": ("notebook_list", "reproduction_costs"),
     "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),

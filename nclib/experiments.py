@@ -538,9 +538,9 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[RunC
     return configs
 
 
-def run_ids(name: str, profile: Profile | str, **overrides: Any) -> set[str]:
-    """Ids of the runs that a notebook is made from, with the arguments of `experiment`."""
-    return {run_id(config) for config in experiment(name, profile, **overrides)}
+def runs_of(profile: Profile | str, **overrides: Any) -> Callable[[str], set[str]]:
+    """For `score_claims`: from a notebook's name to the ids of the runs it is made from, at these parameters."""
+    return lambda name: {run_id(config) for config in experiment(name, profile, **overrides)}
 
 
 def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:

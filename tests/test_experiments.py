@@ -602,7 +602,7 @@ def test_the_cell_stands_beside_both_arms_in_every_cell_of_the_tables():
         arms.setdefault((run.data, run.train, run.seed), []).append(run.model.kind)
     assert {tuple(kinds) for kinds in arms.values()} == {("explicit", "deq", "explicit_matched")}
     assert [run for run in runs if run.model.kind != "explicit_matched"] == experiment("scorecard", "quick")
-    ids = experiments.run_ids("equilibrium_or_cell", "quick")
+    ids = experiments.runs_of("quick")("equilibrium_or_cell")
     assert ids == {run_id(run) for run in runs}
     assert {run_id(run) for run in experiment("controls", "quick") if run.model.kind == "explicit_matched"} <= ids
 
