@@ -90,19 +90,19 @@ def plain_script(folder: Path, batch: int, half: bool, device: torch.device) -> 
     model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     model.to(device).train()
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
-    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = half, True
     rates = []
-    for _ in range(EPOCHS):
-        start, loss = time.perf_counter(), torch.zeros(())
-        for x, y in loader:
-            x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-            with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                loss = F.cross_entropy(model(x), y)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-        loss.item()
-        rates.append(len(images) / (time.perf_counter() - start))
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=half):
+        for _ in range(EPOCHS):
+            start, loss = time.perf_counter(), torch.zeros(())
+            for x, y in loader:
+                x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+                with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                    loss = F.cross_entropy(model(x), y)
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+            loss.item()
+            rates.append(len(images) / (time.perf_counter() - start))
     return rates[1:]
 
 

@@ -104,7 +104,8 @@ class DEQ(nn.Module):
     Call with x (B, *), optionally z0 (B, *), required where z and x differ in shape, and args, tensors (B, *) of any
     type. Returns z* and the ``Solution``: z* is its value to the bit, with the gradient attached while torch records
     gradients, in training and evaluation. Nothing is said of rows that are not solved: look at
-    ``solution.converged``. Under autocast the state stays float32; the smallest tol allowed is 5e-4 for bfloat16.
+    ``solution.converged``. Such a row has its best iterate, and its gradient is the same formula there, not that of an
+    equilibrium. Under autocast the state stays float32; the smallest tol allowed is 5e-4 for bfloat16.
     ``last_backward`` is the ``Solution`` of the last implicit backward solve. The first one that does not converge
     warns ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
     """

@@ -237,6 +237,12 @@ def verdict(found: Interval, printed: float | None = None, comparable: bool = Tr
     return "same sign and compatible" if abs(printed - found.mean) <= found.half else "same sign, other size"
 
 
+def pooled_table(found: Interval) -> pd.DataFrame:
+    """A pooled test as a table of one row: difference, half (95 % interval), detectable (see `Interval`), seeds and
+    verdict, by the rule of `verdict`."""
+    return pd.DataFrame([(*found.columns, verdict(found))], columns=[*_SHOWN, "verdict"])
+
+
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
     that errors in small classes count: run columns, value (the smaller of the two), reached.

@@ -265,12 +265,24 @@ def test_git_ignores_what_is_generated_and_keeps_what_is_printed():
         assert not ignored(path), path
 
 
-def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", ["README.md", "book/library.md"])
+def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
     monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
+    for block in _python(page):
         exec(block, {})
     said = capsys.readouterr().out
-    assert "32 converged, 0 max_steps, 0 diverged" in said and re.search(r"seed +value\n0 +0 +0\.\d", said)
+    shown = {
+        "README.md": ["32 converged, 0 max_steps, 0 diverged", r"seed +value\n0 +0 +0\.\d"],
+        "book/library.md": [r"tensor\(True\)", r"torch\.Size\(\[16, 10\]\) torch\.Size\(\[16, 32\]\)"],
+    }
+    assert all(re.search(pattern, said) for pattern in shown[page])
+
+
+def test_no_other_document_has_python_that_is_not_run():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "book").glob("*.md"), ROOT / "notebooks/README.md"]
+    assert {str(page.relative_to(ROOT)) for page in pages if _python(page)} == {"README.md", "book/library.md"}
+
+
+def _python(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)

@@ -241,6 +241,8 @@ def test_pooled_test_is_over_seeds_and_not_over_cells():
     assert found == pytest.approx(wanted) and found.n == 4
     empty = evidence.pooled(frame[:0])
     assert empty.n == 0 and math.isnan(empty.mean)
+    (row,) = evidence.pooled_table(found).itertuples(index=False)
+    assert row == (*found.columns, verdict(found))
 
 
 # ---- verdicts
