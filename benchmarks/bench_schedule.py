@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from common import Figure, finish
 
-from nclib import paths, plotting
+from nclib import paths, plotting, provenance
 from nclib.costs import makespan
 
 RUNS, WORKERS = 10_000, 64
@@ -54,8 +54,8 @@ def measured() -> list[Run]:
         for record in json.loads(listing.read_text(encoding="utf-8")).values()
     ]
     return [
-        Run(record["provenance"]["cost"]["cpu_seconds"], (record["config"].get("train") or {}).get("epochs") or 1)
-        for record in records
+        Run(provenance.processor_seconds(r["provenance"]), (r["config"].get("train") or {}).get("epochs") or 1)
+        for r in records
     ]
 
 

@@ -12,7 +12,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,18 @@ def capture(
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
         "cost": None if cost is None else cost.as_dict(),
     }
+
+
+def sessions(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of all that trained a run: the sessions before it was continued from a checkpoint, then the last one,
+    whose record this is. Runs of before 22 November 2026 kept no earlier ones."""
+    return [*record.get("facts", {}).get("earlier_sessions", []), record]
+
+
+def processor_seconds(record: Mapping[str, Any]) -> float:
+    """What training a run took in all its `sessions`; what was lost between a checkpoint and an interruption is not
+    known."""
+    return sum(session["cost"]["cpu_seconds"] for session in sessions(record))
 
 
 def versions() -> dict[str, str]:

@@ -442,7 +442,7 @@ def _training(runs: Sequence[str]) -> str:
     """What training took, where all records are here: reference runs come without."""
     try:
         records = [json.loads((paths.runs() / run / "provenance.json").read_text(encoding="utf-8")) for run in runs]
-        seconds = sum(record["cost"]["cpu_seconds"] for record in records)
+        seconds = sum(provenance.processor_seconds(record) for record in records)
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return f", {seconds / 60:.1f} min of processor time"

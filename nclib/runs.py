@@ -665,16 +665,19 @@ def _to_json(config: StoredConfig) -> str:
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     """Where the results of these runs come from, one fact a row with every value that occurs: commit, whether the tree
-    was changed, versions, device, threads, ranks, determinism, and the processor seconds of all runs together."""
+    was changed, versions, device, threads, ranks, determinism, how many runs went on from a checkpoint (then of all
+    their sessions), and the processor seconds of all runs together."""
     records = [load_run(run).provenance for run in _unique(configs)]
     facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
+    facts["continued from a checkpoint"] = sum(bool(record["facts"].get("continued_from")) for record in records)
+    trained = [session for record in records for session in provenance.sessions(record)]
     for name in ("commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"):
-        facts[name] = sorted({str(record[name]) for record in records})
-    facts["ranks"] = sorted({record.get("ranks", 1) for record in records})
-    facts["device"] = sorted({record["device"].get("name") or record["device"]["type"] for record in records})
-    for package in sorted({name for record in records for name in record["versions"]}):
-        facts[package] = sorted({record["versions"].get(package, "none") for record in records})
-    facts["processor seconds"] = round(sum(record["cost"]["cpu_seconds"] for record in records))
+        facts[name] = sorted({str(session[name]) for session in trained})
+    facts["ranks"] = sorted({session.get("ranks", 1) for session in trained})
+    facts["device"] = sorted({session["device"].get("name") or session["device"]["type"] for session in trained})
+    for package in sorted({name for session in trained for name in session["versions"]}):
+        facts[package] = sorted({session["versions"].get(package, "none") for session in trained})
+    facts["processor seconds"] = round(sum(provenance.processor_seconds(record) for record in records))
     shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
     return pd.Series(shown, dtype=object).to_frame("value")
 

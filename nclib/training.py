@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib import metrics, ranks
+from nclib import metrics, provenance, ranks
 from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
@@ -87,7 +87,8 @@ class Run:
     cost : columns epoch, train_seconds, evaluate_seconds
     arrays : features, labels, indices and counts, for the tables and figures made from them
     weights : the network's final state
-    facts : parameters, updates, epochs continued from a checkpoint
+    facts : parameters, updates, epochs continued from a checkpoint, and the sessions before that: what trained up to
+        which epoch, at what cost
     """
 
     config: RunConfig
@@ -441,13 +442,13 @@ class _Trainer:
         self.class_loss = Loss(train.loss, split.counts, train.epochs, device, dtype)
         self.equilibria: Tensor | None = None  # (N, d, H, W) of the last epoch, kept for start="previous" alone
         self.epoch = 0
-        self.continued_from: list[int] = []
+        self.earlier: list[dict[str, Any]] = []  # sessions that this training goes on from, by their last epoch
         self.history: list[tuple[int, str, str, float]] = []
         self.classes: list[tuple[int, str, int, str, float]] = []
         self.cost: list[tuple[int, float, float]] = []
         self.outputs: dict[str, Outputs] = {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self, session: dict[str, Any]) -> dict[str, Any]:
         return {
             "epoch": self.epoch,
             "model": self.model.state_dict(),
@@ -455,7 +456,7 @@ class _Trainer:
             "history": self.history,
             "classes": self.classes,
             "cost": self.cost,
-            "continued_from": self.continued_from,
+            "sessions": [*self.earlier, session | {"epoch": self.epoch}],
             "equilibria": self.equilibria,
         }
 
@@ -477,7 +478,7 @@ class _Trainer:
         self.equilibria = state["equilibria"]
         if self.equilibria is not None:
             self.equilibria = self.equilibria.to(self.device)
-        self.continued_from = [*state["continued_from"], self.epoch]
+        self.earlier = list(state["sessions"])
         for name in ("history", "classes", "cost"):
             setattr(self, name, [tuple(row) for row in state[name]])
 
@@ -612,7 +613,8 @@ class _Trainer:
                 "parameters": count_parameters(self.model),
                 "updates": self.config.train.epochs * len(self.train_batches),
                 "class_names": list(split.class_names),
-                "continued_from": self.continued_from,
+                "continued_from": [session["epoch"] for session in self.earlier],
+                "earlier_sessions": self.earlier,
             },
         )
 
@@ -648,8 +650,9 @@ def train(
         When another rank ended.
     """
     device = torch.device(device) if device is not None else default_device()
-    with ranks.losses_named(), arithmetic(config.train, device):
+    with provenance.Cost(device) as cost, ranks.losses_named(), arithmetic(config.train, device):
         trainer = _Trainer(config, device)
+        session = provenance.capture(device) | ranks.facts(device)
         state = ranks.once(checkpoint.load) if checkpoint is not None else None
         if state is not None:
             trainer.restore(state)
@@ -661,7 +664,7 @@ def train(
             trainer.epoch += 1
             trainer.cost.append((trainer.epoch, trained - started, time.perf_counter() - trained))
             if checkpoint is not None and trainer.epoch < config.train.epochs and ranks.is_main():
-                checkpoint.save(trainer.state())
+                checkpoint.save(trainer.state(session | {"cost": cost.as_dict()}))
             if progress is not None:
                 progress(trainer.epoch, config.train.epochs)
         return trainer.result()

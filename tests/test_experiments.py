@@ -365,7 +365,12 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     store = default_store()
     assert store.ids() == [] and store.progress(run_id(config)) == pytest.approx(2 / 3)
     ensure_runs([config])
-    assert store.load(run_id(config)).provenance["facts"]["continued_from"] == [2]
+    record = store.load(run_id(config)).provenance
+    assert record["facts"]["continued_from"] == [2]
+    said = runs.runs_provenance([config])["value"]
+    assert said["continued from a checkpoint"] == 1
+    both = record["cost"]["cpu_seconds"] + record["facts"]["earlier_sessions"][0]["cost"]["cpu_seconds"]
+    assert said["processor seconds"] == round(both)
 
 
 def test_a_full_disk_fails_the_run_and_the_next_call_goes_on(monkeypatch, trained):

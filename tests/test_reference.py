@@ -29,15 +29,24 @@ def test_a_reference_run_is_named_by_its_configuration(run):
         assert {"classifier", "class_means", "counts"} <= set(stored.arrays)
 
 
-def test_they_can_be_read_where_the_images_are_not(isolated):
+CIFAR10 = {"dataset": "folder:cifar10-jpeg@ef1101d4a992"}
+SIZES = {
+    "250 images": {"images_per_class": 250, "test_images_per_class": 100, "seeds": 3},
+    "1,000 images": {"images_per_class": 1000, "test_images_per_class": 500, "seeds": 1},
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_they_can_be_read_where_the_images_are_not(isolated, size):
     """`--train never` needs neither data nor a run store: here both are empty."""
     experiments.outline.cache_clear()
-    lite = {"dataset": "folder:cifar10-jpeg@ef1101d4a992", "images_per_class": 250, "test_images_per_class": 100}
-    configs = experiments.experiment("fig3", "lite", **lite)
-    assert set(runs.plan(configs)["state"]) == {"reference"}
+    overrides = CIFAR10 | SIZES[size]
+    for name in ("recipes", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "controls", "table1"):
+        configs = experiments.experiment(name, "lite", **overrides)
+        assert set(runs.plan(configs)["state"]) == {"reference"}, name
     frame = runs.ensure_runs(configs, train="never")
     assert set(frame["run_id"]) == {run_id(config) for config in configs}
-    assert "250 training images each" in experiments.describe_runs(configs)
+    assert f"{overrides['images_per_class']} training" in experiments.describe_runs(configs)
 
 
 def test_no_path_of_a_machine_is_tracked():
