@@ -26,7 +26,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup reproduce test test-slow lab bench bench-scale bench-gpu survival lint clean clean-results
+.PHONY: help setup reproduce test test-slow lab bench bench-scale bench-gpu survival figures lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,12p' Makefile
@@ -67,6 +67,17 @@ bench bench-scale bench-gpu: setup
 # What the tests of survival and the fuzzed inputs found, counted: results/reference/bench/survival.csv.
 survival: setup
 	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest tests/test_survival.py tests/test_fuzz.py -m "slow or not slow" $(ARGS)
+
+# The pictures of README, drawn anew from results/reference/: an empty run store, nothing trained.
+PICTURES := fig1 fig3 controls equilibrium_or_cell
+CIFAR10_250 := -p dataset=folder:cifar10-jpeg@ef1101d4a992 -p images_per_class=250 -p test_images_per_class=100 -p seeds=3
+figures: export NCLIB_RESULTS := $(CURDIR)/build/figures
+figures: setup
+	rm -rf "$(NCLIB_RESULTS)"
+	$(BIN)/nclib reproduce $(PICTURES) --train never --no-report
+	$(BIN)/nclib reproduce fig3 --profile lite --train never --no-report $(CIFAR10_250)
+	for name in $(PICTURES); do cp "$(NCLIB_RESULTS)/quick/figures/neural_collapse/$$name.png" results/reference/figures/$$name-quick.png; done
+	cp "$(NCLIB_RESULTS)/lite/figures/neural_collapse/fig3.png" results/reference/figures/fig3-lite.png
 
 lint: setup
 	$(BIN)/ruff check .
