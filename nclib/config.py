@@ -363,8 +363,9 @@ class TrainConfig(Config):
     skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best
         iterate; "mask": it leaves the loss. A sample with non-finite logits or a residual above 0.1 leaves it in both
     jacobian_reg : weight of the Jacobian regulariser ‖J‖²_F / d of the DEQ cell, over all samples; 0 for none
-    precision : "float32" (on GPUs without TF32), "bfloat16" (autocast, and TF32 where it leaves float32; the solver's
-        state stays float32) or "float64"
+    precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last block and the read-out
+        stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
+        "float64"
     compile : torch.compile the network's cell
     log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
     nc_on_test : neural-collapse report on the test features too

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from nclib.solver import EPSILON, Solution, Solver, Status, _evaluate, fixed_point, paper_solver
+from nclib.solver import EPSILON, Solution, Solver, Status, _evaluate, _whole, fixed_point, paper_solver
 
 Cell = Callable[..., Tensor]
 
@@ -28,7 +28,7 @@ class BackwardNotConverged(RuntimeWarning):
 
 def _at_least_one(rule: object, name: str) -> None:
     number = getattr(rule, name)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+    if not _whole(number) or number < 1:
         raise ValueError(f"{type(rule).__name__}({name}={number!r}): {name} must be an integer of at least 1")
 
 
@@ -41,6 +41,10 @@ class Implicit:
     """
 
     solver: Solver | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.solver is None or isinstance(self.solver, Solver)):
+            raise TypeError(f"Implicit(solver={self.solver!r}): give a FixedPointIteration, Anderson, Broyden or None")
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,14 @@ class DEQ(nn.Module):
         of the batch: masks and further conditions go into ``args``. A module may also be called by
         torch.func.functional_call; what it uses must stand among its parameters, its buffers and its arguments, or the
         backward pass raises RuntimeError. A hook on a leaf of a plain callable runs twice, within the layer and on the
-        sum: give such a cell as a module.
+        sum, and a leaf that the first row does not use gets no gradient: give such a cell as a module.
     solver: see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20 evaluations.
     gradient: ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``.
     z0: start where none is given in the call, "x" (then one step is the explicit block cell(x, x)) or "zeros".
     allow_live: accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
         call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input. Modules are
-        refused without it, in the backward pass too; a call of torch.nn.functional.dropout cannot be seen.
+        refused without it, in the backward pass too; those inside a plain callable, and a call of
+        torch.nn.functional.dropout, cannot be seen.
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
 
@@ -105,7 +110,9 @@ class DEQ(nn.Module):
     type. Returns z* and the ``Solution``: z* is its value to the bit, with the gradient attached while torch records
     gradients, in training and evaluation. Nothing is said of rows that are not solved: look at
     ``solution.converged``. Such a row has its best iterate, and its gradient is the same formula there, not that of an
-    equilibrium. Under autocast the state stays float32; the smallest tol allowed is 5e-4 for bfloat16.
+    equilibrium. Under autocast x and the state are float32; the smallest tol allowed is 5e-4 for bfloat16, which gentle
+    cells reach. Convolution cells stop higher, at 1e-3 to 3e-3, so that ``paper_solver()`` solves few rows: compute
+    such a cell in float32, as the networks of this library do.
     ``last_backward`` is the ``Solution`` of the last implicit backward solve. The first one that does not converge
     warns ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
     """
@@ -141,8 +148,8 @@ class DEQ(nn.Module):
         self._refuse_live()
         start = self._start(x) if z0 is None else z0
         device = x.device.type
-        if torch.is_autocast_enabled(device):
-            start = start.to(torch.promote_types(start.dtype, torch.float32))
+        if torch.is_autocast_enabled(device):  # or what f adds x to would be rounded to half precision each time
+            x, start = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (x, start))
         try:
             if isinstance(self.gradient, Unrolled):
                 return self._unroll(start, x, *args)
@@ -230,7 +237,7 @@ class _Rule:
     solver: Solver
     amp: _Autocast
     replaces: bool  # whether f computes with the leaves it is given
-    layer: DEQ | None = None
+    layer: DEQ
 
 
 @dataclass
@@ -280,8 +287,7 @@ class _Equilibrium(torch.autograd.Function):
         def point(t: Tensor) -> Tensor:
             return _Through.apply(t, gate) if again else t.detach().requires_grad_(t.requires_grad)
 
-        if rule.layer is not None:
-            rule.layer._refuse_live()
+        rule.layer._refuse_live()
         with torch.enable_grad(), rule.amp():
             at = point(z) if z.requires_grad else z.detach().requires_grad_()
             here = [point(t) if t.requires_grad else t for t in rows]
@@ -292,7 +298,7 @@ class _Equilibrium(torch.autograd.Function):
         if isinstance(rule.gradient, Implicit):
             u = _implicit(rule, fz, at, leaves, cotangent, [t.detach() for t in (z, *rows)])
             if again:
-                node = replace(rule, f=_Adjoint(rule.f), layer=None)
+                node = replace(rule, f=_Adjoint(rule.f))
                 u = _Equilibrium.apply(node, 2 + len(rows), u, cotangent, z, *rows, *leaves)
         else:
             u = _series(rule.gradient, fz, at, cotangent, again)
@@ -337,8 +343,7 @@ def _implicit(
         return g + _vjp(held[1], held[2], u)
 
     solution = fixed_point(adjoint, solver, g, (g, *args), rows="halve")
-    if rule.layer is not None:
-        rule.layer._record_backward(solution, solver.tol)
+    rule.layer._record_backward(solution, solver.tol)
     return (solution.value * scale).to(cotangent.dtype)
 
 

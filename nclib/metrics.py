@@ -849,6 +849,12 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
     }
 
 
+def _same_mean(h: Tensor, m: ClassMoments, total: Total) -> bool:
+    """Whether the features have the mean of the moments, up to the rounding of sums in float64."""
+    sums, sizes = (total(t.sum(0, dtype=torch.float64).to(m.device)) / m.counts.sum() for t in (h, h.abs()))
+    return bool(((sums - m.with_weighting("sample").global_mean).abs() <= 1e-9 * sizes).all())
+
+
 def nc_report(
     h: Array,
     labels: Array,
@@ -906,10 +912,11 @@ def nc_report(
     h, labels = _check_batch(h, labels, num_classes, m.dim)
     logits = _check_logits(logits, len(h), num_classes)
     counts = total(torch.bincount(labels, minlength=num_classes).to(m.device))
-    if m.num_classes != num_classes or not torch.equal(counts, m.counts):
+    if m.num_classes != num_classes or not torch.equal(counts, m.counts) or not _same_mean(h, m, total):
         raise ValueError(
             f"moments are of other data: {m.num_classes} classes and {int(m.counts.sum())} samples, not "
-            f"{num_classes} and {int(counts.sum())}, or other labels; leave moments out to have them recomputed"
+            f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "
+            "recomputed"
         )
     w = w.to(m.device)
     mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact

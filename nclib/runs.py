@@ -89,7 +89,14 @@ def _train_classifier(
 
     with _threads(), provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = training.train(config, device=device, checkpoint=store.checkpoint(run), progress=note)
+        here = provenance.capture(device) | ranks.facts(device)
+        result = training.train(
+            config,
+            device=device,
+            checkpoint=store.checkpoint(run),
+            progress=note,
+            session=lambda: here | {"cost": cost.as_dict()},
+        )
         with training.arithmetic(config.train, device):
             record = provenance.capture(device, [config.seed], cost) | ranks.facts(device)
     said = sorted({str(warning.message) for warning in caught})

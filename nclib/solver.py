@@ -9,6 +9,7 @@ Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -33,7 +34,7 @@ class Status(IntEnum):
     DIVERGED = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """Answers of a batch of fixed-point problems, with the evidence for each row.
 
@@ -72,11 +73,11 @@ def _check(solver: Solver, **conditions: tuple[bool, str]) -> None:
 
 
 def _real(number: object) -> bool:
-    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+    return isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
 
 
 def _whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
 def _damping(number: object) -> tuple[bool, str]:
@@ -281,6 +282,7 @@ class _Steps:
         return z + new
 
 
+@torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen
 @torch.no_grad()
 def fixed_point(
     f: Callable[..., Tensor],
@@ -294,7 +296,14 @@ def fixed_point(
 
     A row is done when ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) ≤ solver.tol, whatever the other rows do. So states should be much
     larger than 1e-8; float32 norms overflow from 1e19 on. A row whose ‖f(z) − z‖₂ grows to 1e6 times the size of its
-    first evaluation is given up, and one that drifts away slowly passes for solved where ‖f(z)‖₂ is large enough.
+    first evaluation is given up. One that drifts away without growing so, as under z ↦ z + 1, passes for solved once
+    ‖f(z)‖₂ is large enough, after a few of Broyden's or Anderson's long steps: look at the values where f may have no
+    fixed point.
+
+    Other rows change a row's answer by rounding alone. In float64 that shows as rounding; in float32 the number of
+    steps may change with it, and on a map with contraction factor ρ two answers of a row differ by at most
+    2 tol/(1 − ρ) times ‖f(z)‖, since each is half as far from the one fixed point. Where f does not contract there may
+    be several, and rounding may decide between them.
 
     f: maps (b, *) to (b, *) row by row; it must not keep or change the tensors it is given.
     solver: ``FixedPointIteration``, ``Anderson`` or ``Broyden``.

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib import metrics, provenance, ranks
+from nclib import metrics, ranks
 from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
@@ -625,6 +625,7 @@ def train(
     device: torch.device | str | None = None,
     checkpoint: Checkpoint | None = None,
     progress: Callable[[int, int], None] | None = None,
+    session: Callable[[], dict[str, Any]] | None = None,
 ) -> Run:
     """Train what `config` describes, from the start or from the checkpoint's last epoch.
 
@@ -635,6 +636,8 @@ def train(
     checkpoint : loaded before the first epoch and saved after each but the last; left out: nothing is kept. With
         several ranks (`nclib.ranks`) the first one alone reads and writes it
     progress : called as ``progress(finished_epochs, epochs)``
+    session : gives what each checkpoint says of the session that writes it, such as code, device and cost so far; the
+        facts of a run that goes on from it hold that, with the epoch
 
     Returns
     -------
@@ -650,9 +653,8 @@ def train(
         When another rank ended.
     """
     device = torch.device(device) if device is not None else default_device()
-    with provenance.Cost(device) as cost, ranks.losses_named(), arithmetic(config.train, device):
+    with ranks.losses_named(), arithmetic(config.train, device):
         trainer = _Trainer(config, device)
-        session = provenance.capture(device) | ranks.facts(device)
         state = ranks.once(checkpoint.load) if checkpoint is not None else None
         if state is not None:
             trainer.restore(state)
@@ -664,7 +666,7 @@ def train(
             trainer.epoch += 1
             trainer.cost.append((trainer.epoch, trained - started, time.perf_counter() - trained))
             if checkpoint is not None and trainer.epoch < config.train.epochs and ranks.is_main():
-                checkpoint.save(trainer.state(session | {"cost": cost.as_dict()}))
+                checkpoint.save(trainer.state(session() if session is not None else {}))
             if progress is not None:
                 progress(trainer.epoch, config.train.epochs)
         return trainer.result()

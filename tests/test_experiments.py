@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nclib import costs, data, experiments, paths, runs, training
+from nclib import costs, data, experiments, paths, provenance, runs, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
 from nclib.experiments import experiment, get_profile, override
@@ -369,8 +369,10 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     assert record["facts"]["continued_from"] == [2]
     said = runs.runs_provenance([config])["value"]
     assert said["continued from a checkpoint"] == 1
-    both = record["cost"]["cpu_seconds"] + record["facts"]["earlier_sessions"][0]["cost"]["cpu_seconds"]
-    assert said["processor seconds"] == round(both)
+    (earlier,) = record["facts"]["earlier_sessions"]
+    assert all(earlier[name] == record[name] for name in ("commit", "cpu", "device", "versions", "threads"))
+    assert provenance.processor_seconds(record) == record["cost"]["cpu_seconds"] + earlier["cost"]["cpu_seconds"]
+    assert earlier["epoch"] == 2 and earlier["cost"]["cpu_seconds"] > 0
 
 
 def test_a_full_disk_fails_the_run_and_the_next_call_goes_on(monkeypatch, trained):
