@@ -111,8 +111,8 @@ class DEQ(nn.Module):
     gradients, in training and evaluation. Nothing is said of rows that are not solved: look at
     ``solution.converged``. Such a row has its best iterate, and its gradient is the same formula there, not that of an
     equilibrium. Under autocast x and the state are float32; the smallest tol allowed is 5e-4 for bfloat16, which gentle
-    cells reach. Convolution cells stop higher, at 1e-3 to 3e-3, so that ``paper_solver()`` solves few rows: compute
-    such a cell in float32, as the networks of this library do.
+    cells reach. Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none:
+    compute such a cell in float32, as the networks of this library do.
     ``last_backward`` is the ``Solution`` of the last implicit backward solve. The first one that does not converge
     warns ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
     """
@@ -502,8 +502,8 @@ def spectral_radius(
     Returns (B,) float64, in [0, ∞); below 1 the plain iteration contracts near z. Exact once ``num_iters`` reaches the
     number of features; with fewer a lower estimate where J is normal, and off to either side elsewhere. For 0.9 times
     an orthogonal matrix, the worst of 64 rows: −4.8 % after 40 products and −1.5 % after 80 at 512 features, −5.9 and
-    −2.1 % at 1024; of 8 rows after 120 and 160: −0.5 and −0.3 %, −1.0 and −0.5 %. Give more where a value just below 1
-    decides. A defective eigenvalue of index k is only found to the k-th root of the rounding error.
+    −2.1 % at 1024, −2.9 % after 80 at 8192; of 8 rows after 120 and 160 at 512 and 1024: −0.5 and −0.3 %, −1.0 and
+    −0.5 %. Give more where a value just below 1 decides. A defective eigenvalue of index k is only found to the k-th root of the rounding error.
     Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
     Source: Saad 2011, Numerical Methods for Large Eigenvalue Problems, §6.2.
     """

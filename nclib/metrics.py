@@ -849,11 +849,14 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
     }
 
 
-def _same_mean(h: Tensor, m: ClassMoments, total: Total) -> bool:
-    """Whether the features have the mean of the moments, up to the rounding of sums in float64."""
-    sums = h.sum(0, dtype=torch.float64), torch.linalg.vector_norm(h, 1, dim=0, dtype=torch.float64)
-    mean, size = (total(t.to(m.device)) / m.counts.sum() for t in sums)
-    return bool(((mean - m.with_weighting("sample").global_mean).abs() <= 1e-9 * size).all())
+def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments, total: Total) -> bool:
+    """Whether the features have the class means of the moments, up to the rounding of sums in float64."""
+    sums = torch.zeros_like(m._sums.means)
+    for rows in _chunks(h):
+        sums.index_add_(0, labels[rows].to(m.device), h[rows].to(m.device).double())
+    size = total(torch.linalg.vector_norm(h, 1, dim=0, dtype=torch.float64).to(m.device))
+    theirs = m.counts.unsqueeze(1) * m.class_means.nan_to_num()
+    return bool(((total(sums) - theirs).abs() <= 1e-9 * size).all())
 
 
 def nc_report(
@@ -913,7 +916,7 @@ def nc_report(
     h, labels = _check_batch(h, labels, num_classes, m.dim)
     logits = _check_logits(logits, len(h), num_classes)
     counts = total(torch.bincount(labels, minlength=num_classes).to(m.device))
-    if m.num_classes != num_classes or not torch.equal(counts, m.counts) or not _same_mean(h, m, total):
+    if m.num_classes != num_classes or not torch.equal(counts, m.counts) or not _same_sums(h, labels, m, total):
         raise ValueError(
             f"moments are of other data: {m.num_classes} classes and {int(m.counts.sum())} samples, not "
             f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "

@@ -22,7 +22,8 @@ from torch import Tensor
 EPSILON = 1e-8  # in the denominator of the residual
 GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
 SMALLEST_PIVOT = 0.1  # Broyden updates that would bring the inverse closer to singular than this are damped (Powell)
-HALF_FLOOR = {torch.bfloat16: 2e-3, torch.float16: 2.5e-4}  # relative residual that rounding alone leaves, measured
+# Relative residual that the worst row of a batch reaches on gentle maps, measured; single rows get lower.
+HALF_FLOOR = {torch.bfloat16: 2e-3, torch.float16: 2.5e-4}
 AUTOCAST_SHARE = 0.25  # of that floor, where the state is float32 and only products inside f are rounded
 
 
@@ -300,8 +301,8 @@ def fixed_point(
     ‖f(z)‖₂ is large enough, after a few of Broyden's or Anderson's long steps: look at the values where f may have no
     fixed point.
 
-    Other rows change a row's answer by rounding alone. In float64 that shows as rounding; in float32 the number of
-    steps may change with it, and on a map with contraction factor ρ two answers of a row differ by at most
+    Other rows change what is computed for a row by rounding alone, but rounding may change its number of steps, in
+    float32 more often than in float64. On a map with contraction factor ρ two answers of a row then differ by at most
     2 tol/(1 − ρ) times ‖f(z)‖, since each is half as far from the one fixed point. Where f does not contract there may
     be several, and rounding may decide between them.
 

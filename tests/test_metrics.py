@@ -726,6 +726,45 @@ def test_moments_of_other_data_are_refused():
         )
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda h: 5 * normal(*h.shape, seed=9) + 3,
+        lambda h: h * (1 + 1e-6),
+        lambda h: h + 1e-6,
+        lambda h: h + 1e-6 * torch.eye(len(h), D, dtype=h.dtype),
+        lambda h: h.flip(1),
+        torch.zeros_like,
+    ],
+    ids=["unrelated", "scaled", "shifted", "a few samples", "dimensions in another order", "zeros"],
+)
+def test_moments_of_other_features_are_refused(other):
+    """The same labels and so the same counts; the report was one of both."""
+    h, labels, logits, w = random_problem()
+    for mine, theirs in ((h, other(h)), (other(h), h)):
+        with pytest.raises(ValueError, match=r"moments are of other data.* or features; leave moments out"):
+            nc_report(mine, labels, logits, w, moments=class_moments(theirs, labels, K))
+
+
+@pytest.mark.parametrize("size", [1e-150, 1.0, 1e150])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_moments_of_these_features_are_taken_however_they_were_added_up(size, offset):
+    h, labels, logits, w = random_problem()
+    h = size * (h + offset)
+    parts, more = ClassMoments(K, D, "sample"), ClassMoments(K, D)
+    for i, batch in enumerate(torch.randperm(len(h), generator=generator(3)).split(7)):
+        (parts, more)[i % 2].update(h[batch], labels[batch])
+    parts.merge(more)
+    expected = nc_report(h, labels, logits, w)
+    assert nc_report(h, labels, logits, w, moments=parts) == pytest.approx(expected, rel=1e-6, nan_ok=True)
+
+
+def test_moments_of_the_same_features_in_another_order_are_refused():
+    h, labels, logits, w = random_problem()
+    with pytest.raises(ValueError, match="or features"):
+        nc_report(h.flip(0), labels, logits, w, moments=class_moments(h, labels, K))
+
+
 def test_mask_and_list_name_the_same_minority():
     problem = random_problem()
     mask = torch.zeros(K, dtype=torch.bool)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import re
 
@@ -11,7 +12,18 @@ import scipy.optimize
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nclib.solver import HALF_FLOOR, Anderson, Broyden, FixedPointIteration, Solution, Status, fixed_point, paper_solver
+from nclib.models import ResidualCell
+from nclib.solver import (
+    AUTOCAST_SHARE,
+    HALF_FLOOR,
+    Anderson,
+    Broyden,
+    FixedPointIteration,
+    Solution,
+    Status,
+    fixed_point,
+    paper_solver,
+)
 
 METHODS = [FixedPointIteration, Anderson, Broyden]
 ACCELERATED = [Anderson, Broyden]
@@ -196,14 +208,36 @@ def test_evaluations_to_1e_6_are_at_most_1_2_times_those_of_scipy(name):
     assert theirs < 400 and ours <= 1.2 * theirs + 1
 
 
+def solved_at(scale, method, f, x):
+    """The problem, and what it is to D f D⁻¹ with D = scale."""
+    solver, z0 = method(tol=1e-6, max_steps=200), torch.zeros_like(x)
+    plain = fixed_point(f, solver, z0, (x,))
+    return plain, fixed_point(lambda z, x: scale * f(z / scale, x / scale), solver, z0, (scale * x,))
+
+
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", [*LINEAR, "tanh 0.9", "tanh 3", "cos", "convolution"])
+@pytest.mark.parametrize("scale", [2.0**-13, 2.0**13])
+def test_a_power_of_two_times_the_problem_gives_that_times_the_answer_to_the_bit(method, name, scale):
+    others = {
+        "tanh 0.9": (tanh_cell(0.9), 0.5 * random(2, 40, seed=8)),
+        "tanh 3": (tanh_cell(3.0), 0.5 * random(2, 40, seed=8)),
+        "cos": (lambda z, x: torch.cos(z + x), random(2, 3)),
+        "convolution": (conv_cell(gain=0.5), random(2, 8, 4, 4)),
+    }
+    f, x = others.get(name) or (lambda z, x: z @ LINEAR[name].T + x, random(2, len(LINEAR[name])))
+    plain, scaled = solved_at(scale, method, f, x)
+    assert torch.equal(plain.steps, scaled.steps) and torch.equal(plain.status, scaled.status)
+    assert torch.equal(plain.value * scale, scaled.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", [name for name in LINEAR if "0.99" not in name])
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
-def test_evaluation_counts_do_not_depend_on_the_scale_of_the_problem(method, scale):
-    a, b = symmetric(spread(-0.9, 0.9)), random(4, 50)
-    z0 = torch.zeros_like(b)
-    solver = method(tol=1e-6, max_steps=300)
-    plain = fixed_point(lambda z: z @ a.T + b, solver, z0)
-    scaled = fixed_point(lambda z: z @ a.T + scale * b, solver, z0)
+def test_evaluation_counts_do_not_depend_on_the_scale_of_the_problem(method, name, scale):
+    """Up to rounding, which other factors than powers of two change: on the symmetric map of ρ = 0.99 it takes Broyden
+    to 72 evaluations instead of 70."""
+    plain, scaled = solved_at(scale, method, lambda z, x: z @ LINEAR[name].T + x, random(4, len(LINEAR[name])))
     assert torch.equal(plain.steps, scaled.steps)
     assert (plain.value * scale - scaled.value).norm() <= 1e-9 * scaled.value.norm()
 
@@ -290,14 +324,17 @@ def test_broyden_goes_on_when_its_history_is_used_up(history):
 # ---- evidence
 
 
+@pytest.mark.parametrize("dtype, tol, rounding", [(torch.float64, 1e-6, 1e-12), (torch.float32, 1e-4, 5e-7)])
 @pytest.mark.parametrize("rows", ["leave", "halve", "stay"])
 @pytest.mark.parametrize("max_steps", [1, 6, 300])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_residual_reported_is_that_of_the_point_returned(method, max_steps, rows):
-    cell, x = conv_cell(gain=2.0), random(6, 8, 4, 4) * torch.logspace(-2, 1, 6).double().view(-1, 1, 1, 1)
-    answer = fixed_point(cell, method(tol=1e-6, max_steps=max_steps), x, (x,), rows=rows)
-    assert (residual_of(cell, answer.value, x) - answer.residual).abs().max() <= 1e-12
-    assert torch.equal(answer.converged, answer.residual <= 1e-6)
+def test_the_residual_reported_is_that_of_the_point_returned(method, max_steps, rows, dtype, tol, rounding):
+    x = (random(6, 8, 4, 4) * torch.logspace(-2, 1, 6).double().view(-1, 1, 1, 1)).to(dtype)
+    cell = conv_cell(gain=2.0)
+    answer = fixed_point(cell, method(tol=tol, max_steps=max_steps), x, (x,), rows=rows)
+    assert answer.value.dtype == answer.residual.dtype == answer.trace.dtype == dtype
+    assert (residual_of(cell, answer.value, x) - answer.residual).abs().max() <= rounding
+    assert torch.equal(answer.converged, answer.residual <= tol)
     assert torch.equal(answer.converged, answer.status == Status.CONVERGED)
     assert torch.equal(answer.residual, answer.trace.amin(0))
 
@@ -336,31 +373,73 @@ def test_a_start_at_the_answer_costs_one_evaluation_and_is_returned_untouched():
     assert answer.num_evals == 1 and torch.equal(answer.value, z0) and float(answer.residual) == 0.0
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_a_row_does_not_depend_on_its_batch_mates(method, dtype):
-    """Alone, in a batch, in another order, and beside a row that diverges."""
-    cell, tol = conv_cell(), 1e-6 if dtype == torch.float64 else 1e-4
-    x = (random(7, 8, 4, 4) * torch.logspace(-2, 1, 7).double().view(-1, 1, 1, 1)).to(dtype)
-    solver = method(tol=tol, max_steps=100)
+def in_other_company(cell, solver, x):
+    """Answers of the rows together, alone, in another order, and beside one that diverges, which comes back as NaN."""
     together = fixed_point(cell, solver, x, (x,))
-    order = torch.tensor([3, 6, 0, 2, 5, 1, 4])
-    shuffled = fixed_point(cell, solver, x[order], (x[order],))
+    alone = torch.cat([fixed_point(cell, solver, row, (row,)).value for row in x.split(1)])
+    order = torch.randperm(len(x), generator=seeded(0))
+    shuffled = fixed_point(cell, solver, x[order], (x[order],)).value[order.argsort()]
     poisoned = x.clone()
     poisoned[4] = math.nan
     beside = fixed_point(cell, solver, poisoned, (poisoned,))
-    size = together.value.flatten(1).norm(dim=1)
-    allowed = 1e-9 if dtype == torch.float64 else 10 * tol
-
-    def gap(answer, rows):
-        return ((answer.value - together.value[rows]).flatten(1).norm(dim=1) / size[rows]).max()
-
-    assert gap(shuffled, order) <= allowed
-    others = torch.tensor([0, 1, 2, 3, 5, 6])
-    assert ((beside.value - together.value)[others].flatten(1).norm(dim=1) / size[others]).max() <= allowed
     assert beside.status[4] == Status.DIVERGED
-    for b in range(7):
-        assert gap(fixed_point(cell, solver, x[b : b + 1], (x[b : b + 1],)), torch.tensor([b])) <= allowed
+    return together, torch.stack((alone, shuffled, beside.value)).flatten(2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", [0, 21, 22, 23])
+def test_a_row_does_not_depend_on_its_batch_mates(method, seed):
+    """A convolution rounds each row in the same way whoever is beside it."""
+    cell = conv_cell(seed=5 + seed)
+    x = random(7, 8, 4, 4, seed=seed) * torch.logspace(-2, 1, 7).double().view(-1, 1, 1, 1)
+    together, others = in_other_company(cell, method(tol=1e-6, max_steps=100), x)
+    expected = together.value.flatten(1)
+    gap = ((others - expected).norm(dim=2) / expected.norm(dim=1)).nan_to_num(nan=-1)  # of the poisoned row
+    assert (gap <= 1e-9).all() and (gap >= 0).sum() == 20
+
+
+def contraction(kind, rho, seed):
+    """A cell whose derivative has norm ρ at most, and the size of its state."""
+    if kind == "convolution":
+        w = random(8, 8, 3, 3, seed=seed)
+        conv = torch.conv2d(torch.eye(128).double().view(-1, 8, 4, 4), w, padding=1).flatten(1)
+        w = rho * w / torch.linalg.matrix_norm(conv, 2)
+        return lambda z, x: torch.relu(torch.conv2d(z, w.to(z), padding=1) + x), (8, 4, 4)
+    if kind == "tanh":
+        return tanh_cell(rho), (40,)
+    a = symmetric(spread(-rho, rho), seed=seed)
+    return lambda z, x: z @ a.to(z) + x, (50,)
+
+
+@pytest.mark.parametrize("dtype, tol", [(torch.float64, 1e-6), (torch.float32, 1e-4), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("kind, rho", [("linear", 0.5), ("linear", 0.9), ("tanh", 0.9), ("convolution", 0.9)])
+@pytest.mark.parametrize("method", METHODS)
+def test_answers_of_a_contraction_are_within_two_tolerances_over_one_less_rho(method, kind, rho, dtype, tol):
+    """Whatever the batch mates, and half of that from the fixed point. Rounding may change the number of steps: on the
+    linear map of ρ = 0.9 Broyden's answers in float32 differ by up to a quarter of the bound."""
+    for seed in range(1, 4):
+        cell, shape = contraction(kind, rho, seed)
+        x = random(7, *shape, seed=20 + seed) * torch.logspace(-2, 1, 7).double().view(-1, *(1 for _ in shape))
+        exact = fixed_point(cell, FixedPointIteration(1e-13, 2000), x, (x,))
+        together, others = in_other_company(cell, method(tol=tol, max_steps=400), x.to(dtype))
+        assert exact.converged.all() and together.converged.all()
+        answer, size = together.value.double().flatten(1), cell(exact.value, x).flatten(1).norm(dim=1)
+        bound = tol / (1 - rho) * size * (1 + 10 * tol / (1 - rho))  # ‖f(z)‖ at the answers is that close to this
+        assert ((answer - exact.value.flatten(1)).norm(dim=1) <= bound).all()
+        assert (((others - answer).norm(dim=2) <= 2 * bound) | others.isnan().any(2)).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_in_float64_too_rounding_may_change_the_steps_and_the_answer_stays_within_the_bound(method):
+    """At ρ = 0.99 and tol = 1e-6, Broyden's answers to a row alone and in a batch differ by 9e-5, and the bound is
+    2e-4. Plain iteration and Anderson differ by 1e-11 at most."""
+    a, tol = LINEAR["symmetric 0.99"], 1e-6
+    for seed in (7, 9):
+        x = random(7, 50, seed=seed) * torch.logspace(-2, 1, 7).double().unsqueeze(1)
+        together, others = in_other_company(lambda z, x: z @ a + x, method(tol, 1500), x)
+        assert together.converged.all()
+        bound = 2 * tol / (1 - 0.99) * together.value.norm(dim=1) * (1 + 1e-3)
+        assert (((others - together.value).norm(dim=2) <= bound) | others.isnan().any(2)).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -542,6 +621,59 @@ def test_the_floor_of_half_precision_is_what_contractions_reach(dtype):
             assert fixed_point(cell, method(tol=floor, max_steps=150), torch.zeros_like(x), (x,)).converged.all()
 
 
+@pytest.fixture
+def no_floor(monkeypatch):
+    monkeypatch.setattr("nclib.solver.HALF_FLOOR", {})
+
+
+AUTOCAST_FLOOR = AUTOCAST_SHARE * HALF_FLOOR[torch.bfloat16]
+
+
+def test_the_floor_of_autocast_is_what_gentle_maps_reach(no_floor):
+    """By plain steps on the gentlest the worst of 64 rows stops at 3e-4 to 9e-4; the accelerated methods solve all."""
+    least = []
+    for seed in range(4):
+        x = random(64, 40, seed=seed, dtype=torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            for rho, method in itertools.product((0.5, 0.9), ACCELERATED):
+                solver = method(AUTOCAST_FLOOR, 100)
+                assert fixed_point(tanh_cell(rho), solver, torch.zeros_like(x), (x,)).converged.all()
+            plain = fixed_point(tanh_cell(0.5), FixedPointIteration(1e-9, 150), torch.zeros_like(x), (x,))
+        least.append(float(plain.residual.max()))
+    assert AUTOCAST_FLOOR / 2 <= np.median(least) <= 2 * AUTOCAST_FLOOR
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_rows_of_gentle_maps_go_below_the_floor_of_half_precision(dtype, no_floor):
+    """Where a step no longer changes the rounded point, the residual is 0: the floor is that of a batch, no bound."""
+    x, w = random(64, 40).to(dtype), 0.01 * torch.eye(40).to(dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
+        all_of_them = fixed_point(lambda z, x: z @ w + x, FixedPointIteration(1e-9, 100), torch.zeros_like(x), (x,))
+        many = fixed_point(tanh_cell(0.5), FixedPointIteration(1e-9, 100), torch.zeros_like(x), (x,))
+    assert (all_of_them.residual == 0).all() and (many.residual == 0).double().mean() >= 0.3
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("gain, least", [(0.3, 5e-4), (0.5, 1e-3), (1.0, 1e-3)])
+def test_residual_cells_under_autocast_stop_above_the_floor(method, gain, least, no_floor):
+    """Every row, at 7e-4 and more for gain 0.3, at 1.2e-3 to 2e-3 for 0.5 (plain iteration 2.2e-3 to 3.2e-3), from
+    2e-3 on for 1."""
+    for seed in range(2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            cell = ResidualCell(64, 8).requires_grad_(False)
+        torch.nn.init.constant_(cell.norm2.weight, gain)
+        x = random(8, 64, 4, 4, seed=seed, dtype=torch.float32).relu()
+        with torch.autocast("cpu", torch.bfloat16):
+            best = fixed_point(cell, method(1e-9, 60), x, (x,)).residual
+            paper = fixed_point(cell, paper_solver(), x, (x,))
+        assert best.min() >= least >= AUTOCAST_FLOOR
+        if gain == 0.5:
+            assert method is FixedPointIteration or best.max() <= 2.6e-3
+            assert not paper.converged.any()
+        assert fixed_point(cell, Broyden(2e-4, 100), x, (x,)).converged.all() or gain == 1  # in float32
+
+
 @pytest.mark.parametrize("dtype, low", [(torch.bfloat16, 1e-4), (torch.float16, 1e-5)])
 def test_a_tolerance_below_half_precision_is_refused_with_the_floor(dtype, low):
     x = random(2, 40).to(dtype)
@@ -569,18 +701,47 @@ def test_autocast_does_not_reach_the_arithmetic_of_the_solver(method):
     assert torch.equal(plain.value, inside.value)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_float32_reaches_1e_6(method):
+@pytest.mark.parametrize("method", ACCELERATED)
+@pytest.mark.parametrize("name", LINEAR)
+def test_float32_reaches_twice_its_precision(method, name):
+    """2.4e-7 on every linear map, in at most 350 evaluations of Anderson and 163 of Broyden (symmetric ±0.99); the
+    answer is as far from the exact one as a backward error of that size allows."""
+    a, tol = LINEAR[name], 2 * torch.finfo(torch.float32).eps
+    to_answer = torch.linalg.inv(torch.eye(len(a)).double() - a)
+    for seed in range(3):
+        b = random(8, len(a), seed=seed, dtype=torch.float32)
+        answer = fixed_point(affine(a, b), method(tol, max_steps=500), torch.zeros_like(b))
+        assert answer.converged.all() and answer.residual.dtype == torch.float32
+        exact = b.double() @ to_answer.T
+        assert (
+            (answer.value - exact).norm(dim=1) <= 3 * tol * torch.linalg.matrix_norm(to_answer, 2) * exact.norm(dim=1)
+        ).all()
+
+
+def test_plain_iteration_in_float32_reaches_1e_6():
     a, b = symmetric(spread(-0.9, 0.9)), random(3, 50, dtype=torch.float32)
-    answer = fixed_point(affine(a, b), method(tol=1e-6, max_steps=300), torch.zeros_like(b))
-    assert answer.converged.all() and answer.residual.dtype == torch.float32
+    assert fixed_point(affine(a, b), FixedPointIteration(1e-6, 300), torch.zeros_like(b)).converged.all()
 
 
 # ---- arguments
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("bad", [{"tol": 0.0}, {"tol": -1.0}, {"tol": math.nan}, {"max_steps": 0}, {"max_steps": 2.5}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"tol": 0.0},
+        {"tol": -1.0},
+        {"tol": math.nan},
+        {"tol": True},
+        {"tol": np.float32("inf")},
+        {"max_steps": 0},
+        {"max_steps": 2.5},
+        {"max_steps": True},
+        {"max_steps": np.True_},
+        {"max_steps": np.float64(5)},
+    ],
+)
 def test_impossible_settings_are_refused(method, bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
         method(**bad)
@@ -602,6 +763,18 @@ def test_impossible_settings_of_a_method_are_refused(method, bad):
         method(**bad)
 
 
+def test_numbers_of_numpy_are_settings_like_others():
+    many = {"tol": np.float32(1e-3), "max_steps": np.int64(5)}
+    x = random(2, 3)
+    for given, same in (
+        (Broyden(**many, history=np.int32(3)), Broyden(float(np.float32(1e-3)), 5, 3)),
+        (Anderson(**many, history=np.int64(3), ridge=np.float64(1e-6)), Anderson(float(np.float32(1e-3)), 5, 3, 1e-6)),
+        (FixedPointIteration(**many, damping=np.float16(0.5)), FixedPointIteration(float(np.float32(1e-3)), 5, 0.5)),
+    ):
+        answers = [fixed_point(torch.cos, solver, x) for solver in (given, same)]
+        assert torch.equal(answers[0].value, answers[1].value) and torch.equal(answers[0].steps, answers[1].steps)
+
+
 def test_settings_are_frozen_and_the_presets_are_as_published():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Broyden().tol = 1.0
@@ -615,11 +788,19 @@ def test_a_map_that_changes_what_it_is_given_is_refused():
     """With ReLU(inplace=True) on z no row converged, and nothing said why."""
     x = random(3, 4)
     relu = torch.nn.ReLU(inplace=True)
-    for f in (lambda z, x: 0.5 * relu(z) + x, lambda z, x: z + x.mul_(0.5)):
-        with pytest.raises(ValueError, match="f changes a tensor that it is given"):
-            fixed_point(f, Broyden(), x.clone(), (x.clone(),))
+    for inference in (False, True):  # where tensors do not count their changes
+        for f in (lambda z, x: 0.5 * relu(z) + x, lambda z, x: z + x.mul_(0.5)):
+            with (
+                torch.inference_mode(inference),
+                pytest.raises(ValueError, match="f changes a tensor that it is given"),
+            ):
+                fixed_point(f, Broyden(), x, (x,))
+        x = random(3, 4)
     with torch.inference_mode():
-        assert fixed_point(torch.cos, Broyden(), torch.ones(2, 3)).converged.all()
+        made_here = x.clone()
+        with pytest.raises(ValueError, match="f changes a tensor that it is given"):
+            fixed_point(lambda z, x: 0.5 * relu(z) + x, Broyden(), made_here, (made_here,))
+        assert torch.equal(made_here, x) and fixed_point(torch.cos, Broyden(), torch.ones(2, 3)).converged.all()
 
 
 def test_what_is_no_tensor_or_solver_is_refused():
@@ -647,6 +828,12 @@ def test_shapes_that_do_not_fit_are_refused():
         fixed_point(lambda z: z, Broyden(), torch.zeros(3, 2, dtype=torch.long))
     with pytest.raises(ValueError, match="allowed are"):
         fixed_point(lambda z: z, Broyden(), z0, rows="go")
+
+
+def test_solutions_are_compared_by_identity():
+    """By value it would ask for the truth of a tensor."""
+    first, second = (fixed_point(torch.cos, Broyden(), torch.zeros(2, 3)) for _ in range(2))
+    assert first == first and first != second and len({first, second}) == 2
 
 
 def test_a_solution_shows_how_it_went_and_not_all_its_numbers():
