@@ -503,7 +503,8 @@ def spectral_radius(
     number of features; with fewer a lower estimate where J is normal, and off to either side elsewhere. For 0.9 times
     an orthogonal matrix, the worst of 64 rows: −4.8 % after 40 products and −1.5 % after 80 at 512 features, −5.9 and
     −2.1 % at 1024, −2.9 % after 80 at 8192; of 8 rows after 120 and 160 at 512 and 1024: −0.5 and −0.3 %, −1.0 and
-    −0.5 %. Give more where a value just below 1 decides. A defective eigenvalue of index k is only found to the k-th root of the rounding error.
+    −0.5 %. Give more where a value just below 1 decides. A defective eigenvalue of index k is only found to the k-th
+    root of the rounding error.
     Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
     Source: Saad 2011, Numerical Methods for Large Eigenvalue Problems, §6.2.
     """
