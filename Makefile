@@ -26,7 +26,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup reproduce test test-slow lab bench bench-scale bench-gpu survival figures lint clean clean-results
+.PHONY: help setup reproduce test test-slow lab bench bench-scale bench-gpu peers survival figures lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,12p' Makefile
@@ -61,6 +61,10 @@ lab: setup
 bench: SCRIPTS = metrics training solver
 bench-scale: SCRIPTS = schedule engine
 bench-gpu: SCRIPTS = throughput
+bench: peers
+peers: setup
+	$(BIN)/python -m pip install -q -e ".[peers]"
+
 bench bench-scale bench-gpu: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
 

@@ -10,6 +10,7 @@ residual, computed here, is at most the tolerance; all methods hold the same num
 
 import contextlib
 import math
+import statistics
 import sys
 import time
 import warnings
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 import scipy.optimize
 import torch
-from common import Figure, finish, peer, ratio, rounds, threads
+from common import Figure, finish, peer, ratio, rounds, threads, want_peers
 from torch import Tensor, nn
 
 from nclib.deq import DEQ
@@ -27,7 +28,7 @@ from nclib.models import ResidualCell
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Solver, fixed_point
 
 SIZES = {"B=128 C=128": (128, 128), "B=32 C=512": (32, 512)}
-VECTORS = 20  # states each method may remember when evaluations are compared
+VECTORS = 20  # states each method may remember when evaluations are compared, the current pair not counted
 LIMIT = 250  # evaluations
 DRAWS = range(2, 14)  # seeds of the maps, beside the 1 of the table
 
@@ -85,10 +86,13 @@ def to_tolerance(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure
     torchdeq, figures = peer("torchdeq"), []
     if not torchdeq:
         return figures
+    # As it comes it has room for a pair of states for each of max_iter steps; that alone is half of its time here.
+    theirs, as_it_comes = f"torchdeq broyden, {VECTORS} pairs", "torchdeq broyden, 100 pairs as it comes"
     for case, (batch, channels) in sizes.items():
         cell, x = cell_and_input(batch, channels, gain=0.5)
         solves = {f"nclib {m.__name__}": _ours(m(1e-3, 100)) for m in (FixedPointIteration, Anderson, Broyden)}
-        solves |= {f"torchdeq {name}": _torchdeq(name, 100) for name in ("fixed_point_iter", "anderson", "broyden")}
+        solves |= {f"torchdeq {name}": _torchdeq(name, 100) for name in ("fixed_point_iter", "anderson")}
+        solves |= {theirs: _torchdeq("broyden", 100, LBFGS_thres=VECTORS), as_it_comes: _torchdeq("broyden", 100)}
         for name, solve in solves.items():
             z = solve(cell, x)
             worst = float(_residual(z, cell(z, x)).max())
@@ -100,11 +104,12 @@ def to_tolerance(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure
         mine = min((n for n in times if n.startswith("nclib")), key=median.get)
         note = ", ".join(f"{name} {1e3 * t:.0f} ms" for name, t in median.items())
         pairs = [
-            ("nclib Broyden", "torchdeq broyden", 0.6),
-            ("nclib Anderson", "torchdeq broyden", 0.6),
+            ("nclib Broyden", theirs, 0.6),
+            ("nclib Anderson", theirs, 0.6),
             (mine, best, 1.0),
+            ("nclib Broyden", as_it_comes, None),
         ]
-        for (a, b, target), label in zip(pairs, ("", "", "best of each: "), strict=True):
+        for (a, b, target), label in zip(pairs, ("", "", "best of each: ", ""), strict=True):
             ratios = ratio(times[a], times[b])
             figures.append(Figure("time to 1e-3", f"{label}{a} / {b}", case, *ratios, target, note))
     return figures
@@ -283,7 +288,7 @@ def counts(quick: bool) -> tuple[list[Figure], pd.DataFrame]:
             for (package, solver), n in found.items()
         ]
         ours, theirs, rival = best_of(found)
-        value = ours / theirs if math.isfinite(theirs) else 0.0
+        value = ours / theirs if math.isfinite(theirs) else 0.0 if math.isfinite(ours) else math.inf
         target = 1.2 + 1 / theirs
         note = f"{ours:g} against {theirs:g} of {rival}"
         figures.append(
@@ -309,19 +314,21 @@ def best_of(found: dict[tuple[str, str], float]) -> tuple[float, float, str]:
 
 
 def other_draws() -> list[Figure]:
-    """How often the evaluations stay within 1.2 × the best peer's (+1) on other maps of the same kinds, against the
-    peers that do not compile each problem."""
-    packages, missed, total = counters(compiled=False), [], 0
+    """The evaluations over their limit, 1.2 × the best peer's (+1), on other maps of the same kinds: the worst of them,
+    against the peers that do not compile each problem."""
+    packages, missed, shares = counters(compiled=False), [], []
     for seed in DRAWS:
         for name, (f, size) in problems(seed).items():
             solvers = {(package, s): solve for package, group in packages.items() for s, solve in group.items()}
             ours, theirs, rival = best_of({key: evaluations(solve, f, size, 1e-6) for key, solve in solvers.items()})
-            total += math.isfinite(min(ours, theirs))
+            if math.isfinite(min(ours, theirs)):
+                shares.append(ours / (1.2 * theirs + 1))
             if ours > 1.2 * theirs + 1:
                 missed.append(f"{name} (draw {seed}): {ours:g} against {theirs:g} of {rival}")
-    share = len(missed) / total
-    what, case = "share above 1.2 × the best peer's (+1)", f"{total} maps of {len(DRAWS)} other draws"
-    return [Figure("evaluations to 1e-6", what, case, share, share, share, None, "; ".join(missed))]
+    what, case = "the worst over 1.2 × the best peer's (+1)", f"{len(shares)} maps of {len(DRAWS)} other draws"
+    note = f"{len(missed)} above: {'; '.join(missed)}"
+    worst = max(shares)
+    return [Figure("evaluations to 1e-6", what, case, worst, statistics.median(shares), worst, 1.0, note)]
 
 
 # ---- memory and warm starts
@@ -416,12 +423,12 @@ def _ours(solver: Solver) -> Callable:
     return lambda cell, x: fixed_point(cell, solver, x, (x,)).value
 
 
-def _torchdeq(name: str, limit: int) -> Callable:
+def _torchdeq(name: str, limit: int, **options: int) -> Callable:
     from torchdeq.solver import get_solver
 
     def solve(cell: Callable, x: Tensor) -> Tensor:
         with torch.no_grad():
-            return get_solver(name)(lambda z: cell(z, x), x, max_iter=limit, tol=1e-3, stop_mode="rel")[0]
+            return get_solver(name)(lambda z: cell(z, x), x, max_iter=limit, tol=1e-3, stop_mode="rel", **options)[0]
 
     return solve
 
@@ -478,6 +485,8 @@ def _optimistix(m: int) -> dict[str, Callable]:
 
 def main(quick: bool = False) -> pd.DataFrame:
     """Everything above; quick: tiny sizes and two rounds, nothing written."""
+    if not quick:
+        want_peers()
     started = time.perf_counter()
     threads()
     repeats = 2 if quick else 7

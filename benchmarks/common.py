@@ -18,11 +18,8 @@ import torch
 from nclib import paths, plotting, provenance
 
 REPEATS = 7
-HOW_TO_INSTALL = {
-    "torchdeq": "pip install 'torchdeq>=0.1'",
-    "jaxopt": "pip install 'jax[cpu]' jaxopt",
-    "optimistix": "pip install 'jax[cpu]' optimistix",
-}
+PEERS = ("torchdeq", "jaxopt", "optimistix")
+HOW_TO_INSTALL = "pip install -e '.[peers]'"
 
 
 class Figure(NamedTuple):
@@ -49,8 +46,16 @@ def peer(name: str) -> Any | None:
             warnings.simplefilter("ignore")
             return importlib.import_module(name)
     except ImportError:
-        print(f"  left out: {name} is not installed ({HOW_TO_INSTALL[name]})")
+        print(f"  left out: {name} is not installed; type: {HOW_TO_INSTALL}")
         return None
+
+
+def want_peers() -> None:
+    """Stop where a peer is missing: without it the tracked table would be replaced by one that lacks it."""
+    missing = [name for name in PEERS if peer(name) is None]
+    if missing:
+        lacking = ", ".join(missing)
+        raise SystemExit(f"the tracked table would lack {lacking}: install them, or give --quick, which writes nothing")
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -88,7 +93,7 @@ def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, A
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "repeats": REPEATS,
         "seconds": round(time.perf_counter() - started, 1),
-        "peers": {peer_name: _version(peer_name) for peer_name in ("scipy", *HOW_TO_INSTALL)},
+        "peers": {peer_name: _version(peer_name) for peer_name in ("scipy", *PEERS)},
         **facts,
     }
     frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")

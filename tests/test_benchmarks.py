@@ -78,6 +78,39 @@ def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf
 
 
+def test_a_table_is_not_replaced_by_one_without_the_peers(load, monkeypatch, tmp_path):
+    bench = load("bench_solver")
+    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
+    monkeypatch.setattr(load("common").importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError()))
+    with pytest.raises(SystemExit, match="would lack torchdeq, jaxopt, optimistix"):
+        bench.main()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_map_that_ours_does_not_solve_is_missed(load, monkeypatch):
+    bench, found = load("bench_solver"), {"ours": math.inf, "theirs": 7.0}
+    solvers = {"nclib": {"a": "ours"}, "peer": {"b": "theirs"}}
+    monkeypatch.setattr(bench, "counters", lambda compiled: solvers)
+    monkeypatch.setattr(bench, "evaluations", lambda solve, f, size, tol: found[solve])
+    for ours, theirs, met in (
+        (math.inf, 7.0, False),
+        (math.inf, math.inf, False),
+        (9.0, math.inf, True),
+        (9.0, 7.0, True),
+        (10.0, 7.0, False),
+    ):
+        found |= {"ours": ours, "theirs": theirs}
+        assert [figure.met for figure in bench.counts(quick=True)[0]] == [met] * 3
+
+
+def test_what_is_no_number_is_shown_and_missed(load, monkeypatch):
+    bench = load("bench_metrics")
+    monkeypatch.setattr(bench, "nc_report", lambda *data: {"nc1_pinv": math.nan})
+    rows = bench.truth(500, 32, 10)
+    assert [figure.met for figure in rows] == [True, False]
+    assert len(load("common").finish("metrics", rows, True, {}, 0.0)) == 2
+
+
 def test_rounds_run_every_work_in_turn_and_throw_the_first_away(load):
     common, order = load("common"), []
     taken = common.rounds([lambda: order.append("a"), lambda: order.append("b")], 3)
