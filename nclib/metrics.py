@@ -851,12 +851,13 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
 
 def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments, total: Total) -> bool:
     """Whether the features have the class means of the moments, up to the rounding of sums in float64."""
-    sums = torch.zeros_like(m._sums.means)
+    sums, size = torch.zeros_like(m._sums.means), torch.zeros_like(m._sums.shift)
     for rows in _chunks(h):
-        sums.index_add_(0, labels[rows].to(m.device), h[rows].to(m.device).double())
-    size = total(torch.linalg.vector_norm(h, 1, dim=0, dtype=torch.float64).to(m.device))
+        part = h[rows].to(m.device).double()
+        sums.index_add_(0, labels[rows].to(m.device), part)
+        size += part.abs().sum(0)
     theirs = m.counts.unsqueeze(1) * m.class_means.nan_to_num()
-    return bool(((total(sums) - theirs).abs() <= 1e-9 * size).all())
+    return bool(((total(sums) - theirs).abs() <= 1e-9 * total(size)).all())
 
 
 def nc_report(
@@ -910,13 +911,13 @@ def nc_report(
     """
     w = _rows(w, "w")
     num_classes = len(w)
-    if moments is None:
-        moments = class_moments(h, labels, num_classes, weighting)
-    m = moments.with_weighting(weighting)
+    given = moments is not None
+    m = moments.with_weighting(weighting) if given else class_moments(h, labels, num_classes, weighting)
     h, labels = _check_batch(h, labels, num_classes, m.dim)
     logits = _check_logits(logits, len(h), num_classes)
     counts = total(torch.bincount(labels, minlength=num_classes).to(m.device))
-    if m.num_classes != num_classes or not torch.equal(counts, m.counts) or not _same_sums(h, labels, m, total):
+    same = m.num_classes == num_classes and torch.equal(counts, m.counts)
+    if not same or (given and not _same_sums(h, labels, m, total)):
         raise ValueError(
             f"moments are of other data: {m.num_classes} classes and {int(m.counts.sum())} samples, not "
             f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "
