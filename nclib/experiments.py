@@ -260,18 +260,20 @@ def _runs(
 
 
 class Outline(NamedTuple):
-    """What planning needs to know of a data set: classes, training images in the smallest class, height and width."""
+    """What plans and captions need to know of a data set: classes, training images in the smallest class, height and
+    width, test images in the smallest and the largest class (None where only results are known, not the images)."""
 
     classes: int
     per_class: int
     size: tuple[int, int]
+    test: tuple[int, int] | None = None
 
 
 _ORIGINALS = {
-    "cifar10": Outline(10, 5000, (32, 32)),
-    "cifar100": Outline(100, 500, (32, 32)),
-    "mnist": Outline(10, 5421, (28, 28)),
-    "fashion_mnist": Outline(10, 6000, (28, 28)),
+    "cifar10": Outline(10, 5000, (32, 32), (1000, 1000)),
+    "cifar100": Outline(100, 500, (32, 32), (100, 100)),
+    "mnist": Outline(10, 5421, (28, 28), (892, 1135)),
+    "fashion_mnist": Outline(10, 6000, (28, 28), (1000, 1000)),
 }
 """Known without the files, so that a plan can be made before anything is downloaded."""
 
@@ -286,9 +288,11 @@ def outline(dataset: str) -> Outline:
     if not facts["present"]:
         known = reference_store().datasets().get(dataset)
         if known is not None:
-            return Outline(known["classes"], known["per_class"], tuple(known["size"]))
+            test = known.get("test")  # older results do not say
+            return Outline(known["classes"], known["per_class"], tuple(known["size"]), test and tuple(test))
         data.load_dataset(dataset, "train")  # says what is missing and what to type
-    return Outline(facts["classes"], min(facts["train"]), tuple(facts["shape"][1:]))
+    test = (min(facts["test"]), max(facts["test"]))
+    return Outline(facts["classes"], min(facts["train"]), tuple(facts["shape"][1:]), test)
 
 
 def majority_of(dataset: str, tenths: int) -> int:
@@ -553,19 +557,31 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 
 def describe_runs(configs: Sequence[RunConfig]) -> str:
-    """One paragraph for captions: profile, data with the real n_A and n_B, network, protocol, seeds, solver."""
+    """One paragraph for captions: profile, data with the real n_A and n_B, test images, network, protocol, seeds,
+    solver."""
     configs = [config for config in configs if isinstance(config, RunConfig)]
     first, train = configs[0], configs[0].train
     maps = sorted({_last_maps(config.data.dataset) for config in configs})
     settings = dict.fromkeys(_describe_data(config.data) for config in configs)
-    seeds = len({config.seed for config in configs})
+    seeds = _num_seeds(configs)
     text = (
-        f"Profile {first.profile}: {'; '.join(settings)}. ResNet-18 of width {first.model.width} "
-        f"(its last block sees maps of {' and '.join(maps)}), {train.epochs} epochs of SGD (lr {train.lr:g}, "
-        f"{train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}), "
-        f"{seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
+        f"Profile {first.profile}: {'; '.join(settings)}. {_describe_test(configs)} "
+        f"ResNet-18 of width {first.model.width} (its last block sees maps of {' and '.join(maps)}), "
+        f"{train.epochs} epochs of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, "
+        f"weight decay {train.weight_decay:g}), {seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
     )
     return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
+
+
+def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals") -> str:
+    """For captions, what is drawn or listed of these seeds: "means over seeds with 95 % t-intervals", or of a single
+    one "values of one seed, so without 95 % t-intervals". spread: a plural."""
+    several = _num_seeds(configs) > 1
+    return f"means over seeds with {spread}" if several else f"values of one seed, so without {spread}"
+
+
+def _num_seeds(configs: Sequence[RunConfig]) -> int:
+    return len({config.seed for config in configs})
 
 
 def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
@@ -581,8 +597,26 @@ def _last_maps(dataset: str) -> str:
     return "×".join(str(-(-side // 8)) for side in outline(dataset).size)
 
 
+def _data_name(dataset: str) -> str:
+    """A data set as sentences name it: without the fingerprint; images read from a folder say so."""
+    name = dataset.split("@")[0]
+    return f"the image folder {name.removeprefix('folder:')}" if name.startswith("folder:") else name
+
+
+def _describe_test(configs: Sequence[RunConfig]) -> str:
+    """How many images of a class are tested on, data set by data set where they differ."""
+    counts = {}
+    for images in (config.data for config in configs):
+        least, most = (images.test_per_class,) * 2 if images.test_per_class else outline(images.dataset).test or (0, 0)
+        number = f"{least} images" if least == most else f"{least} to {most} images"
+        counts[_data_name(images.dataset)] = number if most else "all test images"
+    if len(set(counts.values())) == 1:
+        return f"Tested on {next(iter(counts.values()))} of each class."
+    return f"Tested on {' and '.join(f'{number} of each class of {name}' for name, number in counts.items())}."
+
+
 def _describe_data(images: DataConfig) -> str:
-    name, about = images.dataset.split("@")[0], outline(images.dataset)
+    name, about = _data_name(images.dataset), outline(images.dataset)
     n_max = images.n_max or about.per_class
     if images.imbalance == "balanced":
         return f"{name} balanced ({about.classes} classes, {n_max} training images each)"

@@ -242,9 +242,7 @@ KIND_COLOURS: dict[str, tuple[str, ...]] = {
 _MARKERS = "osD^vP"
 
 
-def arms(
-    rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = True, log_across: bool = False
-) -> Axes:
+def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = True, log_across: bool = False) -> Axes:
     """Small models side by side: mean over seeds with a band from the least to the largest seed.
 
     rows: model (its name in the legend), kind (a key of KIND_COLOURS), seed, at, value; one point for each model, seed
@@ -293,7 +291,7 @@ def gram(
     *,
     centre: float | None = None,
     span: float | None = None,
-    classes: Sequence[int] | None = None,
+    classes: Sequence[object] | None = None,
     colourbar: bool = True,
 ) -> Axes:
     """A K×K matrix of cosines between class means or classifiers, in colours symmetric about the ideal.
@@ -302,8 +300,9 @@ def gram(
     majority: number of majority classes; lines separate them from the minority ones.
     centre: value drawn white; None means -1/(K-1), the cosine of a simplex ETF. Pass 0 for uncentred means.
     span: distance from the centre to full colour; None means the largest distance in the matrix, so panels
-        that are compared need one common span.
-    classes: the class number of each row, where rows were reordered to bring the majority first.
+        that are compared need one common span. The colour bar ends where cosines do, and in a point where some
+        lie beyond its colours.
+    classes: the name or number of each row, for instance where rows were reordered to bring the majority first.
     Values below the centre carry a small bar, so that the two sides differ in grey as well.
     Raises: ValueError where the matrix is not square or holds no finite value.
     """
@@ -326,14 +325,19 @@ def gram(
         axis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
         if classes is not None:
             axis.set_major_formatter(lambda row, _: str(classes[int(row)]) if 0 <= row < num_classes else "")
+    if classes is not None and max(len(str(name)) for name in classes) > 3:
+        ax.tick_params(axis="x", labelrotation=90)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_xlabel("class")
     ax.set_ylabel("class")
     if colourbar:
-        bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8, pad=0.03)
+        beyond = np.nanmin(matrix) < centre - 1.001 * span, np.nanmax(matrix) > centre + 1.001 * span
+        extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(beyond, "neither")
+        bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8, pad=0.03, extend=extend)
         bar.outline.set_visible(False)
-        marks = [max(centre - span, -1), centre, min(centre + span, 1)]  # the colours go on where no cosine is
+        marks = [max(centre - span, -1), centre, min(centre + span, 1)]
+        bar.ax.set_ylim(marks[0], marks[-1])  # the colours go on where no cosine is
         bar.set_ticks(marks, labels=[f"{value:.2g}".replace("-", "−") for value in marks])
         bar.set_label("cosine")
     return ax
@@ -351,7 +355,8 @@ def embedding(
     """Points of a planar embedding, one colour per class; minority classes are crosses.
 
     points: (N, 2); labels: (N,) class numbers; minority: the class numbers that are minority.
-    class_names: written above each class (the number where None), for up to 20 classes.
+    class_names: written above each class (the number where None), for up to 20 classes. Names that would cover
+        each other stand apart, each with a thin line to its class.
     legend: explain dot and cross, if there is a minority.
     An embedding has no units, so the axes carry no ticks.
     Raises: ValueError where shapes do not fit.
@@ -369,9 +374,8 @@ def embedding(
         else:
             ax.scatter(*of_class.T, marker="o", s=5, color=colours[k], linewidths=0, alpha=0.7)
     if len(classes) <= 20:
-        for k in classes:
-            text = str(k) if class_names is None else class_names[k]
-            _label_class(ax, points[labels == k], text, bold=k in minority)
+        names = [str(k) if class_names is None else class_names[k] for k in classes]
+        _label_classes(ax, [points[labels == k] for k in classes], names, [k in minority for k in classes])
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
@@ -390,15 +394,23 @@ def embedding(
 
 
 def forest(
-    rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], by: str = "row", models: bool = True
+    rows: pd.DataFrame,
+    ax: Axes,
+    *,
+    label: str,
+    names: Sequence[str],
+    by: str = "row",
+    models: bool = True,
+    most: float = math.inf,
 ) -> Axes:
     """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
 
     rows: value, half (NaN draws no bar), model, and the column `by`, which names the line each is drawn on. Several
-        models on one line stand a little apart.
+        models on one line stand a little apart. A column note, where there is one, is written above the dots.
     label: what the axis calls the value.
     names: the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models: colour and marker by model, as elsewhere; False draws every row alike.
+    most: the largest value there can be; where bars make the axis go on, what lies beyond is grey.
     Returns: ax, with a thin line at 0 where the values are on both sides of it or models is False.
     Raises: ValueError for a frame without rows, or a row on a line that names does not have.
     """
@@ -418,7 +430,17 @@ def forest(
             chosen["value"].to_numpy(float), heights, xerr=chosen["half"].fillna(0).to_numpy(float), linestyle="none",
             color=style.colour, marker=style.marker, markersize=4, elinewidth=1, capsize=2, label=style.label or None,
         )  # fmt: skip
+        if "note" in chosen:
+            for value, height, note in zip(chosen["value"], heights, chosen["note"], strict=True):
+                above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+                halo = [patheffects.withStroke(linewidth=1.8, foreground="white")]
+                ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=halo, **above)
+    if rows["value"].nunique() == 1 and not rows["half"].gt(0).any():  # else the axis would show rounding
+        ax.set_xlim(rows["value"].iloc[0] - 1, rows["value"].iloc[0] + 1)
     low, high = ax.get_xlim()
+    if high > most:
+        ax.axvspan(most, high, color="0.9", linewidth=0, zorder=0)
+        ax.set_xlim(low, high)
     if not models or low < 0 < high:
         ax.axvline(0, color="black", linestyle=":", linewidth=0.8, zorder=1)
     ax.set_yticks(range(len(names)), names)
@@ -429,7 +451,8 @@ def forest(
 
 
 def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -> Legend:
-    """One legend below the figure for all panels: every label once, in the order of first appearance.
+    """One legend below the figure for all panels: every label once, what is drawn first, then splits, the ideal value
+    and what the paper prints.
 
     axes: the panels whose curves it explains; ncols: None fills the width of the figure.
     """
@@ -437,10 +460,17 @@ def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -
     for ax in axes:
         for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
+    entries = {text: entries[text] for text in sorted(entries, key=_legend_group)}
     if ncols is None:
         fitting = max(1, int(fig.get_figwidth() / 1.35))  # inches that the longest name takes
         ncols = max(1, math.ceil(len(entries) / math.ceil(len(entries) / fitting)))
     return fig.legend(entries.values(), entries, loc="outside lower center", ncols=ncols)
+
+
+def _legend_group(text: str) -> int:
+    return (
+        1 if text in (*SPLIT_LINE, "training steps") else 2 if text == "ideal" else 3 if text.startswith("paper") else 0
+    )
 
 
 def plain_log(ax: Axes, sizes: Sequence[float] = ()) -> Axes:
@@ -498,9 +528,7 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
     return ax
 
 
-def _select(
-    frame: pd.DataFrame, metric: str, splits: Sequence[str], models: Sequence[str] | None
-) -> pd.DataFrame:
+def _select(frame: pd.DataFrame, metric: str, splits: Sequence[str], models: Sequence[str] | None) -> pd.DataFrame:
     """The rows to draw, once every name is found and every point is unique."""
     chosen = frame
     for column, wanted in (("metric", [metric]), ("split", splits), ("model", models)):
@@ -651,22 +679,55 @@ def _class_colours(classes: Sequence[int]) -> dict[int, object]:
     return dict(zip(classes, plt.get_cmap("viridis")(np.linspace(0, 1, len(classes))), strict=True))
 
 
-def _label_class(ax: Axes, points: np.ndarray, text: str, bold: bool) -> None:
+def _label_classes(ax: Axes, classes: Sequence[np.ndarray], names: Sequence[str], bold: Sequence[bool]) -> None:
     """Above a compact class, so that the few points of a minority stay visible; inside a scattered one."""
-    middle = np.median(points, axis=0)
-    scattered = np.ptp(points[:, 1]) > 0.25 * np.ptp(ax.dataLim.intervaly)
-    ax.annotate(
-        text,
-        points[np.linalg.norm(points - middle, axis=1).argmin()] if scattered else (middle[0], points[:, 1].max()),
-        xytext=(0, 0) if scattered else (0, 5),
-        textcoords="offset points",
-        ha="center",
-        va="center",
-        fontsize=7,
-        fontweight="bold" if bold else "normal",
-        zorder=6,
-        path_effects=[patheffects.withStroke(linewidth=1.8, foreground="white")],
-    )
+    anchors, above = [], []
+    for points in classes:
+        middle = np.median(points, axis=0)
+        scattered = np.ptp(points[:, 1]) > 0.25 * np.ptp(ax.dataLim.intervaly)
+        nearest = points[np.linalg.norm(points - middle, axis=1).argmin()]
+        anchors.append(nearest if scattered else (middle[0], points[:, 1].max()))
+        above.append((0.0, 0.0 if scattered else 5.0))
+    pixels = ax.transData.transform(anchors)
+    wanted = pixels * 72 / ax.figure.dpi + above  # points of 1/72 inch
+    sizes = np.array([(5.4 * len(name) + 4, 10.0) for name in names])  # 7 pt, with room for a change of layout
+    for anchor, offset, shift, name, heavy in zip(
+        anchors, above, _apart(wanted, sizes) - wanted, names, bold, strict=True
+    ):
+        ax.annotate(
+            name,
+            anchor,
+            xytext=offset + shift,
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=7,
+            fontweight="bold" if heavy else "normal",
+            zorder=6,
+            path_effects=[patheffects.withStroke(linewidth=1.8, foreground="white")],
+            arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "0.2", "shrinkA": 0, "shrinkB": 0}
+            if np.linalg.norm(shift) > 6
+            else None,
+        )
+
+
+def _apart(centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Centres (N, 2) of boxes moved until no two overlap: each pair by half of what it lacks, the shorter way."""
+    placed = np.array(centres, dtype=float)
+    for _ in range(500):
+        moved = False
+        for one, other in itertools.combinations(range(len(placed)), 2):
+            between = placed[other] - placed[one]
+            lacking = (sizes[one] + sizes[other]) / 2 - np.abs(between)
+            if (lacking > 1e-6).all():
+                way = int(lacking.argmin())
+                step = math.copysign(lacking[way] / 2, between[way])
+                placed[one, way] -= step
+                placed[other, way] += step
+                moved = True
+        if not moved:
+            break
+    return placed
 
 
 class _Bar:

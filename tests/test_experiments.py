@@ -225,6 +225,23 @@ def test_descriptions_name_profile_images_seeds_and_solver():
     assert "DEQ" not in experiments.describe_runs([_config()])
 
 
+def test_descriptions_say_how_many_test_images_a_class_has():
+    for name, options, wanted in [
+        ("fig3", {"test_images_per_class": 9}, "Tested on 9 images of each class."),
+        ("fig3", {}, f"Tested on {min(data.describe('digits')['test'])} images of each class."),
+        ("fig3", {"dataset": "mnist"}, "Tested on 892 to 1135 images of each class."),
+        ("table1", {}, "Tested on 40 images of each class of digits and 20 images of each class of digit_pairs."),
+    ]:
+        text = experiments.describe_runs(experiment(name, "quick", **options))
+        assert wanted in text and text.count("Tested on") == 1
+
+
+def test_captions_name_a_spread_over_seeds_only_where_there_is_one():
+    several, one = experiment("fig2", "quick"), experiment("fig2", "quick", seeds=1)
+    assert experiments.describe_seeds(several) == "means over seeds with 95 % t-intervals"
+    assert experiments.describe_seeds(one, "bands") == "values of one seed, so without bands"
+
+
 def test_stand_ins_go_by_the_number_of_classes():
     assert experiments.stand_ins(experiment("table1", "quick")) == {"digits": "cifar10", "digit_pairs": "cifar100"}
     assert experiments.stand_ins(experiment("fig2", "paper")) == {"cifar10": "cifar10"}
@@ -523,7 +540,8 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
     assert experiments.stand_ins(configs) == {} and not experiments.comparable(configs)
-    assert "my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, really R=8, " in experiments.describe_runs(configs)
+    said = experiments.describe_runs(configs)
+    assert "the image folder my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, really R=8, " in said
     runs.export_reference(["fig2"], "smoke", "photos", **options)
 
     written = [p for root in (paths.runs(), reference) for p in root.rglob("*") if p.is_file()]

@@ -154,7 +154,7 @@ def test_one_legend_for_all_panels():
     plotting.curves(frame(), "accuracy", panels[0], ideal=20)
     plotting.curves(frame(), "accuracy", panels[1], "train")
     legend = plotting.figure_legend(fig, panels)
-    assert [text.get_text() for text in legend.get_texts()] == ["ResNet-18", "DEQ", "test", "ideal", "train"]
+    assert [text.get_text() for text in legend.get_texts()] == ["ResNet-18", "DEQ", "test", "train", "ideal"]
 
 
 @pytest.mark.parametrize("width", [plotting.ONE_COLUMN, plotting.TWO_COLUMN])
@@ -200,6 +200,15 @@ def test_gram_rows_keep_the_class_numbers_they_had():
     assert shown == ["3", "0", "1", "2"]
 
 
+def test_gram_bar_ends_where_cosines_do_and_points_to_what_is_beyond_its_colours():
+    matrix = np.array([[1.0, 0.9, 0.2], [0.9, 1.0, -0.9], [0.2, -0.9, 1.0]])
+    for span, ends, extend in [(None, (-1, 1), "neither"), (0.6, (-1, 0.1), "max"), (0.3, (-0.8, -0.2), "both")]:
+        ax = plotting.gram(matrix, axes(), span=span)
+        bar = ax.images[0].colorbar
+        np.testing.assert_allclose(bar.ax.get_ylim(), ends)
+        assert bar.extend == extend
+
+
 @pytest.mark.parametrize("matrix", [np.zeros((2, 3)), np.zeros(4), np.full((3, 3), np.nan), np.zeros((1, 1))])
 def test_gram_refuses_what_is_no_gram_matrix(matrix):
     with pytest.raises(ValueError, match="Gram matrix"):
@@ -214,6 +223,17 @@ def test_embedding_separates_minority_from_majority():
     assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
     assert [text.get_fontweight() for text in ax.texts] == ["normal"] * 3 + ["bold"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["majority class", "minority class"]
+
+
+def test_names_of_classes_in_one_place_do_not_cover_each_other():
+    points = np.random.default_rng(0).normal(size=(100, 2))
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    ax = plotting.embedding(points, np.arange(100) % 10, axes(), minority=range(3, 10), class_names=names)
+    ax.figure.canvas.draw()
+    boxes = [mpl.text.Text.get_window_extent(text) for text in ax.texts]  # of the words, without the lines
+    assert len(boxes) == 10
+    for i, first in enumerate(boxes):
+        assert not any(first.overlaps(second) for second in boxes[i + 1 :])
 
 
 def test_embedding_of_many_classes_is_not_labelled():
@@ -266,6 +286,17 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
         plotting.forest(rows.iloc[:0], ax, label="points", names=["a"])
     with pytest.raises(ValueError, match="no line for 'b'"):
         plotting.forest(rows, ax, label="points", names=["a"])
+
+
+def test_forest_shows_a_bound_that_bars_pass_and_no_rounding_where_all_is_equal():
+    rows = pd.DataFrame({"row": ["a", "b"], "model": "deq", "value": [99.0, 90.0], "half": [3.0, 1.0]})
+    ax = plotting.forest(rows, axes(), label="%", names=["a", "b"], most=100)
+    (beyond,) = ax.patches
+    assert beyond.get_x() == 100 and beyond.get_x() + beyond.get_width() == pytest.approx(ax.get_xlim()[1])
+    assert not plotting.forest(rows, axes(), label="%", names=["a", "b"], most=110).patches
+    floor = rows.assign(value=0.0, half=[0.0, np.nan], note=["0 % in every run", ""])
+    ax = plotting.forest(floor, axes(), label="%", names=["a", "b"])
+    assert ax.get_xlim() == (-1, 1) and [text.get_text() for text in ax.texts] == ["0 % in every run", ""]
 
 
 # ---- sweeps over the solver
