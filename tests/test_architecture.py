@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
 FLOORS = (
-    {"paths", "processes", "provenance"},
+    {"paths", "processes", "provenance", "words"},
     {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs", "cluster"},
     {"deq", "scorecard", "views"},
     {"config"},
