@@ -17,6 +17,7 @@ import pandas as pd
 from nclib import paths
 
 COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "notebook", "runs"]
+PARTS = ("tables", "figures", "theory", "audit", "beyond the paper")
 PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 METRICS = {
     "accuracy_balanced": "accuracy",
@@ -79,7 +80,8 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
     Returns
     -------
     DataFrame
-        part ("tables", "figures", "theory", "audit", "beyond the paper"); item; printed, what the paper states;
+        part, one of `PARTS` ("theory" holds statements of the paper, one row each; what was tested besides them, at
+        another reading or on maps of our own, is "beyond the paper"); item; printed, what the paper states;
         regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest difference that so
         many seeds would find in 80 % of the cases; seeds; verdict, by the rule named in the notebook; notebook; runs,
         the ids of the runs behind the row, separated by spaces.
@@ -102,11 +104,12 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
             rows.append(facts | {"item": item, "verdict": "made at other parameters", "runs": runs})
             continue
         try:
-            rows += [{"runs": runs} | row | facts for row in read(notebook, found[0])]
+            rows += [facts | {"runs": runs} | row for row in read(notebook, found[0])]
         except AttributeError as error:  # columns came and went with versions of the library
             said = f"{table} was written by another version ({error}); type: nclib reproduce {notebook}"
             raise StaleTable(said) from error
-    return pd.DataFrame(rows, columns=COLUMNS)
+    card = pd.DataFrame(rows, columns=COLUMNS)
+    return card.sort_values("part", key=lambda part: part.map(PARTS.index), kind="stable", ignore_index=True)
 
 
 def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
@@ -154,11 +157,12 @@ def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Theorems, with the evidence in words."""
+    """Statements of the paper, with the evidence in words; what is not the paper's own goes beyond it."""
     for row in table.itertuples():
-        reading = "" if row.reading == "–" else f" [{row.reading}]"
-        item = f"{row.claim}{reading}"
-        yield {"item": item, "printed": "stated", "regenerated": row.evidence, "verdict": row.verdict}
+        control = {} if row.kind == "statement" else {"part": "beyond the paper"}
+        item = row.claim if row.kind == "statement" else f"{row.claim} [reading: {row.reading}]"
+        shown = f"{row.evidence}; nclib certify {row.certificate}" if isinstance(row.certificate, str) else row.evidence
+        yield {"item": item, "printed": row.place, "regenerated": shown, "verdict": row.verdict, **control}
 
 
 def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:

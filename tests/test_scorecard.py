@@ -33,7 +33,7 @@ def _save(name, table, runs=()):
 def test_nothing_regenerated_says_so(results):
     card = scorecard.score_claims("quick")
     assert set(card["verdict"]) == {"not regenerated"} and len(card) > 10
-    assert {"tables", "figures", "theory", "audit", "beyond the paper"} == set(card["part"])
+    assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS)
 
 
 def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
@@ -55,8 +55,10 @@ def test_claims_theorems_findings_and_comparisons(results):
     claim = {"metric": "paper_eq13_uncentred", "explicit": 1.0, "deq": 1.2, "difference": 0.2, "half": 0.1}
     claim |= {"detectable": 0.13, "seeds": 3}
     _save("fig4_claims", pd.DataFrame([claim | {"claim": "DEQ lower", "verdict": "contradicted"}]), ["a", "b"])
-    ledger = pd.DataFrame([("Lemma B.1", "–", "max −1e-6", "never positive", "holds")])
-    ledger.columns = ["claim", "reading", "evidence", "rule", "verdict"]
+    statement = {"claim": "Theorem B.3", "place": "App. B.2", "kind": "statement", "reading": "as printed"}
+    statement |= {"evidence": "equal", "verdict": "false", "certificate": "thm_b3"}
+    control = {"claim": "DEQ below residual", "place": "", "kind": "control", "reading": "ours", "evidence": "lower"}
+    ledger = pd.DataFrame([statement, control | {"verdict": "reported", "certificate": None}])
     _save("theory_layer_peeled_ledger", ledger)
     _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["Thirteen are impossible."]}))
     compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "below"}
@@ -77,7 +79,12 @@ def test_claims_theorems_findings_and_comparisons(results):
     assert card.loc["all cells, cell / explicit: NC1, eq. 12", "regenerated"] == "-20.0 %"
     row = card.loc["Figure 4: NC2, eq. 13"]
     assert row[["printed", "regenerated", "runs"]].tolist() == ["DEQ lower", "+0.2", "a b"]
-    assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
+    row = card.loc["Theorem B.3"]
+    assert row[["part", "printed", "verdict"]].tolist() == ["theory", "App. B.2", "false"]
+    assert row["regenerated"] == "equal; nclib certify thm_b3"
+    row = card.loc["DEQ below residual [reading: ours]"]
+    assert row[["part", "regenerated", "verdict"]].tolist() == ["beyond the paper", "lower", "reported"]
+    assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS), "controls stand with their part"
     assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
     assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "below"
 
