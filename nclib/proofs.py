@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nclib import words
 from nclib.papers.certify import certify, ids
 
-VERDICTS = ("holds", "holds if", "false", "typo", "proof gap", "vacuous", "not shown")
-"""All that is said of a theorem or of a step of a proof; "holds if" goes on with its condition."""
+VERDICTS = tuple(words.STATEMENTS)
+"""All that is said of a statement or of a step of a proof; "holds if" goes on with its condition."""
 READINGS = ("as printed", "proofs'", "ours")
 """Whose reading of a statement was tested: its own words, the one its proofs use, or one of this project."""
 
