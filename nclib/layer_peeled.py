@@ -413,8 +413,8 @@ def _off_diagonal_cosine(gram: np.ndarray, tiny: float = 0.0) -> float:
 # --- the maps before the layer-peeled model ------------------------------------------------------------------
 
 PEELED_MAPS = ("none", "explicit", "residual", "deq0", "deq1")
-"""h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block, our control); h = Σ_{i≥0} Mⁱ h0 (the linear DEQ of
-section 3.2 and eq. 28); h = Σ_{i≥1} Mⁱ h0 (the linear DEQ of eq. 27)."""
+"""h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block, our control); h = Σ_{i≥0} Mⁱ h0 (the
+linear DEQ of section 3.2 and eq. 28); h = Σ_{i≥1} Mⁱ h0 (the linear DEQ of eq. 27)."""
 PEELED_READINGS = ("V1", "V2", "V4")
 """Where the budget E_H binds: V1 the features h, as problems (7) and (9) say; V2 the inputs h0, as eqs. 21 and 32 use
 it; V4 fixed random inputs h0 within that budget, the same for all maps ("we assume H0 are the same")."""
