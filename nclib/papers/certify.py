@@ -24,7 +24,14 @@ _MODULES = (  # in this order `ids` names what they certify
     "neural_collapse.balanced",
     "neural_collapse.imbalanced",
     "neural_collapse.inputs_bounded",
+    "neural_collapse.alignment",
+    "neural_collapse.steps_balanced",
+    "neural_collapse.steps_imbalanced",
+    "neural_collapse.printed_numbers",
     "neural_collapse.second",
+    "neural_collapse.symbolic",
+    "separation_bias.depth",
+    "kernel_equivalence.mixture",
 )
 
 

@@ -15,6 +15,7 @@ from math import floor, isqrt
 F = Fraction
 Matrix = list[list[Fraction]]
 _UNIT = 10**40  # ends are rounded outward to multiples of 1/_UNIT, which keeps numerators short
+_FINE = 10**54  # of what exp and log compute within
 
 
 class Interval:
@@ -84,14 +85,23 @@ def as_interval(value: Interval | Fraction | int) -> Interval:
 # --- exp, log and square root -------------------------------------------------------------------------------------
 
 
+def _padded(value: int, units: int) -> Interval:
+    """value/_FINE, widened by so many units."""
+    return Interval(F(value - units, _FINE), F(value + units, _FINE))
+
+
 def _exp_small(q: Fraction) -> Interval:
-    """exp for |q| ≤ 1/2: Taylor's polynomial of degree 30; what is left out is at most twice its next term."""
-    term = total = F(1)
-    for n in range(1, 31):
-        term = term * q / n
+    """exp for |q| ≤ 1/2 in integers: 1 + q + q²/2 + … up to q^40/40!, each term rounded down.
+
+    A term's error is at most 2 units (half of the last term's, the error of q, and its own rounding), so 40 terms and
+    what is left out, less than 2^-40/40!, are within 100 units.
+    """
+    scaled = floor(q * _FINE)
+    term = total = _FINE
+    for n in range(1, 41):
+        term = term * scaled // (_FINE * n)
         total += term
-    rest = 2 * abs(term * q) / 31
-    return Interval(total - rest, total + rest)
+    return _padded(total, 100)
 
 
 def _exp_of_fraction(q: Fraction) -> Interval:
@@ -127,13 +137,15 @@ def _log_of_fraction(q: Fraction) -> Interval:
 
 
 def _twice_artanh(t: Fraction) -> Interval:
-    """2 (t + t³/3 + t⁵/5 + …) for |t| ≤ 1/3; the terms from t^91 on sum to less than 2 |t|^91."""
-    power, total = Interval(t), Interval(0)
-    for n in range(1, 91, 2):
-        total = total + power / n
-        power = power * (t * t)
-    rest = 2 * max(abs(power.lo), abs(power.hi))
-    return 2 * (total + Interval(-rest, rest))
+    """2 (t + t³/3 + t⁵/5 + …) for |t| ≤ 1/3 in integers, up to t^109; a term's error is at most 3 units, what is left
+    out less than one."""
+    scaled = floor(t * _FINE)
+    power, total = scaled, 0
+    square = scaled * scaled // _FINE
+    for n in range(1, 110, 2):
+        total += power // n
+        power = power * square // _FINE
+    return 2 * _padded(total, 300)
 
 
 def log(x: Interval | Fraction | int) -> Interval:

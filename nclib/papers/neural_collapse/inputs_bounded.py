@@ -15,7 +15,7 @@ _B = _K * _E
 
 @states(
     "App. B.2, below (33)",
-    "the loss function of the DEQ layer is significantly lower than that of the explicit neural network",
+    "the loss function of the DEQ layer is … lower than that of the explicit neural network",
     "holds",
     "our proof (singular values), E_H < 1: with inputs bounded or given, each logits of the explicit layer are the DEQ's "
     "with a budget to spare; constructions checked on rational instances, sum from 0 and from 1",
@@ -29,9 +29,11 @@ def b3_v2_order(scale: Fraction = F(1)) -> bool:
     Inputs bounded, sum from 1: W′ = W U, W_DEQ = S, h0′ = (I − S)Vᵀh0: S(I − S)⁻¹h0′ = S Vᵀ h0; norms do not grow.
     H0 given, sum from 0: W_DEQ = 0, W′ = W M, and ‖W′‖_F ≤ E_H ‖W‖_F.
     H0 given, sum from 1: W_DEQ = V S Vᵀ, W′ = W U (I − S)Vᵀ: norms do not grow.
-    In each case one budget is slack afterwards, so by the slack lemma (`balanced.thm31_nc1`; for W: the loss falls along a
-    longer W when it is below log K) the DEQ reaches a lower loss. How much lower is not what (22) and (33) say
-    (`b3_v2_values`).
+    In each case one budget is slack afterwards. Inputs bounded: by the slack lemma (`balanced.thm31_nc1`) the point is no
+    minimiser of the DEQ. H0 given (and no budget on h): were it one, the loss would be stationary in W, G Hᵀ = 0 at its
+    logits Z, so ⟨G, Z⟩ = 0; but a minimiser of the explicit layer has WᵀG H0ᵀ ∝ M with a positive factor unless WᵀG = 0
+    (H0 has independent columns), so ⟨G, Z⟩ < 0 or the loss is log K. How much lower is not what (22) and (33) say
+    (`b3_v2_values`); with a budget on h as well the order can be the reverse (`b3_given_inputs`).
     """
     rng = random.Random(11)
     for _ in range(4):

@@ -144,3 +144,57 @@ def majority_by_polynomials() -> bool:
     q = B r/4, B = 1/10, r = 1/100."""
     q = Fraction(1, 10) * Fraction(1, 100) / 4
     return 4 * (q - q * q / 2) > Fraction(1, 10) * Fraction(1, 100) / 2
+
+
+# --- alignment ----------------------------------------------------------------------------------------------------
+
+
+@also("nc31_nc3_proofs_reading")
+def rank_one_by_lipschitz() -> bool:
+    """Lower bounds of the candidates on a grid: in t the rank-one loss changes by at most 16/5 a unit.
+
+    x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad; the gradient
+    has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp alone, with
+    1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
+    """
+    one = Fraction(1)
+
+    def loss(z: list[list[Fraction]]) -> tuple[Fraction, Fraction]:
+        low = high = Fraction(0)
+        for k in range(3):
+            parts = [_bounds(z[j][k] - z[k][k], z[j][k] - z[k][k], "exp") for j in range(3)]
+            below, above = _bounds(sum(p[0] for p in parts), sum(p[1] for p in parts), "ln")
+            low, high = low + below / 3, high + above / 3
+        return low, high
+
+    m, n = Fraction(12, 25), Fraction(7, 50)
+    unit = Fraction(6, 5) / (m * (1 - m) + n * (1 - n))
+    p, q = unit * m / 2, unit * n / 6
+    reached = loss([[p + q, q - p, -2 * q], [q - p, p + q, -2 * q], [-2 * q, -2 * q, 4 * q]])[1]
+    beta = Fraction(6, 5) / (2 * (one - Fraction(70711, 200000)))  # rank two, β from above: the loss from below
+    third = beta / 3
+    etf = [[2 * third if j == k else -third for k in range(3)] for j in range(3)]
+    if loss(etf)[0] <= reached:
+        return False
+    steps = 400
+    for i in range(steps):
+        t = Fraction(2 * i + 1, 4 * steps)
+        x = (one, t - 1, -t)
+        size = Fraction(12, 5) / sum(c * c for c in x)
+        low = loss([[size * x[j] * x[k] for k in range(3)] for j in range(3)])[0]
+        if low - Fraction(16, 5) / (4 * steps) <= reached:
+            return False
+    return True
+
+
+@also("after_54")
+def two_classes_align() -> bool:
+    """K = 2, any numbers of samples: w_1 = −w_2 = v at a minimiser, and for lengths c_k the loss is least iff h_k = ±c_k v̂, so the
+    features align with the weights. By Lagrange's identity (v·h)² = ‖v‖²‖h‖² − Σ_{i<j}(v_i h_j − v_j h_i)², the margin is largest
+    iff h ∥ v; and a common part u of w_1, w_2 costs budget, ‖v+u‖² + ‖v−u‖² = 2‖v‖² + 2‖u‖², without changing the loss.
+    """
+    v, h, u = (3, -1, 2), (5, 4, -7), (1, 6, -2)
+    cross = sum((v[i] * h[j] - v[j] * h[i]) ** 2 for i in range(3) for j in range(i))
+    lagrange = sum(a * b for a, b in zip(v, h, strict=True)) ** 2 == sum(a * a for a in v) * sum(a * a for a in h) - cross
+    both = sum((a + b) ** 2 + (a - b) ** 2 for a, b in zip(v, u, strict=True))
+    return lagrange and cross > 0 and both == 2 * sum(a * a for a in v) + 2 * sum(b * b for b in u)
