@@ -37,7 +37,7 @@ STATEMENTS = {
 DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "D1": (
         "two lower bounds are compared as if they were infima; problems (7) and (9) have the same optimum",
-        ("thm_b3", "loss_imbalance", "b3_given_inputs", "step_20_equality", "step_21_equality", "step_22_33"),
+        ("thm_b3", "loss_imbalance", "step_20_equality", "step_21_equality", "step_22_33"),
     ),
     "D2": ("the premise of NC2 cannot be met by any features", ("thm41_nc2", "step_58_59")),
     "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),

@@ -172,9 +172,10 @@ def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for row in table.itertuples():
+    for row in table.fillna("").itertuples():
+        remark = f"nclib certify {row.certificate}" if row.certificate else "arithmetic of printed numbers"
         facts = {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding}
-        yield facts | {"verdict": "reported", "remark": "arithmetic of printed numbers"}
+        yield facts | {"verdict": "reported", "remark": remark}
 
 
 def _compared(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
 FLOORS = (
-    {"paths", "processes", "provenance", "words", "papers"},  # papers is the one folder: certificates
+    {"paths", "processes", "provenance", "words"},
     {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs", "cluster"},
     {"deq", "scorecard", "views"},
     {"config"},
@@ -29,7 +29,6 @@ FLOORS = (
 )
 FLOOR = {module: height for height, modules in enumerate(FLOORS) for module in modules}
 SAME_FLOOR = {("cli", "regenerate"), ("cli", "report"), ("panels", "store"), ("__main__", "__init__")}
-SAME_FLOOR |= {("papers", "papers")}
 
 
 def imported_modules(source: str) -> list[str]:
@@ -73,9 +72,8 @@ def violations(module: str, source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
 def test_imports_point_down(path):
-    module = path.relative_to(PACKAGE).with_suffix("").parts[0]
-    assert path.parent == PACKAGE or module == "papers", "the package is flat, but for the certificates"
-    assert violations(module, path.read_text(encoding="utf-8")) == []
+    assert path.parent == PACKAGE, "the package is flat"
+    assert violations(path.stem, path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def test_claims_theorems_findings_and_comparisons(results):
     control = {"claim": "DEQ below residual", "place": "", "kind": "control", "reading": "ours", "evidence": "lower"}
     ledger = pd.DataFrame([statement, control | {"verdict": "reported"}])
     _save("theory_layer_peeled_ledger", ledger)
-    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["Thirteen are impossible."]}))
+    findings = {"number": [1, 2], "finding": ["Thirteen are impossible.", "So."], "certificate": ["eq13", None]}
+    _save("audit_findings", pd.DataFrame(findings))
     compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "lower"}
     _save("controls_differences", pd.DataFrame([compared]))
     step = {"step": "DEQ / cell", "metric": "nc1_pinv", "change": -20.0, "low": -30.0, "high": -8.6, "detectable": 18.0}
@@ -87,7 +88,9 @@ def test_claims_theorems_findings_and_comparisons(results):
     assert row[["part", "regenerated", "verdict"]].tolist() == ["beyond the paper", "lower", "reported"]
     assert row["remark"] == "control; reading: ours"
     assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS), "controls stand with their part"
-    assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
+    row = card.loc["Finding 1"]
+    assert row[["regenerated", "remark"]].tolist() == ["Thirteen are impossible.", "nclib certify eq13"]
+    assert card.loc["Finding 2", "remark"] == "arithmetic of printed numbers"
     assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "lower"
 
 
@@ -131,7 +134,7 @@ def test_a_table_without_the_scale_of_its_evidence_is_refused(results):
 
 
 def test_a_table_changed_by_hand_or_of_another_version_is_refused(results):
-    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["So."]}))
+    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["So."], "certificate": ["eq13"]}))
     path = paths.results("quick") / "tables" / "neural_collapse" / "audit_findings.csv"
     path.write_text(path.read_text().replace("So.", "Not so."))
     with pytest.raises(scorecard.StaleTable, match="nclib reproduce neural_collapse/audit_findings --force"):
