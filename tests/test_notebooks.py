@@ -5,12 +5,13 @@ import json
 import re
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import papermill
 import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import experiments, paths, regenerate, regression, teaching
+from nclib import experiments, paths, proofs, regenerate, regression, teaching
 
 NAMES = regenerate.available()
 LONGEST_CELL = 25
@@ -127,6 +128,8 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
         assert "smoke" in record["caption"]
         recorded.append(bool(record["runs"]))
         assert all((path.parent / file).stat().st_size for file in record["files"])
+        if (table := path.with_suffix(".csv")).exists() and path.parts[-3] == "tables":
+            assert proofs.uncertified(pd.read_csv(table)) == []
     if name in experiments.EXPERIMENTS:  # the course computes beside what it trains
         assert any(recorded) if name in TEACH_BY_DEFINING else all(recorded)
 
