@@ -36,7 +36,7 @@ WRONG = {  # a claimed number of each certificate, changed: it must fail
     "nc31_nc3_proofs_reading": {"mu": (F(1, 2), F(0))},
     "after_54": {"factor": F(50)},
     "prop42_proofs_reading": {"most": F(2)},
-    "step_15": {"p": F(1, 10)},
+    "step_15": {"own": F(1, 10)},
     "step_19": {"sign": -1},
     "after_19": {"classes": 1},
     "step_20": {"worst": F(1, 2)},

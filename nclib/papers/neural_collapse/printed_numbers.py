@@ -27,7 +27,7 @@ def _rows() -> dict[tuple[str, str, int, int, str], Row]:
     with _TABLES.open(encoding="utf-8", newline="") as lines:
         for line in csv.DictReader(lines):
             if line["table"] != "1":
-                key = (line["table"], line["dataset"], int(float(line["K_A"])), int(float(line["R"])), line["model"])
+                key = (line["table"], line["dataset"], int(F(line["K_A"])), int(F(line["R"])), line["model"])
                 found.setdefault(key, {})[line["split"]] = (F(line["mean"]), F(line["std"]))
     return found
 

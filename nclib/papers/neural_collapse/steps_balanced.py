@@ -19,9 +19,10 @@ _SMALL = F(1, 100)  # the paper's E_H
     "typo",
     "(17) has δ_k′; as printed the bracket is 0: K = 3, δ = (8, 1, 1), C2 = 4C1: (4/5)⁵ > (2/5)⁴(1/5)",
 )
-def step_15(p: Fraction = F(4, 5)) -> bool:
+def step_15(own: Fraction = F(8)) -> bool:
     """With log δ_k in the inner sum the bracket of (15) is 0 and it claims softmax ≤ exp(M2). Here to the fifth power."""
-    return require(F(8, 10) ** 5 > (p / 2) ** 4 * (1 - p), "softmax exceeds exp(M2)")
+    p = F(4, 5)
+    return require((own / (own + 2)) ** 5 > (p / 2) ** 4 * (1 - p), "softmax exceeds exp(M2)")
 
 
 @states(
