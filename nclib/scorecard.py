@@ -173,7 +173,7 @@ def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for row in table.fillna("").itertuples():
-        remark = f"nclib certify {row.certificate}" if row.certificate else "arithmetic of printed numbers"
+        remark = f"nclib certify {row.certificate}" if row.certificate else "computed from the printed numbers"
         facts = {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding}
         yield facts | {"verdict": "reported", "remark": remark}
 

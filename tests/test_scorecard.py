@@ -90,7 +90,7 @@ def test_claims_theorems_findings_and_comparisons(results):
     assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS), "controls stand with their part"
     row = card.loc["Finding 1"]
     assert row[["regenerated", "remark"]].tolist() == ["Thirteen are impossible.", "nclib certify eq13"]
-    assert card.loc["Finding 2", "remark"] == "arithmetic of printed numbers"
+    assert card.loc["Finding 2", "remark"] == "computed from the printed numbers"
     assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "lower"
 
 
