@@ -32,9 +32,11 @@ def wide(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def audit_overall(published: pd.DataFrame) -> pd.DataFrame:
-    """Whether the printed overall accuracy is the mean over a balanced test set or over the training distribution.
+    """Whether a printed overall accuracy is the class-balanced mean of its parts or the mean under the training counts.
 
         balanced  (K_A maj + K_B min)/K        train prior  (K_A R maj + K_B min)/(K_A R + K_B)
+
+    A class-balanced mean does not show that the test set is balanced: an average over classes gives it on any test set.
 
     Adds to `wide`: balanced, train_prior, their differences off_balanced and off_train_prior (printed minus computed),
     and fits: "balanced", "train prior" or "neither", by `ROUNDING`.

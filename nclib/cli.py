@@ -1,4 +1,4 @@
-"""The command line: ``nclib reproduce | report | train | runs | data | doctor | verify``.
+"""The command line: ``nclib reproduce | report | train | runs | data | doctor | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
 and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 or 143 after Ctrl-C or SIGTERM.
@@ -64,6 +64,9 @@ def _exit_code(error: Exception) -> int | None:
     report = sys.modules.get("nclib.report")
     if report is not None and isinstance(error, report.ReportError):
         return 1
+    certificates = sys.modules.get("nclib.papers.certify")
+    if certificates is not None and isinstance(error, certificates.UnknownCertificate):
+        return 2
     if "torch" not in sys.modules:  # then none of the modules below has raised it
         return None
     import torch
@@ -673,6 +676,34 @@ def _print_frame(frame: pd.DataFrame) -> None:
     """A table as wide as its content needs, numbers with four digits."""
     shown = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
     typer.echo(shown.replace("nan", "–").to_string(index=False))
+
+
+# --- certify --------------------------------------------------------------------------------------------------
+
+
+@app.command("certify")
+def certify_statements(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Statements. None: all of them.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
+) -> None:
+    """Prove what is said about the papers' statements, with fractions instead of floating-point numbers.
+
+    Prints one line a statement: whether its certificate is ok, id, place in the paper, the statement, the verdict, what
+    was checked, and the reading. Exits with 1 when a certificate fails. Needs only the standard library; certificates
+    that need sympy are left out where it is not installed, and named.
+    """
+    from nclib.papers import certify
+
+    results = certify.certify(ids or None)
+    typer.echo(certify.as_json(results) if as_json else certify.as_text(results))
+    failed = [result.id for result in results if not result.ok]
+    missing = [] if ids else certify.left_out()
+    typer.echo(f"{len(results) - len(failed)} of {len(results)} certificates ok", err=as_json)
+    if failed:
+        typer.echo(f"failed: {', '.join(failed)}", err=True)
+    if missing:
+        typer.echo(f"left out, because sympy is not installed (pip install sympy): {', '.join(missing)}", err=True)
+    raise typer.Exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -413,8 +413,8 @@ def _off_diagonal_cosine(gram: np.ndarray, tiny: float = 0.0) -> float:
 # --- the maps before the layer-peeled model ------------------------------------------------------------------
 
 PEELED_MAPS = ("none", "explicit", "residual", "deq0", "deq1")
-"""h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block); h = Σ_{i≥0} Mⁱ h0 (the linear DEQ of
-section 3.2 and eq. 28); h = Σ_{i≥1} Mⁱ h0 (the linear DEQ of eq. 27)."""
+"""h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block, our control); h = Σ_{i≥0} Mⁱ h0 (the
+linear DEQ of section 3.2 and eq. 28); h = Σ_{i≥1} Mⁱ h0 (the linear DEQ of eq. 27)."""
 PEELED_READINGS = ("V1", "V2", "V4")
 """Where the budget E_H binds: V1 the features h, as problems (7) and (9) say; V2 the inputs h0, as eqs. 21 and 32 use
 it; V4 fixed random inputs h0 within that budget, the same for all maps ("we assume H0 are the same")."""
@@ -705,22 +705,3 @@ def peeled_alignment(problem: PeeledProblem, found: PeeledFit) -> np.ndarray:
     cosines = np.full(len(w), np.nan)
     cosines[present] = (means.T * w).sum(axis=1)[present] / (sizes[0] * sizes[1])[present]
     return cosines
-
-
-def premise_share(problem: PeeledProblem, found: PeeledFit) -> float:
-    """Share of the pairs i ≠ j that satisfy the premise of theorem 4.1, NC2: E_H < 2 S_ij − m_ij < 1/(1−E_H), with
-    m_ij = h0_i·h0_j of the class means of the inputs. The theorem needs all of them."""
-    k = problem.num_classes
-    inputs = found.inputs.reshape(problem.dim, k, problem.copies).mean(axis=2)
-    middle = (2 * simplex_gram(k) - inputs.T @ inputs)[~np.eye(k, dtype=bool)]
-    return float(((problem.e_h < middle) & (middle < 1 / (1 - problem.e_h))).mean())
-
-
-def premise_energy(num_classes: int, e_h: float) -> float:
-    """Mean square norm of the inputs that the premise of theorem 4.1, NC2 needs at least.
-
-        (1/K) Σ_k ‖h0_k‖² > (K−1) (2/(K−1) + E_H)
-
-    The sum of m_ij < 2 S_ij − E_H = −2/(K−1) − E_H over i ≠ j, and Σ_ij m_ij = ‖Σ_k h0_k‖² ≥ 0. The budget is E_H.
-    """
-    return (num_classes - 1) * (2 / (num_classes - 1) + e_h)

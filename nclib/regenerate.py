@@ -381,7 +381,7 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
 def _library() -> str:
     """Digest of the sources a notebook can call and of the published numbers it can show."""
     package = Path(__file__).resolve().parent
-    modules = [path for path in package.glob("*.py") if path.stem not in ("cli", "regenerate", "report")]
+    modules = [path for path in package.rglob("*.py") if path.stem not in ("cli", "regenerate", "report")]
     tables = paths.published().glob("**/*.csv")
     return _sha256("".join(_sha256(path.read_bytes()) for path in [*sorted(modules), *sorted(tables)]).encode())
 

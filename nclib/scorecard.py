@@ -18,6 +18,7 @@ from nclib import evidence, paths
 
 COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "scale", "remark"]
 COLUMNS += ["notebook", "runs"]
+PARTS = ("tables", "figures", "theory", "audit", "beyond the paper")
 PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 METRICS = {
     "accuracy_balanced": "accuracy",
@@ -80,7 +81,8 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
     Returns
     -------
     DataFrame
-        part ("tables", "figures", "theory", "audit", "beyond the paper"); item; printed, what the paper states;
+        part, one of `PARTS` ("theory" holds statements of the paper, one row each; what was tested besides them, at
+        another reading or on maps of our own, is "beyond the paper"); item; printed, what the paper states;
         regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest difference that so
         many seeds would find in 80 % of the cases; seeds; verdict, a word of `nclib.words`, by the rule named in the
         notebook; scale, how far the evidence reaches; remark; notebook; runs, the ids of the runs behind the row,
@@ -104,11 +106,12 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
             rows.append(facts | {"item": table.replace("_", " ")} | said)
             continue
         try:
-            rows += [{"runs": runs} | row | facts for row in read(notebook, found[0])]
+            rows += [facts | {"runs": runs} | row for row in read(notebook, found[0])]
         except AttributeError as error:  # columns came and went with versions of the library
             said = f"{table} was written by another version ({error}); type: nclib reproduce {notebook}"
             raise StaleTable(said) from error
-    return pd.DataFrame(rows, columns=COLUMNS)
+    card = pd.DataFrame(rows, columns=COLUMNS)
+    return card.sort_values("part", key=lambda part: part.map(PARTS.index), kind="stable", ignore_index=True)
 
 
 def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
@@ -158,17 +161,21 @@ def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Theorems, with the evidence in words."""
-    for row in table.itertuples():
-        reading = "" if row.reading == "–" else f" [{row.reading}]"
-        item = f"{row.claim}{reading}"
-        yield {"item": item, "printed": "stated", "regenerated": row.evidence, "verdict": row.verdict}
+    """Statements of the paper, with the evidence in words; what is not the paper's own goes beyond it."""
+    for row in table.fillna("").itertuples():
+        control = row.kind != "statement"
+        remark = ["control"] * control + [f"reading: {row.reading}"]
+        remark += [f"defect {row.defect}"] * bool(row.defect)
+        remark += [f"nclib certify {row.certificate}"] * bool(row.certificate)
+        facts = {"item": row.claim, "printed": row.place, "regenerated": row.evidence, "verdict": row.verdict}
+        yield facts | {"remark": "; ".join(remark)} | ({"part": "beyond the paper"} if control else {})
 
 
 def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for row in table.itertuples():
-        said = {"verdict": "reported", "remark": "computed from the printed numbers"}
-        yield {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding, **said}
+    for row in table.fillna("").itertuples():
+        remark = f"nclib certify {row.certificate}" if row.certificate else "computed from the printed numbers"
+        facts = {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding}
+        yield facts | {"verdict": "reported", "remark": remark}
 
 
 def _compared(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -28,6 +28,8 @@ FLOORS = (
     {"__init__", "__main__"},  # the public face: may import everything, is imported by nothing below
 )
 FLOOR = {module: height for height, modules in enumerate(FLOORS) for module in modules}
+WINGS = {"papers"}  # packages beside the floors: they import nothing of nclib but themselves
+ABOVE_WINGS = {"proofs", "layer_peeled", "audit", "cli", "report", "scorecard", "__init__"}  # may use a wing
 SAME_FLOOR = {("cli", "regenerate"), ("cli", "report"), ("panels", "store"), ("__main__", "__init__")}
 
 
@@ -59,6 +61,9 @@ def violations(module: str, source: str) -> list[str]:
     for other in imported_modules(source):
         if other == "*":
             wrong.append(f"{module} imports everything of something: name what it needs")
+        elif other in WINGS:
+            if module not in ABOVE_WINGS:
+                wrong.append(f"{module} imports the wing {other}: only {', '.join(sorted(ABOVE_WINGS))} may")
         elif other not in FLOOR:
             wrong.append(
                 f"{module} imports {other!r}, which is no module of nclib: import the name from its module"
@@ -70,10 +75,44 @@ def violations(module: str, source: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
+def wing_violations(wing: str, source: str) -> list[str]:
+    """What is wrong with the imports of a module of a wing, in sentences."""
+    outside = [other for other in imported_modules(source) if other != wing]
+    return [f"a module of the wing {wing} imports {other!r} of nclib" for other in outside]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.stem)
 def test_imports_point_down(path):
-    assert path.parent == PACKAGE, "the package is flat"
     assert violations(path.stem, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.glob("*/**/*.py")), ids=lambda path: path.relative_to(PACKAGE).with_suffix("").as_posix()
+)
+def test_a_wing_imports_nothing_else_of_nclib(path):
+    wing = path.relative_to(PACKAGE).parts[0]
+    assert wing in WINGS, "besides its wings the package is flat"
+    assert wing_violations(wing, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source", ["from nclib import solver", "import nclib", "def f():\n    from nclib.paths import root"]
+)
+def test_a_wing_that_imports_more_is_found(source):
+    assert wing_violations("papers", source)
+    assert wing_violations("papers", "from nclib.papers import exact\nimport nclib.papers.certify") == []
+
+
+def test_the_certificates_need_only_the_standard_library():
+    """sympy is imported inside the functions that use it."""
+    third = set()
+    for path in (PACKAGE / "papers").rglob("*.py"):
+        for node in ast.iter_child_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                third |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                third.add((node.module or "").split(".")[0])
+    assert third <= {"nclib", *sys.stdlib_module_names}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +130,7 @@ def test_imports_point_down(path):
         ("training", "from numpy import *"),
         ("training", "from nclib import DEQ"),
         ("training", "import nclib"),
+        ("solver", "from nclib.papers.certify import certify"),
         ("helpers", ""),
     ],
 )
@@ -104,6 +144,7 @@ def test_a_wrong_import_is_found(module, source):
         ("training", "from nclib import metrics, models\nfrom nclib.deq import DEQ\nimport nclib.paths"),
         ("runs", "from nclib.store import RunStore"),
         ("cli", "def main():\n    from . import regenerate, report"),
+        ("cli", "def main():\n    from nclib.papers import certify"),
         ("__init__", "from nclib.deq import DEQ as DEQ\nfrom .cli import main"),
         ("solver", "import nclibrary\nfrom torch import nn"),
     ],

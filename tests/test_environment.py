@@ -93,7 +93,7 @@ def test_library_alone_needs_no_jupyter_and_no_torchvision():
 LABORATORY = {"panels", "train_panel", "laboratory"}  # nothing else imports them
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "nclib").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "nclib").rglob("*.py")), ids=lambda path: path.stem)
 def test_what_the_code_imports_is_declared(path):
     """At the top of a module only core dependencies, and in the laboratory widgets; inside functions also those of an
     extra."""

@@ -308,20 +308,6 @@ def test_unknown_names_and_divergent_series_are_refused():
     assert lp.PeeledProblem("residual", "V1", 1, 5).e_h == 5
 
 
-# ---------------------------------------------------------------------------------------------------- theorem 4.1
-
-
-def test_premise_needs_more_energy_than_there_is():
-    assert lp.premise_energy(10, 0.01) == pytest.approx(2.09)
-    rng = np.random.default_rng(0)
-    problem = lp.PeeledProblem("deq0", "V2", 1, 0.01)
-    found = lp.peeled_fit(problem, starts=0, iterations=1)
-    for _ in range(50):  # whatever the inputs on the sphere
-        inputs = rng.standard_normal(found.inputs.shape)
-        inputs *= math.sqrt(10 * 0.01) / np.linalg.norm(inputs)
-        assert lp.premise_share(problem, found._replace(inputs=inputs)) < 1
-
-
 def test_alignment_is_the_cosine_by_class():
     problem = lp.PeeledProblem("none", "V1", 1, 5)
     found = lp.peeled_fit(problem, starts=0)

@@ -11,7 +11,7 @@ import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import experiments, paths, regenerate, regression, teaching, words
+from nclib import experiments, paths, proofs, regenerate, regression, teaching, words
 
 NAMES = regenerate.available()
 LONGEST_CELL = 25
@@ -140,8 +140,9 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
     plt.close("all")
     assert [pair for fig in shown for ax in fig.axes for pair in confusable(ax)] == []
     sidecars = [path for path in smoke.rglob("*.json") if f"{path.parent.name}/{path.stem}".startswith(name)]
-    for path in sidecars:
-        assert strange_verdicts(path.with_suffix(".csv")) == []
+    for table in [path.with_suffix(".csv") for path in sidecars]:
+        assert strange_verdicts(table) == []
+        assert not table.exists() or proofs.uncertified(pd.read_csv(table)) == []
     assert sidecars, "saved nothing under its own name"
     recorded = []
     for path in sidecars:

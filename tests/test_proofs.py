@@ -1,9 +1,12 @@
-"""Steps of the proofs: the counterexamples are real ones, what is true is not refuted, verdicts follow their rule."""
+"""Verdicts on theory: "false" needs a certificate, statements are counted once, controls are never accused."""
+
+import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from nclib import proofs
+from nclib import paths, proofs
 
 
 @pytest.mark.parametrize(
@@ -11,11 +14,13 @@ from nclib import proofs
     [
         ([True, True], {}, "holds"),
         ([True, True], {"proof": False}, "proof gap"),
-        ([True, False], {}, "false"),
-        ([False, False], {}, "false"),
+        ([True, False], {}, "not shown"),
+        ([False, False], {}, "not shown"),
+        ([False], {"otherwise": "proof gap"}, "proof gap"),
+        ([False], {"otherwise": "false", "certificate": "thm_b3"}, "false"),
         ([True, False], {"condition": [True, False]}, "holds if"),
-        ([True, False], {"condition": [True, True]}, "false"),
-        ([False, False], {"condition": [False, False]}, "false"),
+        ([True, False], {"condition": [True, True]}, "not shown"),
+        ([False, False], {"condition": [False, False]}, "not shown"),
         ([np.bool_(True)], {}, "holds"),
     ],
 )
@@ -25,87 +30,115 @@ def test_judge(outcomes, options, says):
 
 
 @pytest.mark.parametrize(
-    ("values", "says"), [([True, True], "vacuous"), ([False], "vacuous"), ([True, False], "holds if")]
+    ("options", "why"),
+    [
+        ({}, "needs a certificate"),
+        ({"certificate": "no_such_id"}, "'no_such_id' is not one"),
+        ({"certificate": "thm31_nc2"}, "'thm31_nc2' is not one"),  # it holds
+        ({"certificate": "nc31_proofs_reading"}, "is not one"),  # false at a reading of the proofs alone
+        ({"certificate": "thm_b3", "local": True}, "local optimum"),
+        ({"certificate": "thm_b3", "premise": False}, "premise"),
+        ({"certificate": "thm_b3", "reading": "proofs'"}, r"does not name this reading \(proofs'\)"),
+        ({"certificate": "thm_b3", "reading": "V3"}, "'V3' is not one of"),
+    ],
 )
-def test_judge_condition(values, says):
-    assert proofs.judge_condition(values) == says
+def test_false_is_refused(options, why):
+    with pytest.raises(ValueError, match=why):
+        proofs.judge([True, False], otherwise="false", **options)
 
 
-@pytest.mark.parametrize("function", [proofs.judge, proofs.judge_condition])
-def test_no_verdict_without_a_case(function):
+def test_a_certificate_that_fails_certifies_nothing(monkeypatch):
+    (record,) = proofs.certify(["thm_b3"])
+    assert proofs.is_certified_false("thm_b3")
+    monkeypatch.setattr(proofs, "certify", lambda names: [dataclasses.replace(record, ok=False)])
+    with pytest.raises(ValueError, match="needs a certificate"):
+        proofs.judge([False], otherwise="false", certificate="thm_b3")
+
+
+def test_no_verdict_without_a_case():
     with pytest.raises(ValueError, match="no case"):
-        function([])
+        proofs.judge([])
+    with pytest.raises(ValueError, match="'true' is not one of"):
+        proofs.judge([False], otherwise="true")
 
 
-@pytest.mark.parametrize("classes", [3, 10, 100])
-def test_lemma_b1_is_never_violated(classes):
-    assert 0 <= proofs.lemma_b1_draws(classes) < 0.1
+def test_the_ten_statements():
+    table = proofs.theory_statements()
+    assert table["ok"].all()
+    verdicts = dict(zip(table["certificate"], table["verdict"], strict=True))
+    assert verdicts.pop("prop42").startswith("holds if ")
+    wanted = {"remark_b2": "typo", "thm_b3": "false", "thm41_nc2": "vacuous", "thm41_nc3": "false"}
+    assert {name: verdict for name, verdict in verdicts.items() if verdict != "holds"} == wanted
+    assert (table["reading"] == "as printed").all()
+    assert (table.loc[~table["verdict"].str.startswith("holds"), "defect"] != "").all()
+    counts = {"holds": 5, "holds if": 1, "false": 2, "typo": 1, "vacuous": 1, "independent defects": 6}
+    assert proofs.theory_counts() == counts
 
 
-def test_lemma_b1_is_tight_where_the_weights_are_the_probabilities():
-    p = np.array([0.4, 0.2, 0.2, 0.2])
-    assert proofs.lemma_b1_excess(np.log(p), np.array(0.4), np.array(0.6)) == pytest.approx(0, abs=1e-12)
-    assert proofs.lemma_b1_excess(np.log(p), np.array(0.6), np.array(0.4)) > 0.01
+def test_every_step_has_a_verdict_of_the_vocabulary():
+    steps = proofs.theory_steps()
+    assert steps["ok"].all() and steps["certificate"].is_unique
+    assert steps["verdict"].str.startswith(proofs.VERDICTS).all()
+    assert len(steps) > 25 and not steps["certificate"].isin(proofs.STATEMENTS).any()
+    where = steps.set_index("certificate")["verdict"]
+    assert all(where[name].startswith("holds if ") for name in ("step_20", "step_30_31", "step_55_57"))
+    assert where["step_19"] == "holds" and where["step_44"] == "typo"
 
 
-@pytest.mark.parametrize(("classes", "excess"), [(3, 0.46), (10, 1.78), (100, 4.51)])
-def test_remark_b2_is_inverted(classes, excess):
-    found = proofs.remark_b2(classes)
-    assert found["correct"] < 1e-4 < 1 < found["printed"]
-    assert found["curvature"] > 0
-    assert found["excess"] == pytest.approx(excess, abs=0.01)
+def test_defects_point_to_certificates_that_do_not_hold():
+    named = [name for _, failing in proofs.DEFECTS.values() for name in failing]
+    assert len(set(named)) == len(named), "one cause for each"
+    assert all(record.ok for record in proofs.certify(named))
+    accused = pd.concat([proofs.theory_statements(), proofs.theory_steps()]).query("defect != ''")
+    assert not accused["verdict"].str.startswith("holds").any()
 
 
-def test_steps_refuted_and_confirmed():
-    table = proofs.proof_steps()
-    confirmed = table[~table["refuted"]]["step"].tolist()
-    assert len(confirmed) == 4 and all("correct" in step or "lemma" in step for step in confirmed)
-    wanted = {
-        "15",
-        "19",
-        "after 19",
-        "20, 43",
-        "23, 34",
-        "25–26",
-        "29",
-        "30–31",
-        "36",
-        "10, 38",
-        "43",
-        "44",
-        "45",
-        "50",
-        "after 51",
+def test_a_row_that_says_false_without_a_certificate_is_found():
+    table = pd.DataFrame({"claim": ["a", "b", "c", "d"], "verdict": ["holds", "false", "false", "false, certified"]})
+    assert len(proofs.uncertified(table)) == 3
+    (said,) = proofs.uncertified(table[:2])
+    assert said == "row 1 says false without a certificate: b"
+    assert proofs.uncertified(table[:2].assign(certificate="thm_b3")) == []
+    assert proofs.uncertified(table[:2].assign(certificate=[None, np.nan])) == [said]
+
+
+REFERENCE = paths.notebooks().parent / "results" / "reference"
+STORED = [path for path in sorted(REFERENCE.rglob("*.csv")) if "verdict" in path.read_text(encoding="utf-8")[:2000]]
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_no_stored_table_says_false_without_a_certificate(path):
+    assert proofs.uncertified(pd.read_csv(path)) == []
+
+
+def _measured(**options):
+    return {"evidence": "seen", "rule": "r"} | options
+
+
+def test_the_ledger_takes_its_verdicts_from_the_certificates():
+    measured = {
+        "thm31_nc1": _measured(cases=[True]),
+        "thm_b3": _measured(cases=[False]),
+        "thm41_nc2": _measured(),
+        "prop42": _measured(cases=[True, False], condition=[True, False]),
     }
-    assert set(table[table["refuted"]]["equation"]) == wanted | {"55–57", "58–59", "60–62"}
+    control = ("Theorem 3.1, NC2", "proofs'", "rank one", "r", "reported", "D6", "nc31_proofs_reading")
+    table = proofs.theory_ledger(measured, [control])
+    assert table["kind"].tolist() == ["statement"] * 4 + ["control"]
+    assert [verdict.split()[0] for verdict in table["verdict"]] == ["holds", "false", "vacuous", "holds", "reported"]
+    assert table["defect"].tolist() == ["", "D1", "D2", "", "D6"]
+    assert proofs.uncertified(table) == []
 
 
-def test_numbers_of_the_counterexamples():
-    table = proofs.proof_steps().set_index("test")["found"]
-    assert table["rank one W, ‖W‖_F = ‖x‖ = 1.5"] / 2.25 == pytest.approx(1 / 0.444, rel=2e-3)
-    assert table["share of random pairs that violate it (it says a·b ≤ 0)"] == pytest.approx(0.5, abs=0.01)
-    assert table["d = 10, ‖W‖_F = 0.01"] == pytest.approx(3.17, abs=0.005)
-    assert table["share of that interval where (58) is true"] == pytest.approx(0.5, abs=1e-3)
+@pytest.mark.parametrize(("name", "cases"), [("thm31_nc1", [False]), ("thm_b3", [True])])
+def test_the_ledger_refuses_cases_that_do_not_agree_with_the_certificate(name, cases):
+    with pytest.raises(ValueError, match="the certificate"):
+        proofs.theory_ledger({name: _measured(cases=cases)}, [])
 
 
-def test_steps_do_not_depend_on_the_draws():
-    assert proofs.proof_steps(0)["refuted"].tolist() == proofs.proof_steps(7)["refuted"].tolist()
-
-
-def test_inequality_31_holds_below_the_counterexample():
-    """For ‖x‖ = 1, (1−w)⁻² = 2 + w² at w ≈ 0.313."""
-    w = np.linspace(0, 0.99, 10_000)
-    first = w[(1 / (1 - w) ** 2 > 2 + w**2).argmax()]
-    assert 0.3 < first < 0.4
-
-
-def test_condition_62_is_always_true_and_its_bounds_say_the_opposite():
-    grid = np.linspace(1e-6, 1 - 1e-6, 400)
-    e_w, e_h = np.meshgrid(grid, grid)
-    values = proofs.condition_62(e_w, e_h)
-    assert 1.24 < values.max() < 1.25
-    assert proofs.cosine_ratio_printed(0.01, 0.01) == pytest.approx(0.0385, abs=5e-5)
-    assert proofs.condition_62(50, 0.5) == pytest.approx(0.26, abs=0.005)
+def test_a_control_is_never_false():
+    with pytest.raises(ValueError, match="a control is never false"):
+        proofs.theory_ledger({}, [("ours", "ours", "", "", "false", "", "thm_b3")])
 
 
 def test_inequality_58_in_closed_form():
@@ -114,3 +147,7 @@ def test_inequality_58_in_closed_form():
     exact = middle > (e_h + 1 / (1 - e_h)) / 2
     np.testing.assert_array_equal(proofs.inequality_58(e_h, middle), exact)
     assert not proofs.inequality_58(e_h, np.array([0.21]))[0]
+
+
+def test_the_printed_bounds_of_nc3_say_the_opposite():
+    assert proofs.cosine_ratio_printed(0.01, 0.01) == pytest.approx(0.0385, abs=5e-5)

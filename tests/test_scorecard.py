@@ -33,7 +33,7 @@ def _save(name, table, runs=()):
 def test_nothing_regenerated_says_so(results):
     card = scorecard.score_claims("quick")
     assert set(card["verdict"]) == {"not run"} and set(card["remark"]) == {"not regenerated"} and len(card) > 10
-    assert {"tables", "figures", "theory", "audit", "beyond the paper"} == set(card["part"])
+    assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS)
 
 
 def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
@@ -56,10 +56,13 @@ def test_claims_theorems_findings_and_comparisons(results):
     claim = {"metric": "paper_eq13_uncentred", "explicit": 1.0, "deq": 1.2, "difference": 0.2, "half": 0.1}
     claim |= {"detectable": 0.13, "seeds": 3, "scale": "toy", "remark": None}
     _save("fig4_claims", pd.DataFrame([claim | {"claim": "DEQ lower", "verdict": "opposite here"}]), ["a", "b"])
-    ledger = pd.DataFrame([("Lemma B.1", "–", "max −1e-6", "never positive", "holds")])
-    ledger.columns = ["claim", "reading", "evidence", "rule", "verdict"]
+    statement = {"claim": "Theorem B.3", "place": "App. B.2", "kind": "statement", "reading": "as printed"}
+    statement |= {"evidence": "equal", "verdict": "false", "defect": "D1", "certificate": "thm_b3"}
+    control = {"claim": "DEQ below residual", "place": "", "kind": "control", "reading": "ours", "evidence": "lower"}
+    ledger = pd.DataFrame([statement, control | {"verdict": "reported"}])
     _save("theory_layer_peeled_ledger", ledger)
-    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["Thirteen are impossible."]}))
+    findings = {"number": [1, 2], "finding": ["Thirteen are impossible.", "So."], "certificate": ["eq13", None]}
+    _save("audit_findings", pd.DataFrame(findings))
     compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "lower"}
     _save("controls_differences", pd.DataFrame([compared]))
     step = {"step": "DEQ / cell", "metric": "nc1_pinv", "change": -20.0, "low": -30.0, "high": -8.6, "detectable": 18.0}
@@ -78,8 +81,16 @@ def test_claims_theorems_findings_and_comparisons(results):
     assert alone[["regenerated", "remark"]].tolist() == ["-20.0 %", "1 seed"]
     row = card.loc["Figure 4: NC2, eq. 13"]
     assert row[["printed", "regenerated", "runs"]].tolist() == ["DEQ lower", "+0.2", "a b"]
-    assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
-    assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
+    row = card.loc["Theorem B.3"]
+    assert row[["part", "printed", "verdict"]].tolist() == ["theory", "App. B.2", "false"]
+    assert row[["regenerated", "remark"]].tolist() == ["equal", "reading: as printed; defect D1; nclib certify thm_b3"]
+    row = card.loc["DEQ below residual"]
+    assert row[["part", "regenerated", "verdict"]].tolist() == ["beyond the paper", "lower", "reported"]
+    assert row["remark"] == "control; reading: ours"
+    assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS), "controls stand with their part"
+    row = card.loc["Finding 1"]
+    assert row[["regenerated", "remark"]].tolist() == ["Thirteen are impossible.", "nclib certify eq13"]
+    assert card.loc["Finding 2", "remark"] == "computed from the printed numbers"
     assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "lower"
 
 
@@ -123,7 +134,7 @@ def test_a_table_without_the_scale_of_its_evidence_is_refused(results):
 
 
 def test_a_table_changed_by_hand_or_of_another_version_is_refused(results):
-    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["So."]}))
+    _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["So."], "certificate": ["eq13"]}))
     path = paths.results("quick") / "tables" / "neural_collapse" / "audit_findings.csv"
     path.write_text(path.read_text().replace("So.", "Not so."))
     with pytest.raises(scorecard.StaleTable, match="nclib reproduce neural_collapse/audit_findings --force"):

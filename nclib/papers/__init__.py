@@ -1,0 +1,1 @@
+"""What the papers state, and exact certificates of the verdicts on it: `nclib.papers.certify`."""

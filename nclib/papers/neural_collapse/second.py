@@ -1,0 +1,200 @@
+"""Second derivations of what is called false, by other arguments and without any code of the first ones.
+
+Bounds of exp and log are those of `decimal`, whose results are correctly rounded, widened by one unit; where the
+argument allows, logarithms cancel and a polynomial decides.
+"""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from fractions import Fraction
+
+from nclib.papers.certify import also
+
+_CONTEXT = Context(prec=40)
+
+
+def _decimal(q: Fraction) -> tuple[Decimal, Decimal]:
+    """Two neighbouring decimals around q."""
+    near = _CONTEXT.divide(Decimal(q.numerator), Decimal(q.denominator))
+    return near.next_minus(_CONTEXT), near.next_plus(_CONTEXT)
+
+
+def _bounds(q_low: Fraction, q_high: Fraction, name: str) -> tuple[Fraction, Fraction]:
+    """Bounds of exp or ln on [q_low, q_high]."""
+    low, high = _decimal(q_low)[0], _decimal(q_high)[1]
+    return (
+        Fraction(getattr(low, name)(_CONTEXT).next_minus(_CONTEXT)),
+        Fraction(getattr(high, name)(_CONTEXT).next_plus(_CONTEXT)),
+    )
+
+
+@also("thm_b3")
+def infima_by_duality() -> bool:
+    """One number is below every feasible loss of both problems and is attained in both: the infima are equal.
+
+    Balanced, n_k = 1, d = K, any E_W, E_H; write t = exp(a) with a = K √(E_W E_H)/(K−1). The gradient at Z° = a (I − 11ᵀ/K)
+    has entries (p_jk − δ_jk)/K, p = t/(t+K−1) on the diagonal and 1/(t+K−1) off it. It equals −λ(I − 11ᵀ/K), λ = 1/(t+K−1):
+    a projection times −λ, so ⟨G, Z⟩ ≥ −λ‖Z‖_* ≥ −λK√(E_W E_H) = ⟨G, Z°⟩ for feasible Z, and by convexity no loss is lower
+    than that of Z°. Attained: W and H multiples of I − 11ᵀ/K, h the features, h0 = h with W_DEQ = 0, or h0 = h·d/E_H with
+    W_EX = (E_H/d) I. Any positive difference between the infima is thereby excluded.
+    """
+    for classes in (2, 3, 4, 10):
+        for t in (Fraction(10**6 + 1, 10**6), Fraction(3, 2), Fraction(40)):
+            total = t + classes - 1
+            lam = 1 / total
+            for j in range(classes):
+                for k in range(classes):
+                    p = (t if j == k else Fraction(1)) / total
+                    if (p - (j == k)) / classes != -lam * ((j == k) - Fraction(1, classes)):
+                        return False
+            trace = sum(1 - Fraction(1, classes) for _ in range(classes))  # ⟨I − 11ᵀ/K, I − 11ᵀ/K⟩
+            if trace != classes - 1:
+                return False
+    for e_h, d in ((Fraction(1, 100), 10), (Fraction(1, 2), 3), (Fraction(4), 2)):
+        if d * (e_h / d) ** 2 > e_h**2 or (e_h / d) * (d / e_h) != 1:
+            return False
+    return True
+
+
+def _collapse_is_optimal(classes: int, majority: int, ratio: int, budget: Fraction) -> bool:
+    """Whether Z° = a (I − 11ᵀ/K_A) ⊕ 0, a (K_A−1) = K·budget, minimises the imbalanced loss, by its gradient's norm.
+
+    A majority class has the weight R/N and a minority class 1/N, N = K_A R + K_B. On vectors that sum to 0 over the
+    majority the gradient is −λ, λ = (R/N)(1 − p_own + p_other); over the minority −1/N (softmax is uniform there); the
+    rest is a 2×2 block on the two constant vectors, whose Frobenius norm is compared with λ.
+    """
+    minority = classes - majority
+    a = classes * budget / (majority - 1)
+    own = _bounds(a * Fraction(majority - 1, majority), a * Fraction(majority - 1, majority), "exp")
+    other = _bounds(-a / majority, -a / majority, "exp")
+    low = own[0] + (majority - 1) * other[0] + minority
+    high = own[1] + (majority - 1) * other[1] + minority
+    samples = majority * ratio + minority
+    heavy, light = Fraction(ratio, samples), Fraction(1, samples)
+    lam = heavy * (1 - own[1] / low + other[0] / high)
+    escaped = minority / low  # at most this probability of a majority sample goes to the minority
+    from_majority = heavy**2 * majority * escaped**2 * (Fraction(1, majority) + Fraction(1, minority))
+    uniform = Fraction(majority, classes)  # of a minority sample, to the majority
+    from_minority = light**2 * minority * uniform**2 * (Fraction(1, majority) + Fraction(1, minority))
+    return light <= lam and from_majority + from_minority <= lam**2
+
+
+@also("thm41_nc3")
+def ratio_is_one_by_duality() -> bool:
+    """K = 10, K_A = 3, R = 100, E_W = E_H = 1/100, budget on h: Z° = a (I − 11ᵀ/3) ⊕ 0 minimises the loss of both models.
+
+    Z° is symmetric and positive semidefinite, so ⟨Wᵀ, H⟩ = tr Z° = ‖Z°‖_* = ‖W‖_F ‖H‖_F at every minimiser: H is a positive
+    multiple of Wᵀ, cos(h_k, w_k) = 1 in each majority class of both models, and their ratio is 1, not larger. (The minimiser
+    is unique in Z up to what the nuclear norm excludes, as for balanced classes.) (62): 1/2 + 99/10⁴ < 2.
+    """
+    e = Fraction(1, 100)
+    return e / (2 * e) + e * (1 - e) < 2 and _collapse_is_optimal(10, 3, 100, e)
+
+
+# --- the proofs' reading, inputs bounded: logarithms cancel -------------------------------------------------------
+
+
+@also("b3_v2_values")
+def constant_by_polynomials() -> bool:
+    """C4 = 2 inf L_EX − inf L_DEQ > log K at K = 10, E_W = E_H = e = 1/100, by tangents at Z = 0.
+
+    Explicit: the gradient at 0 is −(I − 11ᵀ/K)/K of norm 1/K, so the loss is at least log K − ‖Z‖_*/K ≥ log K − e·e. DEQ:
+    W_DEQ = 0 and logits ±e in equal numbers, own +e (rank one, nuclear norm Ke): log cosh e − e + log K ≤ log K − e + e²/2.
+    So C4 − log K ≥ −2e² + e − e²/2.
+    """
+    e = Fraction(1, 100)
+    return -2 * e**2 + e - e**2 / 2 > 0
+
+
+@also("b3_given_inputs")
+def empty_for_three_classes() -> bool:
+    """K = 3, d = 2, E_W = E_H = 1/4: h0 = (4, 0), (−4, 4), (0, −4), whose mean squared norm is 64/3.
+
+    ‖h0‖ = ‖(I − W)h‖ ≤ (1 + E_H)‖h‖, so the mean of ‖h‖² is at least (64/3)/(5/4)² > 1/4 for the DEQ, sum from 0: nothing is
+    feasible. Explicit: W_EX = x I with 2x² ≤ 1/16 and 64x²/3 ≤ 1/4, so x = 1/10; W with rows h0_k/‖·‖ scaled has a loss
+    below log 3, because Σ_k w_k·h_k > 0 = Σ over other pairs plus that, the tangent at 0.
+    """
+    e = Fraction(1, 4)
+    h0 = [(4, 0), (-4, 4), (0, -4)]
+    mean = Fraction(sum(x * x + y * y for x, y in h0), 3)
+    x = Fraction(1, 10)
+    own = sum(x * (a * a + b * b) for a, b in h0)
+    everyone = x * (sum(a for a, _ in h0) ** 2 + sum(b for _, b in h0) ** 2)
+    return mean / (1 + e) ** 2 > e and 2 * x * x <= e * e and x * x * mean <= e and own > everyone / 3
+
+
+@also("nc31_proofs_reading")
+def rank_one_by_polynomials() -> bool:
+    """Loss of rank one ≤ log K − z + z²/2 (log cosh z ≤ z²/2); of nuclear norm n ≥ log K − n/K. With z = gE, n = fKE,
+    E = r = 1/100 it is enough that g − g²E/2 > f for g, f of each map, √(K−1) = 3."""
+    e = Fraction(1, 100)
+    maps = [
+        (e, [e / 3]),
+        (1 / (1 - e), [3 / (3 - e), 1 + e / (3 * (1 - e))]),
+        (e / (1 - e), [e / (3 - e), e / (3 * (1 - e))]),
+    ]
+    return all(g - g * g * e / 2 > f for g, several in maps for f in several)
+
+
+@also("prop42_proofs_reading")
+def majority_by_polynomials() -> bool:
+    """Per majority sample, log K − loss ≥ own − mean − (largest |logit|)²/2 with logits (q, q, −q, −q, 0, …): own q, mean 0
+    (Hoeffding: log of the mean of exp ≤ mean + max²/2). Four such classes: 4 w_A (q − q²/2) against w_A B r/2 with
+    q = B r/4, B = 1/10, r = 1/100."""
+    q = Fraction(1, 10) * Fraction(1, 100) / 4
+    return 4 * (q - q * q / 2) > Fraction(1, 10) * Fraction(1, 100) / 2
+
+
+# --- alignment ----------------------------------------------------------------------------------------------------
+
+
+@also("nc31_nc3_proofs_reading")
+def rank_one_by_lipschitz() -> bool:
+    """Lower bounds of the candidates on a grid: in t the rank-one loss changes by at most 16/5 a unit.
+
+    x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad; the gradient
+    has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp alone, with
+    1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
+    """
+    one = Fraction(1)
+
+    def loss(z: list[list[Fraction]]) -> tuple[Fraction, Fraction]:
+        low = high = Fraction(0)
+        for k in range(3):
+            parts = [_bounds(z[j][k] - z[k][k], z[j][k] - z[k][k], "exp") for j in range(3)]
+            below, above = _bounds(sum(p[0] for p in parts), sum(p[1] for p in parts), "ln")
+            low, high = low + below / 3, high + above / 3
+        return low, high
+
+    m, n = Fraction(12, 25), Fraction(7, 50)
+    unit = Fraction(6, 5) / (m * (1 - m) + n * (1 - n))
+    p, q = unit * m / 2, unit * n / 6
+    reached = loss([[p + q, q - p, -2 * q], [q - p, p + q, -2 * q], [-2 * q, -2 * q, 4 * q]])[1]
+    beta = Fraction(6, 5) / (2 * (one - Fraction(70711, 200000)))  # rank two, β from above: the loss from below
+    third = beta / 3
+    etf = [[2 * third if j == k else -third for k in range(3)] for j in range(3)]
+    if loss(etf)[0] <= reached:
+        return False
+    steps = 400
+    for i in range(steps):
+        t = Fraction(2 * i + 1, 4 * steps)
+        x = (one, t - 1, -t)
+        size = Fraction(12, 5) / sum(c * c for c in x)
+        low = loss([[size * x[j] * x[k] for k in range(3)] for j in range(3)])[0]
+        if low - Fraction(16, 5) / (4 * steps) <= reached:
+            return False
+    return True
+
+
+@also("after_54")
+def two_classes_align() -> bool:
+    """K = 2, any numbers of samples: w_1 = −w_2 = v at a minimiser, and for lengths c_k the loss is least iff h_k = ±c_k v̂, so the
+    features align with the weights. By Lagrange's identity (v·h)² = ‖v‖²‖h‖² − Σ_{i<j}(v_i h_j − v_j h_i)², the margin is largest
+    iff h ∥ v; and a common part u of w_1, w_2 costs budget, ‖v+u‖² + ‖v−u‖² = 2‖v‖² + 2‖u‖², without changing the loss.
+    """
+    v, h, u = (3, -1, 2), (5, 4, -7), (1, 6, -2)
+    cross = sum((v[i] * h[j] - v[j] * h[i]) ** 2 for i in range(3) for j in range(i))
+    lagrange = sum(a * b for a, b in zip(v, h, strict=True)) ** 2 == sum(a * a for a in v) * sum(a * a for a in h) - cross
+    both = sum((a + b) ** 2 + (a - b) ** 2 for a, b in zip(v, u, strict=True))
+    return lagrange and cross > 0 and both == 2 * sum(a * a for a in v) + 2 * sum(b * b for b in u)

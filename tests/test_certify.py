@@ -1,0 +1,251 @@
+"""Certificates: each is ok, each can fail, and what the command says."""
+
+import ast
+import json
+import subprocess
+import sys
+import time
+from fractions import Fraction as F
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nclib import cli
+from nclib.papers import certify
+
+PAPERS = Path(certify.__file__).parent
+FIRST = "lemma_b1 remark_b2 thm31_nc1 thm31_nc2 thm31_nc3 thm_b3 thm41_nc1 thm41_nc2 thm41_nc3 prop42".split()
+FIELDS = ["id", "paper", "place", "statement", "reading", "verdict", "certificate", "ok"]
+
+WRONG = {  # a claimed number of each certificate, changed: it must fail
+    "lemma_b1": {"equality": F(99, 100)},
+    "remark_b2": {"printed": F(1, 4)},
+    "thm31_nc1": {"share": F(9, 10)},
+    "thm31_nc2": {"scale": F(2)},
+    "thm31_nc3": {"trace": F(9, 10)},
+    "thm_b3": {"scale": F(2)},
+    "thm41_nc1": {"share": F(2)},
+    "thm41_nc2": {"least": F(-1000)},
+    "thm41_nc3": {"ceiling": F(1, 2)},
+    "prop42": {"e0": (F(472, 1000), F(1764, 1000), F(4363, 1000))},
+    "b3_v2_order": {"scale": F(2)},
+    "b3_v2_values": {"budget": F(1)},
+    "b3_given_inputs": {"size": F(1, 20)},
+    "nc31_proofs_reading": {"root": F(1)},
+    "nc31_nc3_proofs_reading": {"mu": (F(1, 2), F(0))},
+    "after_54": {"factor": F(50)},
+    "prop42_proofs_reading": {"most": F(2)},
+    "step_15": {"own": F(1, 10)},
+    "step_19": {"sign": -1},
+    "after_19": {"classes": 1},
+    "step_20": {"worst": F(1, 2)},
+    "step_20_equality": {"x": F(1, 50)},
+    "step_21_equality": {"e_h": F(1)},
+    "step_22_factor": {"classes": 9},
+    "step_22_33": {"sign": -1},
+    "step_23": {"ratio": F(4)},
+    "step_25": {"divisor": 59},
+    "step_27": {"w": F(1, 2)},
+    "step_28": {"sign": 1},
+    "step_29": {"g": F(-1, 10)},
+    "step_30_31": {"limit": F(29, 100)},
+    "step_32": {"power": 2},
+    "step_36": {"x": F(0)},
+    "step_10_38": {"power": 0},
+    "step_39": {"inside": True},
+    "step_40": {"c0": F(1)},
+    "step_42": {"sign": 1},
+    "step_43": {"part": F(1, 200)},
+    "step_44": {"majority": 1},
+    "step_44_order": {"limit": F(2)},
+    "step_45": {"first": 1},
+    "step_46": {"half": F(1)},
+    "step_47": {"exchanged": False},
+    "step_49": {"times": 1},
+    "step_50": {"factor": F(2, 3)},
+    "step_51": {"c4": F(1, 2)},
+    "after_51": {"exponent": -1},
+    "loss_imbalance": {"scale": F(2)},
+    "step_55_57": {"d": 1},
+    "step_58_59": {"y": F(3, 4)},
+    "step_60_62": {"e_h": F(50)},
+    "eq13": {"printed": F(1, 3)},
+    "audit_overall": {"balanced": 36},
+    "audit_overall_std": {"impossible": 12},
+    "audit_part_std": {"impossible": 4},
+    "audit_effects": {"beyond": 18},
+    "audit_floor": {"reached": F(226, 100)},
+    "audit_collapse": {"smallest": (F(1), F(1), F(1))},
+    "audit_recipe": {"epochs": 350},
+    "audit_symbols": {"tenfold": 1},
+    "wu_prop1": {"shift": F(1, 2)},
+    "wu_thm1_iterations": {"fewer": 1},
+    "wu_thm2": {"epsilon": F(1, 5)},
+    "wu_thm3_sign": {"right": -1},
+    "wu_gotu": {"f": F(-2)},
+    "ling_centred_t": {"least": F(2)},
+    "ling_ntk_fixed_point": {"factor": F(2)},
+}
+
+
+def nclib(*arguments):
+    result = CliRunner().invoke(cli.app, ["certify", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def all_results():
+    begin = time.perf_counter()
+    results = {result.id: result for result in certify.certify()}
+    return results, time.perf_counter() - begin
+
+
+def test_the_statements_of_the_main_paper_come_first():
+    assert certify.ids()[: len(FIRST)] == FIRST
+
+
+@pytest.mark.parametrize("name", certify.ids())
+def test_each_certificate_is_ok(name, all_results):
+    result = all_results[0][name]
+    assert result.ok, result.certificate
+
+
+@pytest.mark.parametrize("name", certify.ids())
+def test_each_certificate_can_fail(name):
+    result = certify._run(name, **WRONG[name])
+    assert not result.ok and "FAILED: " in result.certificate
+    assert "TypeError" not in result.certificate
+
+
+def test_the_whole_run_takes_less_than_20_seconds(all_results):
+    assert all_results[1] < 20
+
+
+def test_the_verdicts_on_the_statements(all_results):
+    verdicts = [all_results[0][name].verdict for name in FIRST]
+    assert [verdict.split(" √")[0] for verdict in verdicts] == [
+        "holds", "typo", "holds", "holds", "holds", "false", "holds", "vacuous", "false", "holds if",
+    ]  # fmt: skip
+
+
+def test_each_record_names_its_paper_place_and_reading(all_results):
+    for result in all_results[0].values():
+        assert result.paper in {"neural_collapse", "kernel_equivalence", "separation_bias"}
+        assert result.verdict.startswith(certify.VERDICTS) and result.reading in certify.READINGS
+        assert result.place and result.statement and "\n" not in result.certificate
+
+
+def test_nothing_is_false_without_a_second_derivation(all_results):
+    false = {name for name, result in all_results[0].items() if result.verdict == "false"}
+    assert false == set(certify._SECOND)
+    assert "thm_b3" in false and "thm41_nc3" in false
+
+
+def test_nothing_is_false_at_our_own_reading(all_results):
+    assert not [r.id for r in all_results[0].values() if r.verdict == "false" and r.reading == "ours"]
+
+
+def test_a_second_derivation_that_disagrees_fails(monkeypatch):
+    monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
+    result = certify.certify(["thm_b3"])[0]
+    assert not result.ok and "second derivation" in result.certificate
+
+
+@pytest.mark.parametrize("name", ["second", "symbolic"])
+def test_second_derivations_share_no_code_with_the_first(name):
+    tree = ast.parse((PAPERS / f"neural_collapse/{name}.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    ours = {(node.module, alias.name) for node in imports if isinstance(node, ast.ImportFrom)
+            for alias in node.names if (node.module or "").startswith("nclib")}  # fmt: skip
+    assert ours == {("nclib.papers.certify", "also")}
+
+
+def test_no_other_certificate_module_uses_the_second_derivations():
+    for path in PAPERS.rglob("*.py"):
+        if path.name != "certify.py":
+            text = path.read_text(encoding="utf-8")
+            assert "import second" not in text and "import symbolic" not in text, path
+
+
+def test_an_error_in_a_certificate_is_a_failure_with_its_reason():
+    result = certify._run("eq13", printed="a word")
+    assert not result.ok and "FAILED: TypeError" in result.certificate
+
+
+def test_no_floating_point_number_in_a_certificate():
+    for path in PAPERS.glob("*/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.Constant) and isinstance(node.value, float)), f"{path}:{node.lineno}"
+            assert not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "float"), path
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def test_one_line_a_statement():
+    result = nclib("thm_b3", "lemma_b1")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("ok   thm_b3") and "| false |" in lines[0] and "reading: as printed" in lines[0]
+    assert lines[1].startswith("ok   lemma_b1") and lines[2] == "2 of 2 certificates ok"
+
+
+def test_json_is_a_list_of_objects():
+    result = nclib("prop42", "--json")
+    (found,) = json.loads(result.stdout)
+    assert list(found) == FIELDS and found["ok"] is True and found["verdict"] == "holds if √(E_W E_H) ≤ E0"
+
+
+def test_a_failure_ends_with_1(monkeypatch):
+    monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
+    result = nclib("thm_b3")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("FAIL thm_b3") and "failed: thm_b3" in result.stderr
+
+
+def test_an_unknown_id_names_the_nearest():
+    result = nclib("thm_b4")
+    assert result.exit_code == 2 and "there is no certificate 'thm_b4'; the nearest is 'thm_b3'" in result.stderr
+
+
+def _python(code, *blocked):
+    block = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Refuse())
+"""
+    return subprocess.run(
+        [sys.executable, "-c", block + code], cwd=PAPERS.parents[1], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_only_the_standard_library_is_needed():
+    done = _python(
+        "from nclib.papers import certify\nassert all(r.ok for r in certify.certify()) and certify.left_out()\n"
+        "from fractions import Fraction",
+        "torch", "numpy", "pandas", "scipy", "pydantic", "typer", "sympy",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_sympy_the_command_says_what_it_left_out():
+    done = _python("sys.argv = ['nclib', 'certify']\nfrom nclib.cli import main\nmain()", "sympy", "torch")
+    assert done.returncode == 0, done.stderr
+    assert "left out, because sympy is not installed" in done.stderr and "step_29" in done.stderr
+    assert all(f"ok   {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
+
+
+def test_without_sympy_a_certificate_that_needs_it_is_refused():
+    done = _python("sys.argv = ['nclib', 'certify', 'step_29']\nfrom nclib.cli import main\nmain()", "sympy")
+    assert done.returncode == 2 and "step_29 needs sympy" in done.stderr
+
+
+def test_torch_is_not_imported():
+    done = _python("from nclib.papers import certify\ncertify.certify()\nassert 'torch' not in sys.modules")
+    assert done.returncode == 0, done.stderr
