@@ -15,7 +15,10 @@ from nclib import cli
 from nclib.papers import certify
 
 PAPERS = Path(certify.__file__).parent
-FIRST = "lemma_b1 remark_b2 thm31_nc1 thm31_nc2 thm31_nc3 thm_b3 thm41_nc1 thm41_nc2 thm41_nc3 prop42".split()
+FIRST = [
+    "lemma_b1", "remark_b2", "thm31_nc1", "thm31_nc2", "thm31_nc3", "thm_b3",
+    "thm41_nc1", "thm41_nc2", "thm41_nc3", "prop42",
+]  # fmt: skip
 FIELDS = ["id", "paper", "place", "statement", "reading", "verdict", "certificate", "ok"]
 
 WRONG = {  # a claimed number of each certificate, changed: it must fail
