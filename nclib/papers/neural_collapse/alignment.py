@@ -54,8 +54,8 @@ def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
     "App. C.2, below (54)",
     "NC2 and NC3 do not hold under imbalanced dataset conditions",
     "false",
-    "NC3 does, at the paper's budgets: W ∥ Hᵀ at every minimiser, K = 10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient). "
-    "Second derivation: two classes, any R",
+    "at the paper's own budgets NC3 holds: W ∥ Hᵀ at every minimiser, K = 10, K_A = 3, 5, 7, R = 10, 50, 100 "
+    "(gradient). Second derivation: two classes, any R",
 )
 def after_54(factor: F = F(1)) -> bool:
     """As printed, E_W = E_H = 1/100.
@@ -66,7 +66,7 @@ def after_54(factor: F = F(1)) -> bool:
     (`balanced.thm31_nc2`). Z° is the only one: the loss is strictly convex but for constants added to columns, and
     Z° + 1cᵀ has a larger nuclear norm unless c = 0. Z° is symmetric and positive semidefinite, so H = √(E_H/E_W) Wᵀ
     by the argument of `balanced.thm31_nc3`. (NC2 for all K classes does not hold: minority classifiers and features
-    are 0.)
+    are 0. Nor is this to say that NC3 holds at other budgets.)
     """
     for majority in (3, 5, 7):
         minority, a = 10 - majority, factor * F(1, 10) / (majority - 1)

@@ -39,7 +39,8 @@ def thm41_nc1(share: F = F(1)) -> bool:
     "if E_H < 2S_ij − m_ij < 1/(1−E_H), then ‖(W_EX H0)ᵀ(W_EX H0) − S‖_F > ‖fᵀf − S‖_F",
     "vacuous",
     "Σ_ij (2S_ij − m_ij) = −‖Σ h0_k‖² ≤ 0 < K² E_H: no H0 meets the premise; for i ≠ j alone it needs inputs beyond "
-    "their budget; met for some i, j only, the conclusion fails (K = 2, E_H = 9/10)",
+    "their budget, and with free inputs both sides are equal (thm_b3); met for some i, j only, the conclusion fails "
+    "(K = 2, E_H = 9/10)",
 )
 def thm41_nc2(least: F = F(1, 100)) -> bool:
     """Proof. (a) All i, j, as the Frobenius norm has them: S = α² K/(K−1) (I − 11ᵀ/K) has S1 = 0, at every scale α
@@ -54,7 +55,8 @@ def thm41_nc2(least: F = F(1, 100)) -> bool:
     9/10: 178² > 4 + 4E⁶. Balanced, c_1 = c_2 and HᵀH = (‖H‖_F²/2) S: the distances are 2|E³ − 1| and 2|E/(1−E)² −
     1|, at E = 1/2 they are 7/4 and 2.
     (d) The premise for some i, j only: there (c) refutes the theorem. The smaller ‖h0_k‖² is m_kk ≤ E, so at E = 9/10
-    2S_kk − m_kk lies between 11/10 and 2, within (9/10, 10); balanced, at E = 1/2, it is 3/2 for both k, within (1/2, 2).
+    2S_kk − m_kk lies between 11/10 and 2, within (9/10, 10); balanced, at E = 1/2, it is 3/2 for both k, within
+    (1/2, 2).
     """
     rng = random.Random(7)
     for num_classes, d in ((2, 3), (3, 2), (5, 7), (10, 12)):
@@ -69,7 +71,7 @@ def thm41_nc2(least: F = F(1, 100)) -> bool:
         require((num_classes - 1) * least >= least > 0, "i ≠ j alone: needs mean ‖h0_k‖² > (K−1) E_H ≥ E_H")
     e = F(9, 10)
     require((2 * e / (1 - e) ** 2 - 2) ** 2 > 4 + 4 * e**6, "K = 2, E_H = 9/10: the DEQ is farther")
-    require(e < 2 - e and 2 < 1 / (1 - e), "where the premise is met for one k")
+    require(e < 2 - e and 1 / (1 - e) > 2, "where the premise is met for one k")
     e = F(1, 2)
     require(e < 2 - e < 1 / (1 - e), "balanced, E_H = 1/2: where it is met for both k")
     return require(abs(e / (1 - e) ** 2 - 1) > abs(e**3 - 1), "K = 2, balanced, E_H = 1/2: the DEQ is farther")

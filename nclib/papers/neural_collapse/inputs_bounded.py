@@ -16,8 +16,8 @@ _B = _K * _E
     "App. B.2, below (33)",
     "the loss function of the DEQ layer is … lower than that of the explicit neural network",
     "holds",
-    "our proof (singular values), E_H < 1: with inputs bounded or given, each logits of the explicit layer are the "
-    "DEQ's with a budget to spare; constructions checked on rational instances, sum from 0 and from 1",
+    "our proof (singular values), E_H < 1: with inputs bounded or given, the DEQ reaches all logits of the explicit "
+    "layer with a budget to spare; constructions checked on rational instances, sum from 0 and from 1",
     reading="proofs'",
 )
 def b3_v2_order(scale: F = F(1)) -> bool:
@@ -84,8 +84,9 @@ def b3_v2_values(budget: F = _E) -> bool:
     "App. B.1, min over (W, W_EX, H) and (W, W_DEQ, z*); §3, 'H0 … are the same'",
     "inf L_DEQ < inf L_EX (Theorem B.3)",
     "false",
-    "H0 given, budget on h as printed in B.1: at K = 2, h0 = ±10, E_W = E_H = 1/100 the explicit problem has a loss "
+    "H0 given, budget on h as in B.1: at K = 2, h0 = ±10, E_W = E_H = 1/100 the explicit problem has a loss "
     "below log 2 and the DEQ's (sum from 0) has no feasible point. Second derivation: an instance with three classes",
+    reading="proofs'",
 )
 def b3_given_inputs(size: F = F(10)) -> bool:
     """B.1 does not minimise over H0. Proof that B.3 is not true for every H0: d = 1, h0 = (10, −10). Explicit: W_EX
