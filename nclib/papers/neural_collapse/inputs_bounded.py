@@ -61,6 +61,39 @@ def b3_v2_order(scale: F = F(1)) -> bool:
 
 
 @states(
+    "no statement of the paper: a residual block h = (I + W_EX) h0 as the explicit model",
+    "inf L_DEQ ≤ inf L_residual",
+    "holds",
+    "our proof (singular values, Mirsky), inputs bounded or given, E_H < 1, sum from 0; constructions checked on "
+    "rational instances. With the budget on h both are equal, as in thm_b3",
+    reading="ours",
+)
+def residual_order(scale: F = F(1)) -> bool:
+    """Proof. I + M = U T Vᵀ, D = min(1, 2 − T) entry by entry, positive since T < 2, and D T ≤ 1. W_DEQ = U(I − D)Uᵀ
+    has ‖I − D‖_F ≤ ‖T − I‖_F ≤ ‖M‖_F (Mirsky: tr(U T Vᵀ) ≤ tr T). Inputs bounded: h0′ = U D T Vᵀ h0, not longer, and
+    (I − W_DEQ)⁻¹h0′ = U T Vᵀ h0. H0 given: W_DEQ = V(I − D)Vᵀ and W′ = W U D T Vᵀ, not longer: W′ V D⁻¹ Vᵀ = W U T Vᵀ.
+    """
+    rng = random.Random(12)
+    for _ in range(4):
+        w, h0 = exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 3, 4)
+        u, v = exact.random_orthogonal(rng, 3), exact.random_orthogonal(rng, 3)
+        values = [1 + F(rng.randint(-4, 4), 10) for _ in range(3)]
+        unit, t, d = exact.identity(3), exact.diagonal(values), exact.diagonal([min(F(1), 2 - x) for x in values])
+        block, both = exact.product(u, t, exact.transpose(v)), exact.product(d, t)
+        size = exact.norm2(exact.plus(block, unit, -1))
+        require(exact.norm2(exact.plus(d, unit, -1)) <= exact.norm2(exact.plus(t, unit, -1)) <= size, "Mirsky")
+        logits = exact.scaled(scale, exact.product(w, block, h0))
+        for left, outer, inner in ((u, w, exact.product(u, both, exact.transpose(v), h0)),
+                                   (v, exact.product(w, u, both, exact.transpose(v)), h0)):  # fmt: skip
+            weight = exact.product(left, exact.plus(unit, d, -1), exact.transpose(left))
+            require(exact.norm2(weight) <= size, "the budget of W_DEQ")
+            require(exact.norm2(outer) <= exact.norm2(w) and exact.norm2(inner) <= exact.norm2(h0), "the other budgets")
+            layer = exact.inverse(exact.plus(unit, weight, -1))
+            require(exact.product(outer, layer, inner) == logits, "the same logits")
+    return True
+
+
+@states(
     "App. B.2, (22) and (33)",
     "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4, inf L_DEQ = −2C1K/((C1+C2)(K−1)) √(E_W E_H) + C4",
     "false",
