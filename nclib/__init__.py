@@ -231,12 +231,12 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
     "store": ("RunStore", "load_run"),
     "experiments": (
-        "comparable",
         "describe_runs",
         "describe_seeds",
         "experiment",
         "get_profile",
         "runs_of",
+        "scale_of",
         "stand_ins",
     ),
     "runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from nclib import paths
+from nclib import paths, words
 
 LEVEL = 0.95
 POWER = 0.8
@@ -36,6 +36,8 @@ _ROUNDING = 1e-9
 CELL = ["dataset", "K_A", "R"]
 _SHOWN = ["difference", "half", "detectable", "seeds"]
 """Names of `Interval.columns`."""
+JUDGED = ["verdict", "scale", "remark"]
+"""Names of what a `Verdict` says."""
 SPLITS = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
 """Names of the paper's accuracy columns and the metrics they are."""
 
@@ -194,53 +196,94 @@ def pooled(differences: pd.DataFrame) -> Interval:
     return interval(seeds.agg(lambda values: values.mean(skipna=False)))
 
 
-def _unjudged(found: Interval) -> str | None:
-    """What is said where the seeds allow no verdict; None where they do."""
-    if found.n < MIN_SEEDS:
-        return f"reported ({found.n} seed{'' if found.n == 1 else 's'})"
-    if not np.isfinite(found.mean):
-        return "not measured"
-    if not found.varies:
-        return "the same difference in every seed" if found.mean else "equal in every seed"
-    return None
+CLAIMS = ("lower", "higher", "equal")
 
 
-def verdict(found: Interval, printed: float | None = None, comparable: bool = True) -> str:
-    """What a measured difference says of a printed one.
+class Verdict(NamedTuple):
+    """A word of `nclib.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
 
-    Rule: fewer than three seeds, "reported (n seeds)". A value that is no number, "not measured". No spread over the
-    seeds, "equal in every seed" or "the same difference in every seed". 0 inside the 95 %
-    interval, "not significant". A printed 0 has no sign: "printed difference is 0". Sign other than
-    the printed one's, "opposite". Same sign: where our data and network are the paper's (`comparable`), "same sign
-    and compatible" if the printed difference lies in the interval, else "same sign, other size"; elsewhere "same
-    sign; size not comparable".
+    word: str
+    scale: str
+    remark: str = ""
+
+    def __str__(self) -> str:
+        """For instance "reported (toy scale; 2 seeds)"."""
+        return f"{self.word} ({'; '.join(filter(None, [f'{self.scale} scale', self.remark]))})"
+
+
+def verdict(
+    found: Interval,
+    scale: str,
+    claim: str | float | None = None,
+    terminal: bool = True,
+    size: float = float("nan"),
+) -> Verdict:
+    """What a measured difference says of a claim.
+
+    In this order: fewer than three seeds, a run short of the terminal phase, and values that are not numbers are
+    "reported", and so is a difference that is the same in every seed; where it is 0 in every seed, "equal". A claim
+    of equality: "equal" when the whole 95 % interval lies within 10 % of `size`, which takes evidence and not the lack
+    of it. 0 inside the interval: "not significant". Else "supported" on the claimed side of 0, "contradicted" on the
+    other; at toy scale "as claimed here" and "opposite here". A claim of equality is never contradicted by a
+    significant difference, because the papers give "comparable" no size: "reported", with its sign. Without a claim:
+    "higher" or "lower".
 
     Parameters
     ----------
     found : our paired difference with its interval
-    printed : the printed difference in the same unit; None where the paper prints none: then a significant difference
-        is "greater than 0" or "less than 0"
-    comparable : whether sizes may be compared at all
+    scale : of the runs, one of `nclib.words.SCALES` (`nclib.scale_of`)
+    claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
+        paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
+        A printed 0 has no sign. None where no paper claims anything
+    terminal : whether all runs ended in the terminal phase; leave it out for accuracies
+    size : the value that "equal" is relative to; without it nothing is equal
+
+    Raises
+    ------
+    ValueError
+        For another scale or claim.
     """
-    if said := _unjudged(found):
-        return said
+    if scale not in words.SCALES:
+        raise ValueError(f"scale {scale!r} is none of {', '.join(words.SCALES)}")
+    if isinstance(claim, str) and claim not in CLAIMS:
+        raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
+    word, remark = _judged(found, claim, terminal, size)
+    if word == "supported" and not isinstance(claim, str):
+        compatible = abs(claim - found.mean) <= found.half
+        remark = "size not comparable" if scale != "paper" else "compatible in size" if compatible else "other size"
+    return Verdict(words.ON_TOYS.get(word, word) if scale == "toy" else word, scale, remark)
+
+
+def _judged(found: Interval, claim: str | float | None, terminal: bool, size: float) -> tuple[str, str]:
+    """Word and remark, whatever the scale."""
+    if found.n < MIN_SEEDS:
+        return "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"
+    if not terminal:
+        return "reported", "before the terminal phase"
+    if not np.isfinite(found.mean):
+        return "reported", "not measured"
+    if not found.varies:
+        said = "reported", "the same difference in every seed"
+        return said if found.mean else ("equal", "the same value in every seed")
+    if claim == "equal" and abs(found.mean) + found.half <= EQUAL_WITHIN * abs(size):
+        return "equal", f"within {100 * EQUAL_WITHIN:.0f} %"
     if not found.significant:
-        return "not significant"
-    if printed == 0:
-        return "printed difference is 0"
-    if printed is None:
-        return "greater than 0" if found.mean > 0 else "less than 0"
-    if found.mean * printed < 0:
-        return "opposite"
-    if not comparable:
-        return "same sign; size not comparable"
-    return "same sign and compatible" if abs(printed - found.mean) <= found.half else "same sign, other size"
+        return "not significant", ""
+    side = "higher" if found.mean > 0 else "lower"
+    if claim is None:
+        return side, ""
+    if claim == "equal":
+        return "reported", f"{side}, where equality is claimed"
+    if claim == 0:
+        return "reported", f"{side}, where the printed difference is 0"
+    wanted = claim if isinstance(claim, str) else "higher" if claim > 0 else "lower"
+    return "supported" if side == wanted else "contradicted", ""
 
 
-def pooled_table(found: Interval) -> pd.DataFrame:
-    """A pooled test as a table of one row: difference, half (95 % interval), detectable (see `Interval`), seeds and
-    verdict, by the rule of `verdict`."""
-    return pd.DataFrame([(*found.columns, verdict(found))], columns=[*_SHOWN, "verdict"])
+def pooled_table(found: Interval, scale: str, claim: str | None = None) -> pd.DataFrame:
+    """A pooled test as a table of one row: difference, half (95 % interval), detectable (see `Interval`), seeds, and
+    verdict, scale and remark, by the rule of `verdict`."""
+    return pd.DataFrame([(*found.columns, *verdict(found, scale, claim))], columns=[*_SHOWN, *JUDGED])
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -256,49 +299,20 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
 
 
-CLAIMS = ("lower", "higher", "equal")
-
-
-def claim_verdict(found: Interval, claim: str, terminal: bool = True, size: float = float("nan")) -> str:
-    """What a measured difference DEQ − explicit says of a claim about a collapse metric.
-
-    Rule: fewer than three seeds, "reported (n seeds)"; a run short of the terminal phase, "reported (terminal phase
-    not reached)"; a value that is no number, "not measured"; no spread over the seeds, as in `verdict`. For "lower" and
-    "higher": "supported" when the 95 % interval lies on that side of 0, "contradicted" when it lies on the other, "not
-    significant" when it holds 0. For "equal": "equal within 10 %" when the whole interval lies within that share of
-    `size`, which takes evidence and not the lack of it; else "DEQ lower" or "DEQ higher", or "not significant" when it
-    holds 0.
-
-    size : the explicit network's value; without it nothing is equal
-    """
-    if claim not in CLAIMS:
-        raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
-    if found.n >= MIN_SEEDS and not terminal:
-        return "reported (terminal phase not reached)"
-    if said := _unjudged(found):
-        return said
-    if claim == "equal" and abs(found.mean) + found.half <= EQUAL_WITHIN * abs(size):
-        return f"equal within {EQUAL_WITHIN:.0%}".replace("%", " %")
-    if not found.significant:
-        return "not significant"
-    if claim == "equal":
-        return f"DEQ {'lower' if found.mean < 0 else 'higher'}"
-    return "supported" if (found.mean < 0) == (claim == "lower") else "contradicted"
-
-
-def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "train") -> pd.DataFrame:
+def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, split: str = "train") -> pd.DataFrame:
     """Metrics of both models at the last epoch, their paired difference and what it says of the paper's claim.
 
     Parameters
     ----------
     frame : tidy frame of one setting
     claims : metric name → "lower", "higher" or "equal", what the paper says of the DEQ against the explicit network
+    scale : of the runs (`nclib.scale_of`)
     split : of the metrics
 
     Returns
     -------
     DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), detectable (see
-    `Interval`), seeds, claim, verdict.
+    `Interval`), seeds, claim, and verdict, scale and remark, by the rule of `verdict`.
     """
     phases = terminal_phase(frame)
     reached = bool(len(phases)) and bool(phases["reached"].all())
@@ -308,14 +322,19 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], split: str = "t
         means = runs.groupby("model")["value"].mean()
         found = interval(paired(runs)["difference"])
         size = means.get("explicit", np.nan)
-        said = claim_verdict(found, claim, reached, size)
-        rows.append((metric, size, means.get("deq"), *found.columns, f"DEQ {claim}", said))
-    columns = ["metric", "explicit", "deq", *_SHOWN, "claim", "verdict"]
+        said = verdict(found, scale, claim, reached, size)
+        rows.append((metric, size, means.get("deq"), *found.columns, f"DEQ {claim}", *said))
+    columns = ["metric", "explicit", "deq", *_SHOWN, "claim", *JUDGED]
     return pd.DataFrame(rows, columns=columns)
 
 
 def ratios(
-    frame: pd.DataFrame, metrics: Sequence[str], split: str = "train", arm: str = "deq", against: str = "explicit"
+    frame: pd.DataFrame,
+    metrics: Sequence[str],
+    scale: str,
+    split: str = "train",
+    arm: str = "deq",
+    against: str = "explicit",
 ) -> pd.DataFrame:
     """One model's metrics of collapse over another's, pooled over all cells as by `pooled`.
 
@@ -326,14 +345,14 @@ def ratios(
     ----------
     frame : tidy frame of runs, the same cells for every seed
     metrics : positive ones, 0 at collapse
+    scale : of the runs (`nclib.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
 
     Returns
     -------
     DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all in percent), cells,
-    lower_in (cells whose mean ratio is below 1), seeds, verdict: "lower", "higher", "not significant", or as in
-    `claim_verdict`.
+    lower_in (cells whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule of `verdict`.
     """
     frame = frame[frame["model"].isin([arm, against])]
     reached = bool(terminal_phase(frame)["reached"].all())
@@ -343,13 +362,12 @@ def ratios(
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = paired(runs.assign(value=np.log(runs["value"].astype(float))), arm, against)
         found = pooled(logs)
-        said = claim_verdict(found, "lower", reached)
-        said = {"supported": "lower", "contradicted": "higher"}.get(said, said)
+        said = verdict(found, scale, terminal=reached)
         cells = logs.groupby(CELL, dropna=False)["difference"].mean()
         percents = [100 * np.expm1(x) for x in (found.mean, found.mean - found.half, found.mean + found.half)]
         least = -100 * np.expm1(-found.detectable)
-        rows.append((metric, *percents, least, len(cells), int((cells < 0).sum()), found.n, said))
-    columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", "verdict"]
+        rows.append((metric, *percents, least, len(cells), int((cells < 0).sum()), found.n, *said))
+    columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", *JUDGED]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -378,7 +396,7 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def accuracy_table(
-    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], comparable: bool
+    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], scale: str
 ) -> pd.DataFrame:
     """Test accuracies beside the printed ones, in percent.
 
@@ -387,7 +405,7 @@ def accuracy_table(
     frame : tidy frame of runs
     printed : rows of `published`
     stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
-    comparable : whether our data and network are the paper's, so that sizes may be compared
+    scale : of the runs (`nclib.scale_of`); sizes are compared at the paper's alone
 
     Returns
     -------
@@ -395,8 +413,8 @@ def accuracy_table(
         A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
         (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
         difference (DEQ − explicit, paired by seed), difference_half, detectable (see `Interval`),
-        printed_difference, seeds, verdict, and runs,
-        their ids. A printed cell without runs of ours has the paper's data set for its own and the verdict "not run".
+        printed_difference, seeds, runs (their ids), and verdict, scale and remark, by the rule of `verdict`. A printed
+        cell without runs of ours has the paper's data set for its own and the verdict "not run", of no scale.
     """
     rows, ours = [], set()
     for accuracy, metric in SPLITS.items():
@@ -411,13 +429,14 @@ def accuracy_table(
             found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
             found |= {"detectable": difference.detectable, "seeds": difference.n}
             found |= {"runs": " ".join(sorted(group["run_id"]))}
-            rows.append(found | {"verdict": verdict(difference, found["printed_difference"], comparable)})
+            said = verdict(difference, scale, found["printed_difference"])
+            rows.append(found | dict(zip(JUDGED, said, strict=True)))
             ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
     for cell, theirs in printed.groupby([*CELL, "split"], dropna=False, sort=False):
         dataset, k_a, ratio, accuracy = cell
         if (dataset, *_sortable(k_a), ratio) not in ours:
             found = dict(zip(CELL, cell, strict=False)) | {"accuracy": accuracy} | _beside(theirs.set_index("model"))
-            rows.append(found | {"seeds": 0, "runs": "", "verdict": "not run"})
+            rows.append(found | {"seeds": 0, "runs": "", "verdict": "not run", "scale": "", "remark": ""})
     # the paper's order: its data sets, balanced first, then by K_A and R; accuracies as in SPLITS
     order = list(SPLITS)
     rows.sort(
@@ -457,7 +476,7 @@ def _beside(theirs: pd.DataFrame) -> dict[str, float | None]:
 def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
     """`accuracy_table` as people read it: of both models ours ± within [± 95 % interval] beside the printed value, the
     difference beside the printed one, the smallest one that so many seeds would find in 80 % of the cases
-    (detectable), and the verdict. What was not run reads so."""
+    (detectable), and verdict, scale and remark. What was not run reads so."""
 
     def text(pattern: str, *names: str) -> list[str]:
         columns = [table[name] if name in table else pd.Series(np.nan, table.index) for name in names]
@@ -480,11 +499,15 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
     shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "difference_half")
     shown["detectable"] = text("{:.1f}", "detectable")
     shown["printed difference"] = text("{:+.2f}", "printed_difference")
-    return pd.DataFrame(shown | {"verdict": table["verdict"]})
+    return pd.DataFrame(shown | {name: table[name] for name in JUDGED})
 
 
 def differences(
-    frame: pd.DataFrame, metrics: Mapping[str, str], arm: str = "deq", against: Sequence[str] = ("explicit",)
+    frame: pd.DataFrame,
+    metrics: Mapping[str, str],
+    scale: str,
+    arm: str = "deq",
+    against: Sequence[str] = ("explicit",),
 ) -> pd.DataFrame:
     """One model against others, paired by seed, in several metrics.
 
@@ -493,13 +516,14 @@ def differences(
     frame : tidy frame of one setting, accuracies as fractions
     metrics : metric → split it is taken from. Accuracies are means over the last ten logged epochs, in percent; all
         others are those of the last one
+    scale : of the runs (`nclib.scale_of`)
     arm, against : which model, and which it is compared with
 
     Returns
     -------
     DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference (arm −
-    model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds and verdict, by the rule of `verdict`
-    and, for metrics of collapse, only in the terminal phase of both models.
+    model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds, and verdict, scale and remark, by the
+    rule of `verdict`; metrics of collapse need the terminal phase of both models.
     """
     phases, points = terminal_phase(frame).groupby("model")["reached"].all(), percent(frame)
     rows = []
@@ -510,9 +534,9 @@ def differences(
         for model in against:
             found = interval(paired(runs, arm, model)["difference"])
             terminal = accuracy or bool(phases.get(arm, False) and phases.get(model, False))
-            said = verdict(found) if terminal or found.n < MIN_SEEDS else "reported (terminal phase not reached)"
-            rows.append((metric, model, means.get(arm), means.get(model), *found.columns, said))
-    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, "verdict"])
+            said = verdict(found, scale, terminal=terminal)
+            rows.append((metric, model, means.get(arm), means.get(model), *found.columns, *said))
+    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *JUDGED])
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

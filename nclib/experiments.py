@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nclib import data, imbalance, kernels, regression
+from nclib import data, imbalance, kernels, regression, words
 from nclib.config import (
     ConfigError,
     DataConfig,
@@ -642,13 +642,16 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
     return torch.full((about.classes,), n_max)
 
 
-def comparable(configs: Sequence[RunConfig]) -> bool:
-    """Whether sizes may be compared with the paper's: its own data sets, whole, at its own width and number of
-    epochs."""
-    return all(
-        config.data.dataset in ("cifar10", "cifar100")
-        and config.data.n_max is None
-        and config.model.width == 64
-        and config.train.epochs >= 100
-        for config in configs
-    )
+def scale_of(configs: Sequence[StoredConfig]) -> str:
+    """How far verdicts on these runs reach, one of `nclib.words.SCALES`: the least of all the runs."""
+    return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
+
+
+def _scale(config: RunConfig) -> str:
+    """The paper's images are known by their classes, numbers and size, since a folder of them may have any name."""
+    about = outline(config.data.dataset)
+    complete = config.data.n_max is None or config.data.n_max >= about.per_class
+    if not complete or about[:3] not in [_ORIGINALS[name][:3] for name in ("cifar10", "cifar100")]:
+        return "toy"
+    itself = config.data.dataset in _ORIGINALS and config.model.width == 64 and config.train.epochs >= 100
+    return "paper" if itself else "reduced"

@@ -357,26 +357,30 @@ def _at(rows: pd.DataFrame, sweep: str, method: str, at: float, split: str = "tr
     return found.pivot(index="seed", columns="metric", values="value")
 
 
-_NEARER = {"less than 0": "nearer to collapse", "greater than 0": "farther from collapse"}
-_WORSE = {"less than 0": "better", "greater than 0": "worse"}
+_NEARER = {"lower": "nearer to collapse", "higher": "farther from collapse"}
+_WORSE = {"lower": "better", "higher": "worse"}
 
 
-def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], method: str = "broyden") -> pd.DataFrame:
+def collapse_inside(
+    frame: pd.DataFrame, metrics: Sequence[str], scale: str, method: str = "broyden"
+) -> pd.DataFrame:
     """How far collapse comes between the start of the solve, the first iterate and the equilibrium.
 
-    Rule: a paired 95 % t-interval over seeds of the change. Below 0, "nearer to collapse"; above 0, "farther from
-    collapse"; holding 0, "not significant"; fewer than three seeds, "reported (n seeds)".
+    Rule: `nclib.verdict` on the paired change over seeds. The remark is "nearer to collapse" where it is lower,
+    "farther from collapse" where it is higher.
 
     Parameters
     ----------
     frame : tidy frame that holds probes of one setting
     metrics : of training images, each 0 at collapse
+    scale : of the runs (`nclib.scale_of`)
     method : whose iterates
 
     Returns
     -------
     DataFrame with a row for each metric and way: metric, way, before, after (means over seeds), change, half,
-    detectable (see `nclib.evidence.Interval`), seeds, verdict. The equilibrium is that at the smallest tolerance.
+    detectable (see `nclib.evidence.Interval`), seeds, verdict, scale, remark. The equilibrium is that at the smallest
+    tolerance.
     """
     rows = probe_rows(frame)
     tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
@@ -391,10 +395,11 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], method: str = "
         for before, after in ways:
             change = points[after][metric] - points[before][metric]
             result = evidence.interval(change)
-            said = evidence.verdict(result)
+            said = evidence.verdict(result, scale)
+            said = said._replace(remark=_NEARER.get(said.word, said.remark))
             means = points[before][metric].mean(), points[after][metric].mean()
-            found.append((metric, f"{before} → {after}", *means, *result.columns, _NEARER.get(said, said)))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", "verdict"]
+            found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *evidence.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -403,18 +408,19 @@ TOLERANCE_SHARE = 0.1
 
 
 def tolerance_effect(
-    frame: pd.DataFrame, metrics: Sequence[str], tol: float = 1e-3, method: str = "broyden"
+    frame: pd.DataFrame, metrics: Sequence[str], scale: str, tol: float = 1e-3, method: str = "broyden"
 ) -> pd.DataFrame:
     """Whether a tolerance is small enough for numbers that are reported with their spread over seeds.
 
     Rule: the largest change over seeds from `tol` to the smallest tolerance, as a share of the standard deviation over
-    seeds at the smallest. At most 0.1, "enough"; at most 1, "below the spread over seeds"; above, "not enough"; a
-    metric that does not move at all, "enough"; fewer than three seeds, "reported (n seeds)".
+    seeds at the smallest. At most 0.1, or a metric that does not move at all: "equal", with the remark "enough". More
+    is "reported": at most 1, "below the spread over seeds"; above, "not enough". So are fewer than three seeds.
 
     Returns
     -------
     DataFrame with a row for each metric: metric, value (mean over seeds at `tol`), tightest (the same at the smallest
-    tolerance), change (largest, absolute), relative (to the value), seed_std, share, seeds, verdict.
+    tolerance), change (largest, absolute), relative (to the value), seed_std, share, seeds, verdict,
+    scale, remark.
     """
     rows = probe_rows(frame)
     tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
@@ -424,26 +430,26 @@ def tolerance_effect(
         change = (loose[metric] - tight[metric]).abs().max()
         mean, std, seeds = loose[metric].mean(), tight[metric].std(ddof=1), tight[metric].count()
         share = 0.0 if change == 0 else change / std if std > 0 else math.inf
-        said = "enough" if share <= TOLERANCE_SHARE else "below the spread over seeds" if share <= 1 else "not enough"
+        remark = "enough" if share <= TOLERANCE_SHARE else "below the spread over seeds" if share <= 1 else "not enough"
+        said = evidence.Verdict("equal" if remark == "enough" else "reported", scale, remark)
         if seeds < evidence.MIN_SEEDS:
-            share, said = math.nan, evidence.verdict(evidence.interval(loose[metric]))
+            share, said = math.nan, evidence.verdict(evidence.interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
-        found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, said))
-    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", "verdict"]
+        found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *evidence.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
-def minority_effect(frame: pd.DataFrame) -> pd.DataFrame:
+def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     """Whether the equilibria of minority images are harder to find, by the run's own solver.
 
-    Rule: a paired 95 % t-interval over seeds of minority − majority (means over the classes of each group). Above 0,
-    "worse"; below 0, "better"; holding 0, "not significant"; "no failures" where both are 0 in every seed; fewer than
-    three seeds, "reported (n seeds)".
+    Rule: `nclib.verdict` on minority − majority (means over the classes of each group), paired by seed. The remark is
+    "worse" where it is higher, "better" where it is lower, and "no failures" where both are 0 in every seed.
 
     Returns
     -------
     DataFrame with a row for each quantity and split: quantity, split, majority, minority (means over seeds),
-    difference, half, detectable (see `nclib.evidence.Interval`), seeds, verdict.
+    difference, half, detectable (see `nclib.evidence.Interval`), seeds, verdict, scale, remark.
     Rows of the split "steps" are means over all training steps.
     """
     rows = probe_rows(frame)
@@ -453,17 +459,18 @@ def minority_effect(frame: pd.DataFrame) -> pd.DataFrame:
     wanted += [("not converged (%)", course, "steps", "not_converged", 100.0, 0.0)]
     wanted += [("left out of the loss (%)", course, "steps", "skipped", 100.0, 0.0)]
     found = []
-    for quantity, source, split, metric, scale, shift in wanted:
+    for quantity, source, split, metric, factor, shift in wanted:
         chosen = probe_groups(source[source["split"] == split], metric)
         if chosen.empty:
             raise ValueError("the probed runs are balanced: there is no minority to compare with")
-        values = shift + scale * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
+        values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
         majority, minority = values["majority"], values["minority"]
         result = evidence.interval(minority - majority)
-        said = evidence.verdict(result)
-        if result.n >= evidence.MIN_SEEDS and not values.to_numpy().any():
-            said = "no failures"
+        said = evidence.verdict(result, scale)
+        remark = "no failures" if said.word == "equal" and not values.to_numpy().any() else said.remark
+        said = said._replace(remark=_WORSE.get(said.word, remark))
         means = majority.mean(), minority.mean()
-        found.append((quantity, split, *means, *result.columns, _WORSE.get(said, said)))
-    columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds", "verdict"]
+        found.append((quantity, split, *means, *result.columns, *said))
+    columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
+    columns += evidence.JUDGED
     return pd.DataFrame(found, columns=columns)

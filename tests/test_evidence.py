@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from nclib import evidence, metrics
-from nclib.evidence import CELL, Interval, claim_verdict, verdict
+from nclib import evidence, metrics, words
+from nclib.evidence import CELL, Interval, verdict
 
 NAN = float("nan")
 
@@ -229,7 +229,7 @@ def test_a_seed_without_one_of_the_cells_is_not_pooled_with_the_others():
     with pytest.raises(ValueError, match=r"each seed needs the same cells; differences by seed: {0: 2, 1: 2, 2: 1}"):
         evidence.pooled(frame[:-1])
     frame.loc[5, "difference"] = NAN
-    assert verdict(evidence.pooled(frame)) == "not measured"
+    assert verdict(evidence.pooled(frame), "toy") == ("reported", "toy", "not measured")
 
 
 def test_pooled_test_is_over_seeds_and_not_over_cells():
@@ -241,70 +241,91 @@ def test_pooled_test_is_over_seeds_and_not_over_cells():
     assert found == pytest.approx(wanted) and found.n == 4
     empty = evidence.pooled(frame[:0])
     assert empty.n == 0 and math.isnan(empty.mean)
-    (row,) = evidence.pooled_table(found).itertuples(index=False)
-    assert row == (*found.columns, verdict(found))
+    (row,) = evidence.pooled_table(found, "toy", "higher").itertuples(index=False)
+    assert row == (*found.columns, *verdict(found, "toy", "higher"))
 
 
 # ---- verdicts
 
 
 @pytest.mark.parametrize(
-    ("found", "printed", "comparable", "says"),
+    ("found", "claim", "says"),
     [
-        (Interval(1, 0.1, 2), 1.0, True, "reported (2 seeds)"),
-        (Interval(1, NAN, 1), 1.0, True, "reported (1 seed)"),
-        (Interval(NAN, NAN, 0), None, True, "reported (0 seeds)"),
-        (Interval(NAN, NAN, 3), 1.0, True, "not measured"),
-        (Interval(0, 0, 3), 1.0, True, "equal in every seed"),
-        (Interval(-0.5, 1e-17, 3), 1.0, True, "the same difference in every seed"),
-        (Interval(1, 1.1, 3), 1.0, True, "not significant"),
-        (Interval(-1, 0.1, 3), 1.0, True, "opposite"),
-        (Interval(1, 0.1, 3), -1.0, True, "opposite"),
-        (Interval(-1, 0.1, 3), None, True, "less than 0"),
-        (Interval(1, 0.1, 3), 0.0, True, "printed difference is 0"),
-        (Interval(1, 0.1, 3), 1.05, True, "same sign and compatible"),
-        (Interval(-1, 0.1, 3), -1.05, True, "same sign and compatible"),
-        (Interval(1, 0.1, 3), 1.2, True, "same sign, other size"),
-        (Interval(1, 0.1, 3), 1.05, False, "same sign; size not comparable"),
-        (Interval(1, 0.1, 3), None, True, "greater than 0"),
+        (Interval(1, 0.1, 2), 1.0, "reported (paper scale; 2 seeds)"),
+        (Interval(1, NAN, 1), 1.0, "reported (paper scale; 1 seed)"),
+        (Interval(NAN, NAN, 0), None, "reported (paper scale; 0 seeds)"),
+        (Interval(NAN, NAN, 3), 1.0, "reported (paper scale; not measured)"),
+        (Interval(0, 0, 3), 1.0, "equal (paper scale; the same value in every seed)"),
+        (Interval(-0.5, 1e-17, 3), 1.0, "reported (paper scale; the same difference in every seed)"),
+        (Interval(1, 1.1, 3), 1.0, "not significant (paper scale)"),
+        (Interval(-1, 0.1, 3), 1.0, "contradicted (paper scale)"),
+        (Interval(1, 0.1, 3), -1.0, "contradicted (paper scale)"),
+        (Interval(1, 0.1, 3), 0.0, "reported (paper scale; higher, where the printed difference is 0)"),
+        (Interval(1, 0.1, 3), 1.05, "supported (paper scale; compatible in size)"),
+        (Interval(-1, 0.1, 3), -1.05, "supported (paper scale; compatible in size)"),
+        (Interval(1, 0.1, 3), 1.2, "supported (paper scale; other size)"),
+        (Interval(-1, 0.1, 3), None, "lower (paper scale)"),
+        (Interval(1, 0.1, 3), None, "higher (paper scale)"),
+        (Interval(1, 1.1, 3), None, "not significant (paper scale)"),
     ],
 )
-def test_verdict(found, printed, comparable, says):
-    assert verdict(found, printed, comparable) == says
+def test_verdict_on_a_printed_difference(found, claim, says):
+    assert str(verdict(found, "paper", claim)) == says
 
 
 @pytest.mark.parametrize(
     ("found", "claim", "terminal", "says"),
     [
-        (Interval(-1, 0.1, 2), "lower", True, "reported (2 seeds)"),
-        (Interval(-1, 0.1, 3), "lower", False, "reported (terminal phase not reached)"),
-        (Interval(NAN, NAN, 3), "equal", True, "not measured"),
-        (Interval(NAN, NAN, 3), "lower", True, "not measured"),
-        (Interval(-1, 0.1, 3), "lower", True, "supported"),
-        (Interval(1, 0.1, 3), "lower", True, "contradicted"),
-        (Interval(1, 0.1, 3), "higher", True, "supported"),
-        (Interval(-1, 0.1, 3), "higher", True, "contradicted"),
-        (Interval(-1, 1.1, 3), "lower", True, "not significant"),
-        (Interval(1, 1.1, 3), "higher", True, "not significant"),
-        (Interval(0.5, 0.6, 3), "equal", True, "not significant"),
-        (Interval(1, 0.1, 3), "equal", True, "DEQ higher"),
-        (Interval(-1, 0.1, 3), "equal", True, "DEQ lower"),
-        (Interval(0.1, 0.8, 3), "equal", True, "equal within 10 %"),
-        (Interval(0.5, 0.4, 3), "equal", True, "equal within 10 %"),  # which of them is larger does not matter
-        (Interval(0, 0, 3), "equal", True, "equal in every seed"),
+        (Interval(-1, 0.1, 2), "lower", False, "reported (reduced scale; 2 seeds)"),
+        (Interval(-1, 0.1, 3), "lower", False, "reported (reduced scale; before the terminal phase)"),
+        (Interval(NAN, NAN, 3), "equal", True, "reported (reduced scale; not measured)"),
+        (Interval(NAN, NAN, 3), "lower", True, "reported (reduced scale; not measured)"),
+        (Interval(-1, 0.1, 3), "lower", True, "supported (reduced scale)"),
+        (Interval(1, 0.1, 3), "lower", True, "contradicted (reduced scale)"),
+        (Interval(1, 0.1, 3), "higher", True, "supported (reduced scale)"),
+        (Interval(-1, 0.1, 3), "higher", True, "contradicted (reduced scale)"),
+        (Interval(-1, 1.1, 3), "lower", True, "not significant (reduced scale)"),
+        (Interval(1, 1.1, 3), "higher", True, "not significant (reduced scale)"),
+        (Interval(0.5, 0.6, 3), "equal", True, "not significant (reduced scale)"),
+        (Interval(1, 0.1, 3), "equal", True, "reported (reduced scale; higher, where equality is claimed)"),
+        (Interval(-1, 0.1, 3), "equal", True, "reported (reduced scale; lower, where equality is claimed)"),
+        (Interval(0.1, 0.8, 3), "equal", True, "equal (reduced scale; within 10 %)"),
+        (Interval(0.5, 0.4, 3), "equal", True, "equal (reduced scale; within 10 %)"),  # whichever is larger
+        (Interval(0, 0, 3), "equal", True, "equal (reduced scale; the same value in every seed)"),
     ],
 )
-def test_claim_verdict(found, claim, terminal, says):
-    assert claim_verdict(found, claim, terminal, size=10.0) == says
+def test_verdict_on_a_claim_about_collapse(found, claim, terminal, says):
+    assert str(verdict(found, "reduced", claim, terminal, size=10.0)) == says
+
+
+@pytest.mark.parametrize("claim", ["lower", "higher", "equal", -1.0, 0.0, 1.0, None])
+@pytest.mark.parametrize("mean", [-1.0, 0.0, 1.0, NAN])
+@pytest.mark.parametrize("half", [0.0, 0.1, 2.0])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_scale_changes_two_words_and_no_rule(claim, mean, half, seeds):
+    """On digits nothing is said of the paper, and everywhere the words are those of the vocabulary."""
+    said = {scale: verdict(Interval(mean, half, seeds), scale, claim, size=10.0) for scale in words.SCALES}
+    assert {each.word for each in said.values()} <= {*words.CLAIMS, *words.COMPARISONS}
+    assert said["toy"].word not in ("supported", "contradicted")
+    assert said["toy"].word == words.ON_TOYS.get(said["paper"].word, said["paper"].word)
+    assert said["reduced"].word == said["paper"].word and not {*words.ON_TOYS.values()} & {said["paper"].word}
+
+
+def test_sizes_are_compared_at_the_papers_scale_alone():
+    found = Interval(1, 0.1, 3)
+    assert verdict(found, "toy", 1.05) == ("as claimed here", "toy", "size not comparable")
+    assert verdict(found, "reduced", 1.05) == ("supported", "reduced", "size not comparable")
 
 
 def test_nothing_is_equal_to_an_unknown_size():
-    assert claim_verdict(Interval(0.1, 0.2, 3), "equal") == "not significant"
+    assert verdict(Interval(0.1, 0.2, 3), "toy", "equal").word == "not significant"
 
 
-def test_an_unknown_claim_is_refused():
+def test_an_unknown_claim_or_scale_is_refused():
     with pytest.raises(ValueError, match=r"'smaller' is none of lower, higher, equal"):
-        claim_verdict(Interval(1, 0.1, 3), "smaller")
+        verdict(Interval(1, 0.1, 3), "toy", "smaller")
+    with pytest.raises(ValueError, match=r"scale 'large' is none of paper, reduced, toy"):
+        verdict(Interval(1, 0.1, 3), "large", "lower")
 
 
 def _trained(model, seed, accuracy, balanced=None, **metrics_):
@@ -327,25 +348,29 @@ def test_errors_in_small_classes_keep_a_run_out_of_the_terminal_phase():
     assert out["value"].tolist() == [0.95, 0.95] and not out["reached"].any()
 
 
-@pytest.mark.parametrize(("accuracy", "expected"), [(1.0, "supported"), (0.9, "reported (terminal phase not reached)")])
+@pytest.mark.parametrize(
+    ("accuracy", "expected"),
+    [(1.0, ["as claimed here", "toy", ""]), (0.9, ["reported", "toy", "before the terminal phase"])],
+)
 def test_claims_table(accuracy, expected):
     frame = _stack(
         *(_trained("explicit", s, 1.0, nc1=2.0 + s / 10, nc2=1.0) for s in range(3)),
         *(_trained("deq", s, accuracy, nc1=1.0 + s / 9, nc2=1.0 + s / 1000) for s in range(3)),
     )
-    table = evidence.claims_table(frame, {"nc1": "lower", "nc2": "equal"}).set_index("metric")
+    table = evidence.claims_table(frame, {"nc1": "lower", "nc2": "equal"}, "toy").set_index("metric")
     row = table.loc["nc1"]
     assert (row["explicit"], row["deq"]) == pytest.approx((2.1, 1.0 + 1 / 9))
     wanted = evidence.interval([-1.0, -1.0 + 1 / 90, -1.0 + 2 / 90])
     assert tuple(row[["difference", "half", "detectable"]]) == pytest.approx((*wanted[:2], wanted.detectable))
-    assert (row["seeds"], row["claim"], row["verdict"]) == (3, "DEQ lower", expected)
+    assert (row["seeds"], row["claim"]) == (3, "DEQ lower")
+    assert row[["verdict", "scale", "remark"]].tolist() == expected
     if accuracy == 1:
-        assert table.loc["nc2", "verdict"] == "equal within 10 %"
+        assert table.loc["nc2", ["verdict", "remark"]].tolist() == ["equal", "within 10 %"]
 
 
 def test_claims_table_of_runs_without_the_metric_says_so():
-    table = evidence.claims_table(_trained("explicit", 0, 1.0), {"nc1": "lower"})
-    assert table["verdict"].tolist() == ["reported (0 seeds)"]
+    table = evidence.claims_table(_trained("explicit", 0, 1.0), {"nc1": "lower"}, "toy")
+    assert table[["verdict", "remark"]].to_numpy().tolist() == [["reported", "0 seeds"]]
 
 
 def test_ratios_are_pooled_over_cells_and_seeds():
@@ -360,22 +385,22 @@ def test_ratios_are_pooled_over_cells_and_seeds():
             for model in ("explicit", "deq")
         )
     )
-    (row,) = evidence.ratios(frame, ["nc1"]).itertuples()
+    (row,) = evidence.ratios(frame, ["nc1"], "toy").itertuples()
     wanted = evidence.interval(np.log(shrink).mean(axis=0))
     assert row.change == pytest.approx(100 * (math.exp(wanted.mean) - 1))
     ends = [100 * (math.exp(wanted.mean + half) - 1) for half in (-wanted.half, wanted.half)]
     assert (row.low, row.high) == pytest.approx(ends)
     assert (row.cells, row.lower_in, row.seeds, row.verdict) == (2, 2, 3, "lower")
-    (back,) = evidence.ratios(frame, ["nc1"], arm="explicit", against="deq").itertuples()
+    (back,) = evidence.ratios(frame, ["nc1"], "toy", arm="explicit", against="deq").itertuples()
     assert back.change == pytest.approx(100 * (math.exp(-wanted.mean) - 1)) and back.verdict == "higher"
     third = frame[frame["model"] == "explicit"].assign(model="explicit_matched", run_id="third", value=0.5)
-    assert evidence.ratios(pd.concat([frame, third]), ["nc1"])["verdict"].tolist() == ["lower"], (
+    assert evidence.ratios(pd.concat([frame, third]), ["nc1"], "toy")["verdict"].tolist() == ["lower"], (
         "its phase is not asked"
     )
     young = frame.assign(value=frame["value"].where(frame["metric"] != "accuracy_balanced", 0.9))
-    assert evidence.ratios(young, ["nc1"])["verdict"].tolist() == ["reported (terminal phase not reached)"]
+    assert evidence.ratios(young, ["nc1"], "toy")["remark"].tolist() == ["before the terminal phase"]
     gone = frame.assign(value=frame["value"].where(frame["metric"] != "nc1", 0.0))
-    assert evidence.ratios(gone, ["nc1"])["verdict"].tolist() == ["not measured"]
+    assert evidence.ratios(gone, ["nc1"], "toy")["remark"].tolist() == ["not measured"]
 
 
 # ---- tables of results
@@ -395,7 +420,7 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
         *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
         *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
     )
-    table = evidence.accuracy_table(frame, evidence.published(), {"digits": "cifar10"}, comparable=False)
+    table = evidence.accuracy_table(frame, evidence.published(), {"digits": "cifar10"}, "toy")
     table = table[table["verdict"] != "not run"]
     assert len(table) == 3 + 1 + 3
     assert pd.isna(table["K_A"].iloc[0])  # the balanced row comes first
@@ -408,30 +433,31 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     assert (row["difference"], row["difference_half"]) == pytest.approx((wanted.mean, wanted.half))
     assert row["detectable"] == pytest.approx(wanted.detectable)
     assert row["printed_difference"] == 1.23 and row["seeds"] == 3
-    assert row["verdict"] == "same sign; size not comparable"
+    assert row[["verdict", "scale", "remark"]].tolist() == ["as claimed here", "toy", "size not comparable"]
     assert row["explicit_half"] == pytest.approx(evidence.interval([40, 41, 42]).half)
     assert keyed.loc[(5, "minority"), "deq_printed"] == 1.26
     first = table.iloc[0]
     assert (first["explicit_printed"], first["deq_printed"], first["printed_difference"]) == (93.05, 93.23, 0.18)
     unprinted = keyed.loc[(4, "overall")]  # no such cell in the paper, and no DEQ either
     assert np.isnan(unprinted["explicit_printed"]) and pd.isna(unprinted["printed_difference"])
-    assert unprinted["verdict"] == "reported (0 seeds)"
+    assert unprinted[["verdict", "remark"]].tolist() == ["reported", "0 seeds"]
 
 
 def test_accuracy_table_matches_data_set_and_ratio():
     frame = _stack(*(_accuracies("deq", s, 0.5, 0.5, 0.5, k_a=50, ratio=10.0, dataset="digit_pairs") for s in range(2)))
     stand_ins = {"digits": "cifar10", "digit_pairs": "cifar100"}
-    table = evidence.accuracy_table(frame, evidence.published(), stand_ins, comparable=False)
+    table = evidence.accuracy_table(frame, evidence.published(), stand_ins, "toy")
     assert table[table["verdict"] != "not run"]["deq_printed"].tolist() == [53.31, 72.90, 33.72]
-    lonely = evidence.accuracy_table(frame, evidence.published(), {}, comparable=False)
+    lonely = evidence.accuracy_table(frame, evidence.published(), {}, "toy")
     assert lonely[lonely["verdict"] != "not run"]["deq_printed"].isna().all()
 
 
 def test_accuracy_table_of_balanced_runs_alone():
     frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
-    table = evidence.accuracy_table(frame, evidence.published(1), {"digits": "cifar10"}, comparable=True)
+    table = evidence.accuracy_table(frame, evidence.published(1), {"digits": "cifar10"}, "paper")
     assert table["accuracy"].tolist() == ["overall"] * 2
-    assert table["verdict"].tolist() == ["equal in every seed", "not run"]  # CIFAR-100 is printed and not run
+    assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
+    assert table["scale"].tolist() == ["paper", ""]
 
 
 def test_solver_audit():
@@ -499,7 +525,7 @@ def test_accuracy_table_names_printed_cells_that_were_not_run():
         *(_accuracies(m, s, 0.4, 0.8, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
     )
     stand_ins = {"digits": "cifar10"}
-    table = evidence.accuracy_table(frame, evidence.published(3), stand_ins, comparable=False)
+    table = evidence.accuracy_table(frame, evidence.published(3), stand_ins, "toy")
     assert len(table) == 18 and (table["verdict"] == "not run").sum() == 15
     assert table["runs"].str.split().str.len().tolist().count(6) == 3
     row = table[(table["dataset"] == "cifar10") & (table["R"] == 10) & (table["accuracy"] == "minority")].iloc[0]
@@ -530,18 +556,19 @@ def test_differences_of_several_arms_need_three_seeds_and_for_collapse_the_termi
 
     frame = _stack(*arm("deq", 0.9, 0.3, 1.0), *arm("explicit", 0.8, 0.2, 1.0), *arm("weight_tied", 0.95, 0.4, 0.5))
     metrics = {"accuracy_balanced": "test", "nc2_etf_distance": "train"}
-    found = evidence.differences(frame, metrics, against=["explicit", "weight_tied"]).set_index(["metric", "model"])
+    found = evidence.differences(frame, metrics, "toy", against=["explicit", "weight_tied"])
+    found = found.set_index(["metric", "model"])
     row = found.loc[("accuracy_balanced", "explicit")]
-    assert row["difference"] == pytest.approx(10, abs=0.1) and row["verdict"] == "greater than 0"
+    assert row["difference"] == pytest.approx(10, abs=0.1) and row["verdict"] == "higher"
     assert 1.3 * row["half"] < row["detectable"] < 1.4 * row["half"]
-    assert found.loc[("accuracy_balanced", "weight_tied"), "verdict"] == "less than 0"
-    assert found.loc[("nc2_etf_distance", "explicit"), "verdict"] == "greater than 0"
-    assert found.loc[("nc2_etf_distance", "weight_tied"), "verdict"] == "reported (terminal phase not reached)"
+    assert found.loc[("accuracy_balanced", "weight_tied"), "verdict"] == "lower"
+    assert found.loc[("nc2_etf_distance", "explicit"), "verdict"] == "higher"
+    assert found.loc[("nc2_etf_distance", "weight_tied"), "remark"] == "before the terminal phase"
     assert found.loc[("nc2_etf_distance", "explicit"), "difference"] == pytest.approx(0.1, abs=1e-3), "no accuracy"
-    alone = evidence.differences(frame[frame["seed"] == 0], metrics)
-    assert set(alone["verdict"]) == {"reported (1 seed)"}
+    alone = evidence.differences(frame[frame["seed"] == 0], metrics, "toy")
+    assert set(alone["verdict"]) == {"reported"} and set(alone["remark"]) == {"1 seed"}
     with pytest.raises(ValueError, match="before `percent`"):
-        evidence.differences(evidence.percent(frame), metrics)
+        evidence.differences(evidence.percent(frame), metrics, "toy")
 
 
 def test_spread_is_the_chi_square_interval_of_a_standard_deviation():

@@ -247,12 +247,24 @@ def test_stand_ins_go_by_the_number_of_classes():
     assert experiments.stand_ins(experiment("fig2", "paper")) == {"cifar10": "cifar10"}
 
 
-def test_only_the_papers_scale_is_comparable():
-    assert experiments.comparable(experiment("table1", "paper"))
-    assert experiments.comparable(experiment("fig2", "paper", seeds=1))
-    for options in ({"epochs": 30}, {"width": 16}, {"images_per_class": 500}, {"dataset": "mnist"}):
-        assert not experiments.comparable(experiment("table1", "paper", **options))
-    assert not experiments.comparable(experiment("table1", "lite"))
+def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
+    assert experiments.scale_of(experiment("table1", "paper")) == "paper"
+    assert experiments.scale_of(experiment("fig2", "paper", seeds=1, images_per_class=5000)) == "paper"
+    for options in ({"epochs": 30}, {"width": 16}):
+        assert experiments.scale_of(experiment("table1", "paper", **options)) == "reduced"
+    for options in ({"images_per_class": 499}, {"dataset": "mnist"}, {"dataset": "fashion_mnist"}):
+        assert experiments.scale_of(experiment("table1", "paper", **options)) == "toy"
+    assert {experiments.scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
+
+
+def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_whatever_its_name(monkeypatch):
+    whole = experiments.outline("cifar10")
+    shapes = {"a": whole, "b": whole._replace(per_class=4999), "c": whole._replace(size=(28, 28))}
+    monkeypatch.setattr(experiments, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
+    run = experiment("fig2", "paper", seeds=1)[0]
+    runs = {name: run.replace(data=run.data.replace(dataset=f"folder:{name}@0123456789ab")) for name in shapes}
+    assert {name: experiments.scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
+    assert experiments.scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
 
 
 # ---- trained once
@@ -539,7 +551,7 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     run = load_run(configs[0])
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
-    assert experiments.stand_ins(configs) == {} and not experiments.comparable(configs)
+    assert experiments.stand_ins(configs) == {} and experiments.scale_of(configs) == "toy"
     said = experiments.describe_runs(configs)
     assert "the image folder my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, really R=8, " in said
     runs.export_reference(["fig2"], "smoke", "photos", **options)

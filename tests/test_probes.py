@@ -324,7 +324,7 @@ def test_a_probe_asked_for_alone_trains_its_base_once(monkeypatch, tmp_path):
     assert load_run(probe).provenance["facts"] == {"base": run_id(base)}
     assert not frame["metric"].str.endswith("_minority").any(), "balanced: no groups"
     with pytest.raises(ValueError, match="no minority"):
-        probes.minority_effect(frame)
+        probes.minority_effect(frame, "toy")
 
     collection = reference_store()
     collection.add("probes", [load_run(base), load_run(probe)])
@@ -370,46 +370,45 @@ def _way(start, once, end, digit_3=None):
 @pytest.mark.parametrize(
     ("seeds", "verdicts"),
     [
-        (3, ["nearer to collapse", "farther from collapse", "not significant"]),
-        (2, ["reported (2 seeds)"] * 3),
+        (3, [["lower", "toy", "nearer to collapse"], ["higher", "toy", "farther from collapse"]]),
+        (2, [["reported", "toy", "2 seeds"]] * 2),
     ],
 )
 def test_collapse_inside_follows_its_rule(seeds, verdicts):
     frame = _frame(_way([1.0, 1.1, 0.9], [0.5, 0.61, 0.4], [0.9, 1.0, 0.81]), seeds)
-    table = probes.collapse_inside(frame, ["nc"])
+    table = probes.collapse_inside(frame, ["nc"], "toy")
     assert table["way"].tolist() == ["start → one evaluation", "one evaluation → equilibrium", "start → equilibrium"]
     if seeds == 3:
         np.testing.assert_allclose(table["change"], [-1.49 / 3, 1.2 / 3, -0.29 / 3])
         half = 4.302652729911275 * np.std([-0.5, -0.49, -0.5], ddof=1) / math.sqrt(3)
         assert table["half"].iloc[0] == pytest.approx(half)
-    verdicts = [*verdicts[:2], table["verdict"].iloc[2]] if seeds == 3 else verdicts
-    assert table["verdict"].tolist() == verdicts
+    assert table[evidence.JUDGED].to_numpy().tolist()[:2] == verdicts
 
 
 @pytest.mark.parametrize(
     ("shift", "seeds", "verdict"),
     [
-        (0.0, 3, "enough"),
-        (0.09, 3, "enough"),
-        (0.11, 3, "below the spread over seeds"),
-        (1.01, 3, "not enough"),
-        (0.0, 2, "reported (2 seeds)"),
+        (0.0, 3, ["equal", "enough"]),
+        (0.09, 3, ["equal", "enough"]),
+        (0.11, 3, ["reported", "below the spread over seeds"]),
+        (1.01, 3, ["reported", "not enough"]),
+        (0.0, 2, ["reported", "2 seeds"]),
     ],
 )
 def test_a_tolerance_is_judged_by_the_spread_over_seeds(shift, seeds, verdict):
     end = [1.0, 2.0, 3.0]  # standard deviation 1
     frame = _frame(_way(end, end, end, digit_3=[1.0, 2.0 - shift, 3.0]), seeds)
-    row = probes.tolerance_effect(frame, ["nc"]).iloc[0]
-    assert row["verdict"] == verdict and row["change"] == pytest.approx(shift)
+    row = probes.tolerance_effect(frame, ["nc"], "toy").iloc[0]
+    assert row[["verdict", "remark"]].tolist() == verdict and row["change"] == pytest.approx(shift)
     if seeds == 3:
         assert row["share"] == pytest.approx(shift)
     with pytest.raises(ValueError, match=r"no tolerance at 0\.01 by broyden"):
-        probes.tolerance_effect(frame, ["nc"], tol=1e-2)
+        probes.tolerance_effect(frame, ["nc"], "toy", tol=1e-2)
 
 
 def test_equal_seeds_make_any_change_too_much():
     frame = _frame(_way([2.0] * 3, [2.0] * 3, [2.0] * 3, digit_3=[2.0, 2.0, 2.001]))
-    assert probes.tolerance_effect(frame, ["nc"])["verdict"].tolist() == ["not enough"]
+    assert probes.tolerance_effect(frame, ["nc"], "toy")["remark"].tolist() == ["not enough"]
 
 
 def test_minority_effect_follows_its_rule():
@@ -424,15 +423,15 @@ def test_minority_effect_follows_its_rule():
     for epoch in (1, 2):
         values |= both("epochs", epoch, "steps", "not_converged", [0.0] * 3, [0.02 * epoch, 0.04, 0.06])
         values |= both("epochs", epoch, "steps", "skipped", [0.0] * 3, [0.0] * 3)
-    table = probes.minority_effect(_frame(values))
-    assert table["verdict"].tolist() == [
-        "no failures",
-        "worse",
-        "better",
-        "not significant",
-        "worse",
-        "no failures",
+    table = probes.minority_effect(_frame(values), "toy")
+    assert table[["verdict", "remark"]].to_numpy().tolist() == [
+        ["equal", "no failures"],
+        ["higher", "worse"],
+        ["lower", "better"],
+        ["not significant", ""],
+        ["higher", "worse"],
+        ["equal", "no failures"],
     ]
     assert table.loc[1, ["majority", "minority", "difference"]].tolist() == pytest.approx([1 / 3, 10.0, 29 / 3])
     assert table.loc[4, "minority"] == pytest.approx(100 * (0.03 + 0.04 + 0.06) / 3), "mean over the steps"
-    assert set(probes.minority_effect(_frame(values, seeds=2))["verdict"]) == {"reported (2 seeds)"}
+    assert set(probes.minority_effect(_frame(values, seeds=2), "toy")["remark"]) == {"2 seeds"}

@@ -124,8 +124,8 @@ def test_paired_interval_and_verdict_follow_the_librarys_rules():
         assert EXERCISES["08/interval"].reference(deq, explicit, t) == pytest.approx((wanted.mean, wanted.half))
     words = {"supported": 1, "contradicted": -1, "not significant": 0}
     for mean, half, claim in EXERCISES["08/verdict"].cases:
-        said = evidence.claim_verdict(evidence.Interval(mean, half, 3), "higher" if claim == 1 else "lower")
-        assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said]
+        said = evidence.verdict(evidence.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
+        assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said.word]
 
 
 # ---- feedback

@@ -1,0 +1,64 @@
+"""The words of all verdicts and what each means: one vocabulary for tables, their legend, tests and documentation.
+
+A verdict is one of these words; what else there is to say stands in a column of its own, `remark`, and how far the
+evidence reaches in the column `scale`.
+"""
+
+from __future__ import annotations
+
+STATEMENTS = {
+    "holds": "true as stated, or in every case computed",
+    "holds if": "true exactly where the condition named is met",
+    "false": "refuted by an exact certificate",
+    "typo": "a misprint, which the paper itself corrects elsewhere",
+    "proof gap": "no case against it, but the printed proof does not show it",
+    "vacuous": "nothing meets its premise",
+    "not shown": "neither shown nor refuted here",
+}
+"""Of theorems and steps of proofs."""
+
+CLAIMS = {
+    "supported": "significant, and on the side that the paper claims; at the paper's or reduced scale",
+    "contradicted": "significant, and on the other side; at the paper's or reduced scale",
+    "as claimed here": "significant, and on the side that the paper claims; at toy scale, so of this data only",
+    "opposite here": "significant, and on the other side; at toy scale, so of this data only",
+    "not significant": "the 95 % interval over seeds holds 0, which is not evidence of equality",
+    "equal": "the whole interval lies within 10 % of the value compared with, or every seed gives the same value",
+    "reported": "a value without a verdict; the remark says why",
+    "not run": "not there at this size; the remark says more",
+}
+"""Of what a paper claims from experiments."""
+
+COMPARISONS = {
+    "higher": "significantly higher, where no paper claims anything",
+    "lower": "significantly lower, where no paper claims anything",
+}
+"""Of comparisons of our own, besides the words of claims that take no side."""
+
+SCALES = {
+    "paper": "the paper's data, all of its images, its width (64) and its epochs (100 or more)",
+    "reduced": "every training image of the paper's classes; a narrower network, fewer epochs or a copy of the images",
+    "toy": "other data, or a part of the paper's",
+}
+"""How far a verdict of experiments reaches, the farthest first."""
+
+ON_TOYS = {"supported": "as claimed here", "contradicted": "opposite here"}
+"""What the words that speak of a paper become at toy scale."""
+
+TONES = {
+    "for": ("supported", "holds"),
+    "against": ("contradicted", "false"),
+    "partly": ("holds if", "typo", "proof gap", "vacuous"),
+}
+"""How words are coloured; all others stay grey."""
+
+
+def is_word(text: str) -> bool:
+    """Whether this is a verdict: one of the words, or "holds if" with its condition."""
+    return text.startswith("holds if ") or any(text in words for words in (STATEMENTS, CLAIMS, COMPARISONS))
+
+
+def tone(text: str) -> str | None:
+    """The tone of a verdict, None where it has none."""
+    word = "holds if" if text.startswith("holds if") else text
+    return next((name for name, words in TONES.items() if word in words), None)
