@@ -60,7 +60,7 @@ def equivalence_errors(
     ratio: float = 0.8,
     tau0: Sequence[str] = ("empirical",),
     kernels: Sequence[str] = ("ck",),
-    versions: Sequence[str] = ("theorem",),
+    versions: Sequence[str] = ("derived",),
     mixture: str = "figure",
 ) -> pd.DataFrame:
     """Spectral errors of the equivalents on Gaussian mixtures with population moments.
