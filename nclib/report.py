@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nclib import paths, provenance
+from nclib import paths, provenance, words
 
 PARTS = {
     "walkthrough": "The course",
@@ -38,13 +39,6 @@ PARTS = {
 
 OPEN_CODE = ("walkthrough",)
 """Folders whose pages show their code; on the others it is folded away."""
-
-TONES = {
-    "for": ("supported", "holds", "same sign", "equal"),
-    "against": ("contradicted", "false", "opposite"),
-    "partly": ("holds if", "holds, not", "proof gap", "vacuous"),
-}
-"""How verdicts are coloured, by how they begin; the longest beginning counts. All others stay grey."""
 
 BRANCH = "main"
 """Where Colab finds the notebooks."""
@@ -258,7 +252,7 @@ def _key(sources: Sources) -> str:
     """Changes with notebooks, figures, tables, the book's own pages, and what makes them. Figures and tables count
     by their records, which hold their digests."""
     here = Path(__file__).resolve().parent
-    files = [here / "report.py", here / "scorecard.py", *sorted(_book().glob("**/*.*"))]
+    files = [*(here / f"{name}.py" for name in ("report", "scorecard", "words")), *sorted(_book().glob("**/*.*"))]
     files += [picture for page in _book().glob("*.md") for picture in _pictures(page).values()]
     artefacts = [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]
     parts = [
@@ -521,7 +515,7 @@ def _landing(sources: Sources, notes: Sequence[str], echo: Callable[[str], None]
     )
     parts = [f"# {title}", about, _alerts(sources)]
     scorecards = [*_scorecard(sources, echo), *_verdicts_of_others(sources, echo)]
-    parts += ["## Scorecard", *scorecards] if scorecards else []
+    parts += ["## Scorecard", _legend(), *scorecards] if scorecards else []
     parts += ["## Notebooks", *_contents(sources), "## Figures", *_gallery(sources), *_in_a_browser()]
     for part, pages in _by_part(sources).items():
         parts.append(_toctree(part, [f"{page.short} <{page.name}>" for page in pages]))
@@ -569,11 +563,12 @@ def _scorecard(sources: Sources, echo: Callable[[str], None]) -> list[str]:
         heading,
         "What was stated, what came out here, and the verdict by the notebook's rule. Open a part to read.",
     ]
-    done = card[card["verdict"] != "not regenerated"]
-    head = ("claim or cell", "printed", "regenerated", "± 95 %", "seeds", "verdict")
-    for part, rows in done.groupby("part", sort=False):
-        parts.append(_fold(part, rows["verdict"], head, [_score_row(row, pages) for row in rows.itertuples()]))
-    lacking = list(dict.fromkeys(card.loc[card["verdict"] == "not regenerated", "notebook"]))
+    head = ("claim or cell", "printed", "regenerated", "± 95 %", "seeds", "verdict", "scale", "remark")
+    idle = card["remark"] == "not regenerated"
+    for part, rows in card[~idle].groupby("part", sort=False):
+        chips = _count_chips(rows["verdict"], rows["scale"], part)
+        parts.append(_fold(part, chips, head, [_score_row(row, pages) for row in rows.itertuples()]))
+    lacking = list(dict.fromkeys(card.loc[idle, "notebook"]))
     if lacking:
         parts.append(f"Not regenerated in this profile yet: {', '.join(f'`{name}`' for name in lacking)}.")
     return parts
@@ -614,7 +609,8 @@ def _verdict_table(page: Page, table: Any) -> list[str]:
             cells = (_verdict(value) if name == column else _value(value) for name, value in row.items())
             lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
         title = f'<a href="{page.name}.html">{_plain(page.short)}</a>'
-        return [_fold(title, table[column], list(table), lines)]
+        chips = _count_chips(table[column], table.get("scale", [""] * len(table)))
+        return [_fold(title, chips, list(table), lines)]
     return []
 
 
@@ -624,9 +620,33 @@ def _value(value: Any) -> str:
     return _plain(str(value))
 
 
-def _fold(title: str, verdicts: Any, head: Sequence[str], lines: Sequence[str]) -> str:
+def _legend() -> str:
+    """What every word of a verdict means."""
+    groups = {
+        "theorems and steps of proofs": words.STATEMENTS,
+        "claims from experiments": words.CLAIMS,
+        "comparisons of our own": words.COMPARISONS,
+        "scale of the evidence": words.SCALES,
+    }
+    lines = [
+        f"<tr><td>{_plain(kind)}</td><td>{_verdict(word)}</td><td>{_plain(meaning)}</td></tr>"
+        for kind, meanings in groups.items()
+        for word, meaning in meanings.items()
+    ]
+    return _fold("what the words mean", "", ("said of", "word", "meaning"), lines)
+
+
+def _count_chips(verdicts: Iterable[str], scales: Iterable[Any], part: str = "") -> str:
+    """How often each verdict was given at each scale, the most frequent first."""
+    pairs = zip(verdicts, (scale if isinstance(scale, str) else "" for scale in scales), strict=True)
+    return " ".join(
+        _verdict(text, part, f"{count} ", f" · {scale}" if scale else "")
+        for (text, scale), count in Counter(pairs).most_common()
+    )
+
+
+def _fold(title: str, chips: str, head: Sequence[str], lines: Sequence[str]) -> str:
     """Rows behind a line that counts their verdicts."""
-    chips = " ".join(_verdict(text, count) for text, count in verdicts.value_counts().items())
     return (
         f'<details class="nc-score"><summary><b>{title}</b> {chips}</summary>'
         f'<div class="nc-scroll"><table>{_rows([head], "th")}{"".join(lines)}</table></div></details>'
@@ -638,17 +658,18 @@ def _score_row(row: Any, pages: set[str]) -> str:
     linked = f'<a href="{page}.html">{item}</a>' if page in pages else item
     half = "" if row.interval != row.interval else f"{row.interval:.3g}"
     seeds = "" if row.seeds != row.seeds else f"{row.seeds:.0f}"
-    printed, ours = (_plain(text) if isinstance(text, str) else "" for text in (row.printed, row.regenerated))
-    verdict = _verdict(row.verdict) if isinstance(row.verdict, str) else ""
+    texts = (row.printed, row.regenerated, row.scale, row.remark)
+    printed, ours, scale, remark = (_plain(text) if isinstance(text, str) else "" for text in texts)
     cells = f"<td>{linked}</td><td>{printed}</td><td>{ours}</td>"
-    return f'<tr>{cells}<td class="nc-number">{half}</td><td>{seeds}</td><td>{verdict}</td></tr>'
+    cells += f'<td class="nc-number">{half}</td><td>{seeds}</td><td>{_verdict(row.verdict, row.part)}</td>'
+    return f"<tr>{cells}<td>{scale}</td><td>{remark}</td></tr>"
 
 
-def _verdict(text: str, count: int | None = None) -> str:
-    fitting = [(len(start), tone) for tone, starts in TONES.items() for start in starts if text.startswith(start)]
-    tone = f" nc-{max(fitting)[1]}" if fitting else ""
-    number = "" if count is None else f"{count} "
-    return f'<span class="nc-verdict{tone}">{number}{_plain(text)}</span>'
+def _verdict(text: str, part: str = "", before: str = "", after: str = "") -> str:
+    """A chip in the tone of its word; beyond the paper nothing is a claim of it, so nothing is red."""
+    tone = words.tone(text)
+    tone = "" if tone is None or (tone, part) == ("against", "beyond the paper") else f" nc-{tone}"
+    return f'<span class="nc-verdict{tone}">{before}{_plain(text)}{after}</span>'
 
 
 def _contents(sources: Sources) -> list[str]:

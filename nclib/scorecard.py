@@ -1,7 +1,7 @@
 """One table over everything that was regenerated: the claim, the printed value, ours with its interval, the verdict.
 
 Built from the tables that the notebooks wrote and the records beside them, never from numbers kept anywhere else. A
-notebook that has not been run in a profile stands in the table as "not regenerated".
+notebook that has not been run in a profile stands in the table as "not run".
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from nclib import paths
+from nclib import evidence, paths
 
-COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "notebook", "runs"]
+COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "scale", "remark"]
+COLUMNS += ["notebook", "runs"]
 PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 METRICS = {
     "accuracy_balanced": "accuracy",
@@ -74,15 +75,16 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
     ----------
     profile : whose tables are read
     runs_of : gives the ids of the runs that a notebook is made from. A table with other runs, made at another size or
-        on other data, is then named as that instead of being put beside the rest; left out: every table is taken
+        on other data, is then "not run" with that remark; left out: every table is taken
 
     Returns
     -------
     DataFrame
         part ("tables", "figures", "theory", "audit", "beyond the paper"); item; printed, what the paper states;
         regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest difference that so
-        many seeds would find in 80 % of the cases; seeds; verdict, by the rule named in the notebook; notebook; runs,
-        the ids of the runs behind the row, separated by spaces.
+        many seeds would find in 80 % of the cases; seeds; verdict, a word of `nclib.words`, by the rule named in the
+        notebook; scale, how far the evidence reaches; remark; notebook; runs, the ids of the runs behind the row,
+        separated by spaces.
 
     Raises
     ------
@@ -94,12 +96,12 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
         found = read_table(f"neural_collapse/{table}", profile)
         facts = {"part": part, "notebook": notebook}
         if found is None:
-            rows.append(facts | {"item": table.replace("_", " "), "verdict": "not regenerated"})
+            rows.append(facts | {"item": table.replace("_", " "), "verdict": "not run", "remark": "not regenerated"})
             continue
         runs = " ".join(found[1]["runs"])
         if runs_of and runs and not set(found[1]["runs"]) <= set(runs_of(notebook)):
-            item = table.replace("_", " ")
-            rows.append(facts | {"item": item, "verdict": "made at other parameters", "runs": runs})
+            said = {"verdict": "not run", "remark": "made at other parameters", "runs": runs}
+            rows.append(facts | {"item": table.replace("_", " ")} | said)
             continue
         try:
             rows += [{"runs": runs} | row | facts for row in read(notebook, found[0])]
@@ -110,8 +112,10 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
 
 
 def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
-    """How often each verdict was given in each part of `score_claims`: part, verdict, rows, the most frequent first."""
-    counts = card.groupby(["part", "verdict"], sort=False).size().rename("rows").reset_index()
+    """How often each verdict was given in each part of `score_claims`, at each scale ("" where none applies): part,
+    verdict, scale, rows, the most frequent first."""
+    counts = card.fillna({"scale": ""}).groupby(["part", "verdict", "scale"], sort=False).size()
+    counts = counts.rename("rows").reset_index()
     order = {part: place for place, part in enumerate(dict.fromkeys(card["part"]))}
     return counts.sort_values(["part", "rows"], key=lambda c: c.map(order) if c.name == "part" else -c).reset_index(
         drop=True
@@ -130,7 +134,7 @@ def _cells(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "interval": row.difference_half,
             "detectable": row.detectable,
             "seeds": row.seeds,
-            "verdict": row.verdict,
+            **_said(row),
             "runs": row.runs if isinstance(row.runs, str) else "",
         }
 
@@ -206,14 +210,22 @@ def _pooled(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "item": f"all cells, {row.step}: {METRICS.get(row.metric, row.metric)}",
             "printed": "",
             "regenerated": f"{row.change:+.1f} %{interval}",
-            **{name: getattr(row, name) for name in ("detectable", "seeds", "verdict")},
+            "detectable": row.detectable,
+            "seeds": row.seeds,
+            **_said(row),
         }
 
 
 def _measured(row: Any, value: float) -> dict[str, Any]:
     """The columns that every row with an interval over seeds has."""
     shown = {"regenerated": _signed(value), "interval": row.half, "detectable": row.detectable}
-    return shown | {"seeds": row.seeds, "verdict": row.verdict}
+    return shown | {"seeds": row.seeds} | _said(row)
+
+
+def _said(row: Any) -> dict[str, str]:
+    """Verdict, scale and remark; what is empty in a table is read as a missing number."""
+    found = {name: getattr(row, name) for name in evidence.JUDGED}
+    return {name: said if isinstance(said, str) else "" for name, said in found.items()}
 
 
 def _signed(value: float | None, unit: str = "") -> str:

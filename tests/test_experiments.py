@@ -260,8 +260,8 @@ def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
 def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_whatever_its_name(monkeypatch):
     whole = experiments.outline("cifar10")
     shapes = {"a": whole, "b": whole._replace(per_class=4999), "c": whole._replace(size=(28, 28))}
-    monkeypatch.setattr(experiments, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
     run = experiment("fig2", "paper", seeds=1)[0]
+    monkeypatch.setattr(experiments, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
     runs = {name: run.replace(data=run.data.replace(dataset=f"folder:{name}@0123456789ab")) for name in shapes}
     assert {name: experiments.scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
     assert experiments.scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import artefacts, cli, paths, regenerate, report
+from nclib import artefacts, cli, paths, regenerate, report, words
 from nclib.config import ConfigError
 
 needs_sphinx = pytest.mark.skipif(
@@ -89,7 +89,7 @@ def fill(profile="smoke"):
         "difference": [-0.5, 0.25],
     }
     more = {"half": [0.1, 0.5], "detectable": [0.13, 0.66], "seeds": [3, 3]}
-    more |= {"verdict": ["supported", "not significant"]}
+    more |= {"verdict": ["as claimed here", "not significant"], "scale": "toy", "remark": [None, "by hand"]}
     artefacts.save_table(
         pd.DataFrame(claims | more), "neural_collapse/fig3_claims", "Claims, smoke.", ["run-1"], profile
     )
@@ -248,8 +248,10 @@ def test_downloads_are_the_files_of_the_results(built):
 def test_the_landing_page_has_the_scorecard_and_every_figure(built):
     site, _ = built
     text, landing = text_of(site / "index.html"), (site / "index.html").read_text()
-    assert "1 supported" in text and "1 not significant" in text
-    assert "Figure 3: NC1, eq. 12 DEQ lower -0.5 0.1 3 supported" in text
+    assert "1 as claimed here · toy" in text and "1 not significant · toy" in text
+    assert "Figure 3: NC1, eq. 12 DEQ lower -0.5 0.1 3 as claimed here toy Figure" in text
+    assert "Figure 3: NC2, angles DEQ equal +0.25 0.5 3 not significant toy by hand" in text
+    assert "what the words mean" in text
     assert "Not regenerated in this profile yet: table1 , table2" in text
     shown = re.findall(r'<img loading="lazy" src="([^"]+)" alt="([^"]+)"', landing)
     assert [source for source, _ in shown] == [
@@ -269,7 +271,7 @@ def test_the_notes_of_the_book_show_their_pictures(built):
     assert any((page.parent / link).is_file() and "core" in link for link in pictures)
 
 
-def save_verdicts(name, column="verdict", verdicts=("holds, not at equilibrium", "reported")):
+def save_verdicts(name, column="verdict", verdicts=("proof gap", "reported")):
     write_notebook(name.rpartition("_")[0], [cell("markdown", "# Table 9 · Kernels agree")])
     rows = {"claim": ["a < b", "c"], "error": [0.12345, float("nan")], "rule": ["long", "words"], column: verdicts}
     artefacts.save_table(pd.DataFrame(rows), name, "Claims, profile smoke.", [], "smoke")
@@ -282,9 +284,9 @@ def test_verdicts_of_the_sister_papers_stand_below_those_of_the_main_one(smoke):
     landing = report._landing(report.collect("smoke"), [], print)
     scores = landing[landing.index("## Scorecard") : landing.index("## Notebooks")]
     first, second = (scores.index(f"### {report.PARTS[part]}") for part in ("neural_collapse", "kernel_equivalence"))
-    assert first < scores.index("1 supported") < second < scores.index("2 less than 0")
-    assert scores.count("<details") == 3 and 'nc-partly">1 holds, not at equilibrium' in scores
-    row = '<tr><td>a &lt; b</td><td>0.123</td><td><span class="nc-verdict nc-partly">holds, not at equilibrium</span>'
+    assert first < scores.index("1 as claimed here") < second < scores.index("2 less than 0")
+    assert scores.count("<details") == 4 and 'nc-partly">1 proof gap' in scores
+    row = '<tr><td>a &lt; b</td><td>0.123</td><td><span class="nc-verdict nc-partly">proof gap</span>'
     assert row in scores and "<td>c</td><td></td>" in scores and '<a href="kernel_equivalence/table9.html">' in scores
     assert "rule" not in scores[second:]
 
@@ -302,7 +304,7 @@ def test_a_stale_table_of_a_sister_paper_is_named(smoke):
     (smoke / "tables/kernel_equivalence/table9_checks.csv").write_text("changed by hand")
     said = []
     landing = report._landing(report.collect("smoke"), [], said.append)
-    assert "No scorecard" in landing and "table9_checks" in said[0] and "1 supported" in landing
+    assert "No scorecard" in landing and "table9_checks" in said[0] and "1 as claimed here" in landing
 
 
 # --- running notebooks elsewhere ------------------------------------------------------------------------------
@@ -484,16 +486,27 @@ def test_the_order_of_the_book():
 
 @pytest.mark.parametrize(
     ("verdict", "tone"),
-    [
-        ("holds", "nc-for"),
-        ("holds if", "nc-partly"),
-        ("contradicted", "nc-against"),
-        ("same sign, other size", "nc-for"),
-    ],
+    [("holds", "nc-for"), ("holds if R < 2", "nc-partly"), ("contradicted", "nc-against"), ("supported", "nc-for")],
 )
-def test_verdicts_are_coloured_by_their_longest_beginning(verdict, tone):
+def test_verdicts_are_coloured_by_their_word(verdict, tone):
     assert f'class="nc-verdict {tone}"' in report._verdict(verdict)
-    assert 'class="nc-verdict"' in report._verdict("not significant")
+
+
+@pytest.mark.parametrize("verdict", ["not significant", "opposite here", "as claimed here", "lower", "holds, they say"])
+def test_verdicts_that_take_no_side_in_the_paper_are_grey(verdict):
+    assert 'class="nc-verdict"' in report._verdict(verdict)
+
+
+def test_nothing_beyond_the_paper_is_red():
+    for word in words.TONES["against"]:
+        assert 'class="nc-verdict"' in report._verdict(word, "beyond the paper")
+
+
+def test_the_legend_has_every_word_with_its_meaning():
+    legend = report._legend()
+    for meanings in (words.STATEMENTS, words.CLAIMS, words.COMPARISONS, words.SCALES):
+        for word, meaning in meanings.items():
+            assert f">{word}</span></td><td>{html.escape(meaning)}</td>" in legend
 
 
 # --- errors and the command -----------------------------------------------------------------------------------

@@ -32,54 +32,55 @@ def _save(name, table, runs=()):
 
 def test_nothing_regenerated_says_so(results):
     card = scorecard.score_claims("quick")
-    assert set(card["verdict"]) == {"not regenerated"} and len(card) > 10
+    assert set(card["verdict"]) == {"not run"} and set(card["remark"]) == {"not regenerated"} and len(card) > 10
     assert {"tables", "figures", "theory", "audit", "beyond the paper"} == set(card["part"])
 
 
 def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
-    table = evidence.accuracy_table(_accuracies(), evidence.published(3), {"digits": "cifar10"}, comparable=False)
+    table = evidence.accuracy_table(_accuracies(), evidence.published(3), {"digits": "cifar10"}, "toy")
     _save("table3", table, ["deq-s0"])
     card = scorecard.score_claims("quick")
     row = card[card["item"] == "Table 3: digits K_A=5, R=100, overall"].iloc[0]
     assert (row["printed"], row["regenerated"], row["seeds"]) == ("+1.23 points", "+9.89 points", 3)
     wanted = evidence.interval([10 - 10 * seed / 90 for seed in range(3)])
     assert (row["interval"], row["detectable"]) == pytest.approx((wanted.half, wanted.detectable))
-    assert row["verdict"] == "same sign; size not comparable" and row["notebook"] == "table3"
+    said = row[["verdict", "scale", "remark", "notebook"]].tolist()
+    assert said == ["as claimed here", "toy", "size not comparable", "table3"]
     assert row["runs"].split() == sorted({"deq-s0", "deq-s1", "deq-s2", "explicit-s0", "explicit-s1", "explicit-s2"})
     absent = card[card["item"] == "Table 3: CIFAR-100 K_A=50, R=10, minority"].iloc[0]
-    assert absent["verdict"] == "not run" and absent["runs"] == "" and absent["printed"].endswith("points")
-    assert len(card[card["part"] == "tables"]) == 18 + 7  # Table 3's cells; three tables and four tests not regenerated
+    assert absent[["verdict", "scale", "runs"]].tolist() == ["not run", "", ""] and "points" in absent["printed"]
+    assert len(card[card["part"] == "tables"]) == 18 + 7  # Table 3's cells; three tables and four tests not run
 
 
 def test_claims_theorems_findings_and_comparisons(results):
     claim = {"metric": "paper_eq13_uncentred", "explicit": 1.0, "deq": 1.2, "difference": 0.2, "half": 0.1}
-    claim |= {"detectable": 0.13, "seeds": 3}
-    _save("fig4_claims", pd.DataFrame([claim | {"claim": "DEQ lower", "verdict": "contradicted"}]), ["a", "b"])
+    claim |= {"detectable": 0.13, "seeds": 3, "scale": "toy", "remark": None}
+    _save("fig4_claims", pd.DataFrame([claim | {"claim": "DEQ lower", "verdict": "opposite here"}]), ["a", "b"])
     ledger = pd.DataFrame([("Lemma B.1", "–", "max −1e-6", "never positive", "holds")])
     ledger.columns = ["claim", "reading", "evidence", "rule", "verdict"]
     _save("theory_layer_peeled_ledger", ledger)
     _save("audit_findings", pd.DataFrame({"number": [1], "finding": ["Thirteen are impossible."]}))
-    compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "below"}
+    compared = claim | {"metric": "accuracy_balanced", "model": "weight_tied", "setting": "R=10", "verdict": "lower"}
     _save("controls_differences", pd.DataFrame([compared]))
     step = {"step": "DEQ / cell", "metric": "nc1_pinv", "change": -20.0, "low": -30.0, "high": -8.6, "detectable": 18.0}
-    step |= {"seeds": 3, "verdict": "lower"}
-    one = step | {"step": "cell / explicit", "low": None, "high": None, "detectable": None, "seeds": 1, "verdict": "–"}
+    step |= {"seeds": 3, "verdict": "lower", "scale": "reduced", "remark": None}
+    one = step | {"step": "cell / explicit", "low": None, "high": None, "detectable": None, "seeds": 1}
+    one |= {"verdict": "reported", "remark": "1 seed"}
     _save("equilibrium_or_cell", pd.DataFrame([step, one]))
-    tested = pd.DataFrame(
-        [(-1.06, 0.69, 0.9, 3, "less than 0")], columns=["difference", *evidence._SHOWN[1:], "verdict"]
-    )
-    _save("table2_pooled", tested)
+    _save("table2_pooled", evidence.pooled_table(evidence.Interval(-1.06, 0.69, 3), "toy", "higher"))
     card = scorecard.score_claims("quick").set_index("item")
     row = card.loc["Table 2: all cells, overall"]
-    assert row[["printed", "regenerated", "verdict"]].tolist() == ["DEQ higher", "-1.06", "less than 0"]
+    assert row[["printed", "regenerated", "verdict"]].tolist() == ["DEQ higher", "-1.06", "opposite here"]
     row = card.loc["all cells, DEQ / cell: NC1, eq. 12"]
     assert row[["regenerated", "verdict"]].tolist() == ["-20.0 % (-30.0 to -8.6)", "lower"] and row["detectable"] == 18
-    assert card.loc["all cells, cell / explicit: NC1, eq. 12", "regenerated"] == "-20.0 %"
+    assert row[["scale", "remark"]].tolist() == ["reduced", ""]
+    alone = card.loc["all cells, cell / explicit: NC1, eq. 12"]
+    assert alone[["regenerated", "remark"]].tolist() == ["-20.0 %", "1 seed"]
     row = card.loc["Figure 4: NC2, eq. 13"]
     assert row[["printed", "regenerated", "runs"]].tolist() == ["DEQ lower", "+0.2", "a b"]
     assert card.loc["Lemma B.1", "verdict"] == "holds" and card.loc["Lemma B.1", "part"] == "theory"
     assert card.loc["Finding 1", "regenerated"] == "Thirteen are impossible."
-    assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "below"
+    assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "lower"
 
 
 def test_tables_of_other_runs_are_named_instead_of_mixed_in(results):
@@ -90,24 +91,35 @@ def test_tables_of_other_runs_are_named_instead_of_mixed_in(results):
         "detectable": 0.13,
         "seeds": 3,
         "claim": "",
-        "verdict": "x",
+        "verdict": "equal",
+        "scale": "toy",
+        "remark": "within 10 %",
     }
     for number, runs in ((4, ["a", "b"]), (5, ["c"])):
         _save(f"fig{number}_claims", pd.DataFrame([row]), runs)
     known = {"fig4": {"a", "b", "e"}, "fig5": {"d"}}
     card = scorecard.score_claims("quick", known.__getitem__).set_index("item")
-    assert card.loc["Figure 4: NC1, eq. 12", "verdict"] == "x" and "Figure 5: NC1, eq. 12" not in card.index
-    assert card.loc["fig5 claims", ["verdict", "runs"]].tolist() == ["made at other parameters", "c"]
+    assert card.loc["Figure 4: NC1, eq. 12", "verdict"] == "equal" and "Figure 5: NC1, eq. 12" not in card.index
+    said = card.loc["fig5 claims", ["verdict", "remark", "runs"]].tolist()
+    assert said == ["not run", "made at other parameters", "c"]
 
 
 def test_what_rounding_leaves_of_nothing_is_shown_as_nothing():
     assert [scorecard._signed(value) for value in (4.74e-15, -1e-14, 1e-9, None)] == ["+0", "+0", "+1e-09", ""]
 
 
-def test_verdicts_are_counted_by_part():
-    card = pd.DataFrame({"part": ["b", "a", "b", "b"], "verdict": ["x", "x", "y", "y"]})
-    counted = scorecard.count_verdicts(card)
-    assert counted.to_numpy().tolist() == [["b", "y", 2], ["b", "x", 1], ["a", "x", 1]]
+def test_verdicts_are_counted_by_part_and_scale():
+    card = pd.DataFrame({"part": ["b", "a", "b", "b", "b"], "verdict": ["x", "x", "y", "y", "y"]})
+    counted = scorecard.count_verdicts(card.assign(scale=["toy", None, "toy", "toy", "paper"]))
+    b = [["b", "y", "toy", 2], ["b", "x", "toy", 1], ["b", "y", "paper", 1]]
+    assert counted.to_numpy().tolist() == [*b, ["a", "x", "", 1]]
+
+
+def test_a_table_without_the_scale_of_its_evidence_is_refused(results):
+    row = {"metric": "nc1_pinv", "difference": 0.2, "half": 0.1, "detectable": 0.13, "seeds": 3, "claim": "DEQ lower"}
+    _save("fig4_claims", pd.DataFrame([row | {"verdict": "contradicted"}]))
+    with pytest.raises(scorecard.StaleTable, match=r"another version.*nclib reproduce fig4"):
+        scorecard.score_claims("quick")
 
 
 def test_a_table_changed_by_hand_or_of_another_version_is_refused(results):
