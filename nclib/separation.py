@@ -634,7 +634,7 @@ def diagonal_regulariser(beta: np.ndarray, beta0: np.ndarray | float, sign: Lite
     """Q(β) = Σ_i 1/(2β_i²) + sign · β_i(0)^−3 β_i.
 
     sign=1 is what the dynamics give, for positive and negative entries alike: q' vanishes at β(0) and q is convex on
-    its side of 0. sign=−1 is what the rebuttal prints.
+    its side of 0. sign=−1 is what a post of the discussion prints for negative entries: there it is true of |β_i|.
     """
     beta = np.asarray(beta, dtype=float)
     return float(np.sum(0.5 / beta**2 + sign * np.asarray(beta0, dtype=float) ** -3.0 * beta))
