@@ -1044,7 +1044,7 @@ def separation_ledger(
         evidence += f"; pieces at most {(networks['most'] / networks['bound']).max():.2f} of (k+1)^H"
         holds = bool((networks["margin"] >= -1e-9).all() and (networks["most"] <= networks["bound"]).all())
         remark = "our bound ¼(1 − (P−1)/2^(m−1)), proved tooth by tooth; the theorem's constant is not at hand"
-        where = dict(reading=OURS, part=BEYOND, remark=remark, certificate="wu_tooth")
+        where = dict(reading=OURS, part=BEYOND, remark=remark)
         rule = "no random network violates the bound"
         add("Theorem 1", "our sawtooth T^m: few pieces cannot approximate it", evidence, rule, holds, **where)
     if steep is not None:
@@ -1063,17 +1063,19 @@ def _judge_regions(add: Callable[..., None], regions: pd.DataFrame) -> None:
     same = bool((counted["regions"] == 2.0 ** counted["m"]).all())
     evidence = f"regions = 2^m for m = {', '.join(map(str, counted['m']))}" if same else "counts differ from 2^m"
     rule = "equal at every m counted"
-    add("Proposition 1", "a DEQ of width m has 2^m linear regions", evidence, rule, same, certificate="wu_regions")
+    add("Proposition 1", "a DEQ of width m has 2^m linear regions", evidence, rule, same, certificate="wu_prop1")
     within = bool((regions["iterations"] <= regions["m"]).all() and (regions["residual"] == 0).all())
     most = (regions["iterations"] - regions["m"]).max()
     evidence = f"iterations − m at most {most}, residual {regions['residual'].max():g}"
     claim = "plain iteration from 0 ends after at most m steps"
-    add("Theorem 1, rebuttal", claim, evidence, "at most m, residual exactly 0", within)
+    where = dict(certificate="wu_thm1_iterations")
+    add("Theorem 1, rebuttal", claim, evidence, "at most m, residual exactly 0", within, **where)
     restart = not regions["restart"].any()
     evidence = f"one more iteration from z* {'changes nothing' if restart else 'changes z*'}"
-    add("Theorem 1, rebuttal", "one iteration is enough from z*", evidence, "nothing changes at any m", restart)
+    claim = "one iteration is enough from z*"
+    add("Theorem 1, rebuttal", claim, evidence, "nothing changes at any m", restart, **where)
     error = regions["sawtooth_error"].max()
-    where = dict(reading=OURS, part=BEYOND, certificate="wu_regions", remark="our read-out and our pass-through neuron")
+    where = dict(reading=OURS, part=BEYOND, certificate="wu_prop1", remark="our read-out and our pass-through neuron")
     claim = "our sawtooth: width m + 1 gives T^m"
     add("Theorem 1", claim, f"largest error {error:g}", "exactly 0", bool(error == 0), **where)
 
@@ -1089,14 +1091,15 @@ def _judge_steep(add: Callable[..., None], steep: pd.DataFrame, eps: float) -> N
         rule = f"error ≤ {eps:g}{' + 2e-4' if slack else ''}, weights ≤ 1/ε + 1, growth ≤ 1.3"
         holds = bool((error <= eps + slack + 1e-12).all() and (weight <= 1 / eps + 1).all() and ratio <= 1.3)
         claim = f"our g: a DEQ of bounded weights is ε-close ({name})"
-        add("Theorem 2", claim, evidence, rule, holds, OURS, remark=remark)
+        exact = "wu_thm2" if name == "triangular" else ""
+        add("Theorem 2", claim, evidence, rule, holds, OURS, remark=remark, certificate=exact)
     growth = steep["fnn_weight"].iloc[-1] / steep["fnn_weight"].iloc[0]
     below = bool((steep["fnn_bound"] <= steep["fnn_weight"]).all())
     evidence = f"built weights grow by {growth:.0f}; lower bound {steep['fnn_bound'].iloc[0]:.1f} to "
     evidence += f"{steep['fnn_bound'].iloc[-1]:.0f}, built {steep['fnn_weight'].iloc[-1]:.0f}"
     rule = "growth ≥ 100 and the bound below what was built"
     claim = "our g: one hidden layer needs weights that grow like 2^(d/2)"
-    add("Theorem 2", claim, evidence, rule, below and growth >= 100, OURS, remark=remark, certificate="wu_steep_bound")
+    add("Theorem 2", claim, evidence, rule, below and growth >= 100, OURS, remark=remark, certificate="wu_thm2")
     error = steep["scalar_error"].max()
     evidence = f"15 bisections on [−½, 3/2] leave 2^−15; sup error {error:.4f}"
     claim = "our g: log₂(1/tolerance) + log₂(b − a) bisections find the scalar fixed point"
@@ -1112,9 +1115,9 @@ def _judge_flows(add: Callable[..., None], trials: pd.DataFrame) -> None:
         holds = bool((group["gap"] <= 1e-8).all() and (group["rise"] > 0).all())
         place, claim = "Theorem 3", f"gradient flow ends at the minimum of Q, with the plus, {signs} entries"
         if signs == "positive":
-            add(place, claim, evidence, rule, holds, certificate="wu_sign")
+            add(place, claim, evidence, rule, holds, certificate="wu_thm3_sign")
             continue
-        add(f"{place}, rebuttal", claim, evidence, rule, holds, certificate="wu_sign")
+        add(f"{place}, rebuttal", claim, evidence, rule, holds, certificate="wu_thm3_sign")
         plus, minus = group["plus"].max(), group["minus"].min()
         evidence = f"null-space gradient of Q at the limit: + {plus:.0e}, − {minus:.1f}"
         slip = bool(plus <= 1e-8 < minus)
@@ -1125,7 +1128,7 @@ def _judge_flows(add: Callable[..., None], trials: pd.DataFrame) -> None:
             "a typo where the minus is not stationary and the plus is, within 1e-8",
             "typo" if slip else "not shown",
             remark="in a discussion post, not in the theorem: true for x = |β_i|; for x = β_i the sign is +",
-            certificate="wu_sign",
+            certificate="wu_thm3_sign",
         )
 
 
