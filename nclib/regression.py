@@ -934,7 +934,7 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
     return pd.DataFrame(rows, columns=separation.LEDGER)
 
 
-def trained_row(place: str, claim: str, found: dict[str, str], remarks: Sequence[str], ours: str) -> dict[str, str]:
+def _row(place: str, claim: str, found: dict[str, str], remarks: Sequence[str], ours: str) -> dict[str, str]:
     """A row of trainings of ours in `nclib.separation.LEDGER`; with an entry in `ours` it is beyond the paper.
 
     found : evidence, rule, verdict and computed
@@ -972,7 +972,7 @@ def _judged(claim: Claim, rows: pd.DataFrame) -> dict[str, str]:
     if (arms["equilibrium"] == "weight-tied recurrent").any():
         remarks.append("not an equilibrium: a weight-tied recurrent network")
     judged = dict(evidence=text, rule="paired interval over seeds beside 0", verdict=said.word)
-    return trained_row(claim.place, claim.claim, judged | _trained_on(found.n), remarks, claim.ours)
+    return _row(claim.place, claim.claim, judged | _trained_on(found.n), remarks, claim.ours)
 
 
 def _seeds(count: int) -> str:
@@ -1018,8 +1018,24 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
     for claim, text, rule, met in claims:
         judged = dict(evidence=text, rule=f"our threshold: {rule}", verdict="reported") | _trained_on(seeds)
         remark = f"{'met' if met else 'not met'} in the mean of {_seeds(seeds)}"
-        found.append(trained_row("Figure 4", f"our g: {claim}", judged, [remark], f"our threshold, {_OUR_G}"))
+        found.append(_row("Figure 4", f"our g: {claim}", judged, [remark], f"our threshold, {_OUR_G}"))
     return found
+
+
+def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
+    """Figure 6 as a row of `nclib.separation.LEDGER`, reported and never judged.
+
+    frame : tidy frame that holds runs of `nclib.saliency`
+    """
+    looked = frame[frame["split"] == "cam"]
+    measures = ("coverage", "entropy", "accuracy")
+    found = {name: evidence.paired(evidence.by_run(looked, name, "cam"))["difference"] for name in measures}
+    text = ", ".join(f"{name} {evidence.interval(values)}" for name, values in found.items())
+    judged = dict(evidence=f"DEQ − explicit: {text}", rule="never judged", verdict="reported")
+    judged |= _trained_on(len(found["coverage"]))
+    ours = "our networks, images and settings of Grad-CAM"
+    row = _row("Figure 6", "Grad-CAM of the DEQ is more diffuse", judged, [], ours)
+    return pd.DataFrame([row], columns=separation.LEDGER)
 
 
 def weight_bounds(table: pd.DataFrame) -> pd.DataFrame:
