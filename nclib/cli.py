@@ -140,7 +140,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(help="paper/notebook, a bare name of the main paper, or a folder for all of it. None: everything."),
 ]
-ProfileName = Annotated[str, typer.Option(help="Size of everything: smoke, quick, lite or paper.")]
+ProfileName = Annotated[str, typer.Option(help="Size of everything: smoke, quick, lite, full or paper.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="Notebook parameter, such as epochs=3. Repeatable."),

@@ -401,11 +401,18 @@ class TrainConfig(Config):
         return self
 
 
+_WORKABLE = {"lr": 0.1, "schedule": "cosine", "clip": 1.0}
 RECIPES: dict[str, dict[str, Any]] = {
     "paper": {"lr": 1e-4, "schedule": "constant", "clip": None},
-    "workable": {"lr": 0.1, "schedule": "cosine", "clip": 1.0},
+    "workable": _WORKABLE,
+    "collapse": _WORKABLE,
+    "accuracy": _WORKABLE,
 }
-"""Named training protocols: "paper" is what the paper states literally (section 5.1), "workable" is one that trains."""
+"""Named training protocols. "paper" is what the paper states literally (section 5.1) and "workable" one that trains.
+"collapse" and "accuracy" are "workable" without augmentation, to reach the terminal phase, and with it."""
+
+AUGMENTATION = {"collapse": "none", "accuracy": "dataset"}
+"""`DataConfig.augment` of the recipes that fix it."""
 
 
 def recipe(name: str = "workable", **changes: Any) -> TrainConfig:

@@ -14,6 +14,7 @@ import torch
 
 from nclib import data, imbalance, kernels, regression, words
 from nclib.config import (
+    AUGMENTATION,
     ConfigError,
     DataConfig,
     ModelConfig,
@@ -40,7 +41,9 @@ class Profile:
     hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the others read "not run"
     beyond : K_A in tenths and R of the notebooks beyond the paper
     equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`, measured, rounded)
-    recipe : name of the training protocol; epochs, batch_size, lr and log_every are set on top of it
+    recipe : name of the training protocol; epochs, batch_size, lr, precision and log_every are set on top of it
+    augment, precision : as in `DataConfig` and `TrainConfig`
+    literal_epochs : epochs of the recipe that the paper states, where it is compared with the profile's
     grey_dataset : what stands for MNIST in the fully connected networks of the sister paper
     shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those; epochs of all weights, of the readout alone
     inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of the same seed
@@ -63,6 +66,9 @@ class Profile:
     beyond: tuple[int, float] = (5, 100.0)
     equal_blocks: int = 6
     recipe: str = "workable"
+    augment: str = "dataset"
+    precision: str = "float32"
+    literal_epochs: int = 20
     grey_dataset: str = "digits"
     shallow_widths: tuple[int, ...] = (16, 32, 64, 256)
     shallow_epochs: int = 10
@@ -81,6 +87,7 @@ PROFILES: dict[str, Profile] = {
             hundred_dataset="",
             width=2,
             epochs=2,
+            literal_epochs=2,
             batch_size=32,
             lr=0.05,
             seeds=1,
@@ -121,6 +128,25 @@ PROFILES: dict[str, Profile] = {
             log_every=5,
             images_per_class=500,
             test_images_per_class=200,
+            grey_dataset="mnist",
+            shallow_widths=(32, 128, 512),
+            shallow_epochs=5,
+        ),
+        Profile(
+            name="full",
+            description="every image of CIFAR-10, narrow ResNet-18, into the terminal phase: days on a CPU",
+            dataset="cifar10",
+            hundred_dataset="",
+            width=16,
+            epochs=40,
+            batch_size=128,
+            lr=0.1,
+            seeds=3,
+            log_every=5,
+            recipe="collapse",
+            augment="none",
+            precision="bfloat16",
+            literal_epochs=100,
             grey_dataset="mnist",
             shallow_widths=(32, 128, 512),
             shallow_epochs=5,
@@ -198,12 +224,16 @@ def override(profile: Profile, **values: Any) -> Profile:
     for name, own in (("epochs", "shallow_epochs"), ("lr", "shallow_lr")):
         if name in changes:
             changes[own] = changes[name]
+    if "epochs" in changes:
+        changes["literal_epochs"] = min(changes["epochs"], profile.literal_epochs)
     if "width" in changes:
         changes["shallow_widths"] = (changes["width"],)
     if changes.get("inputs", "pixels") not in INPUTS:
         raise ConfigError(suggest(changes["inputs"], INPUTS, "kind of inputs"))
     if "images_per_class" in changes:
         changes["hundred_images_per_class"] = changes["images_per_class"]
+    if changes.get("recipe") in AUGMENTATION:
+        changes["augment"] = AUGMENTATION[changes["recipe"]]
     changed = dataclasses.replace(profile, **changes)
     if "lr" in changes and changed.recipe == "paper":
         raise ConfigError("recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'")
@@ -223,6 +253,7 @@ def _images(profile: Profile, hundred: bool = False, **imbalance: Any) -> DataCo
         dataset=dataset,
         n_max=profile.hundred_images_per_class if hundred else profile.images_per_class,
         test_per_class=profile.test_images_per_class,
+        augment=profile.augment,
         **imbalance,
     )
 
@@ -248,8 +279,9 @@ def _runs(
         epochs=profile.epochs,
         batch_size=profile.batch_size,
         log_every=profile.log_every,
+        precision=profile.precision,
         loss=loss,
-        **({"lr": profile.lr} if profile.recipe == "workable" else {}),
+        **({"lr": profile.lr} if profile.recipe != "paper" else {}),
     )
     models = models or [_model(profile, kind) for kind in ARMS]
     return [
@@ -332,9 +364,9 @@ def _fig3(profile: Profile) -> list[RunConfig]:
 
 
 def _recipes(profile: Profile) -> list[RunConfig]:
-    """Balanced, in the profile's protocol and in the literal one. The latter has a constant rate, so its first 20
-    epochs are those of a longer training; one seed shows how far they get."""
-    literal = dataclasses.replace(profile, recipe="paper", epochs=min(profile.epochs, 20), seeds=1)
+    """Balanced, in the profile's protocol and in the literal one. The latter has a constant rate, so its first epochs
+    are those of a longer training; one seed shows how far they get."""
+    literal = dataclasses.replace(profile, recipe="paper", epochs=profile.literal_epochs, seeds=1)
     return _balanced(profile) + _balanced(literal)
 
 

@@ -167,7 +167,8 @@ def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for row in table.itertuples():
-        yield {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding, "verdict": "computed"}
+        said = {"verdict": "reported", "remark": "computed from the printed numbers"}
+        yield {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding, **said}
 
 
 def _compared(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -150,6 +150,7 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
         "loss": ranks.mean(F.cross_entropy(outputs.logits.double(), labels), len(labels)).item(),
         "accuracy_balanced": per_class.mean().item(),
         "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
+        "feature_norm": average(outputs.features.double().norm(dim=1)),
     }
     if minority.any():
         corrected = adjusted_logits(outputs.logits, counts).argmax(1) == labels
@@ -204,7 +205,8 @@ def evaluate(
     dict
         ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which
         is the paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
-        ``accuracy_train_prior`` the class accuracies weighted by training images. Names ending in ".adjusted" are
+        ``accuracy_train_prior`` the class accuracies weighted by training images; ``feature_norm`` the mean of ‖h‖₂
+        over samples. Names ending in ".adjusted" are
         those of the predictions after logit adjustment (`nclib.losses.adjusted_logits`), for imbalanced classes.
         All accuracies lie in [0, 1].
     """
@@ -248,6 +250,14 @@ class _Step(NamedTuple):
     out: Output
     keep: Tensor
     z: Tensor
+    start_distance: Tensor | None
+
+
+def _start_distance(model: Classifier, x: Tensor, z: Tensor, z0: Tensor | None) -> Tensor:
+    """‖z₀ − z*‖₂ / ‖z*‖₂ of each image (B,): how far an equilibrium z (B, d, H, W) is from where its solve began."""
+    start = z0 if z0 is not None else x if model.block.z0 == "x" else torch.zeros_like(z)
+    moved, size = (values.flatten(1).norm(dim=1) for values in (start.to(z.dtype) - z, z))
+    return moved / size.clamp_min(torch.finfo(z.dtype).tiny)
 
 
 def _loss(
@@ -281,7 +291,9 @@ def _loss(
             size = jacobian_frobenius_sq(lambda state: cell.forward(state, cell_input), z.detach(), part=part)
         size = size / math.prod(z.shape[1:])
         loss = loss + train.jacobian_reg * (size.sum() / (len(z) if part is None else part[0]))
-    return _Step(loss, out, keep, z.detach())
+    with torch.no_grad():
+        distance = _start_distance(model, x, z, z0) if solution is not None else None
+    return _Step(loss, out, keep, z.detach(), distance)
 
 
 class _Objective(nn.Module):
@@ -298,21 +310,33 @@ class _Objective(nn.Module):
 class _Tally:
     """Sums over the training steps of one epoch, kept on the device; reported over all ranks."""
 
+    COLUMNS = (
+        "skipped",
+        "feature_norm",
+        "not_converged",
+        "solver_steps",
+        "start_distance",
+        "backward_not_converged",
+        "backward_steps",
+    )
+
     def __init__(self, num_classes: int, device: torch.device) -> None:
         self.sums = {
             name: torch.zeros(num_classes, dtype=torch.float64, device=device)
-            for name in ("seen", "skipped", "not_converged", "solver_steps", "backward_not_converged", "backward_steps")
+            for name in ("seen", *self.COLUMNS)
         }
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.steps = self.dropped = 0
 
-    def add(self, loss: Tensor, out: Output, keep: Tensor, labels: Tensor, backward: Any, usable_step: bool) -> None:
-        self.loss += loss.detach()
+    def add(self, step: _Step, labels: Tensor, backward: Any, usable_step: bool) -> None:
+        self.loss += step.loss.detach()
         self.steps += 1
         self.dropped += not usable_step
-        columns = {"seen": torch.ones_like(keep), "skipped": ~keep}
-        if out.solution is not None:
-            columns |= {"not_converged": ~out.solution.converged, "solver_steps": out.solution.steps}
+        solution, norms = step.out.solution, step.out.features.detach().double().norm(dim=1)
+        columns = {"seen": torch.ones_like(step.keep), "skipped": ~step.keep, "feature_norm": norms}
+        if solution is not None:
+            columns |= {"not_converged": ~solution.converged, "solver_steps": solution.steps}
+            columns |= {"start_distance": step.start_distance}
         if backward is not None:
             columns |= {"backward_not_converged": ~backward.converged, "backward_steps": backward.steps}
         for name, values in columns.items():
@@ -508,13 +532,13 @@ class _Trainer:
             z0 = self.equilibria[rows] if self.equilibria is not None and epoch > 1 else None
             class_loss = functools.partial(self.class_loss, epoch=epoch)
             part = (len(batch[0]), mine)
-            loss, out, keep, z = self.objective(images, labels, train, class_loss, z0, part)
+            step: _Step = self.objective(images, labels, train, class_loss, z0, part)
             if self.config.model.start == "previous":
-                self._remember(rows, z)
+                self._remember(rows, step.z)
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 # ranks average their gradients, and what is wanted is that of the sum of their losses
-                loss.backward(torch.full_like(loss, ranks.world()))
+                step.loss.backward(torch.full_like(step.loss, ranks.world()))
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip or math.inf)
             # A sample that leaves the loss can still have left 0 · inf = NaN in a gradient: one such step would end the
             # network, so it is dropped and counted.
@@ -523,10 +547,10 @@ class _Trainer:
                 self.optimiser.step()
             if train.constraint == "projection":
                 _project(model, train.e_w)
-            tally.add(loss, out, keep, labels, layer.last_backward if layer else None, usable_step)
-        names = ["skipped"]
+            tally.add(step, labels, layer.last_backward if layer else None, usable_step)
+        names = ["skipped", "feature_norm"]
         if layer is not None:
-            names += ["not_converged", "solver_steps"]
+            names += ["not_converged", "solver_steps", "start_distance"]
             if layer.last_backward is not None:
                 names += ["backward_not_converged", "backward_steps"]
         if self.equilibria is not None:

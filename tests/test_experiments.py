@@ -250,6 +250,7 @@ def test_stand_ins_go_by_the_number_of_classes():
 def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
     assert experiments.scale_of(experiment("table1", "paper")) == "paper"
     assert experiments.scale_of(experiment("fig2", "paper", seeds=1, images_per_class=5000)) == "paper"
+    assert experiments.scale_of(experiment("fig3", "full")) == "reduced"
     for options in ({"epochs": 30}, {"width": 16}):
         assert experiments.scale_of(experiment("table1", "paper", **options)) == "reduced"
     for options in ({"images_per_class": 499}, {"dataset": "mnist"}, {"dataset": "fashion_mnist"}):

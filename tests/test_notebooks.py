@@ -5,12 +5,13 @@ import json
 import re
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import papermill
 import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import experiments, paths, regenerate, regression, teaching
+from nclib import experiments, paths, regenerate, regression, teaching, words
 
 NAMES = regenerate.available()
 LONGEST_CELL = 25
@@ -105,6 +106,25 @@ def smoke(tmp_path_factory):
         yield paths.results("smoke")
 
 
+NEED_A_SCALE = {*words.CLAIMS, *words.COMPARISONS} - {"reported", "not run"}
+
+
+def strange_verdicts(table):
+    """Verdicts of a saved table, with their scales, whose word is not in the vocabulary or whose scale is not there."""
+    rows = pd.read_csv(table, keep_default_na=False).to_dict("records") if table.exists() else []
+    said = [(row["verdict"], row.get("scale", "")) for row in rows if "verdict" in row]
+    scales = {True: [*words.SCALES], False: ["", *words.SCALES]}
+    return [pair for pair in said if not words.is_word(pair[0]) or pair[1] not in scales[pair[0] in NEED_A_SCALE]]
+
+
+def test_a_verdict_outside_the_vocabulary_or_without_its_scale_is_found(tmp_path):
+    rows = [("holds", ""), ("holds if R < 2", ""), ("supported", "paper"), ("reported", ""), ("lower", "toy")]
+    wrong = [("supported", ""), ("nobody learns it", "toy"), ("lower", "large"), ("holds, mostly", ""), ("", "toy")]
+    pd.DataFrame(rows + wrong, columns=["verdict", "scale"]).to_csv(tmp_path / "table.csv", index=False)
+    assert sorted(strange_verdicts(tmp_path / "table.csv")) == sorted(wrong)
+    assert strange_verdicts(tmp_path / "none.csv") == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
@@ -120,6 +140,8 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
     plt.close("all")
     assert [pair for fig in shown for ax in fig.axes for pair in confusable(ax)] == []
     sidecars = [path for path in smoke.rglob("*.json") if f"{path.parent.name}/{path.stem}".startswith(name)]
+    for path in sidecars:
+        assert strange_verdicts(path.with_suffix(".csv")) == []
     assert sidecars, "saved nothing under its own name"
     recorded = []
     for path in sidecars:

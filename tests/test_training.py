@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import math
+import types
 import warnings
 
 import numpy as np
@@ -307,9 +308,9 @@ def test_skipped_and_failed_samples_are_counted_by_class():
     tally = training._Tally(4, torch.device("cpu"))
     out = _output([0.0, 0.01, 0.5, 0.0], [True, False, False, True])
     labels = torch.tensor([0, 1, 1, 3])
-    keep = training.usable(out, "keep_best")
-    tally.add(torch.tensor(2.0), out, keep, labels, None, True)
-    tally.add(torch.tensor(4.0), out, keep, torch.tensor([0, 0, 0, 0]), None, True)
+    step = training._Step(torch.tensor(2.0), out, training.usable(out, "keep_best"), torch.zeros(4), torch.zeros(4))
+    tally.add(step, labels, None, True)
+    tally.add(step._replace(loss=torch.tensor(4.0)), torch.tensor([0, 0, 0, 0]), None, True)
     overall, rows = tally.report(["skipped", "not_converged"])
     assert overall == {"loss": 3.0, "dropped": 0.0, "skipped": 2 / 8, "not_converged": 4 / 8}
     assert sorted(rows) == [
@@ -320,6 +321,25 @@ def test_skipped_and_failed_samples_are_counted_by_class():
         (3, "not_converged", 0.0),
         (3, "skipped", 0.0),
     ]
+
+
+def test_feature_norms_and_start_distances_are_logged_every_epoch():
+    run = training.train(_config("deq"))
+    steps = run.history[run.history["split"] == "steps"].pivot(index="epoch", columns="metric", values="value")
+    assert len(steps) == 2 and (steps["feature_norm"] > 0).all() and (steps["start_distance"] > 0).all()
+    norms = np.linalg.norm(run.arrays["train_features"].astype(float), axis=1)
+    assert _value(run, "feature_norm", "train") == pytest.approx(norms.mean(), rel=1e-6)
+    explicit = training.train(_config("explicit", epochs=1)).history
+    assert "start_distance" not in set(explicit["metric"]) and "feature_norm" in set(explicit["metric"])
+
+
+def test_start_distance_is_measured_from_where_the_solve_began():
+    z, x = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[0.0, 0.0], [0.0, 1.0]])
+    model = types.SimpleNamespace(block=types.SimpleNamespace(z0="x"))
+    assert training._start_distance(model, x, z, None).tolist() == [1.0, 0.5]
+    assert training._start_distance(model, x, z, z.clone()).tolist() == [0.0, 0.0]
+    model.block.z0 = "zeros"
+    assert training._start_distance(model, x, z, None).tolist() == [1.0, 1.0]
 
 
 def test_skip_rates_are_logged_and_masking_skips_more():
