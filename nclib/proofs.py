@@ -155,7 +155,12 @@ def theory_statements() -> pd.DataFrame:
     -------
     DataFrame
         One row for each of `STATEMENTS`: claim (its name), place, statement, verdict, reading, defect, certificate (its
-        id), evidence (what is certified) and ok.
+        id) and evidence (what is certified).
+
+    Raises
+    ------
+    ValueError
+        When a certificate fails.
     """
     return _records(list(STATEMENTS))
 
@@ -201,7 +206,7 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
     Raises
     ------
     ValueError
-        When measured cases do not agree with a certificate, or a control says "false".
+        When a certificate fails, measured cases do not agree with one, or a control says "false".
     """
     rows = []
     for record in _records(list(measured)).to_dict("records"):
@@ -224,12 +229,13 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
 
 def _records(names: Sequence[str]) -> pd.DataFrame:
     caused = {name: defect for defect, (_, failing) in DEFECTS.items() for name in failing}
-    rows = [
-        {"claim": STATEMENTS.get(record.id, record.id), "place": record.place, "statement": record.statement}
-        | {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
-        | {"certificate": record.id, "evidence": record.certificate, "ok": record.ok}
-        for record in certify(names)
-    ]
+    rows = []
+    for record in certify(names):
+        if not record.ok:
+            raise ValueError(f"the certificate {record.id} fails, so no verdict is given: {record.certificate}")
+        said = {"claim": STATEMENTS.get(record.id, record.id), "place": record.place, "statement": record.statement}
+        said |= {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
+        rows.append(said | {"certificate": record.id, "evidence": record.certificate})
     return pd.DataFrame(rows)
 
 
