@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,10 @@ from nclib import cli
 from nclib.papers import certify
 
 PAPERS = Path(certify.__file__).parent
-FIRST = "lemma_b1 remark_b2 thm31_nc1 thm31_nc2 thm31_nc3 thm_b3 thm41_nc1 thm41_nc2 thm41_nc3 prop42".split()
+FIRST = [
+    "lemma_b1", "remark_b2", "thm31_nc1", "thm31_nc2", "thm31_nc3", "thm_b3",
+    "thm41_nc1", "thm41_nc2", "thm41_nc3", "prop42",
+]  # fmt: skip
 FIELDS = ["id", "paper", "place", "statement", "reading", "verdict", "certificate", "ok"]
 
 WRONG = {  # a claimed number of each certificate, changed: it must fail
@@ -30,6 +34,7 @@ WRONG = {  # a claimed number of each certificate, changed: it must fail
     "thm41_nc3": {"ceiling": F(1, 2)},
     "prop42": {"e0": (F(472, 1000), F(1764, 1000), F(4363, 1000))},
     "b3_v2_order": {"scale": F(2)},
+    "residual_order": {"scale": F(2)},
     "b3_v2_values": {"budget": F(1)},
     "b3_given_inputs": {"size": F(1, 20)},
     "nc31_proofs_reading": {"root": F(1)},
@@ -249,3 +254,10 @@ def test_without_sympy_a_certificate_that_needs_it_is_refused():
 def test_torch_is_not_imported():
     done = _python("from nclib.papers import certify\ncertify.certify()\nassert 'torch' not in sys.modules")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_letter_names_certificates_and_is_not_sent():
+    letter = (PAPERS.parents[1] / "book/letter.md").read_text(encoding="utf-8")
+    named = {name for command in re.findall(r"`nclib certify ([^`]+)`", letter) for name in command.split()}
+    assert named <= set(certify.ids()) and set(FIRST) <= named
+    assert "Not sent: needs a person" in letter

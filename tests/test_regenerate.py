@@ -648,3 +648,9 @@ def test_a_summary_is_executed_last_and_again_when_a_table_it_sums_up_changed(be
     assert {row.status for row in bench.reproduce().rows} == {"unchanged"}
     write_notebook("neural_collapse/table9", DRAW.format(name="neural_collapse/table9").replace("1.0", "2.0"))
     assert {row.status for row in bench.reproduce().rows} == {"executed"}
+
+
+def test_a_changed_certificate_redraws_the_notebooks(monkeypatch):
+    before, read = regenerate._library(), Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == "imbalanced.py"))
+    assert regenerate._library() != before

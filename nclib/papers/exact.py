@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import pairwise
 from math import floor, isqrt
 
 F = Fraction
@@ -265,7 +264,3 @@ def random_orthogonal(rng: random.Random, n: int) -> Matrix:
             skew[i][j] = random_fraction(rng, 3)
             skew[j][i] = -skew[i][j]
     return product(plus(identity(n), skew, -1), inverse(plus(identity(n), skew)))
-
-
-def increasing(values: Sequence[Fraction]) -> bool:
-    return all(a < b for a, b in pairwise(values))

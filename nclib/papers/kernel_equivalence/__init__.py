@@ -1,1 +1,3 @@
-"""Certificates on Ling et al. (ICML 2024). No printed formula of the paper was at hand: they are about its released code."""
+"""Certificates on Ling et al. (ICML 2024). No printed formula of the paper was at hand: they are about its released
+code.
+"""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from fractions import Fraction as F
 from itertools import product
 
 from nclib.papers.certify import require, states
-
-F = Fraction
 
 
 @states(
     "released script ck_ntk/ck_gmm_matching.py, T from C_a − C°",
     "T = tr(C°_a C°_b)/p",
     "not shown",
-    "for the script, not for a printed formula: E[(x_i·x_j)²] is tr(C_a C_b)/p², uncentred, exactly; the two candidates differ by at "
-    "least α₃ n/p for ever, so at most one is right. That the uncentred one is, is measured",
+    "for the script, not for a printed formula: E[(x_i·x_j)²] is tr(C_a C_b)/p², uncentred, exactly; the two "
+    "candidates differ by at least α₃ n/p for ever, so at most one is right. That the uncentred one is, is measured",
     reading="ours",
 )
-def ling_centred_t(least: Fraction = F(1)) -> bool:
-    """Two equal classes, C_a = c_a I, c_a = 1 + 8(a−1)/√p: T_ab = c_a c_b against (c_a − c°)(c_b − c°). The difference of the
-    candidates is (α₃/p) J (T − T°) Jᵀ, of norm α₃ (n/2p) ‖T − T°‖, and ‖T − T°‖ ≥ uᵀ(T − T°)u at u = (1, 1)/√2.
-    Second moments: for independent centred entries of covariance C/p the cross terms vanish; here with signs of equal chance.
+def ling_centred_t(least: F = F(1)) -> bool:
+    """Two equal classes, C_a = c_a I, c_a = 1 + 8(a−1)/√p: T_ab = c_a c_b against (c_a − c°)(c_b − c°). The
+    difference of the candidates is (α₃/p) J (T − T°) Jᵀ, of norm α₃ (n/2p) ‖T − T°‖, and ‖T − T°‖ ≥ uᵀ(T − T°)u at u
+    = (1, 1)/√2. Second moments: for independent centred entries of covariance C/p the cross terms vanish; here with
+    signs of equal chance.
     """
     for root in (16, 32, 320, 10**6):
         c = [F(1), 1 + F(8, root)]
@@ -41,10 +40,10 @@ def ling_centred_t(least: Fraction = F(1)) -> bool:
     "released scripts, K^(l) = G + K^(l−1) ∘ Ġ",
     "K* = G*/(1 − Ġ*)",
     "holds",
-    "for the recursion of the script, |Ġ| < 1, entry by entry; that it stands for training B as well is a reading nobody stated",
+    "for the recursion of the script, |Ġ| < 1, entry by entry; a kernel with B trained as well is another one",
     reading="ours",
 )
-def ling_ntk_fixed_point(factor: Fraction = F(1)) -> bool:
+def ling_ntk_fixed_point(factor: F = F(1)) -> bool:
     """K^(l) − K* = (K^(l−1) − K*) Ġ, so the recursion converges to K* geometrically."""
     for g, slope in ((F(1, 2), F(1, 5)), (F(-3), F(-1, 4)), (F(7), F(9, 10))):
         limit = factor * g / (1 - slope)

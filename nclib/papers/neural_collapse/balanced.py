@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
+from fractions import Fraction as F
 from math import prod
 
 from nclib.papers import exact
 from nclib.papers.certify import require, states
 
-F = Fraction
 
-
-def _bound(own: Fraction, others: list[Fraction], p: Fraction) -> tuple[Fraction, int]:
+def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
     """exp(n · bound) of Lemma B.1 and n, where n = (K−1) · denominator of p makes it rational."""
     k1, a, b = len(others), p.numerator, p.denominator
     gain = own ** (k1 * a) / prod(others) ** a
@@ -25,7 +23,7 @@ def _bound(own: Fraction, others: list[Fraction], p: Fraction) -> tuple[Fraction
     "holds",
     "Gibbs' inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights",
 )
-def lemma_b1(equality: Fraction = F(1)) -> bool:
+def lemma_b1(equality: F = F(1)) -> bool:
     """Read with the index of (17), δ_k′ in the inner sum.
 
     Proof. Let S = Σδ, p = C2/(C1+C2), q_k = 1 − p and q_j = p/(K−1) for j ≠ k. Since log x ≤ x − 1,
@@ -53,7 +51,7 @@ def lemma_b1(equality: Fraction = F(1)) -> bool:
     "(24) has it right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1): equality there, at the printed "
     "ratio 4 the bound exceeds 0, and larger ratios exceed it",
 )
-def remark_b2(printed: Fraction = F(4), correct: Fraction = F(1, 4)) -> bool:
+def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     """Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
     M″ = 1/(p(1−p)) > 0: its critical point is a minimum. M′ = Δ + log r − log(K−1) vanishes at r = (K−1) exp(−Δ). In
     (18) the logarithm has C2/C1 where the derivative has C1/C2. Solved for the logits, (24) h·w_k = h·w_k′ +
@@ -66,7 +64,7 @@ def remark_b2(printed: Fraction = F(4), correct: Fraction = F(1, 4)) -> bool:
     require(printed == own / 2 and correct == 2 / own, "the two ratios at Δ = log 8, K = 3")
     require(own == 2 / correct, "(24): exp(Δ) = (K−1) C1/C2")
 
-    def bound(ratio: Fraction) -> tuple[Fraction, int]:
+    def bound(ratio: F) -> tuple[F, int]:
         return _bound(own, others, ratio / (1 + ratio))
 
     best, n = bound(correct)
@@ -87,17 +85,17 @@ def remark_b2(printed: Fraction = F(4), correct: Fraction = F(1, 4)) -> bool:
     "our proof (averages, slack): its equalities on rational instances, both readings of the budget. h0_k must be the "
     "mean (printed as a sum); the paper's own proof of the DEQ half rests on (36), which is false",
 )
-def thm31_nc1(share: Fraction = F(1)) -> bool:
+def thm31_nc1(share: F = F(1)) -> bool:
     """For any numbers of samples n_k, with the budget on h or on h0, explicit layer and DEQ alike.
 
     Proof. (a) Slack: at a minimiser with loss below log K, no budget on features (or inputs) is slack. Otherwise the
     loss is stationary in them: Wᵀ(p_k − e_k) = 0 for the softmax p_k of each sample (times the invertible map, or W_EX;
-    replace W by W W_EX), so w_k = Σ_j p_kj w_j with all p_kj > 0. For any vector u take the k with the largest ⟨u, w_k⟩:
-    it is a mean with positive weights, so all ⟨u, w_j⟩ are equal. All w_j are equal, and the loss is log K.
-    (b) Averages: replace the features (inputs) of a class by their mean. Loss falls or stays (cross-entropy is convex in
-    the logits, the logits linear), and the mean of ‖h_i‖² falls by the mean of ‖h_i − h̄‖². Unless all are equal a
-    budget is slack at a minimiser, which (a) excludes. The mean of h is the map of the mean of h0, since both maps are
-    linear. A minimiser with loss log K exists only where a budget is 0.
+    replace W by W W_EX), so w_k = Σ_j p_kj w_j with all p_kj > 0. For any vector u take the k with the largest ⟨u,
+    w_k⟩: it is a mean with positive weights, so all ⟨u, w_j⟩ are equal. All w_j are equal, and the loss is log K.
+    (b) Averages: replace the features (inputs) of a class by their mean. Loss falls or stays (cross-entropy is
+    convex in the logits, the logits linear), and the mean of ‖h_i‖² falls by the mean of ‖h_i − h̄‖². Unless all are
+    equal a budget is slack at a minimiser, which (a) excludes. The mean of h is the map of the mean of h0, since
+    both maps are linear. A minimiser with loss log K exists only where a budget is 0.
     """
     rng = random.Random(2)
     for n in (2, 3, 5):
@@ -119,7 +117,7 @@ def thm31_nc1(share: Fraction = F(1)) -> bool:
     return True
 
 
-def _optimum(num_classes: int, t: Fraction) -> tuple[exact.Matrix, Fraction]:
+def _optimum(num_classes: int, t: F) -> tuple[exact.Matrix, F]:
     """Gradient of the balanced loss at Z = a C_K with exp(a) = t > 1, and its multiplier 1/(t + K − 1)."""
     s = t + num_classes - 1
     gradient = exact.matrix(
@@ -135,7 +133,7 @@ def _optimum(num_classes: int, t: Fraction) -> tuple[exact.Matrix, Fraction]:
     "our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits, K = 2, 3, 10; (26) "
     "spends the budgets exactly. 1_K is read as the identity",
 )
-def thm31_nc2(scale: Fraction = F(1)) -> bool:
+def thm31_nc2(scale: F = F(1)) -> bool:
     """As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
 
     Proof. By `thm31_nc1` let H have one column a class. The loss is a convex function of Z = WH, and ‖Z‖_* ≤ B. At
@@ -176,7 +174,7 @@ def thm31_nc2(scale: Fraction = F(1)) -> bool:
     "our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when a factor is turned, in "
     "fractions, K = 2, 5, 10",
 )
-def thm31_nc3(trace: Fraction = F(1)) -> bool:
+def thm31_nc3(trace: F = F(1)) -> bool:
     """As printed.
 
     Proof. The minimiser Z = a C_K (`thm31_nc2`) is symmetric and positive semidefinite, so tr(WH) = tr Z = ‖Z‖_* = B.
@@ -207,7 +205,7 @@ def thm31_nc3(trace: Fraction = F(1)) -> bool:
     "both problems have the same set of logits, so the infima are equal; the difference printed is not 0 (any n_k; sum "
     "from 0 or 1). Second derivation: one dual bound that both attain",
 )
-def thm_b3(scale: Fraction = F(1)) -> bool:
+def thm_b3(scale: F = F(1)) -> bool:
     """Read as infima of problems (7), (9) and B.1; as "lower bounds" two numbers below two infima say nothing.
 
     Proof. The constraints on (W, h) and the loss are the same in both problems; they differ in how h is reached. Every
@@ -216,7 +214,10 @@ def thm_b3(scale: Fraction = F(1)) -> bool:
       by (9), sum from 0, with W_DEQ = 0 and h0 = h;
       by (9), sum from 1, with W_DEQ = τI, τ = min(E_H/d, 1/2), and h0 = ((1−τ)/τ) h.
     So the sets of attainable losses are equal, and so are the infima, whatever n_k, d, E_W and E_H. The printed
-    difference C1K/(K−1) √(E_W E_H) is not 0 for any C1 > 0, E_W, E_H > 0.
+    difference C1K/(K−1) √(E_W E_H) is not 0 for any E_W, E_H > 0 and C1 > 0, as (16) and (17) need it.
+    Other readings: with the budget on H0 the order is right (`inputs_bounded.b3_v2_order`) and the values are not
+    (`b3_v2_values`); with H0 given and the budget on h, as B.1 lists them, the order can be the reverse
+    (`b3_given_inputs`).
     """
     rng = random.Random(5)
     cases = ((3, 3, 2, F(1, 100)), (4, 5, 1, F(1, 2)), (10, 10, 1, F(1, 100)), (3, 4, 3, F(9, 10)), (2, 1, 2, F(3)))

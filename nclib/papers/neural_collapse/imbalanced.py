@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
+from fractions import Fraction as F
 
 from nclib.papers import exact
 from nclib.papers.certify import require, states
 from nclib.papers.neural_collapse import balanced
-
-F = Fraction
 
 
 @states(
@@ -18,7 +16,7 @@ F = Fraction
     "holds",
     "the proof of Theorem 3.1 NC1, which asks nothing of n_k; its equalities for unequal n_k",
 )
-def thm41_nc1(share: Fraction = F(1)) -> bool:
+def thm41_nc1(share: F = F(1)) -> bool:
     """Proof. That of `balanced.thm31_nc1`: averages are taken class by class, each with its own n_k. In the objective
     each sample has a positive weight, so a budget that is slack makes the loss stationary in each sample's feature.
     """
@@ -41,18 +39,24 @@ def thm41_nc1(share: Fraction = F(1)) -> bool:
     "if E_H < 2S_ij − m_ij < 1/(1−E_H), then ‖(W_EX H0)ᵀ(W_EX H0) − S‖_F > ‖fᵀf − S‖_F",
     "vacuous",
     "Σ_ij (2S_ij − m_ij) = −‖Σ h0_k‖² ≤ 0 < K² E_H: no H0 meets the premise; for i ≠ j alone it needs inputs beyond "
-    "their budget; and without a premise the conclusion fails (K = 2, E_H = 9/10)",
+    "their budget, and with free inputs both sides are equal (thm_b3); met for some i, j only, the conclusion fails "
+    "(K = 2, E_H = 9/10)",
 )
-def thm41_nc2(least: Fraction = F(1, 100)) -> bool:
-    """Proof. (a) All i, j, as the Frobenius norm has them: S = α² K/(K−1) (I − 11ᵀ/K) has S1 = 0, at every scale α and for
-    every ETF, and Σ_ij m_ij = ‖Σ_k h0_k‖². So the sum of 2S_ij − m_ij is −‖Σ h0_k‖² ≤ 0. The premise makes it larger than
-    K² E_H > 0. No H0 meets it, in any reading.
+def thm41_nc2(least: F = F(1, 100)) -> bool:
+    """Proof. (a) All i, j, as the Frobenius norm has them: S = α² K/(K−1) (I − 11ᵀ/K) has S1 = 0, at every scale α
+    and for every ETF, and Σ_ij m_ij = ‖Σ_k h0_k‖². So the sum of 2S_ij − m_ij is −‖Σ h0_k‖² ≤ 0. The premise makes
+    it larger than K² E_H > 0. No H0 meets it, in any reading.
     (b) For i ≠ j alone, S_ij = −α²/(K−1): the premise gives Σ_{i≠j} m_ij < −K(K−1)E_H − 2Kα², and Σ_ij m_ij ≥ 0, so the
     mean of ‖h0_k‖² exceeds (K−1) E_H + 2α² ≥ E_H: not with bounded inputs. With free inputs both models have the same
     minimisers (`balanced.thm_b3`), so the strict inequality fails.
-    (c) The conclusion alone: K = 2, inputs bounded, E_H = E < 1, S = [[1, −1], [−1, 1]]. By `thm41_nc3` H has rank one, so
-    ‖HᵀH‖_F = ‖H‖_F², which is at most 2E·E² for the explicit layer and 2E/(1−E)² for the DEQ. Since ⟨S, HᵀH⟩ ≥ 0, the
-    explicit distance squared is at most 4 + 4E⁶; the DEQ's distance is at least 2E/(1−E)² − 2. At E = 9/10: 178² > 4 + 4E⁶.
+    (c) The conclusion alone: K = 2, inputs bounded, E_H = E < 1, S = [[1, −1], [−1, 1]]. By `thm41_nc3` H has rank
+    one, so ‖HᵀH‖_F = ‖H‖_F², which is at most 2E·E² for the explicit layer and 2E/(1−E)² for the DEQ. Since ⟨S, HᵀH⟩
+    ≥ 0, the explicit distance squared is at most 4 + 4E⁶; the DEQ's distance is at least 2E/(1−E)² − 2. At E =
+    9/10: 178² > 4 + 4E⁶. Balanced, c_1 = c_2 and HᵀH = (‖H‖_F²/2) S: the distances are 2|E³ − 1| and 2|E/(1−E)² −
+    1|, at E = 1/2 they are 7/4 and 2.
+    (d) The premise for some i, j only: there (c) refutes the theorem. The smaller ‖h0_k‖² is m_kk ≤ E, so at E = 9/10
+    2S_kk − m_kk lies between 11/10 and 2, within (9/10, 10); balanced, at E = 1/2, it is 3/2 for both k, within
+    (1/2, 2).
     """
     rng = random.Random(7)
     for num_classes, d in ((2, 3), (3, 2), (5, 7), (10, 12)):
@@ -66,7 +70,11 @@ def thm41_nc2(least: Fraction = F(1, 100)) -> bool:
     for num_classes in (2, 3, 10, 100):
         require((num_classes - 1) * least >= least > 0, "i ≠ j alone: needs mean ‖h0_k‖² > (K−1) E_H ≥ E_H")
     e = F(9, 10)
-    return require((2 * e / (1 - e) ** 2 - 2) ** 2 > 4 + 4 * e**6, "K = 2, E_H = 9/10: the DEQ is farther")
+    require((2 * e / (1 - e) ** 2 - 2) ** 2 > 4 + 4 * e**6, "K = 2, E_H = 9/10: the DEQ is farther")
+    require(e < 2 - e and 1 / (1 - e) > 2, "where the premise is met for one k")
+    e = F(1, 2)
+    require(e < 2 - e < 1 / (1 - e), "balanced, E_H = 1/2: where it is met for both k")
+    return require(abs(e / (1 - e) ** 2 - 1) > abs(e**3 - 1), "K = 2, balanced, E_H = 1/2: the DEQ is farther")
 
 
 @states(
@@ -76,19 +84,20 @@ def thm41_nc2(least: Fraction = F(1, 100)) -> bool:
     "the condition always holds (left side < 5/4); K = 2: both cosines are exactly 1 at every minimiser, any R and "
     "budgets, so the ratio is 1; H0 given: below 3/4. Second derivation: duality at K = 10, K_A = 3, R = 100",
 )
-def thm41_nc3(ceiling: Fraction = F(5, 4)) -> bool:
+def thm41_nc3(ceiling: F = F(5, 4)) -> bool:
     """Proof. (a) E_H/(E_W+E_H) < 1 and E_H(1−E_H) ≤ 1/4 for all E_W, E_H > 0.
-    (b) K = 2, one majority and one minority class, any R, E_W > 0, 0 < E_H < 1. With v = (w_1 − w_2)/2 and y = (1, −1) the
-    loss is a weighted sum of log(1 + exp(−2 y_k v·h_k)). At a minimiser w_1 = −w_2 = v, because ‖w_1‖² + ‖w_2‖² = 2‖v‖² +
-    ‖w_1+w_2‖²/2 and the loss falls strictly with the length of v.
-    As printed: for given v and lengths of h_k the loss is least iff h_k = y_k c_k v, c_k ≥ 0, in both problems, which have
-    the same minimisers (W, h). So cos(h_k, w_k) = 1 wherever h_k ≠ 0: the ratio is 1.
+    (b) K = 2, one majority and one minority class, any R, E_W > 0, 0 < E_H < 1. With v = (w_1 − w_2)/2 and y = (1,
+    −1) the loss is a weighted sum of log(1 + exp(−2 y_k v·h_k)). At a minimiser w_1 = −w_2 = v, because ‖w_1‖² +
+    ‖w_2‖² = 2‖v‖² + ‖w_1+w_2‖²/2 and the loss falls strictly with the length of v.
+    As printed: for given v and lengths of h_k the loss is least iff h_k = y_k c_k v, c_k ≥ 0, in both problems,
+    which have the same minimisers (W, h). No c_k is 0: on the sphere c_1² + c_2² = const the loss falls to first
+    order when a c_k leaves 0. So cos(h_k, w_k) = 1 in both classes, and the ratio is 1.
     Inputs bounded, h_k = A h0_k: only v·A h0_k counts, so h0_k = y_k c_k Aᵀv with margins c_k ‖Aᵀv‖², and ‖Aᵀv‖ is
-    maximal. Explicit: ‖Mᵀv‖ ≤ E_H ‖v‖ with equality iff M = E_H v̂x̂ᵀ. DEQ from 0: ‖(I−M)⁻ᵀv‖ ≤ ‖v‖/(1−E_H) with equality
-    iff M = E_H v̂v̂ᵀ. In both h_k is a multiple y_k c v with c ≥ 0: both cosines are 1.
-    (c) H0 given, h0_k = c e_k, E_H = 1/100: the explicit columns M e_k are free within ‖M‖_F ≤ E_H, so h_k = y_k c_k v and the
-    cosine is 1. For the DEQ ‖h_k − h0_k‖ ≤ r/(1−r) ‖h0_k‖ with r ≤ E_H, whatever minimises, so its unit features differ by
-    at most √2 + 4r/(1−r) < 3/2, and cos_1 + cos_2 = v̂·(ĥ_1 − ĥ_2) < 3/2: below 3/4 in a class.
+    maximal. Explicit: ‖Mᵀv‖ ≤ E_H ‖v‖ with equality iff M = E_H v̂x̂ᵀ. DEQ from 0: ‖(I−M)⁻ᵀv‖ ≤ ‖v‖/(1−E_H) with
+    equality iff M = E_H v̂v̂ᵀ (from 1: E_H/(1−E_H), the same M). In all h_k = y_k c v, c > 0: both cosines are 1.
+    (c) H0 given, h0_k = c e_k, E_H = 1/100: the explicit columns M e_k are free within ‖M‖_F ≤ E_H, so h_k = y_k c_k
+    v and the cosine is 1. For the DEQ ‖h_k − h0_k‖ ≤ r/(1−r) ‖h0_k‖ with r ≤ E_H, whatever minimises, so its unit
+    features differ by at most √2 + 4r/(1−r) < 3/2, and cos_1 + cos_2 = v̂·(ĥ_1 − ĥ_2) < 3/2: below 3/4 in a class.
     """
     for e_w in (F(1, 10**6), F(1, 100), F(1), F(10**6)):
         for e_h in (F(1, 100), F(1, 2), F(99, 100), F(1), F(30)):
@@ -129,18 +138,19 @@ def _threshold(num_classes: int, majority: int) -> exact.Interval:
     "our proof (duality): E0 = 0.472, 1.763, 4.363 at K = 10, K_A = 3, 5, 7, so the paper's 0.01 is inside; beyond it "
     "fails (K = 4, K_A = 3, √(E_W E_H) = 2: e⁴ > 27)",
 )
-def prop42(e0: tuple[Fraction, ...] = (F(472, 1000), F(1763, 1000), F(4363, 1000))) -> bool:
+def prop42(e0: tuple[F, ...] = (F(472, 1000), F(1763, 1000), F(4363, 1000))) -> bool:
     """As printed (budget on h), K_A ≥ 2; E0 = K_A(K_A−1)/K · log(K_A σ/(K_B(1−σ))), σ = √(K_B/K).
 
-    Proof. In the limit only the majority counts: minimise f(Z) = (1/K_A) Σ_{k≤K_A} CE(z_k, k), ‖Z‖_* ≤ B. Take Z° = a C_A ⊕ 0,
-    a (K_A−1) = B. With D the sum of exponentials of a majority column, P_B = K_B/D its probability of the minority and
-    1 − s_A = (K_A e^{−a/K_A} + K_B)/D, the gradient is 1/K_A times −(1−s_A) C_A ⊕ 0 plus g 1_Aᵀ, g = −(P_B/K_A) 1_A +
-    (P_B/K_B) 1_B. The two parts act on orthogonal spaces; the second has norm P_B √(K/K_B). So Z° is optimal iff
-    P_B √(K/K_B) ≤ 1 − s_A (`balanced.thm31_nc2` for the rest), that is √(K K_B) − K_B ≤ K_A e^{−a/K_A}, that is
-    a ≤ K_A log(K_A σ/(K_B(1−σ))); and a = K √(E_W E_H)/(K_A−1). Minority columns are 0: the majority spends the whole
-    budget (slack lemma), and appending a column that is not 0 enlarges the nuclear norm, as √(Z Zᵀ + cc ᵀ) has a larger
-    trace. Minimisers for R → 1 converge to those of the limit (compactness). Beyond E0 the minority rows of the limit
-    are not 0, so w_B does not tend to 0.
+    Proof. In the limit only the majority counts: minimise f(Z) = (1/K_A) Σ_{k≤K_A} CE(z_k, k), ‖Z‖_* ≤ B. Take Z° =
+    a C_A ⊕ 0, a (K_A−1) = B. With D the sum of exponentials of a majority column, P_B = K_B/D its probability of the
+    minority and 1 − s_A = (K_A e^{−a/K_A} + K_B)/D, the gradient is 1/K_A times −(1−s_A) C_A ⊕ 0 plus g 1_Aᵀ, g =
+    −(P_B/K_A) 1_A + (P_B/K_B) 1_B. The two parts act on orthogonal spaces; the second has norm P_B √(K/K_B). So Z°
+    is optimal iff P_B √(K/K_B) ≤ 1 − s_A (`balanced.thm31_nc2` for the rest), that is √(K K_B) − K_B ≤ K_A
+    e^{−a/K_A}, that is a ≤ K_A log(K_A σ/(K_B(1−σ))); and a = K √(E_W E_H)/(K_A−1). Minority columns are 0: the
+    majority spends the whole budget (slack lemma), and appending a column that is not 0 enlarges the nuclear norm,
+    as √(ZZᵀ + ccᵀ) has a larger trace. Minimisers for R → 1 converge to those of the limit (compactness). Beyond E0:
+    the limit's minimiser is unique in its majority columns, so unchanged by permutations of the majority. With w_B = 0
+    and centred majority features it could only be Z°, which is not optimal: the proposition fails.
     """
     for majority, printed in zip((3, 5, 7), e0, strict=True):
         value = _threshold(10, majority)

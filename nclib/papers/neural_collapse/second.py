@@ -33,11 +33,11 @@ def _bounds(q_low: Fraction, q_high: Fraction, name: str) -> tuple[Fraction, Fra
 def infima_by_duality() -> bool:
     """One number is below every feasible loss of both problems and is attained in both: the infima are equal.
 
-    Balanced, n_k = 1, d = K, any E_W, E_H; write t = exp(a) with a = K √(E_W E_H)/(K−1). The gradient at Z° = a (I − 11ᵀ/K)
-    has entries (p_jk − δ_jk)/K, p = t/(t+K−1) on the diagonal and 1/(t+K−1) off it. It equals −λ(I − 11ᵀ/K), λ = 1/(t+K−1):
-    a projection times −λ, so ⟨G, Z⟩ ≥ −λ‖Z‖_* ≥ −λK√(E_W E_H) = ⟨G, Z°⟩ for feasible Z, and by convexity no loss is lower
-    than that of Z°. Attained: W and H multiples of I − 11ᵀ/K, h the features, h0 = h with W_DEQ = 0, or h0 = h·d/E_H with
-    W_EX = (E_H/d) I. Any positive difference between the infima is thereby excluded.
+    Balanced, n_k = 1, d = K, any E_W, E_H; write t = exp(a) with a = K √(E_W E_H)/(K−1). The gradient at Z° = a (I −
+    11ᵀ/K) has entries (p_jk − δ_jk)/K, p = t/(t+K−1) on the diagonal and 1/(t+K−1) off it. It equals −λ(I − 11ᵀ/K),
+    λ = 1/(t+K−1): a projection times −λ, so ⟨G, Z⟩ ≥ −λ‖Z‖_* ≥ −λK√(E_W E_H) = ⟨G, Z°⟩ for feasible Z, and by
+    convexity no loss is lower than that of Z°. Attained: W and H multiples of I − 11ᵀ/K, h the features, h0 = h with
+    W_DEQ = 0, or h0 = h·d/E_H with W_EX = (E_H/d) I. Any positive difference between the infima is thereby excluded.
     """
     for classes in (2, 3, 4, 10):
         for t in (Fraction(10**6 + 1, 10**6), Fraction(3, 2), Fraction(40)):
@@ -82,11 +82,13 @@ def _collapse_is_optimal(classes: int, majority: int, ratio: int, budget: Fracti
 
 @also("thm41_nc3")
 def ratio_is_one_by_duality() -> bool:
-    """K = 10, K_A = 3, R = 100, E_W = E_H = 1/100, budget on h: Z° = a (I − 11ᵀ/3) ⊕ 0 minimises the loss of both models.
+    """K = 10, K_A = 3, R = 100, E_W = E_H = 1/100, budget on h: Z° = a (I − 11ᵀ/3) ⊕ 0 minimises the loss of both
+    models.
 
-    Z° is symmetric and positive semidefinite, so ⟨Wᵀ, H⟩ = tr Z° = ‖Z°‖_* = ‖W‖_F ‖H‖_F at every minimiser: H is a positive
-    multiple of Wᵀ, cos(h_k, w_k) = 1 in each majority class of both models, and their ratio is 1, not larger. (The minimiser
-    is unique in Z up to what the nuclear norm excludes, as for balanced classes.) (62): 1/2 + 99/10⁴ < 2.
+    Z° is symmetric and positive semidefinite, so ⟨Wᵀ, H⟩ = tr Z° = ‖Z°‖_* = ‖W‖_F ‖H‖_F at every minimiser: H is a
+    positive multiple of Wᵀ, cos(h_k, w_k) = 1 in each majority class of both models, and their ratio is 1, not
+    larger. (The minimiser is unique in Z up to what the nuclear norm excludes, as for balanced classes.) (62): 1/2 +
+    99/10⁴ < 2.
     """
     e = Fraction(1, 100)
     return e / (2 * e) + e * (1 - e) < 2 and _collapse_is_optimal(10, 3, 100, e)
@@ -99,9 +101,9 @@ def ratio_is_one_by_duality() -> bool:
 def constant_by_polynomials() -> bool:
     """C4 = 2 inf L_EX − inf L_DEQ > log K at K = 10, E_W = E_H = e = 1/100, by tangents at Z = 0.
 
-    Explicit: the gradient at 0 is −(I − 11ᵀ/K)/K of norm 1/K, so the loss is at least log K − ‖Z‖_*/K ≥ log K − e·e. DEQ:
-    W_DEQ = 0 and logits ±e in equal numbers, own +e (rank one, nuclear norm Ke): log cosh e − e + log K ≤ log K − e + e²/2.
-    So C4 − log K ≥ −2e² + e − e²/2.
+    Explicit: the gradient at 0 is −(I − 11ᵀ/K)/K of norm 1/K, so the loss is at least log K − ‖Z‖_*/K ≥ log K − e·e.
+    DEQ: W_DEQ = 0 and logits ±e in equal numbers, own +e (rank one, nuclear norm Ke): log cosh e − e + log K ≤ log K
+    − e + e²/2. So C4 − log K ≥ −2e² + e − e²/2.
     """
     e = Fraction(1, 100)
     return -2 * e**2 + e - e**2 / 2 > 0
@@ -111,9 +113,9 @@ def constant_by_polynomials() -> bool:
 def empty_for_three_classes() -> bool:
     """K = 3, d = 2, E_W = E_H = 1/4: h0 = (4, 0), (−4, 4), (0, −4), whose mean squared norm is 64/3.
 
-    ‖h0‖ = ‖(I − W)h‖ ≤ (1 + E_H)‖h‖, so the mean of ‖h‖² is at least (64/3)/(5/4)² > 1/4 for the DEQ, sum from 0: nothing is
-    feasible. Explicit: W_EX = x I with 2x² ≤ 1/16 and 64x²/3 ≤ 1/4, so x = 1/10; W with rows h0_k/‖·‖ scaled has a loss
-    below log 3, because Σ_k w_k·h_k > 0 = Σ over other pairs plus that, the tangent at 0.
+    ‖h0‖ = ‖(I − W)h‖ ≤ (1 + E_H)‖h‖, so the mean of ‖h‖² is at least (64/3)/(5/4)² > 1/4 for the DEQ, sum from 0:
+    nothing is feasible. Explicit: W_EX = x I with 2x² ≤ 1/16 and 64x²/3 ≤ 1/4, so x = 1/10; W with rows h0_k/‖·‖
+    scaled has a loss below log 3, because Σ_k w_k·h_k > 0 = Σ over other pairs plus that, the tangent at 0.
     """
     e = Fraction(1, 4)
     h0 = [(4, 0), (-4, 4), (0, -4)]
@@ -139,9 +141,9 @@ def rank_one_by_polynomials() -> bool:
 
 @also("prop42_proofs_reading")
 def majority_by_polynomials() -> bool:
-    """Per majority sample, log K − loss ≥ own − mean − (largest |logit|)²/2 with logits (q, q, −q, −q, 0, …): own q, mean 0
-    (Hoeffding: log of the mean of exp ≤ mean + max²/2). Four such classes: 4 w_A (q − q²/2) against w_A B r/2 with
-    q = B r/4, B = 1/10, r = 1/100."""
+    """Per majority sample, log K − loss ≥ own − mean − (largest |logit|)²/2 with logits (q, q, −q, −q, 0, …): own q,
+    mean 0 (Hoeffding: log of the mean of exp ≤ mean + max²/2). Four such classes: 4 w_A (q − q²/2) against w_A B r/2
+    with q = B r/4, B = 1/10, r = 1/100."""
     q = Fraction(1, 10) * Fraction(1, 100) / 4
     return 4 * (q - q * q / 2) > Fraction(1, 10) * Fraction(1, 100) / 2
 
@@ -153,9 +155,9 @@ def majority_by_polynomials() -> bool:
 def rank_one_by_lipschitz() -> bool:
     """Lower bounds of the candidates on a grid: in t the rank-one loss changes by at most 16/5 a unit.
 
-    x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad; the gradient
-    has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp alone, with
-    1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
+    x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad;
+    the gradient has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp
+    alone, with 1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
     """
     one = Fraction(1)
 
@@ -189,12 +191,14 @@ def rank_one_by_lipschitz() -> bool:
 
 @also("after_54")
 def two_classes_align() -> bool:
-    """K = 2, any numbers of samples: w_1 = −w_2 = v at a minimiser, and for lengths c_k the loss is least iff h_k = ±c_k v̂, so the
-    features align with the weights. By Lagrange's identity (v·h)² = ‖v‖²‖h‖² − Σ_{i<j}(v_i h_j − v_j h_i)², the margin is largest
-    iff h ∥ v; and a common part u of w_1, w_2 costs budget, ‖v+u‖² + ‖v−u‖² = 2‖v‖² + 2‖u‖², without changing the loss.
+    """K = 2, any numbers of samples: w_1 = −w_2 = v at a minimiser, and for lengths c_k the loss is least iff h_k =
+    ±c_k v̂, so the features align with the weights. By Lagrange's identity (v·h)² = ‖v‖²‖h‖² − Σ_{i<j}(v_i h_j − v_j
+    h_i)², the margin is largest iff h ∥ v; and a common part u of w_1, w_2 costs budget, ‖v+u‖² + ‖v−u‖² = 2‖v‖² +
+    2‖u‖², without changing the loss.
     """
     v, h, u = (3, -1, 2), (5, 4, -7), (1, 6, -2)
     cross = sum((v[i] * h[j] - v[j] * h[i]) ** 2 for i in range(3) for j in range(i))
-    lagrange = sum(a * b for a, b in zip(v, h, strict=True)) ** 2 == sum(a * a for a in v) * sum(a * a for a in h) - cross
+    along = sum(a * b for a, b in zip(v, h, strict=True))
+    lagrange = along**2 == sum(a * a for a in v) * sum(a * a for a in h) - cross
     both = sum((a + b) ** 2 + (a - b) ** 2 for a, b in zip(v, u, strict=True))
     return lagrange and cross > 0 and both == 2 * sum(a * a for a in v) + 2 * sum(b * b for b in u)

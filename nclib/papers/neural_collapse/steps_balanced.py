@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
+from fractions import Fraction as F
 from itertools import product
 
 from nclib.papers import exact
 from nclib.papers.certify import require, states
 
-F = Fraction
 _SMALL = F(1, 100)  # the paper's E_H
 
 
@@ -19,8 +18,10 @@ _SMALL = F(1, 100)  # the paper's E_H
     "typo",
     "(17) has δ_k′; as printed the bracket is 0: K = 3, δ = (8, 1, 1), C2 = 4C1: (4/5)⁵ > (2/5)⁴(1/5)",
 )
-def step_15(own: Fraction = F(8)) -> bool:
-    """With log δ_k in the inner sum the bracket of (15) is 0 and it claims softmax ≤ exp(M2). Here to the fifth power."""
+def step_15(own: F = F(8)) -> bool:
+    """With log δ_k in the inner sum the bracket of (15) is 0 and it claims softmax ≤ exp(M2). Here to the fifth
+    power.
+    """
     p = F(4, 5)
     return require((own / (own + 2)) ** 5 > (p / 2) ** 4 * (1 - p), "softmax exceeds exp(M2)")
 
@@ -69,10 +70,10 @@ def after_19(classes: int = 10) -> bool:
     "holds if E_H ≤ 1 (summed over samples; for each x if ‖W_EX‖_F ≤ 1/√2)",
     "short proof; 81/16 > 9/4 at ‖W_EX‖ = ‖x‖ = 3/2, outside the paper's 0.01",
 )
-def step_20(worst: Fraction = F(1)) -> bool:
-    """Proof. With w = ‖W_EX‖_F: ‖Wx‖² ≤ w²‖x‖² ≤ ‖x‖²/2 if w² ≤ 1/2. Summed, X = Σ‖x‖² ≤ N E_H (centring lowers it): w²X ≤
-    N w²/2 + X/2 is linear in X; at X = 0 it holds, at X = N E_H it says w²(E_H − 1/2) ≤ E_H/2, worst at w = E_H, where
-    E_H/2 + E_H²/2 − E_H³ = E_H (1 − E_H)(1 + 2E_H)/2 ≥ 0 iff E_H ≤ 1.
+def step_20(worst: F = F(1)) -> bool:
+    """Proof. With w = ‖W_EX‖_F: ‖Wx‖² ≤ w²‖x‖² ≤ ‖x‖²/2 if w² ≤ 1/2. Summed, X = Σ‖x‖² ≤ N E_H (centring lowers it):
+    w²X ≤ N w²/2 + X/2 is linear in X; at X = 0 it holds, at X = N E_H it says w²(E_H − 1/2) ≤ E_H/2, worst at w =
+    E_H, where E_H/2 + E_H²/2 − E_H³ = E_H (1 − E_H)(1 + 2E_H)/2 ≥ 0 iff E_H ≤ 1.
     """
     for e in (_SMALL, F(1, 2), F(9, 10), F(1), F(11, 10), F(3)):
         slack = e / 2 + e**2 / 2 - e**3
@@ -88,7 +89,7 @@ def step_20(worst: Fraction = F(1)) -> bool:
     "at ‖W‖ = ‖x‖ = 1/100 the sides are 10⁻⁸ and 10⁻⁴; equality needs ‖W‖ ‖x‖ ≥ 1, so (22) is not attained this way. "
     "Second derivation: symbolic",
 )
-def step_20_equality(x: Fraction = _SMALL) -> bool:
+def step_20_equality(x: F = _SMALL) -> bool:
     """One sample, one dimension: W = x = 1/100 meets the printed condition, and (Wx)² is not (W² + x²)/2."""
     w = _SMALL
     require(w**2 == x**2, "the printed condition of equality")
@@ -101,7 +102,7 @@ def step_20_equality(x: Fraction = _SMALL) -> bool:
     "vacuous",
     "the constraint is ‖W_EX‖_F ≤ E_H, so ‖W_EX‖_F² ≤ E_H² < E_H for E_H < 1: at 1/100 it would need ‖W_EX‖ = 1/10",
 )
-def step_21_equality(e_h: Fraction = _SMALL) -> bool:
+def step_21_equality(e_h: F = _SMALL) -> bool:
     """The same slip, E_H for E_H², is in (32): the bound of the weights is ‖W‖_F ≤ E_H."""
     return require(e_h > e_h**2, "the budget excludes the condition")
 
@@ -113,8 +114,9 @@ def step_21_equality(e_h: Fraction = _SMALL) -> bool:
     "(22) is right about the factor, (19)–(21) have K/2 for 1/2: as printed they give K times that; K = 10",
 )
 def step_22_factor(classes: int = 10) -> bool:
-    """(19), last line: the mean inequality gives −‖h̄ − h‖²/(2C5) − C5‖w‖²/2 per sample, so −(1/2)ΣΣ‖·‖²/C5 − (C5N/2K)Σ‖w_k‖².
-    Printed are K times both. With C5 = √(E_H/E_W), (21) gives −NK√(E_W E_H); times C1K/((C1+C2)N(K−1)) that is K times (22).
+    """(19), last line: the mean inequality gives −‖h̄ − h‖²/(2C5) − C5‖w‖²/2 per sample, so −(1/2)ΣΣ‖·‖²/C5 −
+    (C5N/2K)Σ‖w_k‖². Printed are K times both. With C5 = √(E_H/E_W), (21) gives −NK√(E_W E_H); times
+    C1K/((C1+C2)N(K−1)) that is K times (22).
     """
     n, root, c5 = 6 * classes, F(1, 25), F(4)  # √(E_W E_H) = 1/25, √(E_H/E_W) = 4: E_H = 4/25, E_W = 1/100
     e_h, e_w = root * c5, root / c5
@@ -134,8 +136,8 @@ def step_22_factor(classes: int = 10) -> bool:
     "derivation: symbolic",
 )
 def step_22_33(sign: int = 1) -> bool:
-    """C4 = (p log C3 + (1−p) log(1−p))/N with 0 < C3 = p/(K−1) < 1 for K ≥ 2: both logarithms are negative. exp(−CE) is a
-    softmax probability below 1. Checked as powers: C3^a (1−p)^(b−a) < 1 for p = a/b.
+    """C4 = (p log C3 + (1−p) log(1−p))/N with 0 < C3 = p/(K−1) < 1 for K ≥ 2: both logarithms are negative. exp(−CE)
+    is a softmax probability below 1. Checked as powers: C3^a (1−p)^(b−a) < 1 for p = a/b.
     """
     for classes, a, b in product((2, 3, 10, 100), (1, 3, 7), (8, 9)):
         p = F(a, b)
@@ -148,11 +150,12 @@ def step_22_33(sign: int = 1) -> bool:
     "App. B.2, (23), (34)",
     "(C1+C2) h·w_k/C1 = h·w_k′/C3",
     "typo",
-    "(24), (35), 'that is', have the exponentials: exp(h·w_k) C3 (C1+C2)/C1 = exp(h·w_k′) is (24); exact at K = 3, C2 = C1/4",
+    "(24), (35), 'that is', have the exponentials: exp(h·w_k) C3 (C1+C2)/C1 = exp(h·w_k′) is (24); exact at K = 3, C2 "
+    "= C1/4",
 )
-def step_23(ratio: Fraction = F(1, 4)) -> bool:
-    """Equality in (17) needs δ_k (C1+C2)/C1 = δ_k′/C3, δ = exp(h·w). At δ = (8, 1, 1), C2/C1 = 1/4: both sides are 10; (24) says
-    8 = (K−1) C1/C2. Without exponentials the logits log 8 and 0 would have to satisfy (5/4) log 8 = 0.
+def step_23(ratio: F = F(1, 4)) -> bool:
+    """Equality in (17) needs δ_k (C1+C2)/C1 = δ_k′/C3, δ = exp(h·w). At δ = (8, 1, 1), C2/C1 = 1/4: both sides are
+    10; (24) says 8 = (K−1) C1/C2. Without exponentials the logits log 8 and 0 would have to satisfy (5/4) log 8 = 0.
     """
     p = ratio / (1 + ratio)
     require(F(8) / (1 - p) == F(1) / (p / 2) == 10, "equality of (17) with exponentials")
@@ -177,7 +180,7 @@ def step_25(divisor: int = 9) -> bool:
     "typo",
     "§3.2, (28) and appendix C sum from 0; at W = 1/100 the two differ by the factor 100",
 )
-def step_27(w: Fraction = _SMALL) -> bool:
+def step_27(w: F = _SMALL) -> bool:
     """Σ_{i≥0} = (1−w)⁻¹ is the fixed point of z = wz + x; Σ_{i≥1} is that of z = wz + wx."""
     from_0, from_1 = 1 / (1 - w), w / (1 - w)
     require(from_0 == w * from_0 + 1 and from_1 == w * from_1 + w, "fixed points")
@@ -190,7 +193,7 @@ def step_27(w: Fraction = _SMALL) -> bool:
     "typo",
     "a minus sign is missing on the right; (29), second line, has it",
 )
-def step_28(w: Fraction = _SMALL, sign: int = -1) -> bool:
+def step_28(w: F = _SMALL, sign: int = -1) -> bool:
     x = F(1, 10)
     feature = x / (1 - w)
     return require(-(feature**2) == sign * (x / (1 - w)) ** 2 != (x / (1 - w)) ** 2, "the sign")
@@ -200,9 +203,10 @@ def step_28(w: Fraction = _SMALL, sign: int = -1) -> bool:
     "App. B.2, (29), first inequality",
     "−‖W G + x‖² ≥ −‖W G‖² − ‖x‖²",
     "false",
-    "equivalent to ⟨WG, x⟩ ≤ 0; at W = 1/100, G = x = 1/10 the left side is smaller by 1/5000. Second derivation: symbolic",
+    "equivalent to ⟨WG, x⟩ ≤ 0; at W = 1/100, G = x = 1/10 the left side is smaller by 1/5000. Second derivation: "
+    "symbolic",
 )
-def step_29(g: Fraction = F(1, 10)) -> bool:
+def step_29(g: F = F(1, 10)) -> bool:
     w, x = _SMALL, F(1, 10)
     return require(-((w * g + x) ** 2) < -((w * g) ** 2) - x**2, "violated within the budgets")
 
@@ -211,12 +215,14 @@ def step_29(g: Fraction = F(1, 10)) -> bool:
     "App. B.2, (30)–(31)",
     "‖(I − W_DEQ)⁻¹x‖² ≤ 2‖x‖² + ‖W_DEQ‖_F²",
     "holds if ‖W_DEQ‖_F ≤ 1 − 1/√2 (summed over samples: E_H ≤ 0.34)",
-    "short proof; false from 0.35 on summed, and at ‖W‖ = 3/10, ‖x‖ = 10; the paper's 0.01 is inside. Sign as in (30), (32)",
+    "short proof; false from 0.35 on summed, and at ‖W‖ = 3/10, ‖x‖ = 10; the paper's 0.01 is inside. Sign as in "
+    "(30), (32)",
 )
-def step_30_31(limit: Fraction = F(34, 100)) -> bool:
+def step_30_31(limit: F = F(34, 100)) -> bool:
     """Proof. ‖(I−W)⁻¹x‖ ≤ ‖x‖/(1−w), and 1/(1−w)² ≤ 2 iff w ≤ 1 − 1/√2 = 0.2928…. Summed under Σ‖x‖² = X ≤ N E_H: where
-    1/(1−w)² > 2 the worst is X = N E_H, and w² − E_H(1/(1−w)² − 2) falls in w ≤ E_H (its derivative is 2w − 2E_H/(1−w)³ < 0), so
-    the worst is w = E_H: the claim is 1/(1−E_H)² − 2 ≤ E_H. The paper's route to it, (29), is false.
+    1/(1−w)² > 2 the worst is X = N E_H, and w² − E_H(1/(1−w)² − 2) falls in w ≤ E_H (its derivative is 2w −
+    2E_H/(1−w)³ < 0), so the worst is w = E_H: the claim is 1/(1−E_H)² − 2 ≤ E_H. The paper's route to it, (29), is
+    false.
     """
     require(1 / (1 - F(2928, 10000)) ** 2 < 2 < 1 / (1 - F(2929, 10000)) ** 2, "1 − 1/√2")
     for e in (_SMALL, F(3, 10), F(34, 100), F(35, 100), F(2, 5)):
@@ -231,7 +237,9 @@ def step_30_31(limit: Fraction = F(34, 100)) -> bool:
     "the first line and the third need Σ_k ‖h0_k,i‖² − K‖h̄0_i‖²; exact on rational vectors",
 )
 def step_32(power: int = 0) -> bool:
-    """Σ_k ‖h_k − h̄‖² = Σ_k ‖h_k‖² − K‖h̄‖², and under the budget Σ_iΣ_k ‖h0_k,i‖² ≤ N E_H gives the third line's −(NK/C5)E_H."""
+    """Σ_k ‖h_k − h̄‖² = Σ_k ‖h_k‖² − K‖h̄‖², and under the budget Σ_iΣ_k ‖h0_k,i‖² ≤ N E_H gives the third line's
+    −(NK/C5)E_H.
+    """
     h = exact.random_matrix(random.Random(22), 3, 5)
     mean = [[sum(row) / 5] for row in h]
     spread = sum(sum((x - m[0]) ** 2 for x in row) for row, m in zip(h, mean, strict=True))
@@ -243,12 +251,12 @@ def step_32(power: int = 0) -> bool:
     "App. B.2, (36)",
     "W_DEQ G^{j−1} = h̄0_i − h0_k,i (for all j)",
     "false",
-    "G⁰ = x: j = 1 gives Wx = x, j = 2 gives 2Wx = x, so x = 0; in the limit it needs ‖W_DEQ‖ ≥ 1/2. Second derivation: "
-    "symbolic. The paper's proof of the DEQ half of Theorem 3.1 rests on it",
+    "G⁰ = x: j = 1 gives Wx = x, j = 2 gives 2Wx = x, so x = 0; in the limit it needs ‖W_DEQ‖ ≥ 1/2. Second "
+    "derivation: symbolic. The paper's proof of the DEQ half of Theorem 3.1 rests on it",
 )
-def step_36(x: Fraction = F(1, 10)) -> bool:
-    """G^j = W G^{j−1} + x. If W G⁰ = x then G¹ = 2x, W G¹ = 2Wx = 2x ≠ x unless x = 0: no features but 0, whose loss is log K.
-    In one dimension: the only w with w·x = x is 1, beyond the budget, and there w·G¹ = 2x.
+def step_36(x: F = F(1, 10)) -> bool:
+    """G^j = W G^{j−1} + x. If W G⁰ = x then G¹ = 2x, W G¹ = 2Wx = 2x ≠ x unless x = 0: no features but 0, whose loss
+    is log K. In one dimension: the only w with w·x = x is 1, beyond the budget, and there w·G¹ = 2x.
     """
     w = F(1)
     g1 = w * x + x

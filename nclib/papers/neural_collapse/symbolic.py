@@ -68,7 +68,7 @@ def the_sum_is_larger() -> bool:
     odds, l_a, l_b = sp.symbols("odds L_A L_B", positive=True)
     q = odds / (1 + odds)
     difference = sp.simplify(l_a + l_b - q * l_a - (1 - q) * l_b)
-    return bool(sp.simplify(difference - (l_a + odds * l_b) / (1 + odds)) == 0 and ((l_a + odds * l_b)).is_positive)
+    return bool(sp.simplify(difference - (l_a + odds * l_b) / (1 + odds)) == 0 and (l_a + odds * l_b).is_positive)
 
 
 @also("step_50", sympy=True)
@@ -80,7 +80,9 @@ def derivative_of_the_spread() -> bool:
         w = sp.symbols(f"w1:{majority + 1}")
         mean = sum(w) / sp.Integer(majority)
         slope = sp.diff(sum((x - mean) ** 2 for x in w) / 2, w[0])
-        if sp.expand(slope - (w[0] - mean)) != 0 or sp.expand(slope - (1 - sp.Rational(1, majority)) * (w[0] - mean)) == 0:
+        deviation = w[0] - mean
+        printed = (1 - sp.Rational(1, majority)) * deviation
+        if sp.expand(slope - deviation) != 0 or sp.expand(slope - printed) == 0:
             return False
     return True
 
@@ -108,14 +110,17 @@ def limit_is_infinite() -> bool:
 
 @also("step_58_59", sympy=True)
 def nearer_means_beyond_the_middle() -> bool:
-    """(E − y)² − (F − y)² = 2(F − E)(y − (E + F)/2): (58) is y > (E + F)/2, and y = (3E + F)/4 satisfies (59), not (58)."""
+    """(E − y)² − (F − y)² = 2(F − E)(y − (E + F)/2): (58) is y > (E + F)/2, and y = (3E + F)/4 satisfies (59), not
+    (58).
+    """
     import sympy as sp
 
     e, gap, y = sp.symbols("E gap y", positive=True)
     f = e + gap  # 1/(1 − E) > E for 0 < E < 1
     identity = sp.expand((e - y) ** 2 - (f - y) ** 2 - 2 * gap * (y - (e + f) / 2)) == 0
     inside = (3 * e + f) / 4
-    return identity and bool((inside - e).is_positive and (f - inside).is_positive and ((e + f) / 2 - inside).is_positive)
+    gaps = (inside - e, f - inside, (e + f) / 2 - inside)
+    return identity and all(sp.simplify(each).is_positive for each in gaps)
 
 
 @also("step_60_62", sympy=True)

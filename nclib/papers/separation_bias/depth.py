@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from fractions import Fraction as F
+from itertools import pairwise
 
 from nclib.papers.certify import require, states
 
-F = Fraction
 
-
-def _states(x: Fraction, m: int, start: list[Fraction] | None = None) -> tuple[list[Fraction], list[Fraction]]:
-    """z_t = relu(2^t x − Σ_{i<t} 2^(t−i+1) z_i − 1) and the arguments; from `start`, one iteration instead of the limit."""
-    z: list[Fraction] = []
+def _states(x: F, m: int, start: list[F] | None = None) -> tuple[list[F], list[F]]:
+    """z_t = relu(2^t x − Σ_{i<t} 2^(t−i+1) z_i − 1) and the arguments; from `start`, one iteration instead of the
+    limit.
+    """
+    z: list[F] = []
     arguments = []
     for t in range(1, m + 1):
         before = z if start is None else start
@@ -24,12 +25,13 @@ def _states(x: Fraction, m: int, start: list[Fraction] | None = None) -> tuple[l
     "Proposition 1 (abstract; discussion, entries of W, U, b)",
     "a DEQ of width m has 2^m linear regions",
     "holds",
-    "m = 1 to 8: affine on every [j/2^m, (j+1)/2^m], with another activation pattern on each, and the read-out is the m-fold tent map",
+    "m = 1 to 8: affine on every [j/2^m, (j+1)/2^m], with another activation pattern on each, and the read-out is the "
+    "m-fold tent map",
     reading="ours",
 )
-def wu_prop1(shift: Fraction = F(1)) -> bool:
-    """On an interval on which z_1, …, z_{t−1} are affine, so is the argument of z_t; with weakly equal signs at both ends, so is
-    z_t. Neighbouring intervals differ in their pattern, so there are exactly 2^m regions.
+def wu_prop1(shift: F = F(1)) -> bool:
+    """On an interval on which z_1, …, z_{t−1} are affine, so is the argument of z_t; with weakly equal signs at both
+    ends, so is z_t. Neighbouring intervals differ in their pattern, so there are exactly 2^m regions.
     """
     for m in range(1, 9):
         patterns = []
@@ -75,21 +77,21 @@ def wu_thm1_iterations(fewer: int = 0) -> bool:
     "Theorem 2 (abstract; g is ours, eq. (5) is not at hand)",
     "a steep function: DEQ weights stay bounded, FNN weights must grow",
     "holds",
-    "for our g = δ/(1+δ−x_1), δ = 2^−d, ε = 1/20: width 12, weights free of d; one hidden layer of width k needs weights of "
-    "√(2^(d−1.4)/k)",
+    "for our g = δ/(1+δ−x_1), δ = 2^−d, ε = 1/20: width 12, weights free of d; one hidden layer of width k needs "
+    "weights of √(2^(d−1.4)/k)",
     reading="ours",
 )
-def wu_thm2(epsilon: Fraction = F(1, 20)) -> bool:
-    """Proof. t = (1−δ)t + (1−x_1) has the fixed point t = (1−x_1)/δ, weights at most 1, and g = G(t), G = 1/(1+t). Interpolate G
-    at the values 1, 1−2ε, …, down to ε, constant from there. Between values a > b the chord exceeds G by at most a + b − 2√(ab) =
-    (a−b)(√a−√b)/(√a+√b) ≤ (a−b)/2 ≤ ε where a ≤ 9b. The knots t = 1/v − 1 and slopes −ab do not depend on d.
-    A network with one hidden layer of width k and weights at most M has a slope of at most kM² in x_1; g falls by 1/2 between
-    x_1 = 1 and 1−δ, so an error of ε needs kM² δ ≥ 1/2 − 2ε.
+def wu_thm2(epsilon: F = F(1, 20)) -> bool:
+    """Proof. t = (1−δ)t + (1−x_1) has the fixed point t = (1−x_1)/δ, weights at most 1, and g = G(t), G = 1/(1+t).
+    Interpolate G at the values 1, 1−2ε, …, down to ε, constant from there. Between values a > b the chord exceeds G
+    by at most a + b − 2√(ab) = (a−b)(√a−√b)/(√a+√b) ≤ (a−b)/2 ≤ ε where a ≤ 9b. The knots t = 1/v − 1 and slopes −ab
+    do not depend on d. A network with one hidden layer of width k and weights at most M has a slope of at most kM²
+    in x_1; g falls by 1/2 between x_1 = 1 and 1−δ, so an error of ε needs kM² δ ≥ 1/2 − 2ε.
     """
     values = [F(1)]
     while values[-1] > F(1, 20):
         values.append(max(F(1, 20), values[-1] - 2 * epsilon))
-    for a, b in zip(values, values[1:], strict=False):
+    for a, b in pairwise(values):
         require(a <= 9 * b and (a - b) / 2 <= F(1, 20), f"the chord between {a} and {b}")
         left, right = 1 / a - 1, 1 / b - 1
         require((b - a) / (right - left) == -a * b, "its slope")
@@ -99,7 +101,7 @@ def wu_thm2(epsilon: Fraction = F(1, 20)) -> bool:
         t = F(3, 7) / delta
         require((1 - delta) * t + F(3, 7) == t, "the amplifier")
         g_top, g_below = delta / delta, delta / (2 * delta)
-        require(g_top - g_below == F(1, 2) and F(1, 2) - 2 * F(1, 20) > F(37, 100), "the fall of g")
+        require(g_top - g_below == F(1, 2) and F(1, 2) - 2 * F(1, 20) > F(38, 100), "the fall of g")
     return True
 
 
@@ -107,16 +109,17 @@ def wu_thm2(epsilon: Fraction = F(1, 20)) -> bool:
     "Discussion of Theorem 3 (rebuttal)",
     "q_i(x) = 1/(2x²) − β_i(0)⁻³ x with β_i(0) < 0",
     "typo",
-    "a sign in a discussion post: + is right; the minus is right for x = |β_i|. One sample, two entries: gradient along the null "
-    "space 0 with +, −14 with −",
+    "a sign in a discussion post: + is right; the minus is right for x = |β_i|. One sample, two entries: gradient "
+    "along the null space 0 with +, −14 with −",
 )
 def wu_thm3_sign(right: int = 1) -> bool:
-    """β′ = −(Xᵀr) β⁴ for read-outs +1 and −1, so (β⁻³)′ = 3Xᵀr: β⁻³ − β(0)⁻³ is in the row space of X. The minimiser of Σ q_i on
-    Xβ = y needs −β⁻³ ± β(0)⁻³ there: + fits. X = (1, 1), β(0) = (−1, −1/2), y = Xβ(0): the flow stays at β(0).
+    """β′ = −(Xᵀr) β⁴ for read-outs +1 and −1, so (β⁻³)′ = 3Xᵀr: β⁻³ − β(0)⁻³ is in the row space of X. The minimiser
+    of Σ q_i on Xβ = y needs −β⁻³ ± β(0)⁻³ there: + fits. X = (1, 1), β(0) = (−1, −1/2), y = Xβ(0): the flow stays at
+    β(0).
     """
     start = (F(-1), F(-1, 2))
 
-    def along(sign: int, point: tuple[Fraction, ...]) -> Fraction:
+    def along(sign: int, point: tuple[F, ...]) -> F:
         gradient = [-1 / b**3 + sign / a**3 for a, b in zip(start, point, strict=True)]
         return gradient[0] - gradient[1]
 
@@ -133,9 +136,10 @@ def wu_thm3_sign(right: int = 1) -> bool:
     "(f̂_k − β_k)² < f̂_k² iff β_k lies between 0 and 2 f̂_k; outside at f̂ = (0, 1/4), β(0) = 1",
     reading="ours",
 )
-def wu_gotu(f: Fraction = F(1, 4)) -> bool:
-    """The errors are 4(f̂_k − β_k)² for the DEQ and 4 f̂_k² for a diagonal network that ends at β_k = 0. At f̂ = (0, 1/4) with a
-    bias from 0: b + β = 1/4, b = −V, β⁻³ = 1 + 3V. At β = 1/2, V = 7/3 and b + β < 1/4; at β = 1, b + β = 1: so β_k > 1/2.
+def wu_gotu(f: F = F(1, 4)) -> bool:
+    """The errors are 4(f̂_k − β_k)² for the DEQ and 4 f̂_k² for a diagonal network that ends at β_k = 0. At f̂ = (0,
+    1/4) with a bias from 0: b + β = 1/4, b = −V, β⁻³ = 1 + 3V. At β = 1/2, V = 7/3 and b + β < 1/4; at β = 1, b + β
+    = 1: so β_k > 1/2.
     """
     for target in (F(1, 4), F(1), F(3)):
         for beta in (F(1, 10), F(1, 2), F(1), F(5), F(7)):
