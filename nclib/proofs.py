@@ -6,6 +6,7 @@ is what one certificate cannot know: which verdicts have the same cause, and whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -171,7 +172,13 @@ def theory_steps() -> pd.DataFrame:
     The verdict says where a step holds that does not hold everywhere. A "typo" is one that the paper puts right itself;
     the evidence names the line.
     """
-    return _records([name for name in ids() if name.startswith(("step_", "after_", "loss_"))])
+    steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
+    return _records(sorted(steps, key=_equation))
+
+
+def _equation(step: str) -> int:
+    """The number of its last equation; the loss under imbalance is (44)."""
+    return max(map(int, re.findall(r"\d+", step)), default=44)
 
 
 def theory_defects() -> pd.DataFrame:
