@@ -2,16 +2,17 @@
 
     z_i = φ(σ_a A z_i + σ_b B x_i)/√m,   f(x_i) = aᵀ z_i,   σ_b² = 1 − σ_a²,   A, B, a standard normal,   m → ∞
 
-Implicit-CK  G* = E[z_iᵀ z_j]; Implicit-NTK K*, the tangent kernel with B frozen. For x_i from a high-dimensional
-Gaussian mixture both are, up to a vanishing spectral error, matrices made of XᵀX, class statistics and four numbers,
-and a network of one or two explicit layers can be given the same numbers. Kernels are computed to machine precision:
-each entry is a scalar fixed point, solved by Newton's method with closed forms or with the Mehler series
+Implicit-CK  G* = E[z_iᵀ z_j]; Implicit-NTK K*, read here as the tangent kernel with B frozen. For x_i from a
+high-dimensional Gaussian mixture both are, up to a vanishing spectral error, matrices made of XᵀX, class statistics and
+four numbers, and a network of one or two explicit layers can be given the same numbers. Kernels are computed to machine
+precision: each entry is a scalar fixed point, solved by Newton's method with closed forms or with the Mehler series
 
     E[φ(u)φ(v)] = Σ_k c_k(τ_u) c_k(τ_v) ρ^k,   c_k(τ) = E[φ(τξ) h_k(ξ)],   ξ standard normal, h_k normalised Hermite.
 
 Data are matrices x (p, n), a sample in a column, scaled so that ‖x_i‖² = O(1). Everything is numpy in float64.
 
-Source: Ling et al. (ICML 2024); the corrections to it that are kept here are shown in the notebook ``corrections``.
+Source: Ling et al. (ICML 2024), by their released scripts and derivations of our own; no printed formula of the paper
+is at hand. The one deviation of the scripts from what is derived here is shown in the notebook ``corrections``.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def coefficients(
     ValueError
         For an activation that is not well-posed at this σ_a² or, with "check", not centred; for impossible numbers.
 
-    Source: theorems 3.3 and 3.4; derivatives are weak (Stein's identity), so ReLU has them. β with ``full`` is derived.
+    Source: the released scripts; derivatives are weak (Stein's identity), so ReLU has them. β with ``full`` is ours.
     """
     phi = well_posed(activation, sigma_a2)
     tau = _scale(phi, sigma_a2, tau0, centring)
@@ -443,8 +444,8 @@ def implicit_ntk(
 
         K*_ij = G*_ij/(1 − Ġ*_ij),   Ġ*_ij = σ_a² E[φ'(u_i)φ'(u_j)] at Λ*
 
-    Arguments and errors are those of `implicit_ck`. Source: proposition 2.6; that B is frozen in it is found here, at
-    finite width.
+    Arguments and errors are those of `implicit_ck`. Source: the released scripts, for proposition 2.6; that B is frozen
+    is our reading, from networks of finite width.
     """
     ck, slope, _ = _implicit(_data(x), activation, sigma_a2, tau0, centring, slopes=True)
     return ck / (1 - sigma_a2 * slope)
@@ -741,9 +742,10 @@ def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
 # --- what the kernels are in high dimension ----------------------------------------------------------------------
 
 Tau0 = Literal["empirical", "trace"] | float
-Version = Literal["theorem", "centred_T", "minus_tau4"]
-"""Of the formula: as in the theorem; with T from the centred C_a − C°, as in the released scripts; with −τ_0⁴ α_3 I
-added, as in an earlier code of the same group. The last two are wrong and kept to show it."""
+Version = Literal["derived", "centred_T", "minus_tau4"]
+"""Of the formula: as derived here; with T from the centred C_a − C°, as in the released scripts; with −τ_0⁴ α_3 I, as
+in an earlier code of the same group (multiplied by 0 in the released scripts). The last two differ from the first by
+matrices that do not vanish, and are kept to show their errors."""
 
 
 def ck_equivalent(
@@ -754,7 +756,7 @@ def ck_equivalent(
     tau0: Tau0 = "empirical",
     moments: MixtureMoments | None = None,
     *,
-    version: Version = "theorem",
+    version: Version = "derived",
 ) -> np.ndarray:
     """The matrix that the conjugate kernel of a DEQ approaches on a Gaussian mixture.
 
@@ -773,7 +775,7 @@ def ck_equivalent(
     -------
     (n, n). ‖G* − Ḡ‖ → 0 in spectral norm, in practice about like n^−½.
 
-    Source: theorem 3.3 with the uncentred T of Gu et al. (2022); the coefficients are those of `coefficients`.
+    Source: for theorem 3.3, with the uncentred T of Gu et al. (2022); the coefficients are those of `coefficients`.
     """
     return _equivalent(x, labels, activation, sigma_a2, tau0, moments, version, "ck")
 
@@ -787,7 +789,7 @@ def ntk_equivalent(
     moments: MixtureMoments | None = None,
     *,
     full: bool = False,
-    version: Version = "theorem",
+    version: Version = "derived",
 ) -> np.ndarray:
     """The matrix that the tangent kernel of a DEQ approaches: `ck_equivalent` with β for α and κ² for γ_*².
 
@@ -839,14 +841,14 @@ def assemble(
     moments: MixtureMoments | None = None,
     kernel: Literal["ck", "ntk"] = "ck",
     *,
-    version: Version = "theorem",
+    version: Version = "derived",
 ) -> np.ndarray:
     """The matrix (n, n) of `ck_equivalent` or `ntk_equivalent` for given coefficients, of a DEQ or an explicit network.
 
     tau0 : the number that the coefficients were computed with. The other arguments are those of `ck_equivalent`.
     """
-    if version not in ("theorem", "centred_T", "minus_tau4"):
-        raise ValueError(suggest(str(version), ("theorem", "centred_T", "minus_tau4"), "version"))
+    if version not in ("derived", "centred_T", "minus_tau4"):
+        raise ValueError(suggest(str(version), ("derived", "centred_T", "minus_tau4"), "version"))
     if kernel not in ("ck", "ntk"):
         raise ValueError(suggest(str(kernel), ("ck", "ntk"), "kernel"))
     x = _data(x)

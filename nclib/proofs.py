@@ -6,6 +6,7 @@ is what one certificate cannot know: which verdicts have the same cause, and whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -155,7 +156,12 @@ def theory_statements() -> pd.DataFrame:
     -------
     DataFrame
         One row for each of `STATEMENTS`: claim (its name), place, statement, verdict, reading, defect, certificate (its
-        id), evidence (what is certified) and ok.
+        id) and evidence (what is certified).
+
+    Raises
+    ------
+    ValueError
+        When a certificate fails.
     """
     return _records(list(STATEMENTS))
 
@@ -166,7 +172,13 @@ def theory_steps() -> pd.DataFrame:
     The verdict says where a step holds that does not hold everywhere. A "typo" is one that the paper puts right itself;
     the evidence names the line.
     """
-    return _records([name for name in ids() if name.startswith(("step_", "after_", "loss_"))])
+    steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
+    return _records(sorted(steps, key=_equation))
+
+
+def _equation(step: str) -> int:
+    """The number of its last equation; the loss under imbalance is (44)."""
+    return max(map(int, re.findall(r"\d+", step)), default=44)
 
 
 def theory_defects() -> pd.DataFrame:
@@ -201,7 +213,7 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
     Raises
     ------
     ValueError
-        When measured cases do not agree with a certificate, or a control says "false".
+        When a certificate fails, measured cases do not agree with one, or a control says "false".
     """
     rows = []
     for record in _records(list(measured)).to_dict("records"):
@@ -224,12 +236,13 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
 
 def _records(names: Sequence[str]) -> pd.DataFrame:
     caused = {name: defect for defect, (_, failing) in DEFECTS.items() for name in failing}
-    rows = [
-        {"claim": STATEMENTS.get(record.id, record.id), "place": record.place, "statement": record.statement}
-        | {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
-        | {"certificate": record.id, "evidence": record.certificate, "ok": record.ok}
-        for record in certify(names)
-    ]
+    rows = []
+    for record in certify(names):
+        if not record.ok:
+            raise ValueError(f"the certificate {record.id} fails, so no verdict is given: {record.certificate}")
+        said = {"claim": STATEMENTS.get(record.id, record.id), "place": record.place, "statement": record.statement}
+        said |= {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
+        rows.append(said | {"certificate": record.id, "evidence": record.certificate})
     return pd.DataFrame(rows)
 
 

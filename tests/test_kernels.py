@@ -1,4 +1,4 @@
-"""Kernels of DEQs: printed fixtures, brute-force integrals, limits at finite width, and everything that is refused."""
+"""Kernels of DEQs: fixtures of an independent script, brute-force integrals, limits at finite width, and refusals."""
 
 import math
 
@@ -43,12 +43,12 @@ def _gap(exact, other):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_coefficients_have_their_printed_digits(name):
+def test_coefficients_have_the_digits_of_an_independent_script(name):
     c = ker.coefficients(name, 0.2)
     m = ker.activation_moments(name, c.tau)
     found = (c.tau, c.bias, m.first, m.second, m.square_second, *c[2:7], *c[7:])
-    for value, printed in zip(found, map(float, FIXTURES[name].split()), strict=True):
-        assert value == pytest.approx(printed, abs=5.01e-7)
+    for value, expected in zip(found, map(float, FIXTURES[name].split()), strict=True):
+        assert value == pytest.approx(expected, abs=5.01e-7)
 
 
 @pytest.mark.parametrize("sigma_a2", [0.0, 0.2, 0.6, 0.9])
@@ -236,19 +236,19 @@ def test_without_centring_one_eigenvalue_grows_like_n():
     assert means[1][1] < 0.5 * means[0][1] < 0.5 * bias2
 
 
-# ---- the theorems: printed errors
+# ---- the theorems: errors of an independent script
 
 
 ERRORS = {  # relative CK error on the mixture of the captions, p = 0.8 n, population moments; n = 100, 200, 400, 800
-    ("relu", "empirical", "theorem"): (0.1211, 0.0776, 0.0497, 0.0294),
-    ("tanh", "empirical", "theorem"): (0.1532, 0.1322, 0.1065, 0.0807),
-    ("leaky_relu", "empirical", "theorem"): (0.1172, 0.0750, 0.0480, 0.0283),
-    ("elu", "empirical", "theorem"): (0.0747, 0.0584, 0.0443, 0.0319),
-    ("swish", "empirical", "theorem"): (0.1116, 0.0657, 0.0406, 0.0240),
-    ("erf", "empirical", "theorem"): (0.1682, 0.1457, 0.1178, 0.0895),
-    ("elu", "trace", "theorem"): (0.0656, 0.0501, 0.0357, 0.0251),
-    ("relu", "trace", "theorem"): (0.2201, 0.1525, 0.1068, 0.0717),
-    ("tanh", "trace", "theorem"): (0.3799, 0.2747, 0.1826, 0.1214),
+    ("relu", "empirical", "derived"): (0.1211, 0.0776, 0.0497, 0.0294),
+    ("tanh", "empirical", "derived"): (0.1532, 0.1322, 0.1065, 0.0807),
+    ("leaky_relu", "empirical", "derived"): (0.1172, 0.0750, 0.0480, 0.0283),
+    ("elu", "empirical", "derived"): (0.0747, 0.0584, 0.0443, 0.0319),
+    ("swish", "empirical", "derived"): (0.1116, 0.0657, 0.0406, 0.0240),
+    ("erf", "empirical", "derived"): (0.1682, 0.1457, 0.1178, 0.0895),
+    ("elu", "trace", "derived"): (0.0656, 0.0501, 0.0357, 0.0251),
+    ("relu", "trace", "derived"): (0.2201, 0.1525, 0.1068, 0.0717),
+    ("tanh", "trace", "derived"): (0.3799, 0.2747, 0.1826, 0.1214),
     ("relu", "empirical", "entrywise"): (0.0255, 0.0163, 0.0098, 0.0053),
 }
 NTK_ERRORS = {
@@ -273,32 +273,32 @@ SIZES = ((100, (0, 1, 2)), (200, (0, 1)), (400, (0,)), (800, (0,)))
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_ck_errors_are_the_printed_ones(at):
+def test_ck_errors_are_those_of_an_independent_script(at):
     n, seeds = SIZES[at]
     traced = tables.equivalence_errors(["relu", "elu", "tanh"], [n], seeds, tau0=("trace",))
     entries = tables.equivalence_errors(["relu"], [n], seeds, versions=("entrywise",))
     frame = pd.concat([tables.equivalence_errors(NAMES, [n], seeds), traced, entries])
     means = frame.groupby(["activation", "tau0", "version"])["error"].mean()
-    for key, printed in ERRORS.items():
-        assert means[key] == pytest.approx(printed[at], rel=0.2), key
+    for key, expected in ERRORS.items():
+        assert means[key] == pytest.approx(expected[at], rel=0.2), key
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_ntk_errors_are_the_printed_ones(at):
+def test_ntk_errors_are_those_of_an_independent_script(at):
     n, seeds = SIZES[at]
     frame = tables.equivalence_errors(NAMES, [n], seeds, kernels=("ntk", "ntk_full"))
     means = frame.groupby(["activation", "kernel"])["error"].mean()
-    for key, printed in NTK_ERRORS.items():
-        assert means[key] == pytest.approx(printed[at], rel=0.2), key
+    for key, expected in NTK_ERRORS.items():
+        assert means[key] == pytest.approx(expected[at], rel=0.2), key
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_errors_of_matched_networks_are_the_printed_ones(at):
+def test_errors_of_matched_networks_are_those_of_an_independent_script(at):
     n, seeds = SIZES[at]
     means = tables.matching_errors([n], seeds).groupby("network")["error"].mean()
     assert set(means.index) == set(MATCHES)
-    for network, printed in MATCHES.items():
-        assert means[network] == pytest.approx(printed[at], rel=0.2), network
+    for network, expected in MATCHES.items():
+        assert means[network] == pytest.approx(expected[at], rel=0.2), network
 
 
 @pytest.mark.parametrize("layers", [["relu"], ["swish", "elu"], ["tanh"]], ids=str)
@@ -318,20 +318,20 @@ def test_the_equivalents_of_explicit_networks_get_closer_as_n_grows(layers):
     assert (np.array(errors[1]) < 0.75 * np.array(errors[0])).all() and max(errors[1]) < 0.15
 
 
-def test_the_wrong_versions_keep_their_error():
+def test_the_versions_of_other_codes_keep_their_error():
     frame = tables.equivalence_errors(
         ["relu"],
         [100, 800],
         [0],
         kernels=("ck", "ntk"),
-        versions=("theorem", "centred_T", "minus_tau4"),
+        versions=("derived", "centred_T", "minus_tau4"),
         mixture="zero_mean",
     )
     errors = frame.set_index(["version", "kernel", "n"])["error"]
     for kernel in ("ck", "ntk"):
-        assert errors["theorem", kernel, 800] < 0.4 * errors["theorem", kernel, 100]
-        assert errors["centred_T", kernel, 800] > 2.5 * errors["theorem", kernel, 800]
-        assert errors["minus_tau4", kernel, 800] > 2.5 * errors["theorem", kernel, 800]
+        assert errors["derived", kernel, 800] < 0.4 * errors["derived", kernel, 100]
+        assert errors["centred_T", kernel, 800] > 2.5 * errors["derived", kernel, 800]
+        assert errors["minus_tau4", kernel, 800] > 2.5 * errors["derived", kernel, 800]
     norm = frame.query("n == 800 and kernel == 'ck'")["norm"].iloc[0]
     tau0 = math.sqrt(1 + 4 / math.sqrt(640))
     floor = ker.coefficients("relu", 0.2, tau0).alpha3 * tau0**4 / norm
@@ -540,11 +540,11 @@ def test_images_are_centred_and_scaled():
         tables.image_samples("digits", ("six", "8"))
 
 
-def test_digits_have_the_printed_errors():
+def test_digits_have_the_errors_of_an_independent_script():
     x, labels = tables.image_samples("digits", ("6", "8"))
-    for name, printed in (("relu", 0.128), ("tanh", 0.087)):
+    for name, expected in (("relu", 0.128), ("tanh", 0.087)):
         exact = ker.implicit_ck(x, name, 0.2)
-        assert _distance(exact, ker.ck_equivalent(x, labels, name, 0.2)) == pytest.approx(printed, rel=0.02)
+        assert _distance(exact, ker.ck_equivalent(x, labels, name, 0.2)) == pytest.approx(expected, rel=0.02)
         assert _distance(exact, ker.explicit_ck(x, ker.match_layers(name, 0.2).layers)) < 6e-3
 
 

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import paths, regression, runs, separation
+from nclib import paths, regression, runs, separation, words
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
+from nclib.experiments import PROFILES
 from nclib.regression import RegressionConfig, RegressorConfig, TaskConfig
 from nclib.store import ReferenceStore, load_run
 
@@ -97,6 +98,34 @@ def test_figures_share_their_runs():
     every = {run_id(config) for config in regression.regression_runs("verdicts", 3, "quick")}
     for notebook in regression.NOTEBOOKS:
         assert {run_id(config) for config in regression.regression_runs(notebook, 3, "quick")} <= every
+
+
+def _seeds_of(seeds, profile="quick"):
+    found = {}
+    for config in regression.regression_runs("fig1", seeds, profile):
+        found.setdefault(config.task.label(), set()).add(config.seed)
+    return {name: len(numbers) for name, numbers in found.items()}
+
+
+@pytest.mark.parametrize("name", [name for name, profile in PROFILES.items() if profile.seeds >= 3])
+def test_f1_and_f2_have_eight_seeds_wherever_verdicts_are_given(name):
+    counts = _seeds_of(PROFILES[name].seeds, name)
+    assert counts.pop("f1") == counts.pop("f2") == 8
+    assert set(counts.values()) == {PROFILES[name].seeds}
+
+
+def test_runs_of_fewer_than_three_seeds_and_of_more_than_eight_are_as_many_as_asked_for():
+    assert set(_seeds_of(1).values()) == {1} and set(_seeds_of(10).values()) == {10}
+
+
+def test_more_seeds_move_no_run():
+    """Ids of the first three seeds, as results and tables already name them."""
+    ids = {run_id(config) for config in regression.regression_runs("fig1", 3, "quick") if config.seed < 3}
+    assert {"f1-deq20-s0-a01c3fbbc527", "f1-deq20-s1-75ea6a8279e2", "f1-fnn20L5-s0-4097b2ea09cc"} <= ids
+    assert ids == {run_id(config) for config in regression.regression_runs("fig1", 8, "quick") if config.seed < 3}
+    assert regression.describe_regressions(regression.regression_runs("fig1", 3, "quick")).endswith(
+        "3 seeds, 8 of f1 and f2."
+    )
 
 
 # ---- flops and parameters of the specification
@@ -238,51 +267,93 @@ def test_the_synthetic_tone_has_its_harmonics():
 
 
 def _rows(ours, theirs, arm=regression._MID_FREE, equilibrium="equilibrium", task="sawtooth-2^3"):
+    rivals = next(claim.rivals for claim in regression.CLAIMS if (claim.task, claim.arm) == (task, arm))
     rows = []
     for seed, pair in enumerate(zip(ours, theirs, strict=True)):
-        for model, value in zip((arm, *regression._MID_RIVALS), (pair[0], pair[1], 2 * pair[1]), strict=True):
+        for model, value in zip((arm, *rivals), (pair[0], pair[1], 2 * pair[1]), strict=True):
             what = equilibrium if model == arm else "feed-forward"
             numbers = {"mse": value, "flops": 1.0, "residual": np.nan, "residual_300": np.nan}
             rows.append({"task": task, "model": model, "seed": seed, "equilibrium": what, **numbers})
     return pd.DataFrame(rows)
 
 
+BETTER, WORSE = ([1e-4, 2e-4, 1.5e-4], [1e-2, 2e-2, 1.6e-2]), ([1e-2, 2e-2, 1.5e-2], [1e-4, 2e-4, 1.6e-4])
+
+
 @pytest.mark.parametrize(
-    ("rows", "verdict"),
+    ("rows", "verdict", "remark"),
     [
-        (_rows([1e-4, 2e-4, 1.5e-4], [1e-2, 2e-2, 1.5e-2]), "holds"),
-        (
-            _rows([1e-4, 2e-4, 1.5e-4], [1e-2, 2e-2, 1.6e-2], equilibrium="weight-tied recurrent"),
-            "holds, not at equilibrium",
-        ),
-        (_rows([1e-2, 2e-2, 1.5e-2], [1e-4, 2e-4, 1.6e-4]), "contradicted"),
-        (_rows([1e-2, 1e-4, 1e-3], [1e-3, 1e-3, 1e-3]), "not significant"),
-        (_rows([0.083, 0.084, 0.082], [0.084, 0.083, 0.083]), "nobody learns it"),
-        (_rows([1e-4, 2e-4], [1e-2, 2e-2]), "reported (2 seeds)"),
+        (_rows(*BETTER), "as claimed here", ""),
+        (_rows(*BETTER, equilibrium="weight-tied recurrent"), "as claimed here", "weight-tied recurrent network"),
+        (_rows(*WORSE), "opposite here", ""),
+        (_rows([1e-2, 1e-4, 1e-3], [1e-3, 1e-3, 1e-3]), "not significant", ""),
+        (_rows([0.083, 0.084, 0.082], [0.084, 0.083, 0.083]), "reported", "no network here learns"),
+        (_rows([1e-4, 2e-4], [1e-2, 2e-2]), "reported", "2 seeds"),
     ],
 )
-def test_verdicts_follow_their_rule(rows, verdict):
-    ledger = regression.trained_ledger(rows, "fig3")
-    assert ledger["verdict"].tolist() == [verdict]
-    assert list(ledger.columns) == separation.LEDGER
+def test_verdicts_on_statements_follow_their_rule(rows, verdict, remark):
+    (row,) = regression.trained_ledger(rows, "fig3").itertuples()
+    assert row.verdict == verdict and remark in row.remark and bool(row.remark) == bool(remark)
+    assert (row.part, row.reading, row.scale) == ("statement", "as printed", "toy")
+    assert list(regression.trained_ledger(rows, "fig3").columns) == separation.LEDGER
 
 
-def test_the_exact_ledger_tells_true_from_conditional_from_false():
+@pytest.mark.parametrize(
+    ("values", "verdict", "remark"),
+    [(BETTER, "lower", "DEQ better"), (WORSE, "higher", "DEQ worse"), ((WORSE[0], WORSE[0]), "equal", "same value")],
+)
+def test_what_is_beyond_the_paper_is_measured_and_neither_for_nor_against_it(values, verdict, remark):
+    rows = _rows(*values, arm=regression._MID_SOLVED)
+    (row,) = regression.trained_ledger(rows, "fig3").itertuples()
+    assert row.verdict == verdict and remark in row.remark and "our constraint" in row.remark
+    assert (row.part, row.reading) == ("beyond the paper", "ours")
+
+
+@pytest.mark.parametrize("task", ["f1", "f2"])
+def test_three_seeds_of_f1_and_f2_get_no_verdict_and_eight_do(task):
+    few, enough = (
+        regression.trained_ledger(
+            _rows([1.0 + s / 9 for s in range(n)], [0.1] * n, regression._NARROW, task=task), "fig1"
+        ).iloc[0]
+        for n in (7, 8)
+    )
+    assert few["verdict"] == "reported" and few["remark"].startswith("7 seeds")
+    assert enough["verdict"] == "higher" and f"our {task}" in enough["claim"]
+
+
+def test_everything_trained_with_a_target_constraint_or_setting_of_ours_is_beyond_the_paper():
+    for claim in regression.CLAIMS:
+        theirs = claim.task.startswith("sawtooth") and (claim.task != "sawtooth-2^3" or claim.notebook == "fig3")
+        constrained = claim.arm.endswith(f"‖W‖ ≤ {regression.NORM:g}")
+        assert bool(claim.ours) == (not theirs or constrained or "width 80" in claim.place), claim
+    for task in ("f1", "f2", "steep-d10", "steep-d20", "tone"):
+        assert all("our" in claim.claim for claim in regression.CLAIMS if claim.task == task)
+
+
+def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_ours():
     trials = pd.concat([separation.flow_trials(1, signs) for signs in ("positive", "mixed")])
     ledger = separation.separation_ledger(
         regions=separation.regions_table([1, 2, 5]),
+        networks=separation.random_fnn_table(5, [(3, 2)], draws=5),
         steep=separation.steep_table([6, 20], 0.05),
         trials=trials,
         density=separation.density_table(5),
         gotu=separation.gotu_table(),
     )
-    said = ledger.set_index(["item", "claim"])["verdict"]
-    assert said["Proposition 1"].tolist() == ["holds"]
-    assert (said["Theorem 3, rebuttal"] == "false").all() and (said["Theorem 3"] == "holds").all()
-    assert said["GOTU theorem"].tolist() == ["holds if 0 < β_k < 2 f̂_k"]
-    assert said["Density"].iloc[0].startswith("holds if β(0) ≥")
+    assert list(ledger.columns) == separation.LEDGER and ledger["verdict"].map(words.is_word).all()
+    statements = ledger[ledger["part"] == "statement"]
+    assert (statements["verdict"] == "typo").sum() == 1 and set(statements["verdict"]) == {"holds", "typo"}
+    typo = statements[statements["verdict"] == "typo"].iloc[0]
+    assert typo["place"] == "Theorem 3, rebuttal" and "|β_i|" in typo["remark"] and typo["certificate"]
+    said = ledger.set_index("place")["verdict"]
+    assert said["Proposition 1"] == "holds" and (said["Theorem 1, rebuttal"] == "holds").all()
+    assert said["GOTU theorem"] == "holds if 0 < β_k < 2 f̂_k"
+    assert said["Density"] == said["GOTU theorem, control"] == "reported"
+    ours = ledger[ledger["reading"] == "ours"]
+    assert (ours["claim"] + ours["rule"] + ours["remark"]).str.contains("our").all()
+    assert ledger.loc[ledger["place"].str.startswith("Theorem 2"), "claim"].str.startswith("our g").all()
     wrong = separation.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
-    assert separation.separation_ledger(regions=wrong)["verdict"].iloc[0] == "false"
+    assert separation.separation_ledger(regions=wrong)["verdict"].iloc[0] == "not shown"
 
 
 def test_weights_are_judged_over_the_dimensions():
@@ -295,7 +366,11 @@ def test_weights_are_judged_over_the_dimensions():
                     | {"mse": 1e-4, "sup_error": 0.05 if d < 20 else 0.3}
                 )
     table = pd.DataFrame(rows)
-    assert regression.trained_ledger(table, "theorem2_steep")["verdict"].tolist() == ["holds", "holds"]
+    ledger = regression.trained_ledger(table, "theorem2_steep")
+    assert ledger["verdict"].tolist() == ["reported", "reported"] and set(ledger["part"]) == {"beyond the paper"}
+    assert ledger["remark"].str.startswith("met in the mean of 3 seeds").all()
+    far = regression.trained_ledger(table.assign(largest=2.0, mse=table["largest"]), "theorem2_steep")
+    assert far["remark"].str.startswith("not met").all()
     bounds = regression.weight_bounds(table)
     assert bounds["bound"].isna().sum() == 3 and bounds["above"].all()
 

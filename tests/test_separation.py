@@ -202,6 +202,19 @@ def test_flow_ends_at_the_minimum_of_the_regulariser(signs):
     assert (trials["rise"] > 0).all()
 
 
+def test_the_minus_of_the_rebuttal_is_right_for_sizes_and_wrong_for_negative_entries():
+    """In fractions: β = β(0) = (−1, −½) and X = (1, 1), where the flow stands still."""
+    beta = [Fraction(-1), Fraction(-1, 2)]
+
+    def along(values, sign):  # gradient of Q in the null space of X
+        slopes = [-1 / v**3 + sign / v**3 for v in values]
+        return slopes[0] - slopes[1]
+
+    assert along(beta, 1) == 0 and along(beta, -1) == -14
+    sizes = np.array([1.0, 0.5])
+    assert sep.diagonal_regulariser(sizes, -sizes, -1) == sep.diagonal_regulariser(-sizes, -sizes, 1)
+
+
 def test_flow_follows_the_gradient_of_the_loss():
     """One equation with known limits: β₁ = β₂ moves along the bisector; and autograd gives the speed."""
     limit = sep.diagonal_flow(np.ones((1, 2)), np.array([3.0]), 1.0)
