@@ -96,7 +96,7 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
     rows: list[dict[str, Any]] = []
     for part, notebook, table, read in _SOURCES:
         found = read_table(f"neural_collapse/{table}", profile)
-        facts = {"part": part, "notebook": notebook}
+        facts = {"part": part, "notebook": notebook, "scale": "", "remark": ""}
         if found is None:
             rows.append(facts | {"item": table.replace("_", " "), "verdict": "not run", "remark": "not regenerated"})
             continue
@@ -117,7 +117,7 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
 def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
     """How often each verdict was given in each part of `score_claims`, at each scale ("" where none applies): part,
     verdict, scale, rows, the most frequent first."""
-    counts = card.fillna({"scale": ""}).groupby(["part", "verdict", "scale"], sort=False).size()
+    counts = card.groupby(["part", "verdict", "scale"], sort=False, dropna=False).size()
     counts = counts.rename("rows").reset_index()
     order = {part: place for place, part in enumerate(dict.fromkeys(card["part"]))}
     return counts.sort_values(["part", "rows"], key=lambda c: c.map(order) if c.name == "part" else -c).reset_index(
