@@ -157,12 +157,15 @@ def reproduce(
         typer.Option(min=1, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tcp://…, or its scheduler file.")
+        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="That scheduler without TLS: whoever reaches it can run code as you.")
+    ] = False,
     train: Annotated[
         str, typer.Option(help="missing: train what is not stored. never: use what there is.")
     ] = "missing",
@@ -177,7 +180,7 @@ def reproduce(
     from nclib import regenerate
 
     summary = regenerate.reproduce(
-        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes
+        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure
     )
     complete = _site_after(profile) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)

@@ -317,7 +317,7 @@ def _dask_client(address, texts, journal):
     from nclib import cluster
 
     cluster._CONNECT_SECONDS = 3
-    with cluster.connect(address) as executor:
+    with cluster.connect(address, insecure=True) as executor:
         while not executor.workers():
             time.sleep(0.02)
         try:
