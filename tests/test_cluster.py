@@ -654,19 +654,23 @@ def slurm(monkeypatch):
         yield module
 
 
-def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm):
+def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm, tmp_path):
     words = (
         "--interface lo --partition gpu --jobs 8 --time 04:00:00 --memory 40GB --gpu reproduce table1 --profile paper"
     )
     asked = slurm.options(words.split())
     assert asked.command == ["reproduce", "table1", "--profile", "paper"]
-    with slurm.cluster(asked) as workers:
+    with slurm.cluster(asked, tmp_path) as workers:
         script, address = workers.job_script(), workers.scheduler_address
+        with cluster.connect(str(tmp_path / "scheduler.json")) as client:  # as the command that it starts
+            assert client._address == address and address.startswith("tls://")
     lines = script.splitlines()
     assert {"#SBATCH -p gpu", "#SBATCH -t 04:00:00", "#SBATCH --gpus=1", "#SBATCH -n 1"} <= set(lines)
     assert "#SBATCH --mem=38G" in lines  # 40 GB in GiB
     start = next(line for line in lines if "dask_worker" in line)
     assert start.startswith(sys.executable) and address in start
+    key = tmp_path / cluster.KEY_FILE
+    assert all(f"--tls-{file} {key}" in start for file in ("ca-file", "cert", "key"))
     assert "--nthreads 1" in start and "--nworkers" not in start and start.index("--memory-limit 0 ") > 0
     assert lines.index("export " + " ".join(slurm.ENVIRONMENT)) < lines.index(start)
 
@@ -697,11 +701,18 @@ def test_the_kubernetes_recipe_is_whole_and_names_options_that_exist():
         template = by_name[name]["spec"]["template"]
         (container,) = template["spec"]["containers"]
         used = {word for word in container["args"] if word.startswith("--")}
+        assert not any("tcp://" in word for word in container["args"]) and "--insecure" not in used, name
+        settings = [each["value"] for each in container.get("env", []) if "__TLS__" in each["name"]]
+        files = [container["args"][at + 1] for at, word in enumerate(container["args"]) if word.startswith("--tls-")]
+        assert settings + files == [f"/key/{cluster.KEY_FILE}"] * 3, name
+        assert {"name": "key", "mountPath": "/key", "readOnly": True} in container["volumeMounts"], name
+        assert {"name": "key", "secret": {"secretName": "nclib-key"}} in template["spec"]["volumes"], name
         assert used <= flags, name
         assert template["metadata"]["labels"]["app"] == "nclib"
     volumes = {
         volume["persistentVolumeClaim"]["claimName"]
         for volume in by_name["nclib-worker"]["spec"]["template"]["spec"]["volumes"]
+        if "persistentVolumeClaim" in volume
     }
     assert volumes == {"nclib"}
     policy = by_name["nclib"] if by_name["nclib"]["kind"] == "NetworkPolicy" else None
