@@ -312,6 +312,20 @@ def _keys(host: str, insecure: bool) -> Iterator[tuple[Security | None, Path | N
             yield security(key), key
 
 
+def _scheduler() -> Any:
+    """Dask's scheduler, which asks every few minutes who has been heard, and ends the workers that have not."""
+
+    class Scheduler(_distributed().Scheduler):
+        _asked = time.monotonic()
+
+        async def check_worker_ttl(self) -> None:
+            before, self._asked = self._asked, time.monotonic()
+            if self._asked - before < self.worker_ttl + 1:  # else it was this process that was stopped, see `Watch`
+                await super().check_worker_ttl()
+
+    return Scheduler
+
+
 @contextlib.contextmanager
 def local(workers: int | Sequence[Slot], host: str = LOOPBACK, insecure: bool = False) -> Iterator[ClusterExecutor]:
     """A cluster of this machine: worker processes, each under a nanny that starts another when it dies.
@@ -370,7 +384,7 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK, insecure: bool = 
             for number, slot in enumerate(wanted)
         }
         pages = f"{LOOPBACK}:0"
-        scheduler = {"cls": distributed.Scheduler, "options": {**common, "port": 0, "dashboard_address": pages}}
+        scheduler = {"cls": _scheduler(), "options": {**common, "port": 0, "dashboard_address": pages}}
         with (
             processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
             dask.config.set(settings),
@@ -486,22 +500,32 @@ def explain(error: BaseException) -> str:
 
 
 class Watch:
-    """Which run is where, and since when it has told nothing. Times are in seconds of this process's clock."""
+    """Which run is where, and how many seconds it has told nothing.
+
+    Seconds are counted from one call of `silent` to the next, and not beyond what that should be: in a longer gap this
+    process was stopped (Ctrl-Z, ``docker pause``), and its workers with it.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, float]] = {}
+        self._seconds, self._looked = 0.0, time.monotonic()
 
     def heard(self, run: str, worker: str) -> None:
-        self._last[run] = worker, time.monotonic()
+        self._last[run] = worker, self._seconds
 
     def forget(self, run: str) -> str | None:
         """Returns the worker that the run was last heard of from."""
         return self._last.pop(run, (None, 0.0))[0]
 
-    def silent(self, patience: Callable[[str], float]) -> dict[str, str]:
-        """Runs that have told nothing for longer than `patience` of them, with their worker; each is reported once."""
+    def silent(self, patience: Callable[[str], float], gap: float) -> dict[str, str]:
+        """Runs that have told nothing for longer than `patience` of them, with their worker; each is reported once.
+
+        gap : the most seconds that may lie between two calls
+        """
         now = time.monotonic()
-        late = {run: at for run, (at, since) in list(self._last.items()) if now - since > patience(run)}
+        self._seconds += min(now - self._looked, gap)
+        self._looked = now
+        late = {run: at for run, (at, since) in list(self._last.items()) if self._seconds - since > patience(run)}
         for run in late:
             self.forget(run)
         return late

@@ -183,9 +183,9 @@ def test_a_run_that_another_process_is_training_is_not_taken_for_stuck():
     grid._heard({"run": run, "worker": "a", "done": 0, "total": 0, "shared": True})  # it waits for the run's lock
     for epoch in (1, 2):
         store.note_progress(run, epoch, 4)  # somebody else gets on
-        grid._restart_stuck()
+        grid._restart_stuck(1.0)
         assert workers.restarted == [] and not grid.failures
-    grid._restart_stuck()
+    grid._restart_stuck(1.0)
     assert workers.restarted == ["a"]
 
 
@@ -298,6 +298,38 @@ def test_a_hanging_worker_is_restarted_and_its_run_goes_on(executor, undisturbed
     monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
     trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
     assert trained.failures == {}
+    _same(undisturbed, [LONG])
+
+
+PAUSED = """
+import os, sys
+import dask
+from nclib import cluster, runs
+
+if __name__ == "__main__":
+    warm, long = [runs.read_config(text) for text in sys.argv[1:]]
+    restarted = []
+    with dask.config.set({"distributed.scheduler.worker-ttl": "5s"}), cluster.local(1) as executor:
+        runs.train_missing([warm], executor)
+        before = executor.everywhere(os.getpid)
+        runs.STALL_SECONDS = 5.0
+        executor.restart = restarted.append
+        failures = runs.train_missing([long], executor).failures
+        print(failures, restarted, executor.everywhere(os.getpid) == before)
+"""
+
+
+def test_a_pause_of_everything_is_not_taken_for_hanging_workers(tmp_path, undisturbed):
+    (tmp_path / "client.py").write_text(PAUSED)
+    texts = [config.model_dump_json() for config in (GRID[0], LONG)]
+    words = [sys.executable, str(tmp_path / "client.py"), *texts]
+    client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    _wait(lambda: default_store().progress(run_id(LONG)) >= 2 / 40)
+    os.killpg(client.pid, signal.SIGSTOP)
+    time.sleep(12)
+    os.killpg(client.pid, signal.SIGCONT)
+    said, _ = client.communicate(timeout=120)
+    assert said == "{} [] True\n"
     _same(undisturbed, [LONG])
 
 
