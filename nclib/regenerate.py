@@ -511,26 +511,38 @@ def _by_stem(files: Iterable[str]) -> str:
     return "\n".join(f"{stem} ({', '.join(sorted(endings))})" for stem, endings in grouped.items())
 
 
+_ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; treated like Ctrl-C."""
+    """SIGTERM arrived, or SIGHUP (the terminal was closed) or SIGQUIT; treated like Ctrl-C."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        self.number = number
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Within the block SIGTERM raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored."""
+    """Within the block such a signal raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored,
+    and so is one that was ignored before, as SIGHUP is under ``nohup``."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {each: signal.getsignal(each) for each in _ENDINGS}
+    before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextlib.contextmanager
@@ -631,6 +643,7 @@ def reproduce(
 
         raise _refusal(suggest(train, ("missing", "never"), "value of train"))
     experiments.get_profile(profile)
+    processes.keep_tracker()
     with terminable(), _environment():
         try:
             tasks, configs = prepare(select(names), profile, overrides, train)

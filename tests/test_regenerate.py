@@ -556,24 +556,34 @@ def test_processes_inherit_absolute_folders_and_one_thread(bench, monkeypatch, t
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_sigterm_stops_like_ctrl_c_and_the_next_call_goes_on(bench):
+@pytest.mark.parametrize("number", regenerate._ENDINGS)
+def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
     figure("neural_collapse/fig1")
-    train, handler = bench.train, signal.getsignal(signal.SIGTERM)
+    train, handler = bench.train, signal.getsignal(number)
 
     def stopped(config, store, device, progress):
         if config.seed == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             time.sleep(5)
         train(config, store, device, progress)
 
     runs._TRAINERS["classifier"] = (RunConfig, stopped)
     with pytest.raises(regenerate.Terminated):
         bench.reproduce()
-    assert signal.getsignal(signal.SIGTERM) == handler
+    assert signal.getsignal(number) == handler
     assert not (paths.results("smoke") / "summary.json").exists() and not bench.executed
     runs._TRAINERS["classifier"] = (RunConfig, train)
     (row,) = bench.reproduce().rows
     assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
+
+
+def test_nohup_holds():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with regenerate.terminable():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_among_the_notebooks_leaves_no_trace_of_the_unfinished_one(bench, monkeypatch):
