@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -575,6 +577,29 @@ def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
     runs._TRAINERS["classifier"] = (RunConfig, train)
     (row,) = bench.reproduce().rows
     assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
+
+
+CLOSED_TERMINAL = """
+import multiprocessing, time
+from nclib import processes, regenerate
+
+processes.keep_tracker()
+with regenerate.terminable():
+    semaphore = multiprocessing.get_context("spawn").Semaphore()
+    print(f"sem.{semaphore._semlock.name[1:]}", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files there")
+def test_a_closed_terminal_leaves_no_semaphore():
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    client = subprocess.Popen([sys.executable, "-c", CLOSED_TERMINAL], **options)
+    semaphore = Path("/dev/shm", client.stdout.readline().strip())
+    assert semaphore.is_file()
+    os.killpg(client.pid, signal.SIGHUP)
+    _, said = client.communicate(timeout=30)
+    assert "Terminated" in said and "resource_tracker" not in said and not semaphore.exists()
 
 
 def test_nohup_holds():
