@@ -1,7 +1,7 @@
 """The command line: ``nclib reproduce | report | train | runs | data | doctor | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
-and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 or 143 after Ctrl-C or SIGTERM.
+and an exit code: 2 for what was asked wrongly, 1 for what failed, 130, 143 or such (128 + its number) after a signal.
 Everything heavy is imported inside the commands, so that ``--help`` costs nothing.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from nclib.verification import Comparison
 
 _UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-INTERRUPTED, TERMINATED = 130, 143  # 128 + number of the signal, as shells have it
 
 
 # --- how a command ends ---------------------------------------------------------------------------------------
@@ -42,13 +42,14 @@ def _one_message() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        terminated = type(stop).__name__ == "Terminated"
+        number = getattr(stop, "number", signal.SIGINT)  # `regenerate.Terminated` knows its signal
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         if not _UNDER_TORCHRUN or os.environ["RANK"] == "0":  # all ranks are stopped, one says so
             _say_error(
-                f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}; what was finished is kept, nothing half-written "
-                f"counts as done. To go on, type the same again: {_typed()}"
+                f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
+                f"the same again: {_typed()}"
             )
-        raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
+        raise typer.Exit(128 + number) from None  # as shells have it
     except (ValueError, RuntimeError, OSError) as error:
         code = _exit_code(error)
         if code is None:
@@ -160,12 +161,15 @@ def reproduce(
         typer.Option(min=1, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tcp://…, or its scheduler file.")
+        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="That scheduler without TLS: whoever reaches it can run code as you.")
+    ] = False,
     train: Annotated[
         str, typer.Option(help="missing: train what is not stored. never: use what there is.")
     ] = "missing",
@@ -180,7 +184,7 @@ def reproduce(
     from nclib import regenerate
 
     summary = regenerate.reproduce(
-        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes
+        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure
     )
     complete = _site_after(profile) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)

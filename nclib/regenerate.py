@@ -511,26 +511,38 @@ def _by_stem(files: Iterable[str]) -> str:
     return "\n".join(f"{stem} ({', '.join(sorted(endings))})" for stem, endings in grouped.items())
 
 
+_ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; treated like Ctrl-C."""
+    """SIGTERM arrived, or SIGHUP (the terminal was closed) or SIGQUIT; treated like Ctrl-C."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        self.number = number
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Within the block SIGTERM raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored."""
+    """Within the block such a signal raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored,
+    and so is one that was ignored before, as SIGHUP is under ``nohup``."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {each: signal.getsignal(each) for each in _ENDINGS}
+    before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextlib.contextmanager
@@ -589,6 +601,7 @@ def reproduce(
     scheduler: str | None = None,
     host: str | None = None,
     minutes: float | None = None,
+    insecure: bool = False,
     echo: Callable[[str], None] = print,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables, training first what is missing.
@@ -603,6 +616,7 @@ def reproduce(
     force: execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler: address or scheduler file of a Dask cluster to train on instead.
     host: where the scheduler of the local cluster listens; left out: on this machine alone.
+    insecure: have that scheduler without TLS, so that whoever reaches it can run code as this user.
     minutes: train for no longer than this, one seed of all notebooks before the next, in the order they are named; then
         draw the notebooks whose runs are there. The next call goes on.
     echo: receives each line that is said.
@@ -618,6 +632,8 @@ def reproduce(
         raise _refusal(f"workers must be at least 1, got {workers}")
     if scheduler and (workers or host):
         raise _refusal("--scheduler names a cluster with workers of its own; leave out --workers and --host")
+    if insecure and not (scheduler or host):
+        raise _refusal("--insecure says that others may reach the scheduler of --scheduler or --host; name one of them")
     if minutes is not None and not 0 < minutes < math.inf:
         raise _refusal(f"minutes must be a number above 0, got {minutes:g}")
     if minutes is not None and train == "never":
@@ -627,12 +643,13 @@ def reproduce(
 
         raise _refusal(suggest(train, ("missing", "never"), "value of train"))
     experiments.get_profile(profile)
+    processes.keep_tracker()
     with terminable(), _environment():
         try:
             tasks, configs = prepare(select(names), profile, overrides, train)
             plan = runs.plan(list(configs.values()))
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
-            place = Place(workers, scheduler, host)
+            place = Place(workers, scheduler, host, insecure)
             _say_plan(plan, len(tasks), profile, train, echo)
             before, training = _marks(configs), None
             if train == "never":
@@ -741,6 +758,7 @@ class Place:
     workers: int | None = None
     scheduler: str | None = None
     host: str | None = None
+    insecure: bool = False
 
     @contextlib.contextmanager
     def executor(
@@ -754,8 +772,8 @@ class Place:
         from nclib import cluster, costs
 
         if self.scheduler:
-            with cluster.connect(self.scheduler) as executor:
-                for line in executor.check():
+            with cluster.connect(self.scheduler, self.insecure) as executor:
+                for line in [*executor.check(), executor.reach()]:
                     echo(line)
                 echo(f"training on the cluster at {self.scheduler}, {len(executor.workers())} workers now")
                 yield executor
@@ -769,7 +787,7 @@ class Place:
             if alone or not cluster.installed():
                 yield None
                 return
-        with cluster.local(slots, self.host or cluster.LOOPBACK) as executor:
+        with cluster.local(slots, self.host or cluster.LOOPBACK, self.insecure) as executor:
             echo(f"training on {len(slots)} workers of this machine; {executor.reach()}")
             yield executor
 

@@ -472,7 +472,7 @@ class _Grid:
                 clock = time.monotonic()
                 if clock > self.until:
                     self._stop()
-                self._restart_stuck()
+                self._restart_stuck(2 * pause)
                 self._report()
                 pause = max(_POLL_SECONDS, 20 * (time.monotonic() - clock))  # looking around costs 5 % at most
             self._await_shared()
@@ -543,12 +543,12 @@ class _Grid:
         if total and not message["shared"]:
             self.store.note_progress(run, done, total)
 
-    def _restart_stuck(self) -> None:
+    def _restart_stuck(self, gap: float) -> None:
         """End the processes of runs that have stopped telling. The cluster begins a restarted worker's run again, from
         its checkpoint; one that sticks time after time is named."""
         if not self.cluster:
             return
-        for run, worker in self.watch.silent(self._patience).items():
+        for run, worker in self.watch.silent(self._patience, gap).items():
             share, last = self.store.progress(run), self.told.get(run, _Told(0, 0.0, 0.0, 0.0))
             if share > last.share:  # its worker waits for another process that is training it
                 self.told[run] = last._replace(share=share)

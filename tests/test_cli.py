@@ -2,6 +2,7 @@
 
 import errno
 import json
+import signal
 import subprocess
 import sys
 
@@ -114,7 +115,7 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
     monkeypatch.setattr(regenerate, "reproduce", reproduce)
     command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
     assert nclib(*command, "--no-report").exit_code == 0
-    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None)
+    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None, False)
     assert nclib("reproduce", "--no-report").exit_code == 1
 
 
@@ -126,6 +127,7 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
     [
         (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
         (regenerate.Terminated(), 143, "stopped by SIGTERM"),
+        (regenerate.Terminated(signal.SIGHUP), 129, "stopped by SIGHUP"),
         (ConfigError("wrong word"), 2, "wrong word"),
         (data.DataError("no images"), 2, "no images"),
         (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),

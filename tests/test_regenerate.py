@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -556,24 +558,57 @@ def test_processes_inherit_absolute_folders_and_one_thread(bench, monkeypatch, t
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_sigterm_stops_like_ctrl_c_and_the_next_call_goes_on(bench):
+@pytest.mark.parametrize("number", regenerate._ENDINGS)
+def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
     figure("neural_collapse/fig1")
-    train, handler = bench.train, signal.getsignal(signal.SIGTERM)
+    train, handler = bench.train, signal.getsignal(number)
 
     def stopped(config, store, device, progress):
         if config.seed == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             time.sleep(5)
         train(config, store, device, progress)
 
     runs._TRAINERS["classifier"] = (RunConfig, stopped)
     with pytest.raises(regenerate.Terminated):
         bench.reproduce()
-    assert signal.getsignal(signal.SIGTERM) == handler
+    assert signal.getsignal(number) == handler
     assert not (paths.results("smoke") / "summary.json").exists() and not bench.executed
     runs._TRAINERS["classifier"] = (RunConfig, train)
     (row,) = bench.reproduce().rows
     assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
+
+
+CLOSED_TERMINAL = """
+import multiprocessing, time
+from nclib import processes, regenerate
+
+processes.keep_tracker()
+with regenerate.terminable():
+    semaphore = multiprocessing.get_context("spawn").Semaphore()
+    print(f"sem.{semaphore._semlock.name[1:]}", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files there")
+def test_a_closed_terminal_leaves_no_semaphore():
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    client = subprocess.Popen([sys.executable, "-c", CLOSED_TERMINAL], **options)
+    semaphore = Path("/dev/shm", client.stdout.readline().strip())
+    assert semaphore.is_file()
+    os.killpg(client.pid, signal.SIGHUP)
+    _, said = client.communicate(timeout=30)
+    assert "Terminated" in said and "resource_tracker" not in said and not semaphore.exists()
+
+
+def test_nohup_holds():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with regenerate.terminable():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_among_the_notebooks_leaves_no_trace_of_the_unfinished_one(bench, monkeypatch):
