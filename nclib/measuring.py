@@ -6,12 +6,14 @@ a layer. Torch and NumPy are enough to import this module; the table needs panda
 
 from __future__ import annotations
 
-import math
 import random
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +31,9 @@ Layers = str | Sequence[str] | Mapping[str, Pool] | None
 Scores = Literal["neco", "nci", "mahalanobis"]
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.Dropout, nn.Identity)
+_LENGTHS = {nn.Conv1d, nn.ConvTranspose1d}
+_TOKENS = {nn.LayerNorm, nn.MultiheadAttention, nn.Embedding, nn.LSTM, nn.GRU, nn.RNN}
 
 
 class Features(NamedTuple):
@@ -70,7 +75,7 @@ def measure(
     layers : which layers, by the names of ``model.named_modules()``. "NAME" is the output of a module, "NAME.input"
         what enters it. A mapping gives each its own pooling. None takes the input of the classifier and the output of
         every block, see Notes.
-    num_classes : K; left out, the number of outputs of the last linear layer.
+    num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
     pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
         of (B, T, D), "flatten" keeps all numbers, a function takes the output and returns (B, d).
     per_class : add rows for each class, with a column ``class``.
@@ -120,11 +125,14 @@ def measure(
     of its own, such as a residual block or a transformer layer; and outside of such stages every child of the model
     with submodules, and every single convolution, linear or embedding layer. In an ``nn.Sequential`` of single layers
     a block runs from one of these to the next, so that its output comes after normalisation, activation and pooling.
-    The classifier, flattening and dropout are not blocks. Blocks that are not called are left out.
+    Flattening and dropout are not blocks. Blocks that are not called, and what ends after the classifier is called, are
+    left out.
 
     A module that is called several times in one forward pass, such as a tied cell, is measured at its last call. Of a
-    tuple the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor. An output (B, C, L) is
-    taken for (B, T, D), except that of Conv1d and other one-dimensional layers; pass a function where that is wrong.
+    tuple the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor. Three axes are
+    (B, T, D), tokens and features, except in a network with Conv1d layers, where they are (B, C, L); in one with both
+    Conv1d and attention, recurrent, embedding or LayerNorm layers "mean" is refused and a function needed. Layers with
+    ``batch_first=False`` may give (T, B, D).
 
     Examples
     --------
@@ -142,37 +150,42 @@ def measure(
     if wide not in ("refuse", "means"):
         raise ValueError(f"wide must be 'refuse' or 'means', got {wide!r}")
     metrics._check_weighting(weighting)
+    if layers is not None and not layers:
+        raise ValueError("layers is empty; give names of modules, or None for every block")
     measured: dict[str, _Layer] = {}
-    kept, budget = True, keep
-    all_labels, predicted, classes, head = [], [], num_classes, None
-    for batch in _run(model, loader, layers, num_classes, pool, classifier):
-        classes, head = batch.num_classes, batch.head
-        all_labels.append(batch.labels)
-        if batch.logits is not None:
-            predicted.append(batch.logits.argmax(1).cpu())
-        for name, h in batch.outputs.items():
-            if name not in measured:
-                measured[name] = _Layer.of(name, h, classes, weighting, wide, max_dim)
-            measured[name].update(h, batch.labels)
-            budget -= h.numel() * h.element_size()
-        kept = kept and budget >= 0
-        if kept:
+    all_labels, predicted, head, left = [], [], None, keep
+    with closing(_run(model, loader, layers, num_classes, pool, classifier)) as batches:
+        for batch in batches:
+            head = batch.head
+            all_labels.append(batch.labels)
+            if batch.logits is not None:
+                predicted.append(batch.logits.argmax(1).cpu())
             for name, h in batch.outputs.items():
+                if name not in measured:
+                    measured[name] = _Layer.of(name, h, batch.num_classes, weighting, wide, max_dim)
+                measured[name].update(h, batch.labels)
+                left -= h.numel() * h.element_size()
                 measured[name].kept.append(h.cpu())
-    labels = torch.cat(all_labels)
-    prediction = torch.cat(predicted) if predicted and sum(map(len, predicted)) == len(labels) else None
-    if not kept:
+            if left < 0:
+                for layer in measured.values():
+                    layer.kept.clear()
+    if left < 0:
         warnings.warn(
-            f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left out. "
-            "Give a larger keep or fewer layers",
+            f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
+            "out. Give a larger keep or fewer layers",
             stacklevel=2,
         )
+    labels = torch.cat(all_labels)
+    prediction = torch.cat(predicted) if sum(map(len, predicted)) == len(labels) else None
     rows: list[tuple] = []
-    for name, layer in measured.items():
-        of_head = head is not None and name == f"{head.name}.input"
-        w = head.weight if of_head else None
-        features = torch.cat(layer.kept) if kept else None
-        rows += layer.rows(labels, prediction, features, w, of_head, per_class)
+    with warnings.catch_warnings(record=True) as said:  # of absent classes, once and not for every layer
+        warnings.simplefilter("always")
+        for name, layer in measured.items():
+            of_head = head is not None and name == f"{head.name}.input"
+            h = torch.cat(layer.kept) if layer.kept else None
+            rows += layer.rows(labels, prediction, h, head.weight if of_head else None, of_head, per_class)
+    for warning in {str(warning.message): warning for warning in said}.values():
+        warnings.warn(warning.message, stacklevel=2)
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     if not per_class:
         return frame.drop(columns="class")
@@ -217,15 +230,77 @@ def features(
     (torch.Size([60, 16]), torch.Size([3, 16]))
     """
     parts: list[tuple] = []
-    for batch in _run(model, loader, [] if layer is None else [layer], num_classes, pool, classifier, layer is None):
-        name, w = layer, None
-        if batch.head is not None:
-            own = f"{batch.head.name}.input"
-            name, w = name or own, batch.head.weight if name in (None, own) else None
-        parts.append((batch.outputs[name].cpu(), batch.labels, None if batch.logits is None else batch.logits.cpu()))
+    chosen = [] if layer is None else [layer]
+    with closing(_run(model, loader, chosen, num_classes, pool, classifier, layer is None)) as batches:
+        for batch in batches:
+            own = f"{batch.head.name}.input" if batch.head is not None else None
+            name = layer or own
+            w = batch.head.weight if own is not None and name == own else None
+            logits = None if batch.logits is None else batch.logits.cpu()
+            parts.append((batch.outputs[name].cpu(), batch.labels, logits))
     h, labels, logits = zip(*parts, strict=True)
     whole = None if any(part is None for part in logits) else torch.cat(logits)
-    return Features(torch.cat(h), torch.cat(labels), whole, None if w is None else w.cpu())
+    return Features(torch.cat(h), torch.cat(labels), whole, w)
+
+
+def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
+    """The metrics of features in a NumPy file, as ``nclib measure FILE.npz`` prints them.
+
+    Parameters
+    ----------
+    path : an .npz file with h (N, d), labels (N,) and, where there are any, logits (N, K) and w (K, d); nothing in it
+        is unpickled
+    num_classes : as in ``nc_report``
+
+    Returns
+    -------
+    dict
+        The metrics of one layer, as in ``measure``; ``nc4_ncc_mismatch`` and ``accuracy`` with logits, ``nc0`` and what
+        compares with the classifier with w.
+
+    Raises
+    ------
+    ValueError
+        Not such a file, arrays missing or unknown, or arrays of more than 8 GiB.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from nclib.measuring import measure_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/features.npz", h=np.eye(4).repeat(5, 0), labels=np.arange(4).repeat(5))
+    ...     round(measure_file(f"{folder}/features.npz")["nc2_etf_distance"], 6)
+    0.0
+    """
+    arrays = {name: metrics._tensor(array) for name, array in _arrays(path).items()}
+    h, labels, logits, w = (arrays.get(name) for name in ("h", "labels", "logits", "w"))
+    if h.ndim != 2 or 0 in h.shape:
+        raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}")
+    num_classes = num_classes or metrics._count_classes(w, logits, None, labels)
+    layer = _Layer.of("h", h, num_classes, "class", "means", 4096)
+    layer.update(h, labels)
+    predicted = None if logits is None else metrics._check_logits(logits, len(h), num_classes).argmax(1)
+    return {metric: value for _, _, metric, value in layer.rows(labels.long(), predicted, h, w, True, False)}
+
+
+def _arrays(path: str, largest: int = 2**33) -> dict[str, np.ndarray]:
+    """h, labels, logits, w of a file; what they take in memory is read from their headers before they are unpacked."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            sizes = {item.filename.removesuffix(".npy"): item.file_size for item in packed.infolist()}
+    except zipfile.BadZipFile:
+        raise ValueError(f"{path} is not an .npz file; numpy.savez({path!r}, h=…, labels=…) writes one") from None
+    if not {"h", "labels"} <= set(sizes) <= {"h", "labels", "logits", "w"}:
+        found = ", ".join(map(repr, sizes)) or "nothing"
+        raise ValueError(f"{path} must hold h and labels, and may hold logits and w; it holds {found}")
+    if sum(sizes.values()) > largest:
+        taken, allowed = (f"{size / 2**30:.1f} GiB" for size in (sum(sizes.values()), largest))
+        raise ValueError(f"the arrays of {path} take {taken}, more than the {allowed} allowed")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in sizes}
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
 
 
 # -------------------------------------------------------------------------------------- one layer while data comes in
@@ -258,7 +333,7 @@ class _Layer:
         except ValueError as error:
             raise ValueError(f"layer {self.name!r}: {error}") from None
         norms = torch.linalg.vector_norm(h.double(), dim=1).cpu()
-        self.norm_sums.index_add_(0, labels, norms)
+        self.norm_sums.index_add_(0, labels.long(), norms)
         self.norms.append(norms)
 
     def rows(
@@ -322,6 +397,15 @@ class _Head(NamedTuple):
     weight: Tensor
 
 
+class _Call(NamedTuple):
+    """One call of a layer that may be the classifier, and the blocks that had ended before."""
+
+    name: str
+    input: Any
+    output: Any
+    before: frozenset[str]
+
+
 class _Batch(NamedTuple):
     labels: Tensor  # (B,) on the CPU
     logits: Tensor | None
@@ -342,16 +426,14 @@ def _run(
     """The outputs of layers, batch by batch; with_input: those of the classifier's input as well."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    if num_classes is not None and (isinstance(num_classes, bool) or num_classes != int(num_classes) or num_classes < 2):
+    if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 2):
         raise ValueError(f"num_classes must be an integer of at least 2, got {num_classes!r}")
     model = getattr(model, "_orig_mod", model)
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         model = model.module
     modules = dict(model.named_modules())
     chosen = layers is None
-    pools = _pools(model, layers, pool)
-    watch = _Watch(modules, pools, chosen)
-    head_pool = pool
+    watch = _Watch(modules, _pools(modules, layers, pool), chosen)
     with _undisturbed(model, loader), _hooks(watch, classifier, num_classes):
         empty = True
         for batch in loader:
@@ -363,10 +445,10 @@ def _run(
             outputs = dict(watch.outputs)
             if watch.head is not None and (chosen or with_input):
                 name = f"{watch.head.name}.input"
-                outputs.pop(watch.head.name, None)
-                outputs[name] = _pooled(watch.head_input, head_pool, name, len(labels), modules[watch.head.name])
-            if with_input and watch.head is None:
-                raise ValueError("no classifier was found: name the layer with layer=…, or the classifier")
+                outputs[name] = watch.pooled(watch.head_input, pool, name, modules[watch.head.name])
+            if not outputs:
+                what = "classifier" if with_input else "block"
+                raise ValueError(f"no {what} was found: name a layer of model.named_modules()")
             yield _Batch(labels, watch.logits, outputs, watch.num_classes, watch.head)
         if empty:
             raise ValueError("the loader gave no batches")
@@ -399,12 +481,12 @@ def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor]:
         what = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else type(batch).__name__
         raise ValueError(f"a batch must be (inputs, labels), got {what}: pass ((b[0], b[1]) for b in loader)")
     inputs, labels = batch
-    labels = labels.detach().cpu() if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
+    labels = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if labels.ndim != 1:
-        raise ValueError(f"labels must have one axis, (B,), got {tuple(labels.shape)}; of one-hot labels pass argmax(1)")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be integers, got {labels.dtype}; convert them with labels.long()")
-    return inputs, labels.long()
+        raise ValueError(f"labels must have one axis, (B,), got {labels.shape}; of one-hot labels pass argmax(1)")
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be integers 0 … K−1, got {labels.dtype}; convert them with labels.long()")
+    return inputs, torch.from_numpy(labels.astype(np.int64))
 
 
 @contextmanager
@@ -439,11 +521,14 @@ class _Watch:
     def __init__(self, modules: dict[str, nn.Module], pools: dict[str, Pool], chosen: bool) -> None:
         self.modules, self.pools, self.chosen = modules, pools, chosen
         self.outputs: dict[str, Tensor] = {}
-        self.calls: dict[int, tuple[str, Any, Any]] = {}  # outputs of a linear layer -> the last one called with that
+        self.calls: dict[int, _Call] = {}  # by the number of outputs: the last call of a linear layer that has them
         self.head: _Head | None = None
         self.head_input = self.logits = self.num_classes = None
         self.names: list[str] | None = None  # the layers of the first batch
         self.size = 0
+        kinds = {type(module) for module in modules.values()}
+        self.lengths = bool(kinds & _LENGTHS)  # a network on signals, (B, C, L)
+        self.unclear = self.lengths and bool(kinds & _TOKENS)
 
     def begin(self, size: int) -> None:
         self.size = size
@@ -452,45 +537,87 @@ class _Watch:
 
     def layer(self, name: str, module: nn.Module, value: Any) -> None:
         try:
-            self.outputs[name] = _pooled(value, self.pools[name], name, self.size, module)
+            self.outputs[name] = self.pooled(value, self.pools[name], name, module)
         except ValueError as error:
             if not self.chosen:
                 raise
             if self.names is None:  # once
-                warnings.warn(f"{error}; this layer is left out", stacklevel=2)
+                warnings.warn(f"{error}. This layer is left out", stacklevel=2)
+
+    def pooled(self, value: Any, pool: Pool, name: str, module: nn.Module) -> Tensor:
+        """(B, d) features of what a layer was given or returned, in memory of their own: a later layer may work in
+        place."""
+        x = _first_tensor(value, "last_hidden_state")
+        if x is None:
+            raise ValueError(f"layer {name!r} gives {type(value).__name__} without a tensor")
+        x = x.detach()
+        x = x.cpu() if x.device.type == "mps" else x  # which has no float64
+        if callable(pool):
+            h = pool(x)
+            if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size:
+                shape = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
+                raise ValueError(f"pool must return (B, d) = ({self.size}, d) for layer {name!r}, got {shape}")
+            return h.clone()
+        if not x.is_floating_point():
+            raise ValueError(f"layer {name!r} gives {x.dtype}, not floating point")
+        swapped = x.ndim == 3 and x.shape[1] == self.size and _tokens_first(module)
+        given = f"layer {name!r} gives {tuple(x.shape)}"
+        if swapped and len(x) == self.size:
+            raise ValueError(f"{given}, and either axis may be the batch: pass a function as its pool")
+        x = x.transpose(0, 1) if swapped else x
+        if x.ndim < 2 or len(x) != self.size:
+            raise ValueError(
+                f"{given}, whose first axis is not the batch of {self.size}: pass a function as its pool that returns "
+                "(B, d)"
+            )
+        if x.ndim == 2 or pool == "flatten":
+            return x.flatten(1).clone()
+        x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        if x.ndim > 3 or type(module) in _LENGTHS or _is_one_dimensional(module):
+            return x.flatten(2).mean(2)
+        if self.unclear:
+            raise ValueError(f"{given}, which may be (B, C, L) or (B, T, D): pass a function as its pool")
+        return x.mean(2 if self.lengths else 1)
 
     def end(self, output: Any) -> None:
-        matrix = _first_tensor(output, "logits")
-        if matrix is None or matrix.ndim != 2 or len(matrix) != self.size or not matrix.is_floating_point():
-            matrix = None
+        matrix = _logits(output, self.size)
         if self.names is None:
             self._settle(matrix)
-        elif list(self.outputs) != self.names:
-            odd = sorted(set(self.outputs) ^ set(self.names))
-            raise ValueError(f"some layers are called in some batches only: {', '.join(odd)}; name others with layers=…")
         self.logits = None
         if self.head is not None:
-            if self.head_width not in self.calls:
-                raise ValueError(f"the classifier {self.head.name!r} is not called in every batch; pass classifier=None")
-            _, self.head_input, own = self.calls[self.head_width]
-            if isinstance(own, Tensor) and own.shape == (self.size, self.num_classes):
-                self.logits = own
+            call = self.calls.get(self.num_classes)
+            if call is None or call.name != self.head.name:
+                raise ValueError(f"not every batch calls the classifier {self.head.name!r}; pass classifier=None")
+            self.head_input = call.input
+            self._only_before(call)
+            if isinstance(call.output, Tensor) and call.output.shape == (self.size, self.num_classes):
+                self.logits = call.output
+        if list(self.outputs) != self.names:
+            odd = sorted(set(self.outputs) ^ set(self.names)) or self.names
+            raise ValueError(f"some layers are not called in every batch: {', '.join(odd)}; name others with layers=…")
         if self.logits is None and matrix is not None and matrix.shape[1] == self.num_classes:
             self.logits = matrix
 
     def _settle(self, matrix: Tensor | None) -> None:
         """After the first batch: the number of classes, the classifier, the layers that are there."""
         if self.num_classes is None:
-            wanted = [matrix.shape[1]] if matrix is not None else [*self.calls][-1:]
-            self.num_classes = wanted[0] if wanted and wanted[0] > 1 else None
+            width = matrix.shape[1] if matrix is not None else next(reversed(self.calls), 1)
+            if width < 2:
+                raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
+            self.num_classes = width
         if self.num_classes in self.calls:
-            name = self.calls[self.num_classes][0]
-            weight = self.modules[name].weight.detach()
-            self.head, self.head_width = _Head(name, weight.flatten(1)), self.num_classes
+            call = self.calls[self.num_classes]
+            self.head = _Head(call.name, self.modules[call.name].weight.detach().flatten(1).cpu())
+            self._only_before(call)
         missing = [name for name in self.pools if name not in self.outputs]
         if missing and not self.chosen:
-            raise ValueError(f"the forward pass does not call {', '.join(map(repr, missing))}; leave them out of layers")
+            raise ValueError(f"the forward pass does not call {', '.join(map(repr, missing))}; leave out of layers")
         self.names = list(self.outputs)
+
+    def _only_before(self, call: _Call) -> None:
+        """Drop blocks that end after the classifier was called: they hold it, or work on its logits."""
+        if self.chosen:
+            self.outputs = {name: h for name, h in self.outputs.items() if name in call.before}
 
 
 @contextmanager
@@ -503,16 +630,17 @@ def _hooks(watch: _Watch, classifier: str | None, num_classes: int | None) -> It
         heads = {classifier: _named(watch.modules, classifier)}
         weight = getattr(heads[classifier], "weight", None)
         if not isinstance(weight, Tensor) or weight.ndim < 2 or weight[0, 0].numel() != 1:
-            raise ValueError(f"the classifier {classifier!r} must have a weight of shape (K, d), such as a linear layer")
+            raise ValueError(f"the classifier {classifier!r} must have a weight (K, d), as a linear layer has")
         if num_classes is not None and len(weight) != num_classes:
             raise ValueError(f"the classifier {classifier!r} has {len(weight)} outputs, not num_classes={num_classes}")
         watch.num_classes = len(weight)
 
     def of_head(name: str) -> Callable:
         def hook(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
-            width = len(module.weight)
+            width = getattr(module, "out_features", None) or len(module.weight)
             watch.calls.pop(width, None)  # the last call comes last
-            watch.calls[width] = (name, _first_tensor((*args, *kwargs.values())), output)
+            given = _first_tensor((*args, *kwargs.values()))
+            watch.calls[width] = _Call(name, given, output, frozenset(watch.outputs))
 
         return hook
 
@@ -553,34 +681,12 @@ def _first_tensor(value: Any, *names: str) -> Tensor | None:
     return None
 
 
-def _pooled(value: Any, pool: Pool, name: str, size: int, module: nn.Module) -> Tensor:
-    """(B, d) features from what a layer returned."""
-    x = _first_tensor(value, "last_hidden_state")
-    if x is None:
-        raise ValueError(f"layer {name!r} gives {type(value).__name__} without a tensor")
-    x = x.detach()
-    if callable(pool):
-        pooled = pool(x)
-        if not isinstance(pooled, Tensor) or pooled.ndim != 2 or len(pooled) != size:
-            shape = tuple(pooled.shape) if isinstance(pooled, Tensor) else type(pooled).__name__
-            raise ValueError(f"pool must return (B, d) = ({size}, d) for layer {name!r}, got {shape}")
-        return pooled
-    if not x.is_floating_point():
-        raise ValueError(f"layer {name!r} gives {x.dtype}, not floating point")
-    swapped = x.ndim == 3 and x.shape[1] == size and _tokens_first(module)
-    if swapped and len(x) == size:
-        raise ValueError(f"layer {name!r} gives {tuple(x.shape)}, of which either axis may be the batch: pass a function as pool")
-    x = x.transpose(0, 1) if swapped else x
-    if x.ndim < 2 or len(x) != size:
-        raise ValueError(
-            f"layer {name!r} gives {tuple(x.shape)}, whose first axis is not the batch of {size}: pass a function as pool "
-            "that returns (B, d)"
-        )
-    if x.ndim == 2 or pool == "flatten":
-        return x.flatten(1)
-    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    tokens = x.ndim == 3 and not name.endswith(".input") and not _channels_first(module)
-    return x.mean(1) if tokens else x.flatten(2).mean(2)
+def _logits(output: Any, size: int) -> Tensor | None:
+    """(B, K) from what a network returned, or None."""
+    if not isinstance(output, Tensor):
+        output = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    fits = isinstance(output, Tensor) and output.ndim == 2 and len(output) == size and output.is_floating_point()
+    return output if fits else None
 
 
 def _tokens_first(module: nn.Module) -> bool:
@@ -588,35 +694,32 @@ def _tokens_first(module: nn.Module) -> bool:
     return any(getattr(part, "batch_first", True) is False for part in module.modules())
 
 
-def _channels_first(module: nn.Module) -> bool:
-    """Whether the axes of a three-dimensional output are (batch, channels, length)."""
-    return type(module).__module__.startswith("torch.nn") and type(module).__name__.rstrip("d").endswith("1")
+def _is_one_dimensional(module: nn.Module) -> bool:
+    """Whether the module is one of torch's layers on (B, C, L)."""
+    return type(module).__module__.startswith("torch.nn.modules") and type(module).__name__.endswith("1d")
 
 
 # ------------------------------------------------------------------------------------------------- names and blocks
 
 
 def _named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
-    import difflib
-
     if name not in modules:
-        near = difflib.get_close_matches(name, modules, n=1)
+        near = get_close_matches(name, modules, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ". See [name for name, _ in model.named_modules()]"
         raise ValueError(f"the network has no module {name!r}{hint}")
     return modules[name]
 
 
-def _pools(model: nn.Module, layers: Layers, pool: Pool) -> dict[str, Pool]:
+def _pools(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> dict[str, Pool]:
     """The pooling of every layer that is wanted by name."""
-    modules = dict(model.named_modules())
     if layers is None:
-        named: dict[str, Pool] = dict.fromkeys(_blocks(model), pool)
+        named: dict[str, Pool] = dict.fromkeys(_blocks(modules[""]), pool)
     elif isinstance(layers, Mapping):
         named = dict(layers)
     else:
         names = [layers] if isinstance(layers, str) else list(layers)
         named = dict.fromkeys(names, pool)
-    for name, how in {**named, "": pool}.items():
+    for name, how in {"": pool, **named}.items():
         if not (callable(how) or how in ("mean", "flatten")):
             raise ValueError(f"pool must be 'mean', 'flatten' or a function that returns (B, d), got {how!r}")
         if name not in modules:
@@ -641,7 +744,7 @@ def _blocks(model: nn.Module) -> list[str]:
                 visit(child, f"{name}.")
             elif not single or (_has_weight(child) and not runs):
                 found.append(name)
-            elif runs and (_has_weight(child) or last) and not isinstance(child, (nn.Flatten, nn.Unflatten, nn.Dropout)):
+            elif runs and (_has_weight(child) or last) and not isinstance(child, _NO_BLOCKS):
                 last = name
         found.extend([last] if last else [])
 
@@ -680,7 +783,7 @@ def ood_scores(
 ) -> Tensor:
     """Scores of samples from the geometry of collapse: the larger, the more like the training data.
 
-        "neco"         ‖P h‖ / ‖h‖, P the projection onto the first ``dim`` principal components of the training features
+        "neco"         ‖P h‖ / ‖h‖, P the projection onto ``dim`` principal components of the training features
         "nci"          (h − μ)·w_c / ‖h − μ‖ + alpha ‖h‖₁, c the predicted class, μ the mean of the training features
         "mahalanobis"  −min_k (h − μ_k)ᵀ Σ_W⁻¹ (h − μ_k)
 

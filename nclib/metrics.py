@@ -147,7 +147,7 @@ class ClassMoments:
                 "a selection of classes cannot be merged; merge the moments it was selected from"
             )
         if (mine.scatter is None) != (theirs.scatter is None):
-            raise ValueError("moments with and without a covariance cannot be merged; make both with the same covariance")
+            raise ValueError("moments with a covariance cannot be merged with moments made with covariance=False")
         if theirs.version == 0:
             return self
         if mine.version == 0:
@@ -672,7 +672,8 @@ def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
 
 
 def _ncc_mismatches(h: Tensor, predicted: Tensor, m: ClassMoments) -> Tensor:
-    """(N,) bool, from the predicted classes (N,). ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has the largest score."""
+    """(N,) bool, from the predicted classes (N,). ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has
+    the largest score."""
     means = m._sums.means
     norms = torch.linalg.vector_norm(means, dim=1)  # (K,)
     offset = torch.where(m.present, norms.square() / 2, torch.inf)
