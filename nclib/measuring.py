@@ -346,7 +346,7 @@ class _Layer:
         per_class: bool,
     ) -> list[tuple[str, int | None, str, float]]:
         m, norms = self.moments, torch.cat(self.norms)
-        counts = m.counts.cpu()
+        counts = m.counts.cpu().double()
         report = metrics._moments_report(m, None if w is None else metrics._rows(w, "w").to(m.device))
         by_class = {
             "samples": counts,
@@ -786,6 +786,8 @@ def ood_scores(
         "neco"         ‖P h‖ / ‖h‖, P the projection onto ``dim`` principal components of the training features
         "nci"          (h − μ)·w_c / ‖h − μ‖ + alpha ‖h‖₁, c the predicted class, μ the mean of the training features
         "mahalanobis"  −min_k (h − μ_k)ᵀ Σ_W⁻¹ (h − μ_k)
+
+    "neco" and "nci" suppose that the features have collapsed; "mahalanobis" does not.
 
     Parameters
     ----------

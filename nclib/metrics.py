@@ -715,7 +715,7 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
         ``nc1_trace_ratio_shuffled``, the ratio of the expectations of tr Σ_W and tr Σ_B over all shuffles, exactly:
         (N − K)/N · K²/((K − 1) Σ_k 1/n_k) with the "class" weighting, (N − K)/(K − 1) with "sample" or equal
         classes, whatever the features and their dimension.
-        ``nc1_pinv_shuffled``, the median over 49 shuffles (9 for more than 100 classes). The shuffled class means are
+        ``nc1_pinv_shuffled``, the median over an odd number of shuffles, 201 for ten classes. Their class means are
         drawn from the covariance of all samples, so the features need not be seen again. Isotropic features with
         K ≪ d ≪ N have about (K − 1) N/(K d). Left out where the moments have no covariance.
 
@@ -745,7 +745,7 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
     values = values[values > values.max() * torch.finfo(torch.float64).eps * m.dim][-max(int(n) - 1, 1) :].cpu().numpy()
     if k < 2 or not len(values):
         return {"nc1_pinv_shuffled": math.nan, "nc1_trace_ratio_shuffled": math.nan}
-    rng, draws = np.random.default_rng(seed), 49 if k <= 100 else 9  # many classes are an average in themselves
+    rng, draws = np.random.default_rng(seed), max(2000 // k, 8) | 1  # many classes are an average in themselves
     drawn = [_pinv_of_shuffle(values, counts.cpu().numpy(), shares.cpu().numpy(), rng) for _ in range(draws)]
     return {"nc1_pinv_shuffled": float(np.median(drawn)), **found}
 
@@ -1090,6 +1090,13 @@ def nc_report(
     w = None if w is None else _rows(w, "w")
     if num_classes is None:
         num_classes = _count_classes(w, logits, moments, labels)
+    h = _tensor(h)
+    if w is not None and h.ndim == 2 and w.shape != (num_classes, h.shape[1]):
+        turned = w.shape[0] == h.shape[1]
+        expected, hint = (w.shape[1], "; pass w.T") if turned else (num_classes, "")
+        raise ValueError(
+            f"w must have shape ({expected}, {h.shape[1]}) as the moments have, got {tuple(w.shape)}{hint}"
+        )
     given = moments is not None
     m = moments.with_weighting(weighting) if given else class_moments(h, labels, num_classes, weighting)
     h, labels = _check_batch(h, labels, num_classes, m.dim)

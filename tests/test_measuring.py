@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.decomposition import PCA
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -92,10 +91,10 @@ def test_a_layer_has_the_metrics_of_its_features_taken_by_hand(cnn):
     assert not [key for key in got.index if key.startswith("nc3") or key in ("nc0", "accuracy")]
     norms = last.double().norm(dim=1)
     got = values(table, "head.input")
-    assert got["feature_norm"] == pytest.approx(norms.mean(), rel=1e-6)
-    assert got["feature_norm_spread"] == pytest.approx(norms.std(correction=0) / norms.mean(), rel=1e-6)
+    assert got["feature_norm"] == pytest.approx(norms.mean().item(), rel=1e-6)
+    assert got["feature_norm_spread"] == pytest.approx((norms.std(correction=0) / norms.mean()).item(), rel=1e-6)
     assert got["dim"] == 6 and got["samples"] == 60
-    assert got["accuracy"] == pytest.approx((logits.argmax(1) == LABELS).double().mean())
+    assert got["accuracy"] == pytest.approx((logits.argmax(1) == LABELS).double().mean().item())
 
 
 def test_perfect_collapse_is_seen_in_a_network_that_passes_its_input_on():
@@ -153,13 +152,13 @@ def test_chance_is_what_shuffled_labels_give(n, d, classes):
     for weighting in ("class", "sample"):
         chance = nc.nc1_chance(nc.class_moments(h, labels, classes, weighting))
         found = {"nc1_pinv_shuffled": [], "nc1_trace_ratio_shuffled": []}
-        for seed in range(41):
+        for seed in range(101):
             mixed = labels[torch.randperm(n, generator=torch.Generator().manual_seed(seed))]
             m = nc.class_moments(h, mixed, classes, weighting)
             found["nc1_pinv_shuffled"].append(nc.nc1_pinv(m))
             found["nc1_trace_ratio_shuffled"].append(nc.nc1_trace_ratio(m))
         for key, values in found.items():
-            assert chance[key] == pytest.approx(np.median(values), rel=0.15), (key, weighting)
+            assert chance[key] == pytest.approx(np.median(values), rel=0.2), (key, weighting)
 
 
 def test_chance_has_a_closed_form_for_equal_classes_and_isotropic_features():
@@ -188,7 +187,7 @@ def test_effective_rank_of_known_spectra():
     sigma = torch.tensor([3.0, 1.0, 0.5], dtype=torch.float64)
     h = torch.cat([torch.diag(sigma), -torch.diag(sigma)])
     p = sigma / sigma.sum()
-    expected = math.exp(-(p * p.log()).sum())
+    expected = math.exp(-float((p * p.log()).sum()))
     assert nc.effective_rank(nc.class_moments(h, torch.arange(6) % 2, 2)) == pytest.approx(expected)
     assert math.isnan(nc.effective_rank(nc.class_moments(torch.ones(6, 3), torch.arange(6) % 2, 2)))
 
@@ -235,6 +234,8 @@ def test_the_report_leaves_out_what_it_was_not_given():
 def test_the_report_finds_the_number_of_classes():
     h = normal(60, 7)
     assert nc.nc_report(h, LABELS)["absent_classes"] == 0
+    with pytest.raises(ValueError, match=r"w must have shape \(4, 7\) as the moments have, got \(7, 4\); pass w\.T"):
+        nc.nc_report(h, LABELS, normal(60, K), normal(7, K))
     with pytest.warns(nc.EmptyClassWarning):
         assert nc.nc_report(h, LABELS, num_classes=6)["absent_classes"] == 2
     with pytest.warns(nc.EmptyClassWarning):
@@ -312,7 +313,7 @@ def test_the_blocks_of_common_networks():
         nn.Dropout(), nn.Linear(4, K), nn.Softmax(1),
     )  # fmt: skip
     assert measuring._blocks(plain) == ["3", "5", "9"]
-    table = nc.measure(plain, batches(IMAGES[..., :6, :6]))
+    table = nc.measure(plain, batches(normal(60, 1, 9, 9)))
     assert list(table["layer"].unique()) == ["3", "5", "8.input"]
     torchvision = pytest.importorskip("torchvision")
     resnet = torchvision.models.resnet18(num_classes=K)
@@ -567,15 +568,15 @@ def test_nci_is_the_formula_of_its_paper():
 
 def test_mahalanobis_is_the_formula_of_its_paper():
     train, other, w, moments = problem()
-    means = torch.stack([train[LABELS == k].mean(0) for k in range(K)])
-    sigma = sum(torch.cov(train[LABELS == k].T, correction=0) * (LABELS == k).sum() for k in range(K)) / 60
+    means = torch.stack([train[k == LABELS].mean(0) for k in range(K)])
+    sigma = sum(torch.cov(train[k == LABELS].T, correction=0) * (k == LABELS).sum() for k in range(K)) / 60
     gaps = other[:, None] - means
     expected = -torch.einsum("nki,ij,nkj->nk", gaps, torch.linalg.inv(sigma), gaps).amin(1)
     torch.testing.assert_close(nc.ood_scores(other, moments, w, "mahalanobis"), expected, rtol=1e-8, atol=0)
 
 
 def test_scores_agree_with_pytorch_ood():
-    detectors = pytest.importorskip("pytorch_ood.detector", reason="pytorch-ood is not installed: pip install .[dev]")
+    detectors = pytest.importorskip("pytorch_ood.detector", reason="pytorch-ood is not here: pip install .[peers]")
     train, other, w, moments = problem()
     head = nn.Linear(12, K)
     head.weight.data, head.bias.data = w.float(), normal(K, seed=9)
@@ -660,7 +661,7 @@ table = nc.measure(net, loader, per_class=True)
 ax = nc.plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
 train, noise = nc.features(net, loader), nc.features(net, [(torch.rand(500, 1, 8, 8), torch.zeros(500, dtype=int))])
 moments = nc.class_moments(train.h, train.labels, 10)
-scores = [nc.ood_scores(part, moments, method="neco") for part in (train, noise)]
+scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train, noise)]
 auroc = roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
 '''  # noqa: E501
     assert len(code.strip().splitlines()) < 20
@@ -674,4 +675,4 @@ auroc = roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
     assert table["class"].nunique() == 10
     ratio = table[table["class"].isna() & (table["metric"] == "nc1_trace_ratio")]["value"].to_numpy()
     assert ratio[-1] < ratio[0]
-    assert names["auroc"] > 0.8
+    assert names["auroc"] > 0.9
