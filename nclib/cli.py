@@ -1,4 +1,4 @@
-"""The command line: ``nclib reproduce | report | train | runs | data | doctor | verify | certify``.
+"""The command line: ``nclib reproduce | report | train | measure | runs | data | doctor | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
 and an exit code: 2 for what was asked wrongly, 1 for what failed, 130, 143 or such (128 + its number) after a signal.
@@ -376,6 +376,77 @@ def final_metrics(run: StoredRun) -> pd.DataFrame:
     from nclib.verification import final_values
 
     return final_values(run).unstack("split").reset_index().rename_axis(columns=None)
+
+
+# --- measure --------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def measure(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION|FILE.npz",
+            help="A function without arguments that returns (model, loader), or arrays h and labels, logits and w.",
+        ),
+    ],
+    layer: Annotated[
+        list[str] | None, typer.Option(help="Name of a layer; left out: the classifier's input and every block.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
+    pool: Annotated[str, typer.Option(help="mean or flatten: how a feature map becomes a vector.")] = "mean",
+    per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)] = None,
+) -> None:
+    """Neural collapse in the layers of your own network, or of saved features. Code of MODULE runs, from this folder
+    too."""
+    import pandas as pd
+
+    from nclib import measuring
+    from nclib.config import ConfigError
+
+    try:
+        if source.endswith(".npz"):
+            if layer or per_class or pool != "mean":
+                raise ValueError("--layer, --pool and --per-class are for a network; a file holds one layer")
+            report = measuring.measure_file(source, classes)
+            table = pd.DataFrame(report.items(), columns=["metric", "value"])
+        else:
+            model, loader = _model_and_loader(source)
+            table = measuring.measure(model, loader, layer, classes, pool, per_class)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if csv is not None:
+        table.to_csv(csv, index=False)
+    if "layer" in table:
+        index = ["metric", "class"] if per_class else "metric"
+        order = table["layer"].unique()
+        table = table.pivot_table(index=index, columns="layer", values="value", sort=False, dropna=False)[order]
+        table = table.reset_index().rename_axis(columns=None)
+    _print_frame(table)
+
+
+def _model_and_loader(source: str) -> tuple[Any, Any]:
+    from importlib import import_module
+
+    module, colon, name = source.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor a file that ends in .npz")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name not in (module, module.split(".")[0]):
+            raise
+        raise ValueError(f"there is no module {module!r} here or among the installed packages") from None
+    finally:
+        sys.path.remove(os.getcwd())
+    if not callable(function):
+        raise ValueError(f"{module} has no function {name!r}")
+    found = function()
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ValueError(f"{source} must return (model, loader), got {type(found).__name__}")
+    return found
 
 
 # --- runs -----------------------------------------------------------------------------------------------------

@@ -1015,7 +1015,7 @@ def put(value: float):
         ({"w": lambda w: w[:, 1:]}, r"w must have shape \(6, 11\) as the moments have, got \(6, 10\)"),
         ({"w": lambda w: w[0]}, r"w must have shape \(K, d\)"),
         ({"w": put(math.nan)}, "w has NaN or infinite values in 1 of 6 rows, the first is row 5"),
-        ({"logits": lambda x: None}, "give a tensor or an array of numbers, not NoneType"),
+        ({"logits": lambda x: ["a"]}, "give a tensor or an array of numbers, not array of <U1"),
         ({"w": lambda w: [["a"]]}, "give a tensor or an array of numbers, not array of <U1"),
     ],
 )
