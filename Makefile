@@ -83,7 +83,7 @@ figures: setup
 	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce $(PICTURES) --train never --no-report
 	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce fig3 --profile lite --train never --no-report $(CIFAR10_250)
 	for name in $(PICTURES); do cp build/figures/quick/figures/neural_collapse/$$name.png results/reference/figures/$$name-quick.png; done
-	cp build/figures/lite/figures/neural_collapse/fig3.png results/reference/figures/fig3-lite.png
+	cp build/figures/lite/with/*/figures/neural_collapse/fig3.png results/reference/figures/fig3-lite.png
 
 lint: setup
 	$(BIN)/ruff check .

@@ -179,17 +179,17 @@ def reproduce(
     summary = regenerate.reproduce(
         names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes
     )
-    complete = _site_after(profile) if site else True
+    complete = _site_after(profile, summary.parameters) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)
 
 
-def _site_after(profile: str) -> bool:
+def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
     from nclib import regenerate, report
 
     try:
-        with regenerate.terminable():
+        with regenerate.terminable(), regenerate.results_with(regenerate.folder_name(parameters)):
             report.build(profile)
     except report.ReportError as error:
         if isinstance(error, report.SphinxMissing):
@@ -203,13 +203,21 @@ def _site_after(profile: str) -> bool:
 @app.command()
 def report(
     profile: ProfileName = "quick",
+    parameter: Settings = None,
     force: Annotated[bool, typer.Option("--force", help="Make it again even if nothing has changed.")] = False,
 ) -> None:
-    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html."""
+    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html.
+
+    With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
+    """
     from nclib import regenerate
     from nclib.report import build
 
-    with regenerate.terminable():
+    given = regenerate.given_values(regenerate.select(), parameter or ()) if parameter else {}
+    with (
+        regenerate.terminable(),
+        regenerate.results_with(regenerate.folder_name(regenerate.other_values(given.values()))),
+    ):
         build(profile, force)
 
 

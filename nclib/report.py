@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nclib import paths, provenance
+from nclib import paths, provenance, regenerate
 
 PARTS = {
     "walkthrough": "The course",
@@ -125,6 +125,11 @@ class Page:
         return self.notebook["metadata"].get("papermill", {})
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """Those that are not the profile's own."""
+        return regenerate.other_values([self.execution.get("parameters", {})])
+
+    @property
     def runs(self) -> list[str]:
         return sorted({run for artefact in self.artefacts for run in artefact.record["runs"]})
 
@@ -143,9 +148,15 @@ class Sources:
     others: tuple[Artefact, ...]  # figures and tables whose notebook has not been executed as a whole
     failed: dict[str, str]  # notebooks whose last execution failed, and why
 
+    @property
+    def title(self) -> str:
+        """The profile, and all parameters that are not its own."""
+        return regenerate.in_words(self.profile, regenerate.other_values(page.parameters for page in self.pages))
+
 
 def collect(profile: str) -> Sources:
-    """What was executed in a profile, in the order of the book.
+    """What was executed in a profile, or of it with other parameters (`nclib.regenerate.results_with`), in the order of
+    the book.
 
     Raises: ConfigError for an unknown profile, ReportError where nothing has been executed or a file is damaged.
     """
@@ -155,9 +166,7 @@ def collect(profile: str) -> Sources:
         from nclib import experiments
 
         experiments.get_profile(profile)
-        raise ReportError(
-            f"no notebook has been executed in profile {profile} yet; type: nclib reproduce --profile {profile}"
-        )
+        raise ReportError(f"no notebook has been executed in {folder} yet; type: nclib reproduce --profile {profile}")
     owned: dict[str, list[Artefact]] = {name: [] for name in found}
     others = []
     for artefact in _artefacts(folder):
@@ -219,7 +228,7 @@ def _failures(folder: Path) -> dict[str, str]:
 def build(profile: str = "quick", force: bool = False, echo: Callable[[str], None] = print) -> Path:
     """Make the site of a profile from what has been executed in it, if anything has changed.
 
-    profile: whose results; the site is ``results/<profile>/site/``.
+    profile: whose results; the site lies in ``site`` among them.
     force: make it again, changed or not.
     echo: receives each line that is said.
     Returns: the site's landing page, ``index.html``.
@@ -233,9 +242,12 @@ def build(profile: str = "quick", force: bool = False, echo: Callable[[str], Non
     if not force and landing.exists() and _noted(site) == key:
         echo(f"the site is up to date: {landing}")
         return landing
-    with _aside(profile) as aside:
+    with _aside(profile, echo) as aside:
+        if not force and landing.exists() and _noted(site) == key:
+            echo(f"another process has made the site meanwhile: {landing}")
+            return landing
         _lay_out(sources, aside / "sources", echo)
-        _run_sphinx(profile, aside, echo)
+        _run_sphinx(sources.title, aside, echo)
         _add_downloads(sources, aside / "html")
         (aside / "html" / _NOTE).write_text(key, encoding="utf-8")
         _swap(aside / "html", site, aside / "old")
@@ -284,26 +296,21 @@ def _noted(site: Path) -> str:
 
 
 @contextmanager
-def _aside(profile: str) -> Iterator[Path]:
+def _aside(profile: str, echo: Callable[[str], None]) -> Iterator[Path]:
     """An empty folder beside the site, for one build at a time. What a killed build left in it is removed."""
-    from filelock import FileLock, Timeout
-
     folder = paths.results(profile) / ".site"
-    try:
-        with FileLock(folder.with_suffix(".lock"), timeout=0):
+    with regenerate.alone_in(folder.parent, "site", echo):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-    except Timeout:
-        raise ReportError(f"another process is making the site of profile {profile}; wait for it") from None
 
 
-def _run_sphinx(profile: str, aside: Path, echo: Callable[[str], None]) -> None:
+def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None]) -> None:
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-c", str(_book()), "-d", str(aside / "doctrees")]
-    command += ["-D", f"html_title=nclib · {profile}", str(aside / "sources"), str(aside / "html")]
+    command += ["-D", f"html_title=nclib: {title}", str(aside / "sources"), str(aside / "html")]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
     said = done.stderr.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
     if done.returncode:
@@ -408,7 +415,8 @@ def _text(cell: Mapping[str, Any]) -> str:
 
 
 def _facts(page: Page, sources: Sources) -> str:
-    facts = [f"profile <b>{_plain(sources.profile)}</b>", *map(_plain, _when(page))]
+    profile = regenerate.in_words(sources.profile, page.parameters)
+    facts = [f"profile <b>{_plain(profile)}</b>", *map(_plain, _when(page))]
     if page.runs:
         facts.append(_plain(f"{len(page.runs)} trained runs{_training(page.runs)}"))
     files = [(f"{page.up}notebooks/{page.name}.ipynb", "notebook (.ipynb)")]
@@ -515,9 +523,10 @@ def _landing(sources: Sources, notes: Sequence[str], echo: Callable[[str], None]
     span = f", executed between {_date(dates[0])} and {_date(dates[-1])}" if dates else ""
     title = "Deep equilibrium models and neural collapse"
     about = (
-        f"This is the companion of three papers on what deep equilibrium models learn, made from {len(sources.pages)} "
-        f"notebooks of profile **{sources.profile}**{span}. Every figure, table and number below was computed; its "
-        "caption says with which data, network and seeds, and its page how."
+        "This is the companion of three papers on what deep equilibrium models learn, made from "
+        f"{len(sources.pages)} notebooks of profile <b>{_plain(sources.title)}</b>{span}. "
+        "Every figure, table and number below was computed; its caption says with which data, network and seeds, and "
+        "its page how."
     )
     parts = [f"# {title}", about, _alerts(sources)]
     scorecards = [*_scorecard(sources, echo), *_verdicts_of_others(sources, echo)]

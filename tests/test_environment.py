@@ -206,11 +206,11 @@ def test_clean_keeps_results_and_data(tmp_path):
     assert not kept[0].exists() and all(file.exists() for file in kept[1:])
 
 
-HARD_TO_QUOTE = ["two words", "it's", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG`", "; touch WRONG", "größe", "-rf"]
+HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG`", "; touch WRONG", "größe", "-rf"]
 STUB = """#!/bin/sh
-for profile in quick lite; do
-  folder="$NCLIB_RESULTS/$profile/figures/neural_collapse"; mkdir -p "$folder"
-  for name in fig1 fig3 controls equilibrium_or_cell; do echo "$profile" >"$folder/$name.png"; done
+for place in quick lite/with/images_per_class=250; do
+  folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
+  for name in fig1 fig3 controls equilibrium_or_cell; do echo "$place" >"$folder/$name.png"; done
 done
 """
 
@@ -255,7 +255,8 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
     assert beside.exists() and not list(tmp_path.rglob("WRONG"))
     assert not (clone / "build" / "figures" / "old.png").exists()
     drawn = {path.name: path.read_text() for path in (clone / "results" / "reference" / "figures").iterdir()}
-    assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite\n" and len(drawn) == 5
+    assert len(drawn) == 5
+    assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite/with/images_per_class=250\n"
 
 
 def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -83,7 +84,7 @@ class Bench:
         """Run the cells of a notebook in this process, with the outcome `regenerate.execute` would give."""
         self.executed[name] += 1
         self.environment = dict(os.environ)
-        started, namespace, error = time.time(), {}, ""
+        started, namespace, error, before = time.time(), {}, "", regenerate._sidecars(profile)
         notebook = json.loads(regenerate.source(name).read_text(encoding="utf-8"))
         for number, cell in enumerate(notebook["cells"], 1):
             try:
@@ -95,8 +96,9 @@ class Bench:
                 namespace |= values
         written = regenerate.source(name).with_suffix(".written")
         written.write_text(json.dumps(notebook), encoding="utf-8")
-        regenerate._publish(written, name, profile, failed=bool(error))
-        return regenerate.Execution(time.time() - started, error)
+        digest = regenerate._publish(written, name, profile, failed=bool(error))
+        files = {} if error else regenerate._files(name, profile, before, digest)
+        return regenerate.Execution(time.time() - started, error, files)
 
     def reproduce(self, *names, **options):
         return regenerate.reproduce(names, **({"profile": "smoke", "workers": 1} | options), echo=self.said.append)
@@ -382,10 +384,113 @@ def test_what_changed_is_drawn_again(bench, change):
     assert bench.reproduce().rows[0].status == "unchanged"
 
 
-def test_other_values_draw_again(bench):
-    figure("neural_collapse/fig1")
+SEEN = """
+import pandas as pd
+from nclib.artefacts import save_table
+save_table(pd.DataFrame({"epochs": [epochs]}), "neural_collapse/fig1", f"profile {profile}", [], profile)
+"""
+
+
+def seen(*given):
+    """The epochs in the table that a call with these parameters has left."""
+    with regenerate.results_with(regenerate.folder_name(dict(given))):
+        return int(pd.read_csv(paths.results("smoke") / "tables/neural_collapse/fig1.csv")["epochs"].item())
+
+
+def test_results_of_other_parameters_never_replace_the_profiles_own(bench):
+    write_notebook("neural_collapse/fig1", SEEN)
     bench.reproduce()
-    assert bench.reproduce(overrides=["lr=0.5"]).rows[0].status == "executed"
+    (row,) = bench.reproduce(overrides=["epochs=3"]).rows
+    assert row.status == "executed"
+    assert seen() == 0 and seen(("epochs", 3)) == 3
+    assert (paths.results("smoke") / "with" / "epochs=3" / row.files[0]).exists()
+    assert bench.reproduce().rows[0].status == "unchanged"
+    assert bench.reproduce(overrides=["epochs=3"]).rows[0].status == "unchanged"
+    assert bench.reproduce(overrides=["epochs=0"]).rows[0].status == "unchanged"  # the profile's own value
+
+
+def test_a_second_call_with_other_parameters_in_the_middle_of_the_first_leaves_each_its_own_tables(bench):
+    """As Ctrl-Z, a second command and fg do."""
+    write_notebook("neural_collapse/fig1", SEEN)
+    execute = bench.execute
+
+    def interrupted(name, values, profile):
+        done = execute(name, values, profile)
+        if values["epochs"] == 1:
+            bench.reproduce(overrides=["epochs=2"])
+        return done
+
+    regenerate.execute = interrupted  # undone with that of `bench`
+    bench.reproduce(overrides=["epochs=1"])
+    assert bench.reproduce(overrides=["epochs=1"]).rows[0].status == "unchanged"
+    assert seen(("epochs", 1)) == 1 and seen(("epochs", 2)) == 2
+
+
+def test_the_stamp_speaks_of_what_the_notebook_wrote_even_when_somebody_else_writes_at_once(bench):
+    figure("neural_collapse/fig1")
+    execute, table = bench.execute, paths.results("smoke") / "tables/neural_collapse/fig1.csv"
+
+    def disturbed(*arguments):
+        done = execute(*arguments)
+        table.write_text("x\n2.0\n")
+        return done
+
+    regenerate.execute = disturbed
+    bench.reproduce()
+    regenerate.execute = execute
+    assert bench.reproduce().rows[0].status == "executed"
+    assert table.read_text() == "x\n1.0\n"
+
+
+def test_a_second_client_waits_for_the_one_that_draws_and_says_so(bench):
+    figure("neural_collapse/fig1")
+    drawing, waiting = threading.Event(), threading.Event()
+    execute = bench.execute
+
+    def slow(*arguments):
+        drawing.set()
+        assert waiting.wait(60)
+        return execute(*arguments)
+
+    regenerate.execute = slow
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        first = other.submit(bench.reproduce)
+        assert drawing.wait(60)
+        said = []
+
+        def hear(line):
+            said.append(line)
+            if "waiting for it" in line:
+                waiting.set()
+
+        second = regenerate.reproduce(profile="smoke", workers=1, echo=hear)
+        assert first.result().rows[0].status == "executed"
+    assert second.rows[0].status == "unchanged" and bench.executed["neural_collapse/fig1"] == 1
+    assert any("at work on the drawing of" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, ""),
+        ({"seeds": 5, "epochs": 3}, "epochs=3,seeds=5"),
+        ({"lr": 1e-05}, "lr=1e-05"),
+        ({"ratio": 3.0}, "ratio=3"),
+        ({"ratio": 3}, "ratio=3"),
+    ],
+)
+def test_folders_of_other_parameters_are_named_plainly(values, name):
+    assert regenerate.folder_name(values) == name
+
+
+def test_folders_of_parameters_that_cannot_stand_in_a_name_differ_all_the_same():
+    hard = ["a/b", "a:b", "../../x", "A", "a", "größe", "x" * 300, "x" * 301, "-", "a\nb"]
+    names = {regenerate.folder_name({"dataset": value}) for value in hard}
+    assert len({name.casefold() for name in names}) == len(hard)
+    for name in names:
+        with regenerate.results_with(name):
+            assert paths.results("smoke").parent == paths.results() / "smoke" / "with"
+            assert paths.results("smoke").name == name and len(name) < 130
 
 
 def test_a_damaged_run_is_trained_again_and_drawn_again(bench):
@@ -493,10 +598,11 @@ def test_the_summary_on_disk_is_the_table_that_is_said(bench):
     figure("neural_collapse/fig1", "raise KeyError('x')")
     figure("neural_collapse/fig2")
     summary = bench.reproduce(overrides=["epochs=2"])
-    stored = json.loads((paths.results("smoke") / "summary.json").read_text(encoding="utf-8"))
+    folder = paths.results("smoke") / "with" / "epochs=2"
+    stored = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     stored.pop("provenance")
     assert stored == json.loads(json.dumps(summary.as_dict()))
-    assert stored["parameters"] == ["epochs=2"] and not stored["ok"]
+    assert stored["parameters"] == {"epochs": 2} and not stored["ok"]
     table = next(line for line in bench.said if "trained" in line and "reused" in line)
     for row in stored["notebooks"]:
         (line,) = [line for line in table.splitlines() if line.split()[:1] == [row["notebook"]]]
@@ -519,12 +625,12 @@ def test_files_belong_to_the_notebook_with_the_longest_fitting_name(bench):
         save_table(pd.DataFrame({"x": [1]}), f"neural_collapse/{name}", "profile smoke", [], "smoke")
 
     def tables_of(name):
-        return {Path(file).stem for file in regenerate._files(name, "smoke", before) if file.startswith("tables")}
+        return {Path(file).stem for file in regenerate._files(name, "smoke", before, "") if file.startswith("tables")}
 
     assert tables_of("neural_collapse/fig1") == {"fig1", "fig1_tsne"}
     assert tables_of("neural_collapse/fig1_more") == {"fig1_more"}
     now = regenerate._sidecars("smoke")
-    assert regenerate._files("neural_collapse/fig1", "smoke", now)[1:] == []
+    assert [*regenerate._files("neural_collapse/fig1", "smoke", now, "")] == ["notebooks/neural_collapse/fig1.ipynb"]
 
 
 def test_a_clock_that_is_set_back_hides_no_file(bench):
@@ -629,7 +735,7 @@ def test_two_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeyp
     assert [row.status for row in summary.rows] == ["executed", "failed"]
     assert summary.rows[1].message == "ArithmeticError: on purpose (cell 4)"  # the injected cell is the second
     for row in summary.rows:
-        kept = json.loads((paths.results("smoke") / row.files[0]).read_text(encoding="utf-8"))
+        kept = json.loads((paths.results("smoke") / "with" / "epochs=7" / row.files[0]).read_text(encoding="utf-8"))
         printed = [output["text"] for cell in kept["cells"] for output in cell.get("outputs", []) if "text" in output]
         assert ["".join(text) for text in printed] == ["7!smoke walkthrough\n"]
         assert str(project) not in json.dumps(kept["metadata"])

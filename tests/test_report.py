@@ -1,10 +1,13 @@
 """The book: what its pages hold, that they need nothing from outside, and that an old site outlives a failing build."""
 
+import concurrent.futures
+import contextlib
 import html
 import html.parser
 import importlib.util
 import json
 import re
+import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -428,11 +431,48 @@ def test_one_build_at_a_time_and_what_a_killed_one_left_is_removed(smoke, sphinx
     from filelock import FileLock
 
     (smoke / ".site/old").mkdir(parents=True)
-    with FileLock(smoke / ".site.lock"), pytest.raises(report.ReportError, match="another process"):
-        report.build("smoke")
-    assert sphinx == []
-    report.build("smoke")
+    said, waiting = [], threading.Event()
+
+    def hear(line):
+        said.append(line)
+        waiting.set()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        with FileLock(smoke / ".site.lock"):
+            second = other.submit(report.build, "smoke", echo=hear)
+            assert waiting.wait(60) and sphinx == []
+            assert said == [f"another process is at work on the site of {smoke}; waiting for it"]
+        second.result()
     assert sphinx == ["smoke"] and not (smoke / ".site").exists()
+
+
+def test_a_site_that_another_process_has_made_meanwhile_is_not_made_again(smoke, sphinx, monkeypatch):
+    alone_in = regenerate.alone_in
+
+    @contextlib.contextmanager
+    def after_another(*arguments):
+        monkeypatch.setattr(regenerate, "alone_in", alone_in)
+        report.build("smoke")
+        with alone_in(*arguments):
+            yield
+
+    monkeypatch.setattr(regenerate, "alone_in", after_another)
+    report.build("smoke")
+    assert len(sphinx) == 1
+
+
+def test_the_site_of_other_parameters_is_another_one_and_names_each_of_them(smoke, sphinx):
+    report.build("smoke")
+    with regenerate.results_with("epochs=3,wav=a-1234"):
+        noted = {"parameters": {"profile": "smoke", "epochs": 3, "wav": "<b>*", "train": "never"}}
+        write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4 · Longer")], **noted)
+        sources = report.collect("smoke")
+        report.build("smoke")
+    assert sphinx == ["smoke", "smoke with epochs=3, wav=<b>*"]
+    facts, landing = report._facts(sources.pages[0], sources), report._landing(sources, [], print)
+    assert all("smoke with epochs=3, wav=&lt;b&gt;*" in text for text in (facts, landing))
+    assert (smoke / "site/index.html").read_text() == "number 1"
+    assert (smoke / "with/epochs=3,wav=a-1234/site/index.html").read_text() == "number 2"
 
 
 def test_a_failed_notebook_is_named_and_an_earlier_execution_is_shown(smoke):
@@ -535,6 +575,10 @@ def test_the_command_passes_its_options_on_and_ends_with_one_message(monkeypatch
     assert command("report", "--profile", "lite", "--force").exit_code == 0
     assert asked == [("lite", True)]
     monkeypatch.undo()
+    monkeypatch.setattr(report, "build", lambda profile, force: asked.append(paths.results(profile).name))
+    assert command("report", "--profile", "lite", "-p", "seeds=4", "-p", "epochs=3", "-p", "lr=0").exit_code == 0
+    assert asked[-1] == "epochs=3,seeds=4"
+    monkeypatch.undo()
     result = command("report", "--profile", "smoke")
     assert result.exit_code == 1 and "error: no notebook has been executed" in result.output
 
@@ -554,14 +598,17 @@ def test_reproduce_ends_with_the_site_and_fails_if_either_did(monkeypatch, statu
     built = []
 
     def build(profile):
-        built.append(profile)
+        built.append(paths.results(profile).name)
         if problem is not None:
             raise problem
 
-    summary = regenerate.Summary("smoke", [], [regenerate.Row("a/b", status, 1.0, 0, 0)], {}, 1.0)
+    summary = regenerate.Summary("smoke", {}, [regenerate.Row("a/b", status, 1.0, 0, 0)], {}, 1.0)
     monkeypatch.setattr(regenerate, "reproduce", lambda *_: summary)
     monkeypatch.setattr(report, "build", build)
     result = command("reproduce", "--profile", "smoke")
     assert (result.exit_code, built) == (code, ["smoke"]) and said in result.output
     without = command("reproduce", "--profile", "smoke", "--no-report")
     assert (without.exit_code, built) == (int(status == "failed"), ["smoke"])
+    summary.parameters["epochs"] = 3
+    command("reproduce", "--profile", "smoke", "-p", "epochs=3")
+    assert built == ["smoke", "epochs=3"]
