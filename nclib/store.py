@@ -324,8 +324,12 @@ class RunStore:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
     def clear_partial(self, run: str) -> None:
-        """Remove the checkpoint of a run that is complete."""
-        shutil.rmtree(self.partial(run), ignore_errors=True)
+        """Remove the checkpoint of a run that is complete; what cannot be removed is told."""
+        try:
+            _remove_folder(self.partial(run))
+        except OSError as error:
+            said = f"{self.partial(run).name}, which run {run} no longer needs, cannot be removed ({error.strerror})"
+            warnings.warn(said, DamageWarning, stacklevel=2)
 
     def verify(self, run: str) -> dict[str, bytes]:
         """Contents of a run's files, each checked against DONE.
@@ -386,7 +390,7 @@ class RunStore:
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return False
-        if self.partial(run).exists():
+        if os.path.lexists(self.partial(run)):
             with contextlib.suppress(filelock.Timeout), self.lock(run, timeout=0):  # held: its trainer does it
                 self.clear_partial(run)
         return True
@@ -445,13 +449,32 @@ class RunStore:
         Raises
         ------
         ConfigError
-            While a process trains it.
+            While a process trains it, and where its folder is a symbolic link: what that leads to may be used by
+            others.
+        OSError
+            When the system does not let it be removed.
         """
         if self.busy(run):
             raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
+        folder = self.root / run
+        if folder.is_symlink():
+            raise ConfigError(f"run {run} is a symbolic link; remove {folder.resolve()} and then {folder} yourself")
         with self.lock(run):
-            shutil.rmtree(self.root / run, ignore_errors=True)
-            self.clear_partial(run)
+            (folder / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is no run
+            _remove_folder(folder)
+            _remove_folder(self.partial(run))
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder if it is there; of a symbolic link only itself and the state of a training that it leads to."""
+    if folder.is_symlink():
+        for name in ("checkpoint.pt", "progress.json"):
+            (folder / name).unlink(missing_ok=True)
+        folder.unlink()
+    elif folder.is_dir():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def stack(frames: list[pd.DataFrame], columns: Sequence[str] = ()) -> pd.DataFrame:

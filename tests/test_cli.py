@@ -259,6 +259,15 @@ def test_removing_asks_first(stored):
     assert store.ids() == []
 
 
+def test_removed_is_said_only_of_what_is_gone(stored, tmp_path):
+    store = default_store()
+    (store.root / stored[0]).rename(tmp_path / "moved")
+    (store.root / stored[0]).symlink_to(tmp_path / "moved")
+    result = nclib("runs", "remove", stored[0], "--yes")
+    assert result.exit_code == 2 and "symbolic link" in result.output and f"removed {stored[0]}" not in result.output
+    assert store.has(stored[0])
+
+
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "seeds: int = 2", "outputs": []}
     (project / "notebooks/neural_collapse/fig9.ipynb").write_text(json.dumps({"cells": [cell]}))

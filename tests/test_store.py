@@ -202,6 +202,63 @@ def test_remove(store):
     assert not store.has(run)
 
 
+@pytest.mark.parametrize("part", ["run", "partial"])
+def test_what_the_system_does_not_let_be_removed_is_told_and_kept(store, monkeypatch, part):
+    run = _save(store)
+    store.note_progress(run, 1, 2)
+    unlink, kept = os.unlink, {"run": ("DONE", "history.csv"), "partial": ("progress.json",)}[part]
+
+    def refuse(path, **options):
+        if os.path.basename(os.fspath(path)) in kept:
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        store.remove(run)
+    monkeypatch.undo()
+    assert store.has(run) is (part == "run")
+    if part == "run":
+        assert store.is_sound(run)
+
+
+def test_a_checkpoint_that_cannot_be_removed_is_told_and_the_run_is_there(store, monkeypatch):
+    run = _save(store)
+    store.note_progress(run, 1, 2)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store_module.shutil, "rmtree", refuse)
+    with pytest.warns(DamageWarning, match="cannot be removed"):
+        assert store.is_sound(run)
+
+
+def test_a_run_that_is_a_link_is_refused_by_name(store, tmp_path):
+    run = _save(store)
+    (store.root / run).rename(tmp_path / "moved")
+    (store.root / run).symlink_to(tmp_path / "moved")
+    with pytest.raises(ConfigError, match=r"is a symbolic link; remove .*moved"):
+        store.remove(run)
+    assert store.is_sound(run)
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_checkpoint_folder_that_is_a_link_goes_with_the_checkpoint_alone(store, tmp_path, dangling):
+    elsewhere = tmp_path / "elsewhere"
+    if not dangling:
+        elsewhere.mkdir()
+        (elsewhere / "thesis.tex").touch()
+    run = run_id(RunConfig())
+    store.root.mkdir()
+    store.partial(run).symlink_to(elsewhere)
+    if not dangling:
+        store.note_progress(run, 1, 2)
+    _save(store)
+    assert not os.path.lexists(store.partial(run))
+    assert dangling or [file.name for file in elsewhere.iterdir()] == ["thesis.tex"]
+
+
 def test_a_run_in_training_is_not_removed(store):
     run = _save(store)
     with RunStore(store.root).lock(run), pytest.raises(ConfigError, match="is being trained"):
