@@ -391,15 +391,32 @@ def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain th
 
     store = default_store()
     for run in (run for run in store.ids() if text in run):
-        files = [path.stat() for path in (store.root / run).iterdir()]
-        when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
-        typer.echo(f"{when:%Y-%m-%d %H:%M} {sum(file.st_size for file in files) / 1e6:8.1f} MB  {run}")
+        try:
+            size = sum(path.lstat().st_size for path in (store.root / run).iterdir())
+            when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
+        except OSError as error:
+            typer.echo(f"cannot be read ({error.strerror})  {run}")
+            continue
+        typer.echo(f"{when:%Y-%m-%d %H:%M} {size / 1e6:8.1f} MB  {run}")
     for folder in sorted(store.root.glob("*.partial")):
         run = folder.name.removesuffix(".partial")
         if text in run:
             typer.echo(f"unfinished       {100 * store.progress(run):8.0f} %   {run}")
     if not store.ids():
         typer.echo(f"no finished runs in {store.root}", err=True)
+
+
+@runs_app.command("check")
+def check_runs() -> None:
+    """Read every stored run and compare it with its checksums; what is damaged is named and set aside."""
+    from nclib.store import default_store
+
+    found = dict(default_store().check())
+    damaged = {run: reason for run, reason in found.items() if reason}
+    for reason in damaged.values():
+        typer.echo(reason)
+    typer.echo(f"{len(found) - len(damaged)} of {len(found)} runs are sound")
+    raise typer.Exit(1 if damaged else 0)
 
 
 @runs_app.command()

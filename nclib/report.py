@@ -284,6 +284,13 @@ def _key(sources: Sources) -> str:
     return _sha256(json.dumps(parts, sort_keys=True).encode())
 
 
+def _text_of(path: Path) -> str:
+    """Content of a plain file; reading a pipe in its place would never end."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no plain file")
+    return path.read_text(encoding="utf-8")
+
+
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -449,11 +456,11 @@ def _date(text: str) -> str:
 def _training(runs: Sequence[str]) -> str:
     """What training took, where all records are here: reference runs come without."""
     try:
-        records = [json.loads((paths.runs() / run / "provenance.json").read_text(encoding="utf-8")) for run in runs]
+        records = [json.loads(_text_of(paths.runs() / run / "provenance.json")) for run in runs]
         seconds = sum(provenance.processor_seconds(record) for record in records)
-    except (OSError, ValueError, KeyError, TypeError):
+        return f", {seconds / 60:.1f} min of processor time"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return ""
-    return f", {seconds / 60:.1f} min of processor time"
 
 
 def _record(page: Page) -> str:

@@ -18,6 +18,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import secrets
 import shutil
@@ -165,6 +166,15 @@ def _torch_load(content: bytes) -> Any:
         raise CorruptRun(f"it is no file of tensors and plain values ({type(error).__name__})") from None
 
 
+def wall_seconds(provenance: Mapping[str, Any]) -> float | None:
+    """How long a run took by its record; None where that says no finite time."""
+    try:
+        seconds = float(provenance["cost"]["wall_seconds"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
 def _parse(content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
@@ -188,17 +198,55 @@ class RunStore:
 
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
-        return sorted(
-            path.parent.name for path in self.root.glob("*/DONE") if not path.parent.name.endswith(".writing")
-        )
+        done = (path for path in self.root.glob("*/DONE") if path.is_file())
+        return sorted(path.parent.name for path in done if not path.parent.name.endswith(".writing"))
 
     def has(self, run: str) -> bool:
         """Whether the run is complete. Its content is verified by `load`."""
         return (self.root / run / "DONE").is_file()
 
-    def config(self, run: str) -> dict[str, Any]:
-        """The plain configuration of a complete run, for lists of what there is; not verified."""
-        return json.loads((self.root / run / "config.json").read_bytes())["config"]
+    def records(self, latest: int | None = None) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+        """Id, configuration and provenance of the complete runs, both verified, the last finished at the end.
+
+        For whoever looks at all runs and asked for none of them: a damaged one is named in a warning and left out.
+        `latest` are the last so many.
+        """
+        when = {}
+        for run in self.ids():
+            with contextlib.suppress(OSError):  # removed since
+                when[run] = (self.root / run / "DONE").stat().st_mtime
+        for run in sorted(when, key=when.get)[-(latest or len(when)) :]:
+            try:
+                config, contents = self._open(run, ("config.json", "provenance.json"))
+                yield run, config, _parse(contents["provenance.json"])
+            except CorruptRun as damage:
+                said = f"{damage}; it is left out. nclib runs check sets aside what is damaged"
+                warnings.warn(said, DamageWarning, stacklevel=2)
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Read every run that no process is working on, and set aside what is damaged: each name, and what is wrong
+        with it, "" for a sound one."""
+        for folder in sorted(self.root.glob("[!.]*")):
+            run = folder.name
+            if run.endswith((".partial", ".writing")) or run == "set-aside" or not folder.is_dir() or self.busy(run):
+                continue
+            reason = ""
+            try:
+                if not self.has(run):
+                    raise CorruptRun(f"run {run} has no DONE, so it is not complete")
+                self.weights(run)
+                record = self.load(run).provenance
+                if record.get("cost") is not None and wall_seconds(record) is None:
+                    raise CorruptRun(f"run {run}: provenance.json does not say how long it took")
+            except CorruptRun as damage:
+                reason = str(damage)
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", DamageWarning)
+                        reason += f"; moved to {self.set_aside(folder, reason).name} in set-aside"
+                except OSError as error:
+                    reason += f"; it cannot be set aside ({error.strerror})"
+            yield run, reason
 
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
@@ -331,8 +379,8 @@ class RunStore:
             said = f"{self.partial(run).name}, which run {run} no longer needs, cannot be removed ({error.strerror})"
             warnings.warn(said, DamageWarning, stacklevel=2)
 
-    def verify(self, run: str) -> dict[str, bytes]:
-        """Contents of a run's files, each checked against DONE.
+    def verify(self, run: str, names: Sequence[str] | None = None) -> dict[str, bytes]:
+        """Contents of a run's files, of all or of those named, each checked against DONE.
 
         Raises
         ------
@@ -352,6 +400,8 @@ class RunStore:
             raise CorruptRun(f"run {run}: DONE is damaged ({damage})") from None
         contents = {}
         for name, expected in sums.items():
+            if names is not None and name not in names:
+                continue
             try:
                 contents[name] = _bytes(folder / name)
             except CorruptRun as damage:
@@ -360,9 +410,9 @@ class RunStore:
                 raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
         return contents
 
-    def _open(self, run: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    def _open(self, run: str, names: Sequence[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The options of a run, which are those that its name stands for, and its verified files."""
-        contents = self.verify(run)
+        contents = self.verify(run, names)
         try:
             written = _parse(contents["config.json"])
             config = written.get("config")

@@ -268,6 +268,17 @@ def test_removed_is_said_only_of_what_is_gone(stored, tmp_path):
     assert store.has(stored[0])
 
 
+def test_check_names_what_is_damaged_and_sets_it_aside(stored):
+    assert nclib("runs", "check").stdout == "2 of 2 runs are sound\n"
+    (default_store().root / stored[0] / "config.json").write_text("junk")
+    with pytest.warns(UserWarning, match=f"{stored[0]}.*left out"):
+        plan = runs.plan([cli.build_config(None, None, {"model.width": 2, "seed": 5}, [])])
+    assert plan["state"].tolist() == ["missing"]
+    result = nclib("runs", "check")
+    assert result.exit_code == 1 and f"run {stored[0]}: config.json" in result.stdout and "1 of 2" in result.stdout
+    assert default_store().ids() == [stored[1]] and nclib("runs", "check").exit_code == 0
+
+
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "seeds: int = 2", "outputs": []}
     (project / "notebooks/neural_collapse/fig9.ipynb").write_text(json.dumps({"cells": [cell]}))

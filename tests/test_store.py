@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -98,6 +99,73 @@ def test_damage_is_detected_named_and_set_aside(store, name, damage):
     assert len(list((store.root / "set-aside").iterdir())) == 1
     _save(store)
     assert store.is_sound(run)
+
+
+def _junk(path):
+    path.write_text("junk")
+
+
+def _nested(path):
+    path.write_text("[" * 100_000 + "]" * 100_000)
+
+
+def _other_shape(path):
+    path.write_text('{"config": [1]}')
+
+
+def _pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _dangling(path):
+    path.unlink()
+    path.symlink_to(path.parent / "nowhere")
+
+
+def _absent(path):
+    path.unlink()
+
+
+DAMAGES = [_junk, _nested, _other_shape, _pipe, _dangling, _absent]
+
+
+@pytest.mark.parametrize("name", ["config.json", "provenance.json", "DONE"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_that_nobody_asked_for_is_named_and_left_out(store, name, damage):
+    run, other = _save(store), _save(store, RunConfig(seed=1))
+    damage(store.root / run / name)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert [found for found, *_ in store.records()] == [other]
+    if store.has(run):
+        assert run in str(said[0].message) and "left out" in str(said[0].message)
+    assert {found: bool(reason) for found, reason in store.check()} == {run: True, other: False}
+    assert store.ids() == [other] and len(list((store.root / "set-aside").iterdir())) == 1
+    assert dict(store.check()) == {other: ""}
+
+
+@pytest.mark.parametrize("seconds", ["Infinity", "-Infinity", "NaN", "1" + 400 * "0", "null", '"soon"', "-1"])
+def test_a_record_without_a_finite_time_is_set_aside_by_check(store, seconds):
+    run = _save(store, provenance={"cost": {"wall_seconds": 1.5}})
+    folder = store.root / run
+    written = (folder / "provenance.json").read_text().replace("1.5", seconds)
+    (folder / "provenance.json").write_text(written)
+    sums = json.loads((folder / "DONE").read_text())
+    sums["provenance.json"] = store_module._digest(written.encode())
+    (folder / "DONE").write_text(json.dumps(sums))
+    assert "how long it took" in dict(store.check())[run]
+
+
+def test_check_leaves_alone_what_is_under_way_and_what_is_no_run(store):
+    run = _save(store)
+    (store.root / run / "history.csv").write_text("")
+    store.note_progress("other", 1, 2)
+    (store.root / "notes.txt").touch()
+    with store.lock(run):
+        assert dict(store.check()) == {}
+    assert "history.csv" in dict(store.check())[run]
+    assert (store.root / "notes.txt").exists() and store.partial("other").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
