@@ -114,10 +114,24 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """Entry point of the ``nclib`` command."""
+    _open_streams()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     # a log shows each line when it is said; a file name that is no text is shown as well as can be
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     app(prog_name="nclib")
+
+
+def _open_streams() -> None:
+    """Where stdin, stdout or stderr is closed, as daemons have them: the work is done and nothing is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, so this one; no file of results shall get it
+            os.set_inheritable(number, True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 — open as long as the process
 
 
 @app.callback(invoke_without_command=True)

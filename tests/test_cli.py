@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import shlex
 import subprocess
 import sys
 
@@ -293,6 +295,41 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()
+
+
+# --- closed streams -------------------------------------------------------------------------------------------
+
+
+def closed(redirection, *arguments):
+    """A command in a process whose streams are closed by the shell."""
+    words = shlex.join([sys.executable, "-m", "nclib", *map(str, arguments)])
+    return subprocess.run(["sh", "-c", f"exec {words} {redirection}"], capture_output=True, text=True, timeout=120)
+
+
+needs_sh = pytest.mark.skipif(os.name != "posix", reason="streams as POSIX has them")
+
+
+@needs_sh
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_with_closed_streams_the_work_is_done(redirection):
+    done = closed(redirection, "train", "--epochs", 1, "--width", 2, "--n-max", 6)
+    assert done.returncode == 0, done
+    assert len(default_store().ids()) == 1 and "Traceback" not in done.stdout + done.stderr
+    (run,) = default_store().ids()
+    assert default_store().is_sound(run)
+
+
+@needs_sh
+def test_a_question_that_nobody_can_answer_changes_nothing(stored):
+    done = closed("<&-", "runs", "remove", stored[0])
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert default_store().has(stored[0])
+
+
+def test_progress_is_no_bar_where_stderr_is_closed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with regenerate.progress_bar("training") as tell:
+        tell(1, 2, "one")
 
 
 # --- data and doctor ------------------------------------------------------------------------------------------
