@@ -190,17 +190,22 @@ def _notebooks(folder: Path) -> Iterator[Path]:
 def _artefacts(folder: Path) -> Iterator[Artefact]:
     for kind in ("figures", "tables"):
         for path in sorted((folder / kind).glob("**/[!.]*.json")):
-            record = _record_beside(path)
+            record = _record_beside(path, path.relative_to(folder / kind).with_suffix("").as_posix())
             endings = (file.rpartition(".")[2] for file in record["files"])
             there = tuple(ending for ending in endings if path.with_name(f"{path.stem}.{ending}").exists())
             yield Artefact(kind, record, there)
 
 
-def _record_beside(path: Path) -> dict[str, Any]:
+def _record_beside(path: Path, name: str) -> dict[str, Any]:
+    """The record of a figure or table, which must be the one of this name and of files beside it."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        record["name"], record["caption"], record["runs"], record["files"]
-    except (ValueError, KeyError, TypeError) as error:
+        record = json.loads(_text_of(path))
+        record["caption"], record["runs"]
+        if record["name"] != name or not re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name):
+            raise ValueError(f"it is that of {record['name']!r:.100}")
+        if foreign := [file for file in record["files"] if not re.fullmatch(rf"{re.escape(path.stem)}\.\w+", file)]:
+            raise ValueError(f"it lists {foreign[0]!r:.100}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{path} is damaged ({error}); execute its notebook again, with --force") from None
     return record
 
@@ -518,7 +523,7 @@ def _files(page: Page) -> str:
     for artefact in page.artefacts:
         links = " ".join(_download(page.up + artefact.path(ending), ending) for ending in artefact.endings)
         caption = _plain(artefact.record["caption"])
-        items.append(f"<li><b>{artefact.name.split('/')[-1]}</b> {_links(links)}<p>{caption}</p></li>")
+        items.append(f"<li><b>{_plain(artefact.name.split('/')[-1])}</b> {_links(links)}<p>{caption}</p></li>")
     return f'<ul class="nc-files">{"".join(items)}</ul>'
 
 
@@ -694,12 +699,12 @@ def _gallery(sources: Sources) -> list[str]:
 def _card(page: Page | None, artefact: Artefact) -> str:
     caption = _plain(artefact.record["caption"])
     first = re.split(r"(?<=[^\WA-Z_])\. (?=[A-Z])|(?<=[)\]])\. (?=[A-Z])", artefact.record["caption"], maxsplit=1)[0]
-    target = f"{page.name}.html" if page else artefact.path("png")
+    target = html.escape(f"{page.name}.html" if page else artefact.path("png"))
     title = artefact.name
     if page:  # a notebook's further figures by what their names add to its own
         added = artefact.name.removeprefix(page.name).strip("_./-").replace("_", " ")
         title = f"{page.short} · {added}" if added else page.short
-    picture = f'<img loading="lazy" src="{artefact.path("png")}" alt="{caption}">'
+    picture = f'<img loading="lazy" src="{html.escape(artefact.path("png"))}" alt="{caption}">'
     links = " ".join(_download(artefact.path(ending), ending) for ending in artefact.endings)
     return (
         f'<figure><a href="{target}">{picture}</a><figcaption><b><a href="{target}">{_plain(title)}</a></b>'

@@ -20,9 +20,11 @@ import itertools
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import warnings
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,10 +160,34 @@ def _bytes(path: Path) -> bytes:
         raise CorruptRun(f"{path.name} cannot be read ({error.strerror})") from None
 
 
+_UNPACKED, _UNPACKED_TIMES = 2**26, 50
+"""An archive may hold 64 MiB, or 50 times its own size: what is written here holds less."""
+
+
+def _arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an npz file."""
+    _refuse_bomb(content)
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def _refuse_bomb(content: bytes) -> None:
+    """Refuse a zip archive that would take far more memory than its own size. No more is unpacked than it declares."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > max(_UNPACKED, _UNPACKED_TIMES * len(content)):
+        raise CorruptRun(f"unpacked it would take {size / 1e6:,.0f} MB, {size / len(content):.0f} times its size")
+
+
 def _torch_load(content: bytes) -> Any:
     """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
     try:
+        _refuse_bomb(content)
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except CorruptRun:
+        raise
     except Exception as error:  # of many kinds, with advice to allow the pickle
         raise CorruptRun(f"it is no file of tensors and plain values ({type(error).__name__})") from None
 
@@ -462,8 +488,7 @@ class RunStore:
             name = "history.csv"
             tables["history"][_HISTORY]
             name = "arrays.npz"
-            with np.load(io.BytesIO(contents[name]), allow_pickle=False) as stored:
-                arrays = {key: stored[key] for key in stored.files}
+            arrays = _arrays(contents[name])
             name = "provenance.json"
             provenance = _parse(contents[name])
         except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
@@ -588,8 +613,7 @@ class ReferenceStore:
             config, provenance = record["config"], record["provenance"]
             rows = _by_run(table, table.stat().st_mtime_ns).get_group(run)
             history = rows.drop(columns="run_id").reset_index(drop=True)[_HISTORY]
-            with np.load(io.BytesIO(_bytes(file)), allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
+            arrays = _arrays(_bytes(file))
         except Exception as error:  # NumPy and pandas raise anything
             raise CorruptRun(f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}") from None
         return StoredRun(run, config, {"history": history}, arrays, provenance)
@@ -607,7 +631,15 @@ class ReferenceStore:
 
     def add(self, collection: str, runs: Iterable[StoredRun], datasets: Mapping[str, Any] | None = None) -> Path:
         """Add runs to a collection, replacing those of the same id, and what is known of their data sets; return its
-        folder."""
+        folder.
+
+        Raises
+        ------
+        ConfigError
+            For a collection whose name is no plain folder name.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", collection):
+            raise ConfigError(f"collection {collection!r:.100} cannot name a folder: use letters, digits, -, _ and .")
         folder = self.root / collection
         known = folder / "datasets.json"
         before = json.loads(known.read_text()) if known.exists() else {}

@@ -1,6 +1,7 @@
 """One list of dependencies, told the same way to pip, conda, make and the code itself."""
 
 import ast
+import importlib.metadata
 import json
 import os
 import re
@@ -74,6 +75,21 @@ def test_the_version_is_said_once():
 def test_only_lower_bounds():
     for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
         assert [clause.operator for clause in Requirement(line).specifier] == [">="], line
+
+
+@pytest.mark.parametrize(
+    ("package", "unsafe"),
+    [
+        ("torch", "2.5.1"),  # CVE-2025-32434: weights_only=True runs code
+        ("torch", "2.9.1"),  # CVE-2026-24747: weights_only=True corrupts memory
+        ("filelock", "3.20.0"),  # CVE-2025-68146: follows a link in the place of the lock
+        ("filelock", "3.20.2"),  # CVE-2026-22701: the same where flock is not supported
+        ("pillow", "12.3.0"),  # GHSA-5x8w-8jj5-q52h: the JPEG decoder writes beyond its buffer
+    ],
+)
+def test_versions_with_known_holes_are_excluded(package, unsafe):
+    (bound,) = [Requirement(line).specifier for line in PROJECT["dependencies"] if Requirement(line).name == package]
+    assert not bound.contains(unsafe) and bound.contains(importlib.metadata.version(package), prereleases=True)
 
 
 def test_library_alone_needs_no_jupyter_and_no_torchvision():

@@ -555,6 +555,36 @@ def test_without_sphinx_it_names_the_extra(smoke, monkeypatch):
     assert not (smoke / "site").exists()
 
 
+INJECTED = 'fig3_"><img src=x onerror=alert(1)>'
+
+
+@pytest.mark.parametrize(
+    ("stem", "change"),
+    [
+        ("fig3", {"name": "../../secret"}),
+        ("fig3", {"name": "neural_collapse/fig4"}),
+        ("fig3", {"name": ["neural_collapse/fig3"]}),
+        (INJECTED, {"name": f"neural_collapse/{INJECTED}"}),
+        ("fig3", {"files": {"../../../secret.png": {}}}),
+        ("fig3", {"files": {"secret.png": {}}}),
+        ("fig3", {"files": {'fig3."><script>': {}}}),
+    ],
+)
+def test_a_record_speaks_of_the_files_beside_it_alone(smoke, stem, change):
+    folder = smoke / "figures/neural_collapse"
+    record = json.loads((folder / "fig3.json").read_text()) | change
+    (folder / f"{stem}.json").write_text(json.dumps(record))
+    with pytest.raises(report.ReportError, match=r"\.json is damaged \(.*execute its notebook again"):
+        report.collect("smoke")
+
+
+def test_names_are_escaped():
+    record = {"name": f"neural_collapse/{INJECTED}", "caption": "C", "runs": []}
+    made = report.Artefact("figures", record, ("png",))
+    for text in (report._card(None, made), report._files(report.Page("neural_collapse/fig3", b"", (made,)))):
+        assert "<img src=x" not in text and "&lt;img" in text
+
+
 @pytest.mark.parametrize(
     "file", ["notebooks/neural_collapse/fig4.ipynb", "figures/neural_collapse/fig3.json"], ids=["notebook", "record"]
 )

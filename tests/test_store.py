@@ -1,11 +1,13 @@
 """The run store: what was written is read back to the bit, and what is damaged is never read."""
 
+import io
 import json
 import multiprocessing
 import os
 import pickle
 import time
 import warnings
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -381,6 +383,40 @@ def test_reference_results_are_small_extracts(store, tmp_path):
     assert kept.arrays["train_features"].dtype == np.float16 and len(kept.arrays["train_labels"]) == 300
     with pytest.raises(CorruptRun, match="not among the reference"):
         reference.load("other")
+
+
+@pytest.mark.parametrize("collection", ["../escaped", "/tmp/escaped", "..", "", ".hidden", "a/b", "a\\b", "-x", "a\nb"])
+def test_a_collection_is_a_plain_folder_name(store, tmp_path, collection):
+    run = store.load(_save(store))
+    root = tmp_path / "project" / "reference"
+    with pytest.raises(ConfigError, match="cannot name a folder"):
+        ReferenceStore(root).add(collection, [run])
+    assert not root.parent.exists() and not (tmp_path / "escaped").exists()
+
+
+@pytest.mark.parametrize("name", ["arrays.npz", "weights.pt"])
+def test_what_would_be_unpacked_into_far_more_memory_is_refused_before_it_is(store, monkeypatch, name):
+    run = _save(store)
+    path = store.root / run / name
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as whole:
+        members = {member: whole.read(member) for member in whole.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        for member, content in members.items():
+            bomb.writestr(member, content)
+        bomb.writestr("archive/data/9" if name == "weights.pt" else "x.npy", bytes(2**27))
+    sums = json.loads((store.root / run / "DONE").read_text())
+    (store.root / run / "DONE").write_text(json.dumps(sums | {name: store_module._digest(path.read_bytes())}))
+    for reader in ("np", "torch"):
+        monkeypatch.setattr(getattr(store_module, reader), "load", None)  # is not called
+    with pytest.raises(CorruptRun, match=f"{name}.*unpacked it would take 134 MB"):
+        store.load(run) if name == "arrays.npz" else store.weights(run)
+
+
+def test_arrays_that_compress_well_are_read(store, tmp_path):
+    run = _save(store, arrays={"classifier": np.zeros((3000, 2000))})
+    reference = ReferenceStore(tmp_path / "reference")
+    reference.add("quick", [store.load(run)])
+    assert not reference.load(run).arrays["classifier"].any()
 
 
 def test_csv_keeps_every_bit(tmp_path):
