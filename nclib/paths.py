@@ -13,6 +13,7 @@ counts as unset; a relative one is taken from the working directory. `NCLIB_WITH
 for its notebooks, names a folder within that of each profile, for results of other parameters than the profile's own.
 """
 
+import errno
 import functools
 import os
 import re
@@ -91,6 +92,16 @@ def reference() -> Path:
 def notebooks() -> Path:
     """The notebook sources: `<project>/notebooks`, tracked."""
     return root() / "notebooks"
+
+
+def content(path: Path) -> bytes:
+    """What is in a plain file. Anything else in its place counts as absent: reading a pipe would never end.
+
+    Raises: OSError.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "no plain file", str(path))
+    return path.read_bytes()
 
 
 def _override(variable: str) -> Path | None:

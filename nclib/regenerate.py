@@ -165,8 +165,8 @@ def parameters(path: Path) -> dict[str, Parameter]:
 
 def _cells(path: Path) -> list[dict[str, Any]]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError, TypeError) as error:
+        return json.loads(paths.content(path))["cells"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"{path.name} is no notebook that can be read ({type(error).__name__}: {error})") from None
 
 
@@ -454,7 +454,8 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
     if task.name in SUMMARIES:
         folder, own = task.name.split("/")
         tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))
-        parts.append({path.name: _sha256(path.read_bytes()) for path in tables if not path.stem.startswith(own)})
+        summed = [path for path in tables if path.is_file() and not path.stem.startswith(own)]
+        parts.append({path.name: _sha256(path.read_bytes()) for path in summed})
     return _sha256(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -473,11 +474,11 @@ def _sha256(content: bytes) -> str:
 def _unchanged(task: Task, profile: str, key: str) -> list[str] | None:
     """The files of an earlier execution with this key, if every one is still what was written; else None."""
     try:
-        stamp = json.loads(_stamp(task.name, profile).read_text(encoding="utf-8"))
+        stamp = json.loads(paths.content(_stamp(task.name, profile)))
         files, folder = stamp["files"], paths.results(profile)
-        whole = all(_sha256((folder / file).read_bytes()) == digest for file, digest in files.items())
+        whole = all(_sha256(paths.content(folder / file)) == digest for file, digest in files.items())
         return sorted(files) if whole and stamp["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent or damaged: draw it again
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # absent, damaged: draw again
         return None
 
 
@@ -506,7 +507,7 @@ def _files(name: str, profile: str, before: Mapping[Path, tuple[int, int]], note
         artefact = sidecar.relative_to(folder).with_suffix("").as_posix().partition("/")[2]
         owners = [other for other in names if re.fullmatch(rf"{re.escape(other)}([_./-].*)?", artefact)]
         if max(owners, key=len, default=None) == name and before.get(sidecar) != state:
-            record = sidecar.read_bytes()
+            record = paths.content(sidecar)
             found[sidecar] = _sha256(record)
             found |= {sidecar.with_name(file): about["sha256"] for file, about in json.loads(record)["files"].items()}
     return {path.relative_to(folder).as_posix(): digest for path, digest in found.items()}

@@ -173,7 +173,7 @@ def collect(profile: str) -> Sources:
         owners = [name for name in found if re.fullmatch(rf"{re.escape(name)}([_./-].*)?", artefact.name)]
         (owned[max(owners, key=len)] if owners else others).append(artefact)
     names = sorted(found, key=_reading_order)
-    pages = tuple(Page(name, found[name].read_bytes(), tuple(owned[name])) for name in names)
+    pages = tuple(Page(name, paths.content(found[name]), tuple(owned[name])) for name in names)
     for page in pages:
         try:
             page.notebook["cells"], page.execution
@@ -184,7 +184,8 @@ def collect(profile: str) -> Sources:
 
 
 def _notebooks(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.glob("notebooks/*/[!.]*.ipynb") if not path.stem.endswith(".failed"))
+    found = (path for path in folder.glob("notebooks/*/[!.]*.ipynb") if path.is_file())
+    return (path for path in found if not path.stem.endswith(".failed"))
 
 
 def _artefacts(folder: Path) -> Iterator[Artefact]:
@@ -192,14 +193,14 @@ def _artefacts(folder: Path) -> Iterator[Artefact]:
         for path in sorted((folder / kind).glob("**/[!.]*.json")):
             record = _record_beside(path, path.relative_to(folder / kind).with_suffix("").as_posix())
             endings = (file.rpartition(".")[2] for file in record["files"])
-            there = tuple(ending for ending in endings if path.with_name(f"{path.stem}.{ending}").exists())
+            there = tuple(ending for ending in endings if path.with_name(f"{path.stem}.{ending}").is_file())
             yield Artefact(kind, record, there)
 
 
 def _record_beside(path: Path, name: str) -> dict[str, Any]:
     """The record of a figure or table, which must be the one of this name and of files beside it."""
     try:
-        record = json.loads(_text_of(path))
+        record = json.loads(paths.content(path))
         record["caption"], record["runs"]
         if record["name"] != name or not re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name):
             raise ValueError(f"it is that of {record['name']!r:.100}")
@@ -220,8 +221,8 @@ def _reading_order(name: str) -> list[Any]:
 
 def _failures(folder: Path) -> dict[str, str]:
     said: dict[str, str] = {}
-    with suppress(OSError, ValueError, KeyError, TypeError):  # the summary of the last call may lack, or be older
-        rows = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["notebooks"]
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # it may lack, or be older
+        rows = json.loads(paths.content(folder / "summary.json"))["notebooks"]
         said = {row["notebook"]: row["message"] for row in rows if row["message"]}
     kept = (path.relative_to(folder / "notebooks").as_posix() for path in folder.glob("notebooks/*/*.failed.ipynb"))
     return {name: "" for name in sorted(file.removesuffix(".failed.ipynb") for file in kept)} | said
@@ -289,20 +290,13 @@ def _key(sources: Sources) -> str:
     return _sha256(json.dumps(parts, sort_keys=True).encode())
 
 
-def _text_of(path: Path) -> str:
-    """Content of a plain file; reading a pipe in its place would never end."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is no plain file")
-    return path.read_text(encoding="utf-8")
-
-
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
 def _noted(site: Path) -> str:
     try:
-        return (site / _NOTE).read_text(encoding="utf-8")
+        return paths.content(site / _NOTE).decode()
     except (OSError, ValueError):
         return ""
 
@@ -461,7 +455,7 @@ def _date(text: str) -> str:
 def _training(runs: Sequence[str]) -> str:
     """What training took, where all records are here: reference runs come without."""
     try:
-        records = [json.loads(_text_of(paths.runs() / run / "provenance.json")) for run in runs]
+        records = [json.loads(paths.content(paths.runs() / run / "provenance.json")) for run in runs]
         seconds = sum(provenance.processor_seconds(record) for record in records)
         return f", {seconds / 60:.1f} min of processor time"
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):

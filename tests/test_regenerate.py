@@ -384,6 +384,45 @@ def test_what_changed_is_drawn_again(bench, change):
     assert bench.reproduce().rows[0].status == "unchanged"
 
 
+@contextlib.contextmanager
+def at_once(seconds=60):
+    """Whoever waits longer for something that never comes gets an exception."""
+
+    def stop(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.parametrize(
+    "file",
+    [
+        "summary.json",
+        "notebooks/neural_collapse/fig1.json",
+        "notebooks/neural_collapse/fig1.ipynb",
+        "tables/neural_collapse/fig1.csv",
+        "tables/neural_collapse/fig1.json",
+    ],
+)
+def test_a_pipe_in_the_place_of_a_result_is_replaced_and_not_waited_for(bench, file):
+    figure("neural_collapse/fig1")
+    figure("neural_collapse/scorecard")
+    bench.reproduce()
+    path = paths.results("smoke") / file
+    path.unlink()
+    os.mkfifo(path)
+    with at_once():
+        assert bench.reproduce().ok
+    assert path.is_file()
+
+
 SEEN = """
 import pandas as pd
 from nclib.artefacts import save_table

@@ -6,6 +6,8 @@ import html
 import html.parser
 import importlib.util
 import json
+import multiprocessing
+import os
 import re
 import threading
 from pathlib import Path
@@ -583,6 +585,21 @@ def test_names_are_escaped():
     made = report.Artefact("figures", record, ("png",))
     for text in (report._card(None, made), report._files(report.Page("neural_collapse/fig3", b"", (made,)))):
         assert "<img src=x" not in text and "&lt;img" in text
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.parametrize("file", ["summary.json", "site/.inputs", "figures/neural_collapse/fig3.pdf"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(smoke, sphinx, file):
+    report.build("smoke")
+    path = smoke / file
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    child = multiprocessing.get_context("fork").Process(target=report.build, args=("smoke",))
+    child.start()
+    child.join(60)
+    hangs = child.is_alive()
+    child.kill()
+    assert not hangs and child.exitcode == 0
 
 
 @pytest.mark.parametrize(
