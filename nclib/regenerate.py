@@ -55,7 +55,7 @@ CELL_TIMEOUT = 12 * 3600
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _KERNEL_START_SECONDS = 300  # a kernel starts in two seconds; on a very busy machine it took more than papermill's 60
-_LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 characters
+_LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 bytes
 _NOTEBOOKS_AT_ONCE = 2
 _OUT_OF_TIME = "the minutes given were over; the same command goes on"
 _WORTH_A_CLUSTER = 20.0  # seconds of work; to start workers, each with its own torch, costs about five
@@ -345,7 +345,7 @@ def _transport(folder: str) -> Any:
     """Sockets in a folder of this execution: TCP ports chosen by two kernels at once can be the same one."""
     from traitlets.config import Config
 
-    if os.name != "posix" or len(folder) > _LONGEST_SOCKET_FOLDER:
+    if os.name != "posix" or len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
         return Config()
     return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
@@ -799,6 +799,11 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise
         except ValueError as error:
             raise _refusal(str(error)) from None
+        except (MemoryError, RuntimeError) as error:  # PyTorch's own
+            if "memory" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
+            raise _refusal(f"{too_large} ({_short(str(error))})") from None
 
 
 def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nclib import cli, data, experiments, paths, regenerate, runs
+from nclib import cli, data, experiments, models, paths, regenerate, runs
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.store import default_store, reference_store
 
@@ -295,6 +295,29 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--n-max", 99999999999999999999999, "DataConfig.n_max: Input should be less than"),
+        ("--width", 99999999999999999999, "ModelConfig.width: Input should be less than"),
+        ("--device", "meta", "is none that runs are trained on"),
+        ("--device", "xpu", "is none that runs are trained on"),
+    ],
+)
+def test_absurd_values_are_refused_in_one_message(option, value, says):
+    result = nclib("train", "--width", 2, "--epochs", 1, option, value)
+    assert result.exit_code == 2 and says in result.output and default_store().ids() == []
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused_in_one_message(monkeypatch):
+    def allocate(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 360000000000 bytes.")
+
+    monkeypatch.setattr(models, "build_model", allocate)
+    result = nclib("train", "--width", 100000, "--epochs", 1)
+    assert result.exit_code == 2 and "width 100000 does not fit into the memory" in result.output
 
 
 # --- closed streams -------------------------------------------------------------------------------------------

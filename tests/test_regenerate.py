@@ -761,6 +761,12 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such sockets")
+def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
+    assert "KernelManager" in regenerate._transport("/tmp/" + "x" * 60)
+    assert "KernelManager" not in regenerate._transport("/tmp/" + "🎉" * 25)
+
+
 # --- for real -----------------------------------------------------------------------------------------------------
 
 
