@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import concurrent.futures
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -726,6 +727,8 @@ def reproduce(
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
             place = Place(workers, scheduler, host)
             _say_plan(plan, len(tasks), in_words(profile, others), train, echo)
+            for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
+                _require_writable(needed)
             before, training = _marks(configs), None
             if train == "never":
                 failed_runs = _missing(plan)
@@ -804,6 +807,14 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
                 raise
             too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
             raise _refusal(f"{too_large} ({_short(str(error))})") from None
+
+
+def _require_writable(folder: Path) -> None:
+    """Raises: PermissionError where nothing can be written to a folder, or where it would have to be made."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        advice = "results cannot be written there; set NCLIB_RESULTS to a folder that is yours"
+        raise PermissionError(errno.EACCES, advice, str(there))
 
 
 def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:

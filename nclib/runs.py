@@ -350,8 +350,8 @@ def train_missing(
         failures = _train_here(absent, store, forecast, progress or _quiet, device, until)
     else:
         failures = _Grid(absent, store, forecast, progress or _quiet, device, executor, until).train()
-    forecast.close()
     unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []
+    forecast.close(len(failures) + len(unfinished))
     return Training(failures, forecast, unfinished)
 
 

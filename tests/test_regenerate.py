@@ -571,6 +571,26 @@ def test_a_failed_run_fails_only_the_notebooks_that_need_it(bench):
     assert bench.trained[run_of(1)] == 1
 
 
+def test_results_that_cannot_be_written_are_refused_before_any_training(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    access = os.access
+    paths.results().mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != paths.results() and access(path, mode))
+    with pytest.raises(PermissionError, match="set NCLIB_RESULTS to a folder that is yours"):
+        bench.reproduce()
+    assert not bench.trained and not bench.executed and list(paths.results().iterdir()) == []
+
+
+def test_what_was_trained_is_counted_without_what_failed(bench):
+    figure("neural_collapse/fig1")
+    bench.broken = {run_of(seed): RuntimeError("on purpose") for seed in (0, 1)}
+    bench.reproduce()
+    assert any(line.startswith("trained 0 of 2 runs in") for line in bench.said)
+    del bench.broken[run_of(0)]
+    bench.reproduce()
+    assert any(line.startswith("trained 1 of 2 runs in") for line in bench.said)
+
+
 def test_when_the_minutes_are_over_what_is_there_is_drawn(bench, monkeypatch):
     figure("neural_collapse/fig1")
     figure("neural_collapse/fig2")
