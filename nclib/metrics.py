@@ -930,7 +930,7 @@ def nc_report(
     if h.dtype == torch.float64:  # the squares of all other types fit
         squares = m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()
         if not math.isfinite(squares):
-            raise ValueError("h is too large: squares of its distances overflow; divided by a number it reports the same")
+            raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
     w = w.to(m.device)
     mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact
     mismatches = total(mismatches.index_add_(0, labels.to(m.device), _ncc_mismatches(h, logits, m).double()))

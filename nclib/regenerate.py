@@ -333,7 +333,7 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
                 config=_transport(folder),
             )
         except PapermillExecutionError as fault:
-            error = _short(f"{fault.ename}: {fault.evalue}", f"cell {fault.exec_count}")
+            error = _short(f"{fault.ename}: {fault.evalue.strip()}", f"cell {fault.exec_count}")
         except Exception as fault:  # a kernel that died or did not start, a cell beyond its time
             error = _short(f"{type(fault).__name__}: {fault}")
         if written.exists():
@@ -1080,11 +1080,21 @@ def _environment() -> Iterator[None]:
         "JUPYTER_PREFER_ENV_PATH": "1",
         "NCLIB_WITH": "",
     }
+    if not _has_home():  # an account without a home, as in a container with --user: Jupyter asks for one
+        values["HOME"] = str(paths.results() / ".home")
     if path:
         values["PYTHONPATH"] = os.pathsep.join(path)
     with processes.environment_restored(values):
         os.environ.update(values)
         yield
+
+
+def _has_home() -> bool:
+    try:
+        Path.home()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _write_summary(summary: Summary) -> None:

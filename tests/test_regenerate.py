@@ -717,6 +717,17 @@ def test_processes_inherit_absolute_folders_and_one_thread(bench, monkeypatch, t
     assert os.environ["NCLIB_RESULTS"] == "elsewhere" and "OMP_NUM_THREADS" not in os.environ
 
 
+def test_an_account_without_a_home_has_one_for_its_notebooks(bench, monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(regenerate.Path, "home", home)
+    monkeypatch.delenv("HOME", raising=False)
+    figure("neural_collapse/fig1")
+    bench.reproduce()
+    assert bench.environment["HOME"] == str(paths.results() / ".home") and "HOME" not in os.environ
+
+
 # --- being stopped ----------------------------------------------------------------------------------------------
 
 
