@@ -118,10 +118,24 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """Entry point of the ``nclib`` command."""
+    _open_streams()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     # a log shows each line when it is said; a file name that is no text is shown as well as can be
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     app(prog_name="nclib")
+
+
+def _open_streams() -> None:
+    """Where stdin, stdout or stderr is closed, as daemons have them: the work is done and nothing is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, so this one; no file of results shall get it
+            os.set_inheritable(number, True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 — open as long as the process
 
 
 @app.callback(invoke_without_command=True)
@@ -186,17 +200,17 @@ def reproduce(
     summary = regenerate.reproduce(
         names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure
     )
-    complete = _site_after(profile) if site else True
+    complete = _site_after(profile, summary.parameters) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)
 
 
-def _site_after(profile: str) -> bool:
+def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
     from nclib import regenerate, report
 
     try:
-        with regenerate.terminable():
+        with regenerate.terminable(), regenerate.results_with(regenerate.folder_name(parameters)):
             report.build(profile)
     except report.ReportError as error:
         if isinstance(error, report.SphinxMissing):
@@ -210,13 +224,21 @@ def _site_after(profile: str) -> bool:
 @app.command()
 def report(
     profile: ProfileName = "quick",
+    parameter: Settings = None,
     force: Annotated[bool, typer.Option("--force", help="Make it again even if nothing has changed.")] = False,
 ) -> None:
-    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html."""
+    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html.
+
+    With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
+    """
     from nclib import regenerate
     from nclib.report import build
 
-    with regenerate.terminable():
+    given = regenerate.given_values(regenerate.select(), parameter or ()) if parameter else {}
+    with (
+        regenerate.terminable(),
+        regenerate.results_with(regenerate.folder_name(regenerate.other_values(given.values()))),
+    ):
         build(profile, force)
 
 
@@ -461,15 +483,32 @@ def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain th
 
     store = default_store()
     for run in (run for run in store.ids() if text in run):
-        files = [path.stat() for path in (store.root / run).iterdir()]
-        when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
-        typer.echo(f"{when:%Y-%m-%d %H:%M} {sum(file.st_size for file in files) / 1e6:8.1f} MB  {run}")
+        try:
+            size = sum(path.lstat().st_size for path in (store.root / run).iterdir())
+            when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
+        except OSError as error:
+            typer.echo(f"cannot be read ({error.strerror})  {run}")
+            continue
+        typer.echo(f"{when:%Y-%m-%d %H:%M} {size / 1e6:8.1f} MB  {run}")
     for folder in sorted(store.root.glob("*.partial")):
         run = folder.name.removesuffix(".partial")
         if text in run:
             typer.echo(f"unfinished       {100 * store.progress(run):8.0f} %   {run}")
     if not store.ids():
         typer.echo(f"no finished runs in {store.root}", err=True)
+
+
+@runs_app.command("check")
+def check_runs() -> None:
+    """Read every stored run and compare it with its checksums; what is damaged is named and set aside."""
+    from nclib.store import default_store
+
+    found = dict(default_store().check())
+    damaged = {run: reason for run, reason in found.items() if reason}
+    for reason in damaged.values():
+        typer.echo(reason)
+    typer.echo(f"{len(found) - len(damaged)} of {len(found)} runs are sound")
+    raise typer.Exit(1 if damaged else 0)
 
 
 @runs_app.command()

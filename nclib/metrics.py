@@ -12,6 +12,7 @@ are float64 numbers; classifier rows, and vectors given to ``nc2_*``, may have a
 
 import copy
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -983,8 +984,10 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
         key -> Ideal(value, low, high).
 
     Raises:
-        ValueError: K < 2.
+        ValueError: K < 2, or no whole number.
     """
+    if not isinstance(num_classes, numbers.Integral):
+        raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")
     if num_classes < 2:
         raise ValueError(f"neural collapse needs at least 2 classes, got {num_classes}")
     k = num_classes
@@ -1070,7 +1073,8 @@ def nc_report(
         dict of floats in the order of ``ideal_values``; NaN where a quantity is undefined.
 
     Raises:
-        ValueError: shapes, dtypes or labels that do not fit together, NaN or infinite values.
+        ValueError: shapes, dtypes or labels that do not fit together, NaN or infinite values, and finite ones so large
+            that the squares of their distances are not.
 
     Warns:
         EmptyClassWarning: a class has no samples.
@@ -1108,6 +1112,10 @@ def nc_report(
             f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "
             "recomputed"
         )
+    if h.dtype == torch.float64:  # the squares of all other types fit
+        squares = m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()
+        if not math.isfinite(squares):
+            raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
     w = None if w is None else w.to(m.device)
     mismatches = None
     if logits is not None:

@@ -377,7 +377,7 @@ def gram(
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
         if classes is not None:
-            axis.set_major_formatter(lambda row, _: str(classes[int(row)]) if 0 <= row < num_classes else "")
+            axis.set_major_formatter(lambda row, _: literal(classes[int(row)]) if 0 <= row < num_classes else "")
     if classes is not None and max(len(str(name)) for name in classes) > 3:
         ax.tick_params(axis="x", labelrotation=90)
     ax.tick_params(length=0)
@@ -427,7 +427,7 @@ def embedding(
         else:
             ax.scatter(*of_class.T, marker="o", s=5, color=colours[k], linewidths=0, alpha=0.7)
     if len(classes) <= 20:
-        names = [str(k) if class_names is None else class_names[k] for k in classes]
+        names = [str(k) if class_names is None else literal(class_names[k]) for k in classes]
         _label_classes(ax, [points[labels == k] for k in classes], names, [k in minority for k in classes])
     ax.set_xticks([])
     ax.set_yticks([])
@@ -730,6 +730,11 @@ def _spread(heights: np.ndarray, gap: float) -> np.ndarray:
     for lower, upper in itertools.pairwise(order):
         placed[upper] = max(placed[upper], placed[lower] + gap)
     return placed - (placed - heights).mean()
+
+
+def literal(name: object) -> str:
+    """A name as Matplotlib shows it letter for letter: between two dollars it would read mathematics."""
+    return str(name).replace("$", r"\$")
 
 
 def _class_colours(classes: Sequence[int]) -> dict[int, object]:

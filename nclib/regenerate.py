@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import concurrent.futures
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -55,7 +56,7 @@ CELL_TIMEOUT = 12 * 3600
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _KERNEL_START_SECONDS = 300  # a kernel starts in two seconds; on a very busy machine it took more than papermill's 60
-_LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 characters
+_LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 bytes
 _NOTEBOOKS_AT_ONCE = 2
 _OUT_OF_TIME = "the minutes given were over; the same command goes on"
 _WORTH_A_CLUSTER = 20.0  # seconds of work; to start workers, each with its own torch, costs about five
@@ -165,8 +166,8 @@ def parameters(path: Path) -> dict[str, Parameter]:
 
 def _cells(path: Path) -> list[dict[str, Any]]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError, TypeError) as error:
+        return json.loads(paths.content(path))["cells"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"{path.name} is no notebook that can be read ({type(error).__name__}: {error})") from None
 
 
@@ -234,6 +235,24 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
     }
 
 
+def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """As `parse_overrides`, with data sets under their full names, and without values that are a notebook's own.
+
+    Raises: ConfigError, DataError.
+    """
+    from nclib import data
+
+    resolved: dict[str, str] = {}
+    given = {}
+    for name, values in parse_overrides(texts, notebooks).items():
+        declared = parameters(source(name))
+        given[name] = {key: value for key, value in values.items() if value != declared[key].default}
+        if typed := given[name].get("dataset"):
+            resolved[typed] = resolved.get(typed) or data.resolve_dataset(typed, base=Path.cwd())
+            given[name]["dataset"] = resolved[typed]
+    return given
+
+
 def yaml_value(text: str) -> Any:
     """What a text means in YAML; the text itself where it means nothing there."""
     import yaml
@@ -265,10 +284,12 @@ def _value(text: str, parameter: Parameter, notebook: str) -> Any:
 
 @dataclass(frozen=True)
 class Execution:
-    """How executing one notebook went: how long it took, what went wrong."""
+    """How executing one notebook went: how long it took, what went wrong, and the digest of each file it left behind,
+    by name relative to the profile's folder."""
 
     seconds: float
     error: str = ""
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def executed(name: str, profile: str) -> Path:
@@ -293,7 +314,7 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it doubts parameters that are checked already
 
-    clock, error = time.monotonic(), ""
+    clock, error, files, before = time.monotonic(), "", {}, _sidecars(profile)
     with tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as folder:
         written = Path(folder) / "notebook.ipynb"
         try:
@@ -312,19 +333,20 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
                 config=_transport(folder),
             )
         except PapermillExecutionError as fault:
-            error = _short(f"{fault.ename}: {fault.evalue}", f"cell {fault.exec_count}")
+            error = _short(f"{fault.ename}: {fault.evalue.strip()}", f"cell {fault.exec_count}")
         except Exception as fault:  # a kernel that died or did not start, a cell beyond its time
             error = _short(f"{type(fault).__name__}: {fault}")
         if written.exists():
-            _publish(written, name, profile, failed=bool(error))
-    return Execution(time.monotonic() - clock, error)
+            digest = _publish(written, name, profile, failed=bool(error))
+            files = {} if error else _files(name, profile, before, digest)
+    return Execution(time.monotonic() - clock, error, files)
 
 
 def _transport(folder: str) -> Any:
     """Sockets in a folder of this execution: TCP ports chosen by two kernels at once can be the same one."""
     from traitlets.config import Config
 
-    if os.name != "posix" or len(folder) > _LONGEST_SOCKET_FOLDER:
+    if os.name != "posix" or len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
         return Config()
     return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
@@ -334,17 +356,76 @@ def _short(message: str, where: str = "") -> str:
     return (first if len(first) <= 300 else f"{first[:300]}…") + (f" ({where})" if where else "")
 
 
-def _publish(written: Path, name: str, profile: str, failed: bool) -> None:
-    """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes."""
+def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
+    """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
+    returns the digest of what is there now."""
     from nclib.artefacts import write_atomic
 
     notebook = json.loads(written.read_text(encoding="utf-8"))
     target = _failed(name, profile) if failed else executed(name, profile)
     notes = notebook["metadata"].get("papermill", {})
     notes |= {"input_path": f"notebooks/{name}.ipynb", "output_path": target.name}
-    write_atomic(target, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    content = (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
+    write_atomic(target, content)
     if not failed:
         _failed(name, profile).unlink(missing_ok=True)
+    return _sha256(content)
+
+
+# --- results of other parameters ----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def results_with(name: str) -> Iterator[None]:
+    """Within the block, and in processes started there, the results of a profile are those of other parameters:
+    ``results/<profile>/with/<name>/``; of the profile's own where the name is "". Names are made by `folder_name`."""
+    with processes.environment_restored(["NCLIB_WITH"]):
+        os.environ["NCLIB_WITH"] = name
+        yield
+
+
+def folder_name(values: Mapping[str, Any]) -> str:
+    """Parameters as the name of a folder, "epochs=3,seeds=5"; "" for none. Where letters must be replaced, or the name
+    would be too long, a digest makes it unique."""
+    parts = [f"{name}={_plain_number(value)}" for name, value in sorted(values.items())]
+    text = ",".join(parts)
+    name = re.sub(r"[^a-z0-9_.=@,+-]", "-", text)
+    return name if name == text and len(name) <= 120 else f"{name[:110]}-{_sha256(text.encode())[:8]}"
+
+
+def _plain_number(value: Any) -> Any:
+    """The same for 3 and 3.0: what is a float in one notebook may be an integer in another."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+
+
+def other_values(injected: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The parameters that are not the profile's own, by name, among those injected into notebooks."""
+    return {
+        name: value for values in injected for name, value in values.items() if name not in SET_BY_THE_COMMAND
+    }
+
+
+def in_words(profile: str, others: Mapping[str, Any]) -> str:
+    """A profile and the parameters that are not its own, in words."""
+    return profile + (f" with {', '.join(f'{name}={value}' for name, value in others.items())}" if others else "")
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, what: str, echo: Callable[[str], None]) -> Iterator[None]:
+    """Held while files are written to a folder of results, so that two clients do not mix theirs: the second waits."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / f".{what}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        echo(f"another process is at work on the {what} of {folder}; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 # --- what is unchanged --------------------------------------------------------------------------------------
@@ -374,7 +455,8 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
     if task.name in SUMMARIES:
         folder, own = task.name.split("/")
         tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))
-        parts.append({path.name: _sha256(path.read_bytes()) for path in tables if not path.stem.startswith(own)})
+        summed = [path for path in tables if path.is_file() and not path.stem.startswith(own)]
+        parts.append({path.name: _sha256(path.read_bytes()) for path in summed})
     return _sha256(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -393,20 +475,19 @@ def _sha256(content: bytes) -> str:
 def _unchanged(task: Task, profile: str, key: str) -> list[str] | None:
     """The files of an earlier execution with this key, if every one is still what was written; else None."""
     try:
-        stamp = json.loads(_stamp(task.name, profile).read_text(encoding="utf-8"))
+        stamp = json.loads(paths.content(_stamp(task.name, profile)))
         files, folder = stamp["files"], paths.results(profile)
-        whole = all(_sha256((folder / file).read_bytes()) == digest for file, digest in files.items())
+        whole = all(_sha256(paths.content(folder / file)) == digest for file, digest in files.items())
         return sorted(files) if whole and stamp["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent or damaged: draw it again
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # absent, damaged: draw again
         return None
 
 
-def _write_stamp(task: Task, profile: str, key: str, files: Iterable[str]) -> None:
+def _write_stamp(task: Task, profile: str, key: str, files: Mapping[str, str]) -> None:
     from nclib.artefacts import write_atomic
 
-    folder = paths.results(profile)
-    digests = {file: _sha256((folder / file).read_bytes()) for file in sorted(files)}
-    write_atomic(_stamp(task.name, profile), json.dumps({"key": key, "files": digests}, indent=1) + "\n")
+    content = {"key": key, "files": dict(sorted(files.items()))}
+    write_atomic(_stamp(task.name, profile), json.dumps(content, indent=1) + "\n")
 
 
 def _sidecars(profile: str) -> dict[Path, tuple[int, int]]:
@@ -416,19 +497,21 @@ def _sidecars(profile: str) -> dict[Path, tuple[int, int]]:
     return {path: (about.st_ino, about.st_mtime_ns) for path, about in found.items()}
 
 
-def _files(name: str, profile: str, before: Mapping[Path, tuple[int, int]]) -> list[str]:
-    """What an execution left behind, relative to the profile's folder: the notebook, its figures and tables.
+def _files(name: str, profile: str, before: Mapping[Path, tuple[int, int]], notebook: str) -> dict[str, str]:
+    """What an execution left behind, by name relative to the profile's folder: the notebook, its figures and tables,
+    each with the digest of what was written, which its record holds: by now the file may be somebody else's.
 
-    before: `_sidecars` from before it.
+    before: `_sidecars` from before it. notebook: digest of the executed notebook.
     """
-    folder, names, found = paths.results(profile), available(), [executed(name, profile)]
+    folder, names, found = paths.results(profile), available(), {executed(name, profile): notebook}
     for sidecar, state in _sidecars(profile).items():
         artefact = sidecar.relative_to(folder).with_suffix("").as_posix().partition("/")[2]
         owners = [other for other in names if re.fullmatch(rf"{re.escape(other)}([_./-].*)?", artefact)]
         if max(owners, key=len, default=None) == name and before.get(sidecar) != state:
-            listed = json.loads(sidecar.read_text(encoding="utf-8"))["files"]
-            found += [sidecar, *(sidecar.with_name(file) for file in listed)]
-    return [path.relative_to(folder).as_posix() for path in found]
+            record = paths.content(sidecar)
+            found[sidecar] = _sha256(record)
+            found |= {sidecar.with_name(file): about["sha256"] for file, about in json.loads(record)["files"].items()}
+    return {path.relative_to(folder).as_posix(): digest for path, digest in found.items()}
 
 
 # --- all of it ----------------------------------------------------------------------------------------------
@@ -439,7 +522,7 @@ class Row:
     """One notebook in the summary. A run that several notebooks share counts as trained in the first of them.
 
     status: "executed", "unchanged", "failed", or "unfinished" where all that it lacks is runs there was no time for.
-    files: relative to ``results/<profile>/``.
+    files: relative to ``results/<profile>/``, or for other parameters to ``results/<profile>/with/<parameters>/``.
     """
 
     notebook: str
@@ -453,14 +536,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one call of `reproduce` did; ``results/<profile>/summary.json`` holds the same.
+    """What one call of `reproduce` did; ``summary.json`` beside its notebooks holds the same.
 
+    parameters: those that are not the profile's own.
     training: how long it took beside what was forecast, see `nclib.costs.Forecast.as_dict`; None when nothing was
         trained.
     """
 
     profile: str
-    parameters: list[str]
+    parameters: dict[str, Any]
     rows: list[Row]
     failed_runs: dict[str, str]
     seconds: float
@@ -548,7 +632,7 @@ def terminable() -> Iterator[None]:
 @contextlib.contextmanager
 def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Callable[[float, float, str], None]]:
     """A function to call as ``(done, total, text)``: a bar when stderr is a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield _lines(title, echo)
         return
     from rich.console import Console
@@ -560,9 +644,14 @@ def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Ca
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+    both = _is_terminal(sys.stdout)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=both) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and stream.isatty()  # None where it is closed
 
 
 def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:
@@ -609,7 +698,8 @@ def reproduce(
     names: see `select`; none means every notebook.
     profile: the size, see `nclib.experiments.PROFILES`.
     overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
-        directory.
+        directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
+        ``results/<profile>/with/<parameters>/``.
     workers: runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
         or as many on each GPU as fit, and none but this process where a cluster is not worth starting.
     train: "never" fails the notebooks whose runs are neither stored nor among the reference results.
@@ -620,7 +710,7 @@ def reproduce(
     minutes: train for no longer than this, one seed of all notebooks before the next, in the order they are named; then
         draw the notebooks whose runs are there. The next call goes on.
     echo: receives each line that is said.
-    Returns: a `Summary`, also written to ``results/<profile>/summary.json`` and said as a table at the end.
+    Returns: a `Summary`, also written to ``summary.json`` among the results and said as a table at the end.
     Raises: ConfigError, DataError or ClusterError before anything is trained; KeyboardInterrupt (`Terminated` for
         SIGTERM) after all processes started here have ended. What was finished by then is kept and found by the next
         call.
@@ -647,10 +737,15 @@ def reproduce(
     with terminable(), _environment():
         try:
             tasks, configs = prepare(select(names), profile, overrides, train)
+            others = other_values(task.values for task in tasks)
+            os.environ["NCLIB_WITH"] = folder_name(others)
+            folder = paths.results(profile)
             plan = runs.plan(list(configs.values()))
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
             place = Place(workers, scheduler, host, insecure)
-            _say_plan(plan, len(tasks), profile, train, echo)
+            _say_plan(plan, len(tasks), in_words(profile, others), train, echo)
+            for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
+                _require_writable(needed)
             before, training = _marks(configs), None
             if train == "never":
                 failed_runs = _missing(plan)
@@ -658,15 +753,16 @@ def reproduce(
                 failed_runs, training = _train(configs, lacking, place, minutes, echo)
             marks = _marks(configs)
             fresh = {run for run, mark in marks.items() if mark != before[run]}
-            rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
+            with alone_in(folder, "drawing", echo):
+                rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
+                seconds = round(time.monotonic() - clock, 1)
+                summary = Summary(profile, others, rows, failed_runs, seconds, training)
+                _write_summary(summary)
         except KeyboardInterrupt:
             _end_children(children)
             raise
-        seconds = round(time.monotonic() - clock, 1)
-        summary = Summary(profile, list(overrides), rows, failed_runs, seconds, training)
-        _write_summary(summary)
     echo(summary.text())
-    echo(f"{duration(summary.seconds)} in all; results are in {paths.results(profile)}")
+    echo(f"{duration(summary.seconds)} in all; results are in {folder}")
     return summary
 
 
@@ -679,20 +775,14 @@ def prepare(
     Returns: one `Task` for each notebook, and the configurations of all their runs by id.
     Raises: ConfigError, DataError.
     """
-    from nclib import data, experiments
+    from nclib import experiments
     from nclib.config import run_id
 
     if not names:
         raise _refusal(_unknown_notebook("", [], set()))
-    given = parse_overrides(overrides, names)
-    resolved: dict[str, str] = {}
     tasks, configs = [], {}
-    for name in names:
-        values, declared = given[name], parameters(source(name))
-        if values.get("dataset"):
-            typed = values["dataset"]
-            resolved[typed] = resolved.get(typed) or data.resolve_dataset(typed, base=Path.cwd())
-            values["dataset"] = resolved[typed]
+    for name, values in given_values(names, overrides).items():
+        declared = parameters(source(name))
         in_force = {key: parameter.default for key, parameter in declared.items()} | values
         settings = {key: value for key, value in in_force.items() if key in experiments.OVERRIDES}
         needed = {}
@@ -729,6 +819,19 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise
         except ValueError as error:
             raise _refusal(str(error)) from None
+        except (MemoryError, RuntimeError) as error:  # PyTorch's own
+            if "memory" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
+            raise _refusal(f"{too_large} ({_short(str(error))})") from None
+
+
+def _require_writable(folder: Path) -> None:
+    """Raises: PermissionError where nothing can be written to a folder, or where it would have to be made."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        advice = "results cannot be written there; set NCLIB_RESULTS to a folder that is yours"
+        raise PermissionError(errno.EACCES, advice, str(there))
 
 
 def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:
@@ -860,15 +963,15 @@ def _draw(
     """Execute the notebooks that have their runs and are not unchanged; a row for each, in the order asked for."""
     rows: dict[str, Row] = {}
     keys: dict[str, str] = {}
-    counts, before = _count_runs(tasks, fresh, failed_runs), _sidecars(profile)
+    counts = _count_runs(tasks, fresh, failed_runs)
 
     def note(task: Task, result: Execution) -> None:
         if result.error:
             failed = _failed(task.name, profile)
             files = [failed.relative_to(paths.results(profile)).as_posix()] if failed.exists() else []
         else:
-            files = _files(task.name, profile, before)
-            _write_stamp(task, profile, keys[task.name], files)
+            files = list(result.files)
+            _write_stamp(task, profile, keys[task.name], result.files)
         status = "failed" if result.error else "executed"
         rows[task.name] = Row(task.name, status, round(result.seconds, 1), *counts[task.name], files, result.error)
 
@@ -993,12 +1096,23 @@ def _environment() -> Iterator[None]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "PASSIVE",
         "JUPYTER_PREFER_ENV_PATH": "1",
+        "NCLIB_WITH": "",
     }
+    if not _has_home():  # an account without a home, as in a container with --user: Jupyter asks for one
+        values["HOME"] = str(paths.results() / ".home")
     if path:
         values["PYTHONPATH"] = os.pathsep.join(path)
     with processes.environment_restored(values):
         os.environ.update(values)
         yield
+
+
+def _has_home() -> bool:
+    try:
+        Path.home()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _write_summary(summary: Summary) -> None:

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nclib import cli, data, experiments, measuring, paths, regenerate, runs
+from nclib import cli, data, experiments, measuring, models, paths, regenerate, runs
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.metrics import nc_report
 from nclib.store import default_store, reference_store
@@ -263,6 +265,26 @@ def test_removing_asks_first(stored):
     assert store.ids() == []
 
 
+def test_removed_is_said_only_of_what_is_gone(stored, tmp_path):
+    store = default_store()
+    (store.root / stored[0]).rename(tmp_path / "moved")
+    (store.root / stored[0]).symlink_to(tmp_path / "moved")
+    result = nclib("runs", "remove", stored[0], "--yes")
+    assert result.exit_code == 2 and "symbolic link" in result.output and f"removed {stored[0]}" not in result.output
+    assert store.has(stored[0])
+
+
+def test_check_names_what_is_damaged_and_sets_it_aside(stored):
+    assert nclib("runs", "check").stdout == "2 of 2 runs are sound\n"
+    (default_store().root / stored[0] / "config.json").write_text("junk")
+    with pytest.warns(UserWarning, match=f"{stored[0]}.*left out"):
+        plan = runs.plan([cli.build_config(None, None, {"model.width": 2, "seed": 5}, [])])
+    assert plan["state"].tolist() == ["missing"]
+    result = nclib("runs", "check")
+    assert result.exit_code == 1 and f"run {stored[0]}: config.json" in result.stdout and "1 of 2" in result.stdout
+    assert default_store().ids() == [stored[1]] and nclib("runs", "check").exit_code == 0
+
+
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "seeds: int = 2", "outputs": []}
     (project / "notebooks/neural_collapse/fig9.ipynb").write_text(json.dumps({"cells": [cell]}))
@@ -277,6 +299,64 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--n-max", 99999999999999999999999, "DataConfig.n_max: Input should be less than"),
+        ("--width", 99999999999999999999, "ModelConfig.width: Input should be less than"),
+        ("--device", "meta", "is none that runs are trained on"),
+        ("--device", "xpu", "is none that runs are trained on"),
+    ],
+)
+def test_absurd_values_are_refused_in_one_message(option, value, says):
+    result = nclib("train", "--width", 2, "--epochs", 1, option, value)
+    assert result.exit_code == 2 and says in result.output and default_store().ids() == []
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused_in_one_message(monkeypatch):
+    def allocate(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 360000000000 bytes.")
+
+    monkeypatch.setattr(models, "build_model", allocate)
+    result = nclib("train", "--width", 100000, "--epochs", 1)
+    assert result.exit_code == 2 and "width 100000 does not fit into the memory" in result.output
+
+
+# --- closed streams -------------------------------------------------------------------------------------------
+
+
+def closed(redirection, *arguments):
+    """A command in a process whose streams are closed by the shell."""
+    words = shlex.join([sys.executable, "-m", "nclib", *map(str, arguments)])
+    return subprocess.run(["sh", "-c", f"exec {words} {redirection}"], capture_output=True, text=True, timeout=120)
+
+
+needs_sh = pytest.mark.skipif(os.name != "posix", reason="streams as POSIX has them")
+
+
+@needs_sh
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_with_closed_streams_the_work_is_done(redirection):
+    done = closed(redirection, "train", "--epochs", 1, "--width", 2, "--n-max", 6)
+    assert done.returncode == 0, done
+    assert len(default_store().ids()) == 1 and "Traceback" not in done.stdout + done.stderr
+    (run,) = default_store().ids()
+    assert default_store().is_sound(run)
+
+
+@needs_sh
+def test_a_question_that_nobody_can_answer_changes_nothing(stored):
+    done = closed("<&-", "runs", "remove", stored[0])
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert default_store().has(stored[0])
+
+
+def test_progress_is_no_bar_where_stderr_is_closed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with regenerate.progress_bar("training") as tell:
+        tell(1, 2, "one")
 
 
 # --- data and doctor ------------------------------------------------------------------------------------------
