@@ -654,6 +654,7 @@ def doctor() -> None:
             "kernel": _kernel(),
             "versions": ", ".join(f"{name} {version}" for name, version in here["versions"].items()),
             "machine": f"{here['platform']}, {here['cpu']}, {here['cores']} usable cores",
+            "bfloat16": f"{here['bfloat16']}, used by profile full" if here["bfloat16"] else "not on this processor",
             "device": ", ".join(str(value) for value in here["device"].values() if value is not None),
             "threads": f"{torch.get_num_threads()} here, 1 in each of {regenerate.default_workers()} trainings at once "
             f"(OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')})",

@@ -187,6 +187,7 @@ OVERRIDES: dict[str, type] = {
     "batch_size": int,
     "lr": float,
     "recipe": str,
+    "precision": str,
     "inputs": str,
 }
 """Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""

@@ -796,17 +796,25 @@ def prepare(
 
 
 def check_runs(configs: Iterable[StoredConfig]) -> None:
-    """Refuse runs that would fail at their first step: more images than there are, a network too narrow.
+    """Refuse runs that would fail at their first step, with more images than there are or a network too narrow, and
+    runs in bfloat16 on a processor that has no unit for it.
 
     configs: their data sets must be here (`nclib.data.fetch`).
     Raises: ConfigError with the numbers.
     """
-    from nclib import data, models
+    from nclib import data, models, provenance, training
 
+    slow = provenance.bfloat16_unit() is None and training.default_device().type == "cpu"
     checked: dict[Any, tuple[int, int, set[Any]]] = {}
     for config in configs:
         if not hasattr(config, "data"):
             continue  # the small trainings of the sister papers draw no images
+        if slow and getattr(config.train, "precision", "") == "bfloat16":
+            raise _refusal(
+                "this processor has no bfloat16 unit (AMX or AVX-512 BF16), without which training in bfloat16 takes "
+                "tens of times as long. Train in float32, which makes other runs: -p precision=float32, or with "
+                "nclib train: --set train.precision=float32"
+            )
         try:
             if config.data not in checked:
                 split = data.make_split(config.data, config.seed)
