@@ -239,6 +239,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "describe_seeds",
         "experiment",
         "get_profile",
+        "given",
         "runs_of",
         "scale_of",
         "stand_ins",

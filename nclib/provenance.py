@@ -109,7 +109,8 @@ def capture(
     seeds: the seeds that entered it.
     cost: a `Cost` around the work; None leaves `cost` null.
     Returns: time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform,
-    cpu, bfloat16 (the processor's unit for it, or null), cores (usable by this process), threads (torch's), device, deterministic, seeds, slurm_job, cost.
+    cpu, bfloat16 (the processor's unit for it, or null), cores (usable by this process), threads (torch's), device,
+    deterministic, seeds, slurm_job, cost.
     """
     import torch
 
