@@ -310,7 +310,9 @@ def _aside(profile: str, echo: Callable[[str], None]) -> Iterator[Path]:
 
 def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None]) -> None:
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-c", str(_book()), "-d", str(aside / "doctrees")]
-    command += ["-D", f"html_title=nclib: {title}", str(aside / "sources"), str(aside / "html")]
+    encoding = sys.getfilesystemencoding()  # that of arguments: ASCII has no room for some names of data sets
+    title = f"nclib: {title}".encode(encoding, "replace").decode(encoding)
+    command += ["-D", f"html_title={title}", str(aside / "sources"), str(aside / "html")]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
     said = done.stderr.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
     if done.returncode:

@@ -593,6 +593,18 @@ def test_a_record_speaks_of_the_files_beside_it_alone(smoke, stem, change):
         report.collect("smoke")
 
 
+def test_the_title_is_an_argument_in_any_locale(tmp_path, monkeypatch):
+    called = []
+    done = report.subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(report.subprocess, "run", lambda command, **_: called.append(command) or done)
+    for encoding, shown in (("ascii", "nclib: smoke with dataset=gr??e"), ("utf-8", "nclib: smoke with dataset=größe")):
+        monkeypatch.setattr(report.sys, "getfilesystemencoding", lambda encoding=encoding: encoding)
+        report._run_sphinx("smoke with dataset=größe", tmp_path, print)
+        assert f"html_title={shown}" in called[-1]
+        for word in called[-1]:
+            word.encode(encoding, "surrogateescape")
+
+
 def test_names_are_escaped():
     record = {"name": f"neural_collapse/{INJECTED}", "caption": "C", "runs": []}
     made = report.Artefact("figures", record, ("png",))
