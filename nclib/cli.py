@@ -207,10 +207,10 @@ def reproduce(
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib import regenerate, report
+    from nclib import other_parameters, regenerate, report
 
     try:
-        with regenerate.terminable(), regenerate.results_with(regenerate.folder_name(parameters)):
+        with regenerate.terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
             report.build(profile)
     except report.ReportError as error:
         if isinstance(error, report.SphinxMissing):
@@ -231,13 +231,13 @@ def report(
 
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
-    from nclib import regenerate
+    from nclib import other_parameters, regenerate
     from nclib.report import build
 
     given = regenerate.given_values(regenerate.select(), parameter or ()) if parameter else {}
     with (
         regenerate.terminable(),
-        regenerate.results_with(regenerate.folder_name(regenerate.other_values(given.values()))),
+        other_parameters.results_with(other_parameters.folder_name(other_parameters.other_values(given.values()))),
     ):
         build(profile, force)
 

@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nclib import paths, processes
+from nclib import other_parameters, paths, processes
 from nclib.provenance import duration
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ MAIN_PAPER = "neural_collapse"
 
 SUMMARIES = ("neural_collapse/scorecard",)
 """Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
-
-SET_BY_THE_COMMAND = ("profile", "train")
-"""Parameters that `reproduce` sets itself in the notebooks that declare them."""
 
 CELL_TIMEOUT = 12 * 3600
 """Seconds that one cell may take. Runs are trained before the notebooks, so only a hanging cell gets there."""
@@ -214,13 +211,13 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
     from nclib.config import suggest
 
     declared = {name: parameters(source(name)) for name in notebooks}
-    known = {name for found in declared.values() for name in found}.difference(SET_BY_THE_COMMAND)
+    known = {name for found in declared.values() for name in found}.difference(other_parameters.SET_BY_THE_COMMAND)
     given: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
             raise _refusal(f"{text!r:.200} is no assignment; write name=value, for instance epochs=3")
-        if name in SET_BY_THE_COMMAND:
+        if name in other_parameters.SET_BY_THE_COMMAND:
             raise _refusal(f"{name} is no parameter to pass this way; use the option --{name}")
         if name not in known:
             if not known:
@@ -370,62 +367,6 @@ def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
     if not failed:
         _failed(name, profile).unlink(missing_ok=True)
     return _sha256(content)
-
-
-# --- results of other parameters ----------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def results_with(name: str) -> Iterator[None]:
-    """Within the block, and in processes started there, the results of a profile are those of other parameters:
-    ``results/<profile>/with/<name>/``; of the profile's own where the name is "". Names are made by `folder_name`."""
-    with processes.environment_restored(["NCLIB_WITH"]):
-        os.environ["NCLIB_WITH"] = name
-        yield
-
-
-def folder_name(values: Mapping[str, Any]) -> str:
-    """Parameters as the name of a folder, "epochs=3,seeds=5"; "" for none. Where letters must be replaced, or the name
-    would be too long, a digest makes it unique."""
-    parts = [f"{name}={_plain_number(value)}" for name, value in sorted(values.items())]
-    text = ",".join(parts)
-    name = re.sub(r"[^a-z0-9_.=@,+-]", "-", text)
-    return name if name == text and len(name) <= 120 else f"{name[:110]}-{_sha256(text.encode())[:8]}"
-
-
-def _plain_number(value: Any) -> Any:
-    """The same for 3 and 3.0: what is a float in one notebook may be an integer in another."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
-
-
-def other_values(injected: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The parameters that are not the profile's own, by name, among those injected into notebooks."""
-    return {
-        name: value for values in injected for name, value in values.items() if name not in SET_BY_THE_COMMAND
-    }
-
-
-def in_words(profile: str, others: Mapping[str, Any]) -> str:
-    """A profile and the parameters that are not its own, in words."""
-    return profile + (f" with {', '.join(f'{name}={value}' for name, value in others.items())}" if others else "")
-
-
-@contextlib.contextmanager
-def alone_in(folder: Path, what: str, echo: Callable[[str], None]) -> Iterator[None]:
-    """Held while files are written to a folder of results, so that two clients do not mix theirs: the second waits."""
-    from filelock import FileLock, Timeout
-
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f".{what}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        echo(f"another process is at work on the {what} of {folder}; waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # --- what is unchanged --------------------------------------------------------------------------------------
@@ -737,13 +678,13 @@ def reproduce(
     with terminable(), _environment():
         try:
             tasks, configs = prepare(select(names), profile, overrides, train)
-            others = other_values(task.values for task in tasks)
-            os.environ["NCLIB_WITH"] = folder_name(others)
+            others = other_parameters.other_values(task.values for task in tasks)
+            os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
             folder = paths.results(profile)
             plan = runs.plan(list(configs.values()))
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
             place = Place(workers, scheduler, host, insecure)
-            _say_plan(plan, len(tasks), in_words(profile, others), train, echo)
+            _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)
             for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
                 _require_writable(needed)
             before, training = _marks(configs), None
@@ -753,7 +694,7 @@ def reproduce(
                 failed_runs, training = _train(configs, lacking, place, minutes, echo)
             marks = _marks(configs)
             fresh = {run for run, mark in marks.items() if mark != before[run]}
-            with alone_in(folder, "drawing", echo):
+            with other_parameters.alone_in(folder, "drawing", echo):
                 rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
                 seconds = round(time.monotonic() - clock, 1)
                 summary = Summary(profile, others, rows, failed_runs, seconds, training)

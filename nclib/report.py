@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nclib import paths, provenance, regenerate, words
+from nclib import other_parameters, paths, provenance, words
 
 PARTS = {
     "walkthrough": "The course",
@@ -121,7 +121,7 @@ class Page:
     @property
     def parameters(self) -> dict[str, Any]:
         """Those that are not the profile's own."""
-        return regenerate.other_values([self.execution.get("parameters", {})])
+        return other_parameters.other_values([self.execution.get("parameters", {})])
 
     @property
     def runs(self) -> list[str]:
@@ -145,11 +145,12 @@ class Sources:
     @property
     def title(self) -> str:
         """The profile, and all parameters that are not its own."""
-        return regenerate.in_words(self.profile, regenerate.other_values(page.parameters for page in self.pages))
+        others = other_parameters.other_values(page.parameters for page in self.pages)
+        return other_parameters.in_words(self.profile, others)
 
 
 def collect(profile: str) -> Sources:
-    """What was executed in a profile, or of it with other parameters (`nclib.regenerate.results_with`), in the order of
+    """What was executed in a profile, or of it with other parameters (`nclib.other_parameters`), in the order of
     the book.
 
     Raises: ConfigError for an unknown profile, ReportError where nothing has been executed or a file is damaged.
@@ -299,7 +300,7 @@ def _noted(site: Path) -> str:
 def _aside(profile: str, echo: Callable[[str], None]) -> Iterator[Path]:
     """An empty folder beside the site, for one build at a time. What a killed build left in it is removed."""
     folder = paths.results(profile) / ".site"
-    with regenerate.alone_in(folder.parent, "site", echo):
+    with other_parameters.alone_in(folder.parent, "site", echo):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         try:
@@ -417,7 +418,7 @@ def _text(cell: Mapping[str, Any]) -> str:
 
 
 def _facts(page: Page, sources: Sources) -> str:
-    profile = regenerate.in_words(sources.profile, page.parameters)
+    profile = other_parameters.in_words(sources.profile, page.parameters)
     facts = [f"profile <b>{_plain(profile)}</b>", *map(_plain, _when(page))]
     if page.runs:
         facts.append(_plain(f"{len(page.runs)} trained runs{_training(page.runs)}"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nclib import data, experiments, paths, regenerate, runs
+from nclib import data, experiments, other_parameters, paths, regenerate, runs
 from nclib.artefacts import save_table
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
 from nclib.store import default_store
@@ -434,7 +434,7 @@ save_table(pd.DataFrame({"epochs": [epochs]}), "neural_collapse/fig1", f"profile
 
 def seen(*given):
     """The epochs in the table that a call with these parameters has left."""
-    with regenerate.results_with(regenerate.folder_name(dict(given))):
+    with other_parameters.results_with(other_parameters.folder_name(dict(given))):
         return int(pd.read_csv(paths.results("smoke") / "tables/neural_collapse/fig1.csv")["epochs"].item())
 
 
@@ -521,15 +521,15 @@ def test_a_second_client_waits_for_the_one_that_draws_and_says_so(bench):
     ],
 )
 def test_folders_of_other_parameters_are_named_plainly(values, name):
-    assert regenerate.folder_name(values) == name
+    assert other_parameters.folder_name(values) == name
 
 
 def test_folders_of_parameters_that_cannot_stand_in_a_name_differ_all_the_same():
     hard = ["a/b", "a:b", "../../x", "A", "a", "größe", "x" * 300, "x" * 301, "-", "a\nb"]
-    names = {regenerate.folder_name({"dataset": value}) for value in hard}
+    names = {other_parameters.folder_name({"dataset": value}) for value in hard}
     assert len({name.casefold() for name in names}) == len(hard)
     for name in names:
-        with regenerate.results_with(name):
+        with other_parameters.results_with(name):
             assert paths.results("smoke").parent == paths.results() / "smoke" / "with"
             assert paths.results("smoke").name == name and len(name) < 130
 

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import artefacts, cli, paths, regenerate, report, words
+from nclib import artefacts, cli, other_parameters, paths, regenerate, report, words
 from nclib.config import ConfigError
 
 needs_sphinx = pytest.mark.skipif(
@@ -451,23 +451,23 @@ def test_one_build_at_a_time_and_what_a_killed_one_left_is_removed(smoke, sphinx
 
 
 def test_a_site_that_another_process_has_made_meanwhile_is_not_made_again(smoke, sphinx, monkeypatch):
-    alone_in = regenerate.alone_in
+    alone_in = other_parameters.alone_in
 
     @contextlib.contextmanager
     def after_another(*arguments):
-        monkeypatch.setattr(regenerate, "alone_in", alone_in)
+        monkeypatch.setattr(other_parameters, "alone_in", alone_in)
         report.build("smoke")
         with alone_in(*arguments):
             yield
 
-    monkeypatch.setattr(regenerate, "alone_in", after_another)
+    monkeypatch.setattr(other_parameters, "alone_in", after_another)
     report.build("smoke")
     assert len(sphinx) == 1
 
 
 def test_the_site_of_other_parameters_is_another_one_and_names_each_of_them(smoke, sphinx):
     report.build("smoke")
-    with regenerate.results_with("epochs=3,wav=a-1234"):
+    with other_parameters.results_with("epochs=3,wav=a-1234"):
         noted = {"parameters": {"profile": "smoke", "epochs": 3, "wav": "<b>*", "train": "never"}}
         write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4 · Longer")], **noted)
         sources = report.collect("smoke")
