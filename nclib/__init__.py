@@ -2,7 +2,8 @@
 
 To begin: ``DEQ``, ``Anderson``, ``Broyden``, ``Implicit``, ``Phantom`` (an equilibrium layer of your own);
 ``measure`` (neural collapse in the layers of any network); ``nc_report``, ``ClassMoments``, ``ideal_values`` (of any
-features); ``RunConfig``, ``ensure_runs``, ``by_run``, ``paired``, ``interval`` (trained runs and their differences). The other names serve the notebooks.
+features); ``RunConfig``, ``ensure_runs``, ``by_run``, ``paired``, ``interval`` (trained runs and their differences).
+The other names serve the notebooks.
 
 Every public name is listed once, below, with the module it lives in; it is imported when it is first used, so that
 ``import nclib`` and ``nclib --help`` cost nothing.
