@@ -60,7 +60,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "simplex_etf",
     ),
     "measuring": ("features", "measure", "ood_scores"),
-    "imbalance": ("exponential_imbalance", "majority_classes", "step_imbalance", "subsample_indices"),
+    "imbalance": ("exponential_imbalance", "majority_classes", "sample_rows", "step_imbalance", "subsample_indices"),
     "evidence": (
         "accuracy_display",
         "accuracy_table",
@@ -78,7 +78,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "published",
         "published_ticks",
         "ratios",
-        "sample_rows",
         "setting",
         "solver_audit",
         "spread",

@@ -16,6 +16,7 @@ import pandas as pd
 import scipy
 
 from nclib import paths, words
+from nclib.config import LAST_EPOCHS
 
 LEVEL = 0.95
 POWER = 0.8
@@ -27,8 +28,6 @@ EQUAL_WITHIN = 0.1
 the explicit network's value. Our reading of the paper's "comparable", chosen after the first runs were seen."""
 TERMINAL_ACCURACY = 0.999
 """Training accuracy from which on a network counts as in the terminal phase of training."""
-LAST_EPOCHS = 10
-"""The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
 
 _ROUNDING = 1e-9
 """Half-widths below this share of the mean are rounding."""
@@ -554,11 +553,6 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
     low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
     return deviation, low, high
-
-
-def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
-    """Indices (M,) of the first `per_class` samples of each class, or of all where a class has fewer."""
-    return np.concatenate([np.flatnonzero(labels == k)[:per_class] for k in np.unique(labels)])
 
 
 def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:

@@ -38,7 +38,7 @@ import torch
 from nclib import paths
 from nclib.artefacts import csv_bytes, write_atomic
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
-from nclib.evidence import sample_rows
+from nclib.imbalance import sample_rows
 
 _CHECKPOINT = "nclib checkpoint"
 _CHECKPOINT_VERSION = 2

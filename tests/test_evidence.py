@@ -501,11 +501,6 @@ def test_cosine_gram_of_a_vanished_vector_is_not_a_number():
     assert np.isnan(gram[1]).all() and np.isnan(gram[:, 1]).all() and gram[0, 0] == 1 and gram[0, 2] == 0
 
 
-def test_sample_rows_takes_the_first_of_each_class():
-    labels = np.array([2, 0, 2, 0, 2, 5])
-    assert evidence.sample_rows(labels, 2).tolist() == [1, 3, 0, 2, 5]
-
-
 def test_embedding_is_repeatable_and_keeps_clusters():
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], 12)
