@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from nclib import paths, provenance
+from nclib.system import paths, provenance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -207,7 +207,8 @@ def reproduce(
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib import other_parameters, regenerate, report
+    from nclib import regenerate, report
+    from nclib.system import other_parameters
 
     try:
         with regenerate.terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
@@ -231,8 +232,9 @@ def report(
 
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
-    from nclib import other_parameters, regenerate
+    from nclib import regenerate
     from nclib.report import build
+    from nclib.system import other_parameters
 
     given = regenerate.given_values(regenerate.select(), parameter or ()) if parameter else {}
     with (
@@ -645,7 +647,8 @@ def doctor() -> None:
     """What this installation is, what it finds, and what each profile will cost here."""
     import torch
 
-    from nclib import data, paths, provenance, regenerate, training
+    from nclib import data, regenerate, training
+    from nclib.system import paths, provenance
 
     here = provenance.capture(training.default_device())
     _facts(

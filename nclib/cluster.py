@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nclib import paths, processes, provenance
+from nclib.system import paths, processes, provenance
 
 if TYPE_CHECKING:
     from distributed import Client, Security

@@ -15,7 +15,7 @@ import pandas as pd
 from nclib import regenerate, runs
 from nclib.costs import makespan
 from nclib.experiments import PROFILES
-from nclib.provenance import duration
+from nclib.system.provenance import duration
 from nclib.teaching import Prose, prose
 
 

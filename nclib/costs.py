@@ -16,8 +16,8 @@ import scipy
 from nclib.config import RunConfig, StoredConfig
 from nclib.experiments import class_counts, outline
 from nclib.probes import ProbeConfig
-from nclib.provenance import duration
 from nclib.shallow import ShallowConfig
+from nclib.system.provenance import duration
 
 # Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,
 # and one for the arithmetic. They are the start of the fit, and what is used where nothing has finished yet.

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from nclib import paths, words
 from nclib.config import LAST_EPOCHS
+from nclib.system import paths, words
 
 LEVEL = 0.95
 POWER = 0.8
@@ -199,7 +199,7 @@ CLAIMS = ("lower", "higher", "equal")
 
 
 class Verdict(NamedTuple):
-    """A word of `nclib.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
+    """A word of `nclib.system.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
 
     word: str
     scale: str
@@ -230,7 +230,7 @@ def verdict(
     Parameters
     ----------
     found : our paired difference with its interval
-    scale : of the runs, one of `nclib.words.SCALES` (`nclib.scale_of`)
+    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
     claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
         paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
         A printed 0 has no sign. None where no paper claims anything

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nclib import data, imbalance, kernels, regression, words
+from nclib import data, imbalance, kernels, regression
 from nclib.config import (
     AUGMENTATION,
     ConfigError,
@@ -29,6 +29,7 @@ from nclib.probes import ProbeConfig
 from nclib.saliency import CamConfig
 from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.store import reference_store
+from nclib.system import words
 
 
 @dataclass(frozen=True)
@@ -687,7 +688,7 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
 
 
 def scale_of(configs: Sequence[StoredConfig]) -> str:
-    """How far verdicts on these runs reach, one of `nclib.words.SCALES`: the least of all the runs."""
+    """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs."""
     return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
 
 

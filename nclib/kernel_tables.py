@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from nclib import data, paths
+from nclib import data
 from nclib.activations import HardTanh
 from nclib.config import suggest
 from nclib.kernels import (
@@ -31,6 +31,7 @@ from nclib.kernels import (
     resolve_tau0,
     spectral_norm,
 )
+from nclib.system import paths
 
 MIXTURES = ("figure", "zero_mean", "toeplitz")
 """The mixture of the captions; the same with μ = 0; three unbalanced classes with Toeplitz covariances, dense means."""

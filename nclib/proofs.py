@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nclib import words
 from nclib.papers.certify import certify, ids
+from nclib.system import words
 
 VERDICTS = tuple(words.STATEMENTS)
 """All that is said of a statement or of a step of a proof; "holds if" goes on with its condition."""

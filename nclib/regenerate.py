@@ -34,8 +34,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nclib import other_parameters, paths, processes
-from nclib.provenance import duration
+from nclib.system import other_parameters, paths, processes
+from nclib.system.provenance import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -743,7 +743,8 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     configs: their data sets must be here (`nclib.data.fetch`).
     Raises: ConfigError with the numbers.
     """
-    from nclib import data, models, provenance, training
+    from nclib import data, models, training
+    from nclib.system import provenance
 
     slow = provenance.bfloat16_unit() is None and training.default_device().type == "cpu"
     checked: dict[Any, tuple[int, int, set[Any]]] = {}
@@ -1065,8 +1066,8 @@ def _has_home() -> bool:
 
 
 def _write_summary(summary: Summary) -> None:
-    from nclib import provenance
     from nclib.artefacts import write_atomic
+    from nclib.system import provenance
 
     content = summary.as_dict() | {"provenance": provenance.capture()}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -26,13 +26,14 @@ import pydantic
 import torch
 from torch import Tensor
 
-from nclib import evidence, paths, separation
+from nclib import evidence, separation
 from nclib.artefacts import write_atomic
 from nclib.config import Config, StoredConfig, nested, run_id
 from nclib.data import DataError
 from nclib.deq import Implicit, Unrolled
 from nclib.models import FNN, ReluDEQ, SelfLoopDEQ, count_parameters
 from nclib.solver import EPSILON, FixedPointIteration
+from nclib.system import paths
 
 # --- what is learned ----------------------------------------------------------------------------------------
 

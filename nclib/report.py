@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nclib import other_parameters, paths, provenance, words
+from nclib.system import other_parameters, paths, provenance, words
 
 PARTS = {
     "walkthrough": "The course",
@@ -150,7 +150,7 @@ class Sources:
 
 
 def collect(profile: str) -> Sources:
-    """What was executed in a profile, or of it with other parameters (`nclib.other_parameters`), in the order of
+    """What was executed in a profile, or of it with other parameters (`nclib.system.other_parameters`), in the order of
     the book.
 
     Raises: ConfigError for an unknown profile, ReportError where nothing has been executed or a file is damaged.
@@ -270,8 +270,9 @@ def _require_sphinx() -> None:
 def _key(sources: Sources) -> str:
     """Changes with notebooks, figures, tables, the book's own pages, and what makes them. Figures and tables count
     by their records, which hold their digests."""
-    here = Path(__file__).resolve().parent
-    files = [*(here / f"{name}.py" for name in ("report", "scorecard", "words")), *sorted(_book().glob("**/*.*"))]
+    package = Path(__file__).resolve().parent
+    makers = [package / f"{name}.py" for name in ("report", "scorecard", "system/words")]
+    files = [*makers, *sorted(_book().glob("**/*.*"))]
     files += [picture for page in _book().glob("*.md") for picture in _pictures(page).values()]
     artefacts = [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]
     parts = [

@@ -20,13 +20,12 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import cluster, probes, provenance, ranks, regression, saliency, shallow, training
+from nclib import cluster, probes, ranks, regression, saliency, shallow, training
 from nclib.config import ConfigError, RunConfig, StoredConfig, parse_json, run_id, suggest
 from nclib.costs import CostModel, Forecast, estimate_gpu_gib
 from nclib.data import DataError, fetch
 from nclib.experiments import Profile, experiment, outline
 from nclib.probes import ProbeConfig
-from nclib.provenance import duration
 from nclib.regression import RegressionConfig
 from nclib.saliency import CamConfig
 from nclib.shallow import ShallowConfig
@@ -42,6 +41,8 @@ from nclib.store import (
     tidy,
     wall_seconds,
 )
+from nclib.system import provenance
+from nclib.system.provenance import duration
 
 Progress = Callable[[float, float, str], None]
 

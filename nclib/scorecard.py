@@ -14,7 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from nclib import evidence, paths
+from nclib import evidence
+from nclib.system import paths
 
 COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "scale", "remark"]
 COLUMNS += ["notebook", "runs"]
@@ -84,8 +85,8 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
         part, one of `PARTS` ("theory" holds statements of the paper, one row each; what was tested besides them, at
         another reading or on maps of our own, is "beyond the paper"); item; printed, what the paper states;
         regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest difference that so
-        many seeds would find in 80 % of the cases; seeds; verdict, a word of `nclib.words`, by the rule named in the
-        notebook; scale, how far the evidence reaches; remark; notebook; runs, the ids of the runs behind the row,
+        many seeds would find in 80 % of the cases; seeds; verdict, a word of `nclib.system.words`, by the rule
+        named in the notebook; scale, how far the evidence reaches; remark; notebook; runs, the ids of the runs behind the row,
         separated by spaces.
 
     Raises

@@ -35,10 +35,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from nclib import paths
 from nclib.artefacts import csv_bytes, write_atomic
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
 from nclib.imbalance import sample_rows
+from nclib.system import paths
 
 _CHECKPOINT = "nclib checkpoint"
 _CHECKPOINT_VERSION = 2

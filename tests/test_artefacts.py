@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from nclib import artefacts, paths
+from nclib import artefacts
+from nclib.system import paths
 
 CAPTION = "Accuracy against epoch, profile quick, 3 seeds, band one standard deviation."
 

@@ -23,9 +23,10 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
-from nclib import cli, cluster, costs, data, experiments, paths, provenance, regenerate, runs
+from nclib import cli, cluster, costs, data, experiments, regenerate, runs
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.store import CorruptRun, RunStore, default_store
+from nclib.system import paths, provenance
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

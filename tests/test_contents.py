@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from nclib import contents, paths, regenerate, runs
+from nclib import contents, regenerate, runs
 from nclib.config import ConfigError, run_id
 from nclib.experiments import EXPERIMENTS, PROFILES, experiment
+from nclib.system import paths
 
 
 def _write(path, *cells):

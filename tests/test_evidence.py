@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from nclib import evidence, metrics, words
+from nclib import evidence, metrics
 from nclib.evidence import CELL, Interval, verdict
+from nclib.system import words
 
 NAN = float("nan")
 

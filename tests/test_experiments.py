@@ -13,12 +13,13 @@ import pytest
 import torch
 from PIL import Image
 
-from nclib import costs, data, experiments, paths, provenance, runs, training
+from nclib import costs, data, experiments, runs, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
 from nclib.experiments import experiment, get_profile, override
 from nclib.runs import MissingRuns, RunsFailed, ensure_runs
 from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
 

@@ -11,7 +11,8 @@ import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import experiments, paths, proofs, regenerate, regression, teaching, words
+from nclib import experiments, proofs, regenerate, regression, teaching
+from nclib.system import paths, words
 
 NAMES = regenerate.available()
 LONGEST_CELL = 25

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import paths, regression, runs, separation, words
+from nclib import regression, runs, separation
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
 from nclib.experiments import PROFILES
 from nclib.regression import RegressionConfig, RegressorConfig, TaskConfig
 from nclib.store import ReferenceStore, load_run
+from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)

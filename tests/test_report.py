@@ -18,8 +18,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import artefacts, cli, other_parameters, paths, regenerate, report, words
+from nclib import artefacts, cli, regenerate, report
 from nclib.config import ConfigError
+from nclib.system import other_parameters, paths, words
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(module) is None for module in report._NEEDED.values()),

@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
-from nclib import evidence, paths, scorecard
+from nclib import evidence, scorecard
 from nclib.artefacts import save_table
+from nclib.system import paths
 
 
 @pytest.fixture

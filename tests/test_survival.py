@@ -18,11 +18,12 @@ import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
 
-from nclib import cli, paths, runs
+from nclib import cli, runs
 from nclib import store as store_module
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.runs import RunsFailed, ensure_runs
 from nclib.store import CorruptRun, DamageWarning, RunStore
+from nclib.system import paths
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
 

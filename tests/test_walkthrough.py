@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import nclib
-from nclib import paths, regenerate
+from nclib import regenerate
+from nclib.system import paths
 from nclib.teaching import EXERCISES
 
 COURSE = [name for name in regenerate.available() if name.startswith("walkthrough/")]

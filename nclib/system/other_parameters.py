@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nclib import processes
+from nclib.system import processes
 
 SET_BY_THE_COMMAND = ("profile", "train")
 """Parameters that ``nclib reproduce`` sets itself in the notebooks that declare them."""

@@ -24,7 +24,7 @@ except ImportError:  # not a POSIX system: peak memory is then unknown
 if TYPE_CHECKING:
     import torch
 
-_PACKAGE = Path(__file__).resolve().parent
+_FOLDER = Path(__file__).resolve().parent
 _DISTRIBUTIONS = (
     "nclib",
     "torch",
@@ -193,7 +193,7 @@ def git_origin() -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(_FOLDER), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):  # no git on this machine, or a very slow disk
