@@ -20,7 +20,7 @@ import pandas as pd
 from common import Figure, finish
 
 from nclib import plotting
-from nclib.costs import makespan
+from nclib.engine.costs import makespan
 from nclib.system import paths, provenance
 
 RUNS, WORKERS = 10_000, 64

@@ -232,8 +232,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "saliency": ("CamConfig",),
     "teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
-    "store": ("RunStore", "load_run"),
-    "experiments": (
+    "engine.store": ("RunStore", "load_run"),
+    "engine.experiments": (
         "describe_runs",
         "describe_seeds",
         "experiment",
@@ -243,13 +243,12 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "scale_of",
         "stand_ins",
     ),
-    "runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
+    "engine.runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
     "contents": ("notebook_list", "reproduction_costs"),
     "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
     "train_panel": ("TrainPanel",),
     "laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
     "artefacts": ("format_mean_std", "save_figure", "save_table"),
-    "plotting": (),
 }
 
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -259,8 +258,8 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"nclib.{_HOME[name]}"), name)
-    if name in _MODULES:
-        return import_module(f"nclib.{name}")
+    if name == "plotting":
+        return import_module("nclib.plotting")
     raise AttributeError(f"module 'nclib' has no attribute {name!r}")
 
 

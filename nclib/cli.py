@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nclib.config import RunConfig
-    from nclib.store import StoredRun
-    from nclib.verification import Comparison
+    from nclib.engine.store import StoredRun
+    from nclib.engine.verification import Comparison
 
 _UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 
@@ -72,8 +72,9 @@ def _exit_code(error: Exception) -> int | None:
         return None
     import torch
 
-    from nclib import cluster, data, ranks, runs, store, training
+    from nclib import data, ranks, training
     from nclib.config import ConfigError
+    from nclib.engine import cluster, runs, store
 
     if isinstance(error, (ConfigError, data.DataError, cluster.ClusterError)):
         return 2
@@ -278,9 +279,10 @@ def train(
 
     On several GPUs: torchrun --nproc_per_node=2 -m nclib train …
     """
-    from nclib import data, experiments, ranks, regenerate, runs
+    from nclib import data, ranks, regenerate
     from nclib.config import run_id
-    from nclib.store import default_store, load_run
+    from nclib.engine import experiments, runs
+    from nclib.engine.store import default_store, load_run
 
     given = {
         "data.dataset": dataset,
@@ -309,7 +311,7 @@ def train(
             runs.train_run(run.model_dump_json(), root, own_device, lambda done, of: progress(done, of, run_id(run)))
     if not ranks.is_main():
         return
-    from nclib.verification import FACTORS
+    from nclib.engine.verification import FACTORS
 
     metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
@@ -397,7 +399,7 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def final_metrics(run: StoredRun) -> pd.DataFrame:
     """The last logged value of every metric of a run: metric, then one column for each split."""
-    from nclib.verification import final_values
+    from nclib.engine.verification import final_values
 
     return final_values(run).unstack("split").reset_index().rename_axis(columns=None)
 
@@ -481,7 +483,7 @@ RunName = Annotated[str, typer.Argument(help="A run id, or a beginning of it tha
 @runs_app.command("list")
 def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
     """Finished runs with date and size, and how far the unfinished ones are."""
-    from nclib.store import default_store
+    from nclib.engine.store import default_store
 
     store = default_store()
     for run in (run for run in store.ids() if text in run):
@@ -503,7 +505,7 @@ def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain th
 @runs_app.command("check")
 def check_runs() -> None:
     """Read every stored run and compare it with its checksums; what is damaged is named and set aside."""
-    from nclib.store import default_store
+    from nclib.engine.store import default_store
 
     found = dict(default_store().check())
     damaged = {run: reason for run, reason in found.items() if reason}
@@ -516,7 +518,7 @@ def check_runs() -> None:
 @runs_app.command()
 def show(run: RunName) -> None:
     """Configuration, circumstances and final metrics of one run."""
-    from nclib.store import default_store, load_run, reference_store
+    from nclib.engine.store import default_store, load_run, reference_store
 
     known = default_store().ids() + reference_store().ids()
     stored = load_run(_complete(run, known))
@@ -531,7 +533,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete runs for good; they can only be trained again."""
-    from nclib.store import default_store
+    from nclib.engine.store import default_store
 
     store = default_store()
     unfinished = [path.name.removesuffix(".partial") for path in store.root.glob("*.partial")]
@@ -553,7 +555,8 @@ def export(
     parameter: Settings = None,
 ) -> None:
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
-    from nclib import regenerate, runs
+    from nclib import regenerate
+    from nclib.engine import runs
 
     tasks, _ = regenerate.prepare(regenerate.select(names or ()), profile, parameter or ())
     done: dict[str, None] = {}
@@ -709,7 +712,8 @@ def _found(name: str) -> str:
 
 
 def _costs(workers: int) -> dict[str, str]:
-    from nclib import experiments, regenerate, runs
+    from nclib import regenerate
+    from nclib.engine import experiments, runs
 
     costs = {}
     for profile in experiments.PROFILES:
@@ -739,7 +743,7 @@ def verify(
     over all runs nearly, setting by setting up to the spread over seeds. Runs with other options are not compared: what
     they show is a finding.
     """
-    from nclib import experiments, verification
+    from nclib.engine import experiments, verification
 
     if profile is not None:
         experiments.get_profile(profile)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from nclib import regenerate, runs
-from nclib.costs import makespan
-from nclib.experiments import PROFILES
+from nclib import regenerate
+from nclib.engine import runs
+from nclib.engine.costs import makespan
+from nclib.engine.experiments import PROFILES
 from nclib.system.provenance import duration
 from nclib.teaching import Prose, prose
 

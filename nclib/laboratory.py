@@ -20,12 +20,12 @@ from PIL import Image
 
 from nclib import playground, views
 from nclib.config import ConfigError, RunConfig, run_id
-from nclib.experiments import experiment
+from nclib.engine.experiments import experiment
+from nclib.engine.store import default_store, dotted, identity_columns, load_run, reference_store
 from nclib.live import history_so_far
 from nclib.panels import LABEL, Panel, beside, choice_field, heading, read_number, row, slider, text_field
 from nclib.plotting import METHOD_STYLE, MODEL_STYLE
 from nclib.solver import Status
-from nclib.store import default_store, dotted, identity_columns, load_run, reference_store
 from nclib.train_panel import TrainPanel
 
 # --- lists of runs -------------------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nclib import cluster, data, regenerate, runs
+from nclib import data, regenerate
 from nclib.config import RunConfig, run_id
-from nclib.store import RunStore, default_store, load_run, reference_store
+from nclib.engine import cluster, runs
+from nclib.engine.store import RunStore, default_store, load_run, reference_store
 from nclib.system import processes
 
 _PATIENCE = 5.0  # seconds that a process which is told to end gets

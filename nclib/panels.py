@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from nclib import views
-from nclib.store import CorruptRun
+from nclib.engine.store import CorruptRun
 from nclib.teaching import Picture
 
 _SHARPNESS = 1.5  # pixels drawn for each one on the page

@@ -19,9 +19,9 @@ from nclib import metrics, training
 from nclib.config import ConfigError, RunConfig, suggest
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
+from nclib.engine.store import default_store
 from nclib.models import Classifier, build_model
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Solution, Solver, fixed_point
-from nclib.store import default_store
 
 Map = Callable[[Tensor], Tensor]
 

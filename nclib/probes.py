@@ -2,7 +2,7 @@
 
 `layer_table` and `block_operations` read any `Classifier`, trained or not. A `ProbeConfig` describes the dissection of
 one finished DEQ run: its weights stay as they are, and its equilibria are solved again by every method, with 1, 2, 3, …
-evaluations of the cell and to ever smaller tolerances. That is a stored run like any other (`nclib.runs` makes
+evaluations of the cell and to ever smaller tolerances. That is a stored run like any other (`nclib.engine.runs` makes
 sure that the run it looks into is stored, then calls `measure`).
 """
 

@@ -480,8 +480,8 @@ class Summary:
     """What one call of `reproduce` did; ``summary.json`` beside its notebooks holds the same.
 
     parameters: those that are not the profile's own.
-    training: how long it took beside what was forecast, see `nclib.costs.Forecast.as_dict`; None when nothing was
-        trained.
+    training: how long it took beside what was forecast, see `nclib.engine.costs.Forecast.as_dict`; None when nothing
+        was trained.
     """
 
     profile: str
@@ -608,11 +608,11 @@ def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Call
 
 
 def default_workers(need: float = 1.0) -> int:
-    """Runs trained at once: one for each usable core; on GPUs as many as fit, see `nclib.cluster.slots`.
+    """Runs trained at once: one for each usable core; on GPUs as many as fit, see `nclib.engine.cluster.slots`.
 
     need: GiB of GPU memory that the largest run takes.
     """
-    from nclib import cluster
+    from nclib.engine import cluster
 
     return len(cluster.slots(None, _cores(), cluster.gpus(), need))
 
@@ -637,7 +637,7 @@ def reproduce(
     """Regenerate notebooks with their figures and tables, training first what is missing.
 
     names: see `select`; none means every notebook.
-    profile: the size, see `nclib.experiments.PROFILES`.
+    profile: the size, see `nclib.engine.experiments.PROFILES`.
     overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
@@ -656,7 +656,7 @@ def reproduce(
         SIGTERM) after all processes started here have ended. What was finished by then is kept and found by the next
         call.
     """
-    from nclib import experiments, runs
+    from nclib.engine import experiments, runs
 
     clock, children = time.monotonic(), set(multiprocessing.active_children())
     if workers is not None and workers < 1:
@@ -716,8 +716,8 @@ def prepare(
     Returns: one `Task` for each notebook, and the configurations of all their runs by id.
     Raises: ConfigError, DataError.
     """
-    from nclib import experiments
     from nclib.config import run_id
+    from nclib.engine import experiments
 
     if not names:
         raise _refusal(_unknown_notebook("", [], set()))
@@ -793,7 +793,7 @@ def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo
 
 def _marks(configs: Iterable[str]) -> dict[str, str]:
     """What identifies the stored content of each run, "" where it is not stored."""
-    from nclib.store import default_store
+    from nclib.engine.store import default_store
 
     store = default_store()
     return {run: _sha256((store.root / run / "DONE").read_bytes()) if store.has(run) else "" for run in configs}
@@ -822,7 +822,7 @@ class Place:
 
         Raises: ClusterError when what was asked for cannot be had.
         """
-        from nclib import cluster, costs
+        from nclib.engine import cluster, costs
 
         if self.scheduler:
             with cluster.connect(self.scheduler, self.insecure) as executor:
@@ -854,7 +854,7 @@ def _train(
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
     """Train what is missing or damaged; returns the runs that are not there with the reason, and how long it took
     beside what was forecast. `lacking` has the seconds expected of each run that is not stored."""
-    from nclib import cluster, runs
+    from nclib.engine import cluster, runs
 
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
     check_runs(configs[run] for run in sorted(set(lacking) - set(failures)))

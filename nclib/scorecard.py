@@ -86,8 +86,8 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
         another reading or on maps of our own, is "beyond the paper"); item; printed, what the paper states;
         regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest difference that so
         many seeds would find in 80 % of the cases; seeds; verdict, a word of `nclib.system.words`, by the rule
-        named in the notebook; scale, how far the evidence reaches; remark; notebook; runs, the ids of the runs behind the row,
-        separated by spaces.
+        named in the notebook; scale, how far the evidence reaches; remark; notebook; runs, the ids of the runs
+        behind the row, separated by spaces.
 
     Raises
     ------

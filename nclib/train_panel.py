@@ -17,12 +17,12 @@ from nclib import views
 from nclib.cli import build_config
 from nclib.config import RECIPES, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
 from nclib.data import DATASETS, describe
-from nclib.experiments import PROFILES, class_counts, get_profile, majority_of, outline
+from nclib.engine.experiments import PROFILES, class_counts, get_profile, majority_of, outline
+from nclib.engine.store import default_store
 from nclib.live import LiveTraining, history_so_far, prepare
 from nclib.panels import FIELD, LABEL, Panel, Refused, choice_field, heading, read_number, row, text_field
 from nclib.plotting import METHOD_STYLE, MODEL_STYLE
 from nclib.regenerate import check_runs
-from nclib.store import default_store
 
 _LOOK = 0.2  # seconds between two looks at a training
 

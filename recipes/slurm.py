@@ -17,7 +17,7 @@ from pathlib import Path
 import dask
 from dask_jobqueue import SLURMCluster
 
-from nclib.cluster import make_key, security
+from nclib.engine.cluster import make_key, security
 from nclib.system import paths
 
 DEATHS = 20

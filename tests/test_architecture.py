@@ -59,4 +59,4 @@ def test_the_wing_system_is_cheap_to_import():
 
 def test_a_worker_loads_no_drawing_and_no_statistics():
     """A second of each process that trains: it needs neither."""
-    _run_blocked({"matplotlib"}, "import nclib.runs\nassert 'scipy.stats' not in sys.modules")
+    _run_blocked({"matplotlib"}, "import nclib.engine.runs\nassert 'scipy.stats' not in sys.modules")

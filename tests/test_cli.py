@@ -14,10 +14,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nclib import cli, data, experiments, measuring, models, regenerate, runs
+from nclib import cli, data, measuring, models, regenerate
 from nclib.config import ConfigError, RunConfig, run_id
+from nclib.engine import experiments, runs
+from nclib.engine.store import default_store, reference_store
 from nclib.metrics import nc_report
-from nclib.store import default_store, reference_store
 from nclib.system import paths
 
 

@@ -23,9 +23,10 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
-from nclib import cli, cluster, costs, data, experiments, regenerate, runs
+from nclib import cli, data, regenerate
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.store import CorruptRun, RunStore, default_store
+from nclib.engine import cluster, costs, experiments, runs
+from nclib.engine.store import CorruptRun, RunStore, default_store
 from nclib.system import paths, provenance
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -305,7 +306,7 @@ def test_a_hanging_worker_is_restarted_and_its_run_goes_on(executor, undisturbed
 PAUSED = """
 import os, sys
 import dask
-from nclib import cluster, runs
+from nclib.engine import cluster, runs
 
 if __name__ == "__main__":
     warm, long = [runs.read_config(text) for text in sys.argv[1:]]
@@ -372,7 +373,7 @@ def test_a_worker_without_the_images_is_named(executor, tmp_path):
 def test_a_killed_client_takes_its_workers_along(tmp_path):
     script = """
 import os, time
-from nclib import cluster
+from nclib.engine import cluster
 if __name__ == "__main__":
     with cluster.local(2) as executor:
         print(*executor.everywhere(os.getpid).values(), flush=True)

@@ -22,14 +22,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from nclib import cli, data, regenerate, regression, runs
-from nclib import store as store_module
+from nclib import cli, data, regenerate, regression
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
-from nclib.experiments import experiment
+from nclib.engine import runs
+from nclib.engine import store as store_module
+from nclib.engine.experiments import experiment
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.probes import ProbeConfig
 from nclib.saliency import CamConfig
-from nclib.store import CorruptRun, DamageWarning, RunStore
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")
 SECONDS = 20

@@ -11,7 +11,8 @@ import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import experiments, proofs, regenerate, regression, teaching
+from nclib import proofs, regenerate, regression, teaching
+from nclib.engine import experiments
 from nclib.system import paths, words
 
 NAMES = regenerate.available()

@@ -16,10 +16,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nclib import data, experiments, regenerate, runs
+from nclib import data, regenerate
 from nclib.artefacts import save_table
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
-from nclib.store import default_store
+from nclib.engine import experiments, runs
+from nclib.engine.store import default_store
 from nclib.system import other_parameters, paths
 
 PARAMETERS = """\

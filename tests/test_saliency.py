@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import data, runs, saliency
+from nclib import data, saliency
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.engine import runs
+from nclib.engine.store import load_run
 from nclib.saliency import CamConfig
-from nclib.store import load_run
 
 
 def _base(kind, dataset="digit_scenes"):

@@ -18,11 +18,12 @@ import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
 
-from nclib import cli, runs
-from nclib import store as store_module
+from nclib import cli
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.runs import RunsFailed, ensure_runs
-from nclib.store import CorruptRun, DamageWarning, RunStore
+from nclib.engine import runs
+from nclib.engine import store as store_module
+from nclib.engine.runs import RunsFailed, ensure_runs
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.system import paths
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
@@ -315,7 +316,7 @@ def _dask_worker(address, journal):
 
 
 def _dask_client(address, texts, journal):
-    from nclib import cluster
+    from nclib.engine import cluster
 
     cluster._CONNECT_SECONDS = 3
     with cluster.connect(address, insecure=True) as executor:
@@ -332,7 +333,7 @@ def _dask_client(address, texts, journal):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_worker_that_hangs_is_started_again_and_its_run_goes_on(undisturbed, ledger, store, monkeypatch):
     pytest.importorskip("distributed")
-    from nclib import cluster
+    from nclib.engine import cluster
 
     reference, _ = undisturbed
     wanted, stopped = _config("deq", seed=0), []
@@ -811,7 +812,7 @@ def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_s
 
 
 def _reproduce_command(said):
-    from nclib import experiments
+    from nclib.engine import experiments
 
     experiments.EXPERIMENTS = {}
     sys.argv = ["nclib", "reproduce", "--profile", "smoke", "--workers", "1", "--no-report"]

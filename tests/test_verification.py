@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import cli, metrics, solver, verification
+from nclib import cli, metrics, solver
 from nclib.config import DataConfig, RunConfig, run_id
-from nclib.experiments import experiment
+from nclib.engine import verification
+from nclib.engine.experiments import experiment
+from nclib.engine.store import ReferenceStore, StoredRun, default_store, reference_store
 from nclib.probes import ProbeConfig
-from nclib.store import ReferenceStore, StoredRun, default_store, reference_store
 
 ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
 SOUND = "sound: closed forms hold and the reference is reproduced"

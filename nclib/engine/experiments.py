@@ -25,10 +25,10 @@ from nclib.config import (
     run_id,
     suggest,
 )
+from nclib.engine.store import reference_store
 from nclib.probes import ProbeConfig
 from nclib.saliency import CamConfig
 from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
-from nclib.store import reference_store
 from nclib.system import words
 
 

@@ -20,16 +20,13 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import cluster, probes, ranks, regression, saliency, shallow, training
+from nclib import probes, ranks, regression, saliency, shallow, training
 from nclib.config import ConfigError, RunConfig, StoredConfig, parse_json, run_id, suggest
-from nclib.costs import CostModel, Forecast, estimate_gpu_gib
 from nclib.data import DataError, fetch
-from nclib.experiments import Profile, experiment, outline
-from nclib.probes import ProbeConfig
-from nclib.regression import RegressionConfig
-from nclib.saliency import CamConfig
-from nclib.shallow import ShallowConfig
-from nclib.store import (
+from nclib.engine import cluster
+from nclib.engine.costs import CostModel, Forecast, estimate_gpu_gib
+from nclib.engine.experiments import Profile, experiment, outline
+from nclib.engine.store import (
     CorruptRun,
     DamageWarning,
     RunStore,
@@ -41,6 +38,10 @@ from nclib.store import (
     tidy,
     wall_seconds,
 )
+from nclib.probes import ProbeConfig
+from nclib.regression import RegressionConfig
+from nclib.saliency import CamConfig
+from nclib.shallow import ShallowConfig
 from nclib.system import provenance
 from nclib.system.provenance import duration
 
@@ -336,7 +337,7 @@ def train_missing(
     if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
         raise ConfigError(
             "runs cannot share a process: they set PyTorch's random state and determinism. Give an executor of "
-            "processes: with nclib.cluster.local(2) as executor: …"
+            "processes: with nclib.engine.cluster.local(2) as executor: …"
         )
     store = default_store()
     absent = {run: config for run, config in _unique(configs).items() if not store.is_sound(run)}

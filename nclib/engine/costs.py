@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from nclib.config import RunConfig, StoredConfig
-from nclib.experiments import class_counts, outline
+from nclib.engine.experiments import class_counts, outline
 from nclib.probes import ProbeConfig
 from nclib.shallow import ShallowConfig
 from nclib.system.provenance import duration
