@@ -84,7 +84,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "terminal_phase",
         "verdict",
     ),
-    "audit": (
+    "papers.neural_collapse.audit": (
         "audit_axes",
         "audit_effects",
         "audit_grid",
@@ -94,7 +94,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "integrated_rate",
         "largest_std",
     ),
-    "proofs": (
+    "papers.neural_collapse.proofs": (
         "cosine_ratio_printed",
         "inequality_58",
         "judge",
@@ -104,7 +104,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "theory_statements",
         "theory_steps",
     ),
-    "layer_peeled": (
+    "papers.neural_collapse.layer_peeled": (
         "PeeledProblem",
         "collapse_ratio",
         "imbalance_curve",
@@ -169,7 +169,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "data": ("Dataset", "load_dataset", "resolve_dataset"),
     "models": ("FNN", "Classifier", "Output", "ReluDEQ", "SelfLoopDEQ", "build_model", "count_parameters"),
     "training": ("evaluate", "learning_rate", "train"),
-    "probes": (
+    "papers.neural_collapse.probes": (
         "ProbeConfig",
         "block_operations",
         "collapse_inside",

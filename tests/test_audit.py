@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib import audit, evidence
+from nclib import evidence
+from nclib.papers.neural_collapse import audit
 
 PRINTED = evidence.published()
 

@@ -29,7 +29,7 @@ from nclib.engine import runs
 from nclib.engine import store as store_module
 from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
-from nclib.probes import ProbeConfig
+from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.saliency import CamConfig
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")

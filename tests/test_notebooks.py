@@ -11,8 +11,9 @@ import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import proofs, regenerate, regression, teaching
+from nclib import regenerate, regression, teaching
 from nclib.engine import experiments
+from nclib.papers.neural_collapse import proofs
 from nclib.system import paths, words
 
 NAMES = regenerate.available()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nclib import evidence, metrics, probes, training
+from nclib import evidence, metrics, training
 from nclib.config import (
     ConfigError,
     DataConfig,
@@ -25,7 +25,8 @@ from nclib.engine import experiments, runs
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store, identity_columns, load_run, reference_store
 from nclib.models import build_model, count_parameters
-from nclib.probes import COLLAPSE, METHODS, ProbeConfig, probe_rows
+from nclib.papers.neural_collapse import probes
+from nclib.papers.neural_collapse.probes import COLLAPSE, METHODS, ProbeConfig, probe_rows
 from nclib.system import paths
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}

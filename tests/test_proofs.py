@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib import proofs
+from nclib.papers.neural_collapse import proofs
 from nclib.system import paths
 
 

@@ -13,7 +13,7 @@ from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine import verification
 from nclib.engine.experiments import experiment
 from nclib.engine.store import ReferenceStore, StoredRun, default_store, reference_store
-from nclib.probes import ProbeConfig
+from nclib.papers.neural_collapse.probes import ProbeConfig
 
 ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
 SOUND = "sound: closed forms hold and the reference is reproduced"

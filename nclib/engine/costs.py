@@ -15,7 +15,7 @@ import scipy
 
 from nclib.config import RunConfig, StoredConfig
 from nclib.engine.experiments import class_counts, outline
-from nclib.probes import ProbeConfig
+from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.shallow import ShallowConfig
 from nclib.system.provenance import duration
 

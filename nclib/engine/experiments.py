@@ -26,7 +26,7 @@ from nclib.config import (
     suggest,
 )
 from nclib.engine.store import reference_store
-from nclib.probes import ProbeConfig
+from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.saliency import CamConfig
 from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.system import words
