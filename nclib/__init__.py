@@ -120,8 +120,15 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "total_collapse_ratio",
     ),
     "scorecard": ("count_verdicts", "read_table", "score_claims"),
-    "activations": ("ACTIVATIONS", "Activation", "HardTanh", "LeakyReLU", "activation_moments", "well_posedness"),
-    "kernels": (
+    "papers.kernel_equivalence.activations": (
+        "ACTIVATIONS",
+        "Activation",
+        "HardTanh",
+        "LeakyReLU",
+        "activation_moments",
+        "well_posedness",
+    ),
+    "papers.kernel_equivalence.kernels": (
         "assemble",
         "ck_entrywise",
         "ck_equivalent",
@@ -146,7 +153,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "resolve_tau0",
         "spectral_norm",
     ),
-    "kernel_tables": (
+    "papers.kernel_equivalence.kernel_tables": (
         "equivalence_errors",
         "finite_width_errors",
         "image_samples",
@@ -154,7 +161,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "matching_errors",
         "published_kernels",
     ),
-    "shallow": ("ShallowConfig", "describe_shallow"),
+    "papers.kernel_equivalence.shallow": ("ShallowConfig", "describe_shallow"),
     "config": (
         "ConfigError",
         "DataConfig",

@@ -5,13 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from nclib.papers import certify
+
 PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
 
 def test_the_certificates_need_only_the_standard_library():
     """sympy is imported inside the functions that use it."""
+    modules = ("__init__", "exact", "certify", *(module.replace(".", "/") for module in certify._MODULES))
     third = set()
-    for path in (PACKAGE / "papers").rglob("*.py"):
+    for path in (PACKAGE / "papers" / f"{module}.py" for module in modules):
         for node in ast.iter_child_nodes(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 third |= {alias.name.split(".")[0] for alias in node.names}

@@ -16,6 +16,7 @@ from nclib import cli
 from nclib.papers import certify
 
 PAPERS = Path(certify.__file__).parent
+CERTIFICATES = [PAPERS / f"{module.replace('.', '/')}.py" for module in certify._MODULES]
 FIRST = [
     "lemma_b1", "remark_b2", "thm31_nc1", "thm31_nc2", "thm31_nc3", "thm_b3",
     "thm41_nc1", "thm41_nc2", "thm41_nc3", "prop42",
@@ -181,7 +182,7 @@ def test_an_error_in_a_certificate_is_a_failure_with_its_reason():
 
 
 def test_no_floating_point_number_in_a_certificate():
-    for path in PAPERS.glob("*/*.py"):
+    for path in CERTIFICATES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             assert not (isinstance(node, ast.Constant) and isinstance(node.value, float)), f"{path}:{node.lineno}"
             assert not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "float"), path

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import linalg
 
-from nclib import activations
-from nclib import kernel_tables as tables
-from nclib import kernels as ker
+from nclib.papers.kernel_equivalence import activations
+from nclib.papers.kernel_equivalence import kernel_tables as tables
+from nclib.papers.kernel_equivalence import kernels as ker
 from nclib.solver import FixedPointIteration
 from nclib.system import paths
 

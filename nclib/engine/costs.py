@@ -15,8 +15,8 @@ import scipy
 
 from nclib.config import RunConfig, StoredConfig
 from nclib.engine.experiments import class_counts, outline
+from nclib.papers.kernel_equivalence.shallow import ShallowConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.shallow import ShallowConfig
 from nclib.system.provenance import duration
 
 # Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,

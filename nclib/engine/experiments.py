@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nclib import data, imbalance, kernels, regression
+from nclib import data, imbalance, regression
 from nclib.config import (
     AUGMENTATION,
     ConfigError,
@@ -26,9 +26,10 @@ from nclib.config import (
     suggest,
 )
 from nclib.engine.store import reference_store
+from nclib.papers.kernel_equivalence import kernels
+from nclib.papers.kernel_equivalence.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.saliency import CamConfig
-from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.system import words
 
 

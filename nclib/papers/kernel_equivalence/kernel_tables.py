@@ -12,9 +12,9 @@ import pandas as pd
 import scipy
 
 from nclib import data
-from nclib.activations import HardTanh
 from nclib.config import suggest
-from nclib.kernels import (
+from nclib.papers.kernel_equivalence.activations import HardTanh
+from nclib.papers.kernel_equivalence.kernels import (
     MixtureMoments,
     ck_entrywise,
     ck_equivalent,

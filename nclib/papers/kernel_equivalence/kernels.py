@@ -27,7 +27,8 @@ import numpy as np
 import scipy
 import torch
 
-from nclib.activations import (
+from nclib.config import suggest
+from nclib.papers.kernel_equivalence.activations import (
     ACTIVATIONS,
     Activation,
     AnyActivation,
@@ -40,7 +41,6 @@ from nclib.activations import (
     lipschitz,
     well_posed,
 )
-from nclib.config import suggest
 from nclib.solver import FixedPointIteration, fixed_point
 
 _TILE = 256  # entries of a side: four such matrices stay in a processor's cache
