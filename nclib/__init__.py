@@ -187,7 +187,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "probe_rows",
         "tolerance_effect",
     ),
-    "separation": (
+    "papers.separation_bias.separation": (
         "bisect_scalar",
         "cam_spread",
         "count_regions",
@@ -223,7 +223,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "steep_values",
         "tent_map",
     ),
-    "regression": (
+    "papers.separation_bias.regression": (
         "RegressionConfig",
         "arm_names",
         "curve_rows",
@@ -237,7 +237,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "trained_ledger",
         "weight_bounds",
     ),
-    "saliency": ("CamConfig",),
+    "papers.separation_bias.saliency": ("CamConfig",),
     "teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
     "engine.store": ("RunStore", "load_run"),
     "engine.experiments": (

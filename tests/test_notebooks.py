@@ -11,9 +11,10 @@ import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import regenerate, regression, teaching
+from nclib import regenerate, teaching
 from nclib.engine import experiments
 from nclib.papers.neural_collapse import proofs
+from nclib.papers.separation_bias import regression
 from nclib.system import paths, words
 
 NAMES = regenerate.available()

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import regression, separation
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
 from nclib.engine import runs
 from nclib.engine.experiments import PROFILES
 from nclib.engine.store import ReferenceStore, load_run
-from nclib.regression import RegressionConfig, RegressorConfig, TaskConfig
+from nclib.papers.separation_bias import regression, separation
+from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
 from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nclib import data, imbalance, regression
+from nclib import data, imbalance
 from nclib.config import (
     AUGMENTATION,
     ConfigError,
@@ -29,7 +29,8 @@ from nclib.engine.store import reference_store
 from nclib.papers.kernel_equivalence import kernels
 from nclib.papers.kernel_equivalence.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.saliency import CamConfig
+from nclib.papers.separation_bias import regression
+from nclib.papers.separation_bias.saliency import CamConfig
 from nclib.system import words
 
 

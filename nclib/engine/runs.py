@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import ranks, regression, saliency, training
+from nclib import ranks, training
 from nclib.config import ConfigError, RunConfig, StoredConfig, parse_json, run_id, suggest
 from nclib.data import DataError, fetch
 from nclib.engine import cluster
@@ -42,8 +42,9 @@ from nclib.papers.kernel_equivalence import shallow
 from nclib.papers.kernel_equivalence.shallow import ShallowConfig
 from nclib.papers.neural_collapse import probes
 from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.regression import RegressionConfig
-from nclib.saliency import CamConfig
+from nclib.papers.separation_bias import regression, saliency
+from nclib.papers.separation_bias.regression import RegressionConfig
+from nclib.papers.separation_bias.saliency import CamConfig
 from nclib.system import provenance
 from nclib.system.provenance import duration
 

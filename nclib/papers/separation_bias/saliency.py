@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nclib import data, training
 from nclib.config import LookConfig
-from nclib.separation import cam_spread, grad_cam
+from nclib.papers.separation_bias.separation import cam_spread, grad_cam
 
 LONG_SOLVE = 300
 """Evaluations allowed in the second solve of an equilibrium."""

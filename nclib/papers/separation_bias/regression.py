@@ -26,12 +26,13 @@ import pydantic
 import torch
 from torch import Tensor
 
-from nclib import evidence, separation
+from nclib import evidence
 from nclib.artefacts import write_atomic
 from nclib.config import Config, StoredConfig, nested, run_id
 from nclib.data import DataError
 from nclib.deq import Implicit, Unrolled
 from nclib.models import FNN, ReluDEQ, SelfLoopDEQ, count_parameters
+from nclib.papers.separation_bias import separation
 from nclib.solver import EPSILON, FixedPointIteration
 from nclib.system import paths
 
@@ -922,7 +923,7 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
 
     Returns
     -------
-    DataFrame with the columns of `nclib.separation.LEDGER`
+    DataFrame with the columns of `nclib.papers.separation_bias.separation.LEDGER`
     """
     rows = []
     for claim in CLAIMS:
@@ -936,7 +937,7 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
 
 
 def _row(place: str, claim: str, found: dict[str, str], remarks: Sequence[str], ours: str) -> dict[str, str]:
-    """A row of trainings of ours in `nclib.separation.LEDGER`; with an entry in `ours` it is beyond the paper.
+    """A row of trainings of ours in `separation.LEDGER`; with an entry in `ours` it is beyond the paper.
 
     found : evidence, rule, verdict and computed
     """
@@ -1024,9 +1025,9 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
-    """Figure 6 as a row of `nclib.separation.LEDGER`, reported and never judged.
+    """Figure 6 as a row of `nclib.papers.separation_bias.separation.LEDGER`, reported and never judged.
 
-    frame : tidy frame that holds runs of `nclib.saliency`
+    frame : tidy frame that holds runs of `nclib.papers.separation_bias.saliency`
     """
     looked = frame[frame["split"] == "cam"]
     measures = ("coverage", "entropy", "accuracy")
@@ -1040,7 +1041,7 @@ def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def weight_bounds(table: pd.DataFrame) -> pd.DataFrame:
-    """The trained FNNs of Figure 4 against `nclib.separation.fnn_weight_bound` at their own sup error.
+    """The trained FNNs of Figure 4 against `separation.fnn_weight_bound` at their own sup error.
 
     Columns d, seed, sup_error, largest, rebalanced, bound (NaN where the sup error is ¼ or more, which bounds nothing)
     and above, whether the rebalanced weight is above it.
