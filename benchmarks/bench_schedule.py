@@ -19,8 +19,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from common import Figure, finish
 
-from nclib import plotting
 from nclib.engine.costs import makespan
+from nclib.publish import plotting
 from nclib.system import paths, provenance
 
 RUNS, WORKERS = 10_000, 64

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from nclib import plotting
+from nclib.publish import plotting
 from nclib.system import paths, provenance
 
 REPEATS = 7

@@ -119,7 +119,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "total_collapse_budget",
         "total_collapse_ratio",
     ),
-    "scorecard": ("count_verdicts", "read_table", "score_claims"),
+    "publish.scorecard": ("count_verdicts", "read_table", "score_claims"),
     "papers.kernel_equivalence.activations": (
         "ACTIVATIONS",
         "Activation",
@@ -255,7 +255,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
     "train_panel": ("TrainPanel",),
     "laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
-    "artefacts": ("format_mean_std", "save_figure", "save_table"),
+    "publish.artefacts": ("format_mean_std", "save_figure", "save_table"),
 }
 
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -266,7 +266,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"nclib.{_HOME[name]}"), name)
     if name == "plotting":
-        return import_module("nclib.plotting")
+        return import_module("nclib.publish.plotting")
     raise AttributeError(f"module 'nclib' has no attribute {name!r}")
 
 

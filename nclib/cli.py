@@ -62,7 +62,7 @@ def _exit_code(error: Exception) -> int | None:
     """2 for a wrong request, 1 for something that failed, None for what should not have happened."""
     if isinstance(error, OSError):
         return None if isinstance(error, BrokenPipeError) else 1
-    report = sys.modules.get("nclib.report")
+    report = sys.modules.get("nclib.publish.report")
     if report is not None and isinstance(error, report.ReportError):
         return 1
     certificates = sys.modules.get("nclib.papers.certify")
@@ -208,7 +208,8 @@ def reproduce(
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib import regenerate, report
+    from nclib import regenerate
+    from nclib.publish import report
     from nclib.system import other_parameters
 
     try:
@@ -234,7 +235,7 @@ def report(
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
     from nclib import regenerate
-    from nclib.report import build
+    from nclib.publish.report import build
     from nclib.system import other_parameters
 
     given = regenerate.given_values(regenerate.select(), parameter or ()) if parameter else {}

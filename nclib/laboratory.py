@@ -24,7 +24,7 @@ from nclib.engine.experiments import experiment
 from nclib.engine.store import default_store, dotted, identity_columns, load_run, reference_store
 from nclib.live import history_so_far
 from nclib.panels import LABEL, Panel, beside, choice_field, heading, read_number, row, slider, text_field
-from nclib.plotting import METHOD_STYLE, MODEL_STYLE
+from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
 from nclib.solver import Status
 from nclib.train_panel import TrainPanel
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
-from nclib.plotting import METHOD_STYLE, literal
+from nclib.publish.plotting import METHOD_STYLE, literal
 
 _COLOURS = sns.color_palette("colorblind").as_hex()
 _WIDE = 9.4  # inches, at _DPI the width of a notebook's output

@@ -17,10 +17,10 @@ import pandas as pd
 import pytest
 
 from nclib import data, regenerate
-from nclib.artefacts import save_table
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
 from nclib.engine import experiments, runs
 from nclib.engine.store import default_store
+from nclib.publish.artefacts import save_table
 from nclib.system import other_parameters, paths
 
 PARAMETERS = """\
@@ -136,7 +136,7 @@ def bench(project, monkeypatch):
 
 DRAW = """
 import pandas as pd
-from nclib.artefacts import save_table
+from nclib.publish.artefacts import save_table
 save_table(pd.DataFrame({{"x": [1.0]}}), "{name}", f"profile {{profile}}", [], profile)
 """
 
@@ -429,7 +429,7 @@ def test_a_pipe_in_the_place_of_a_result_is_replaced_and_not_waited_for(bench, f
 
 SEEN = """
 import pandas as pd
-from nclib.artefacts import save_table
+from nclib.publish.artefacts import save_table
 save_table(pd.DataFrame({"epochs": [epochs]}), "neural_collapse/fig1", f"profile {profile}", [], profile)
 """
 

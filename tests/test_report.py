@@ -18,8 +18,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import artefacts, cli, regenerate, report
+from nclib import cli, regenerate
 from nclib.config import ConfigError
+from nclib.publish import artefacts, report
 from nclib.system import other_parameters, paths, words
 
 needs_sphinx = pytest.mark.skipif(

@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
-from nclib import evidence, scorecard
-from nclib.artefacts import save_table
+from nclib import evidence
+from nclib.publish import scorecard
+from nclib.publish.artefacts import save_table
 from nclib.system import paths
 
 

@@ -759,7 +759,7 @@ def test_a_run_that_produces_nan_fails_by_name_with_what_to_change_and_no_other_
 NOTEBOOK = """
 import os, pathlib, signal
 import pandas as pd
-from nclib.artefacts import save_table
+from nclib.publish.artefacts import save_table
 save_table(pd.DataFrame({"x": [1.0]}), "neural_collapse/fig1", f"profile {profile}", [], profile)
 if pathlib.Path("trap").exists():
     os.kill(os.getpid(), signal.SIGKILL)

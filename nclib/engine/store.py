@@ -35,9 +35,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from nclib.artefacts import csv_bytes, write_atomic
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
 from nclib.imbalance import sample_rows
+from nclib.publish.artefacts import csv_bytes, write_atomic
 from nclib.system import paths
 
 _CHECKPOINT = "nclib checkpoint"

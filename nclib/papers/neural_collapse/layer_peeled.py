@@ -25,7 +25,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from nclib import artefacts, metrics
+from nclib import metrics
+from nclib.publish import artefacts
 from nclib.system import paths
 
 _LARGEST_EXPONENT = 700.0

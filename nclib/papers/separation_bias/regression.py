@@ -27,12 +27,12 @@ import torch
 from torch import Tensor
 
 from nclib import evidence
-from nclib.artefacts import write_atomic
 from nclib.config import Config, StoredConfig, nested, run_id
 from nclib.data import DataError
 from nclib.deq import Implicit, Unrolled
 from nclib.models import FNN, ReluDEQ, SelfLoopDEQ, count_parameters
 from nclib.papers.separation_bias import separation
+from nclib.publish.artefacts import write_atomic
 from nclib.solver import EPSILON, FixedPointIteration
 from nclib.system import paths
 

@@ -197,7 +197,7 @@ def layers(
     Examples
     --------
     >>> import pandas as pd, matplotlib.pyplot as plt
-    >>> from nclib import plotting
+    >>> from nclib.publish import plotting
     >>> table = pd.DataFrame({"layer": ["stem", "head"], "metric": "nc1_cdnv", "value": [3.0, 0.1]})
     >>> plotting.layers(table, "nc1_cdnv", plt.subplots()[1]).get_ylabel()
     'nc1_cdnv'

@@ -270,8 +270,8 @@ def _require_sphinx() -> None:
 def _key(sources: Sources) -> str:
     """Changes with notebooks, figures, tables, the book's own pages, and what makes them. Figures and tables count
     by their records, which hold their digests."""
-    package = Path(__file__).resolve().parent
-    makers = [package / f"{name}.py" for name in ("report", "scorecard", "system/words")]
+    package = Path(__file__).resolve().parents[1]
+    makers = [package / f"{name}.py" for name in ("publish/report", "publish/scorecard", "system/words")]
     files = [*makers, *sorted(_book().glob("**/*.*"))]
     files += [picture for page in _book().glob("*.md") for picture in _pictures(page).values()]
     artefacts = [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]
@@ -568,7 +568,7 @@ def _alerts(sources: Sources) -> str:
 
 def _scorecard(sources: Sources, echo: Callable[[str], None]) -> list[str]:
     """What became of the main paper's claims; empty where none of its notebooks has been executed."""
-    from nclib import scorecard
+    from nclib.publish import scorecard
 
     pages = {page.name for page in sources.pages if page.name.startswith("neural_collapse/")}
     if not pages:
@@ -596,7 +596,7 @@ def _scorecard(sources: Sources, echo: Callable[[str], None]) -> list[str]:
 def _verdicts_of_others(sources: Sources, echo: Callable[[str], None]) -> list[str]:
     """The tables of the sister papers that give verdicts, as their notebooks saved them. Where a notebook of the name
     ``verdicts`` has collected those of its folder, only its."""
-    from nclib import scorecard
+    from nclib.publish import scorecard
 
     parts: list[str] = []
     for heading, pages in _by_part(sources).items():
