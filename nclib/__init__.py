@@ -251,7 +251,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "stand_ins",
     ),
     "engine.runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
-    "contents": ("notebook_list", "reproduction_costs"),
+    "reproduce.contents": ("notebook_list", "reproduction_costs"),
     "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
     "train_panel": ("TrainPanel",),
     "laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),

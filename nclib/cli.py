@@ -196,7 +196,7 @@ def reproduce(
     site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
 ) -> None:
     """Regenerate figures and tables: train the missing runs, execute the notebooks, say what happened."""
-    from nclib import regenerate
+    from nclib.reproduce import regenerate
 
     summary = regenerate.reproduce(
         names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure
@@ -208,8 +208,8 @@ def reproduce(
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib import regenerate
     from nclib.publish import report
+    from nclib.reproduce import regenerate
     from nclib.system import other_parameters
 
     try:
@@ -234,8 +234,8 @@ def report(
 
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
-    from nclib import regenerate
     from nclib.publish.report import build
+    from nclib.reproduce import regenerate
     from nclib.system import other_parameters
 
     given = regenerate.given_values(regenerate.select(), parameter or ()) if parameter else {}
@@ -280,10 +280,11 @@ def train(
 
     On several GPUs: torchrun --nproc_per_node=2 -m nclib train …
     """
-    from nclib import data, ranks, regenerate
+    from nclib import data, ranks
     from nclib.config import run_id
     from nclib.engine import experiments, runs
     from nclib.engine.store import default_store, load_run
+    from nclib.reproduce import regenerate
 
     given = {
         "data.dataset": dataset,
@@ -331,8 +332,9 @@ def build_config(
     K_A or R choose step imbalance where nothing else is said. A folder is resolved from the working directory.
     Raises: ConfigError, for an unknown key with the nearest right one; DataError for an unusable folder.
     """
-    from nclib import data, regenerate
+    from nclib import data
     from nclib.config import RECIPES, ConfigError, RunConfig, suggest
+    from nclib.reproduce import regenerate
 
     tree: dict[str, Any] = {}
     if file is not None:
@@ -556,8 +558,8 @@ def export(
     parameter: Settings = None,
 ) -> None:
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
-    from nclib import regenerate
     from nclib.engine import runs
+    from nclib.reproduce import regenerate
 
     tasks, _ = regenerate.prepare(regenerate.select(names or ()), profile, parameter or ())
     done: dict[str, None] = {}
@@ -605,7 +607,8 @@ DatasetName = Annotated[
 @data_app.command()
 def fetch(name: DatasetName) -> None:
     """Download a data set, or decode a folder, and verify it."""
-    from nclib import data, regenerate
+    from nclib import data
+    from nclib.reproduce import regenerate
 
     with regenerate.terminable():
         typer.echo(f"{data.fetch(name)}: complete")
@@ -651,7 +654,8 @@ def doctor() -> None:
     """What this installation is, what it finds, and what each profile will cost here."""
     import torch
 
-    from nclib import data, regenerate, training
+    from nclib import data, training
+    from nclib.reproduce import regenerate
     from nclib.system import paths, provenance
 
     here = provenance.capture(training.default_device())
@@ -713,8 +717,8 @@ def _found(name: str) -> str:
 
 
 def _costs(workers: int) -> dict[str, str]:
-    from nclib import regenerate
     from nclib.engine import experiments, runs
+    from nclib.reproduce import regenerate
 
     costs = {}
     for profile in experiments.PROFILES:

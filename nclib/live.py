@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nclib import data, regenerate
+from nclib import data
 from nclib.config import RunConfig, run_id
 from nclib.engine import cluster, runs
 from nclib.engine.store import RunStore, default_store, load_run, reference_store
+from nclib.reproduce import regenerate
 from nclib.system import processes
 
 _PATIENCE = 5.0  # seconds that a process which is told to end gets

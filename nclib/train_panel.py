@@ -22,7 +22,7 @@ from nclib.engine.store import default_store
 from nclib.live import LiveTraining, history_so_far, prepare
 from nclib.panels import FIELD, LABEL, Panel, Refused, choice_field, heading, read_number, row, text_field
 from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
-from nclib.regenerate import check_runs
+from nclib.reproduce.regenerate import check_runs
 
 _LOOK = 0.2  # seconds between two looks at a training
 

@@ -30,7 +30,7 @@ _SERVER.set_forkserver_preload(
     [
         "pytest",
         "nclib.engine.runs",
-        "nclib.regenerate",
+        "nclib.reproduce.regenerate",
         "nclib.cli",
         "sklearn.datasets",
         "torch._inductor",

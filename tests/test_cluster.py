@@ -23,10 +23,11 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
-from nclib import cli, data, regenerate
+from nclib import cli, data
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import cluster, costs, experiments, runs
 from nclib.engine.store import CorruptRun, RunStore, default_store
+from nclib.reproduce import regenerate
 from nclib.system import paths, provenance
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"

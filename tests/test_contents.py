@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from nclib import contents, regenerate
 from nclib.config import ConfigError, run_id
 from nclib.engine import runs
 from nclib.engine.experiments import EXPERIMENTS, PROFILES, experiment
+from nclib.reproduce import contents, regenerate
 from nclib.system import paths
 
 

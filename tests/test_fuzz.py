@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from nclib import cli, data, regenerate
+from nclib import cli, data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
 from nclib.engine import runs
@@ -32,6 +32,7 @@ from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import regression
 from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.reproduce import regenerate
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")
 SECONDS = 20

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import nclib as nc
-from nclib import cli, laboratory, live, playground, regenerate, training, views
+from nclib import cli, laboratory, live, playground, training, views
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import runs
 from nclib.engine.experiments import PROFILES
@@ -29,6 +29,7 @@ from nclib.engine.store import DamageWarning, RunStore, default_store, dotted
 from nclib.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
 from nclib.metrics import simplex_etf
 from nclib.panels import read_number
+from nclib.reproduce import regenerate
 from nclib.solver import fixed_point
 from nclib.system import paths
 from nclib.train_panel import OPTIONS, Choices, TrainPanel

@@ -16,11 +16,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nclib import data, regenerate
+from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
 from nclib.engine import experiments, runs
 from nclib.engine.store import default_store
 from nclib.publish.artefacts import save_table
+from nclib.reproduce import regenerate
 from nclib.system import other_parameters, paths
 
 PARAMETERS = """\
@@ -759,7 +760,7 @@ def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
 
 CLOSED_TERMINAL = """
 import multiprocessing, time
-from nclib import regenerate
+from nclib.reproduce import regenerate
 from nclib.system import processes
 
 processes.keep_tracker()

@@ -18,9 +18,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import cli, regenerate
+from nclib import cli
 from nclib.config import ConfigError
 from nclib.publish import artefacts, report
+from nclib.reproduce import regenerate
 from nclib.system import other_parameters, paths, words
 
 needs_sphinx = pytest.mark.skipif(

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import nclib
-from nclib import regenerate
+from nclib.reproduce import regenerate
 from nclib.system import paths
 from nclib.teaching import EXERCISES
 

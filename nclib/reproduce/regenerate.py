@@ -403,8 +403,9 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
 
 def _library() -> str:
     """Digest of the sources a notebook can call and of the published numbers it can show."""
-    package = Path(__file__).resolve().parent
-    modules = [path for path in package.rglob("*.py") if path.stem not in ("cli", "regenerate", "report")]
+    package = Path(__file__).resolve().parents[1]
+    beside = ("cli.py", "reproduce/regenerate.py", "publish/report.py")  # no notebook can call them
+    modules = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() not in beside]
     tables = paths.published().glob("**/*.csv")
     return _sha256("".join(_sha256(path.read_bytes()) for path in [*sorted(modules), *sorted(tables)]).encode())
 
@@ -1036,7 +1037,7 @@ def _end_children(before: set[Any], patience: float = 10.0) -> None:
 def _environment() -> Iterator[None]:
     """What the processes started in the block inherit: absolute folders, because a notebook runs in its own one; one
     thread; this very nclib; kernels of this Python even where another is registered for the user."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     path = [str(package)] if package.name not in ("site-packages", "dist-packages") else []
     path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     values = {
