@@ -252,9 +252,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "engine.runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
     "reproduce.contents": ("notebook_list", "reproduction_costs"),
-    "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
-    "train_panel": ("TrainPanel",),
-    "laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
+    "laboratory.playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
+    "laboratory.train_panel": ("TrainPanel",),
+    "laboratory.laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
     "publish.artefacts": ("format_mean_std", "save_figure", "save_table"),
 }
 

@@ -21,18 +21,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import nclib as nc
-from nclib import cli, laboratory, live, playground, training, views
+from nclib import cli, training
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import runs
 from nclib.engine.experiments import PROFILES
 from nclib.engine.store import DamageWarning, RunStore, default_store, dotted
-from nclib.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
+from nclib.laboratory import laboratory, live, playground, views
+from nclib.laboratory.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
+from nclib.laboratory.panels import read_number
+from nclib.laboratory.train_panel import OPTIONS, Choices, TrainPanel
 from nclib.metrics import simplex_etf
-from nclib.panels import read_number
 from nclib.reproduce import regenerate
 from nclib.solver import fixed_point
 from nclib.system import paths
-from nclib.train_panel import OPTIONS, Choices, TrainPanel
 
 NOTEBOOK = paths.notebooks() / "explore.ipynb"
 
@@ -81,7 +82,7 @@ def _spare_process():
 @pytest.fixture
 def no_process(monkeypatch):
     """Choosing starts a process that waits; here none is wanted."""
-    monkeypatch.setattr("nclib.train_panel.prepare", lambda: None)
+    monkeypatch.setattr("nclib.laboratory.train_panel.prepare", lambda: None)
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def panel(no_process):
 @pytest.fixture(scope="module")
 def _choosing():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nclib.train_panel.prepare", lambda: None)
+        patch.setattr("nclib.laboratory.train_panel.prepare", lambda: None)
         yield TrainPanel("smoke")
 
 
@@ -362,7 +363,7 @@ def test_a_run_that_fails_says_why(panel):
 def test_a_killed_session_leaves_no_process(isolated):
     code = """
 import os, signal
-from nclib import live
+from nclib.laboratory import live
 live.prepare()
 print(live._spare[0].process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

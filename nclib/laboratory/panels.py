@@ -12,8 +12,8 @@ from typing import Any
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from nclib import views
 from nclib.engine.store import CorruptRun
+from nclib.laboratory import views
 from nclib.teaching import Picture
 
 _SHARPNESS = 1.5  # pixels drawn for each one on the page

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import ipywidgets as widgets
 import pandas as pd
 
-from nclib import views
 from nclib.cli import build_config
 from nclib.config import RECIPES, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
 from nclib.data import DATASETS, describe
 from nclib.engine.experiments import PROFILES, class_counts, get_profile, majority_of, outline
 from nclib.engine.store import default_store
-from nclib.live import LiveTraining, history_so_far, prepare
-from nclib.panels import FIELD, LABEL, Panel, Refused, choice_field, heading, read_number, row, text_field
+from nclib.laboratory import views
+from nclib.laboratory.live import LiveTraining, history_so_far, prepare
+from nclib.laboratory.panels import FIELD, LABEL, Panel, Refused, choice_field, heading, read_number, row, text_field
 from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
 from nclib.reproduce.regenerate import check_runs
 
