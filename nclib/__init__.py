@@ -238,7 +238,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "weight_bounds",
     ),
     "papers.separation_bias.saliency": ("CamConfig",),
-    "teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
+    "course.teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
     "engine.store": ("RunStore", "load_run"),
     "engine.experiments": (
         "describe_runs",

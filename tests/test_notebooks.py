@@ -11,7 +11,7 @@ import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import teaching
+from nclib.course import teaching
 from nclib.engine import experiments
 from nclib.papers.neural_collapse import proofs
 from nclib.papers.separation_bias import regression

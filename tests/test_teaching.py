@@ -9,11 +9,12 @@ import pytest
 import torch
 from scipy import stats
 
-from nclib import evidence, metrics, teaching
+from nclib import evidence, metrics
+from nclib.course import teaching
+from nclib.course.teaching import EXERCISES, check_exercise
 from nclib.deq import DEQ, Implicit, Unrolled
 from nclib.metrics import simplex_etf
 from nclib.solver import FixedPointIteration, fixed_point
-from nclib.teaching import EXERCISES, check_exercise
 
 MISTAKES = [(name, why) for name, exercise in EXERCISES.items() for why in exercise.mistakes]
 

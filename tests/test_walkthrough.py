@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import nclib
+from nclib.course.teaching import EXERCISES
 from nclib.reproduce import regenerate
 from nclib.system import paths
-from nclib.teaching import EXERCISES
 
 COURSE = [name for name in regenerate.available() if name.startswith("walkthrough/")]
 ANSWER = re.compile(r"<details>\n<summary>Answer</summary>\n\n(.*?)</details>", re.DOTALL)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from nclib.course.teaching import Prose, prose
 from nclib.engine import runs
 from nclib.engine.costs import makespan
 from nclib.engine.experiments import PROFILES
 from nclib.reproduce import regenerate
 from nclib.system.provenance import duration
-from nclib.teaching import Prose, prose
 
 
 def title(path: Path) -> str:
