@@ -31,7 +31,7 @@ _SERVER.set_forkserver_preload(
         "pytest",
         "nclib.engine.runs",
         "nclib.reproduce.regenerate",
-        "nclib.cli",
+        "nclib.cli.commands",
         "sklearn.datasets",
         "torch._inductor",
         "distributed",

@@ -23,7 +23,8 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
-from nclib import cli, data
+from nclib import data
+from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import cluster, costs, experiments, runs
 from nclib.engine.store import CorruptRun, RunStore, default_store
@@ -619,7 +620,7 @@ def notebook(tmp_path, monkeypatch):
 
 
 def _reproduce(*words):
-    return CliRunner().invoke(cli.app, ["reproduce", "fig2", "--profile", "smoke", "--no-report", *words])
+    return CliRunner().invoke(commands.app, ["reproduce", "fig2", "--profile", "smoke", "--no-report", *words])
 
 
 def test_the_command_trains_on_workers_and_keeps_the_forecast(notebook, undisturbed):
@@ -727,7 +728,7 @@ def test_the_kubernetes_recipe_is_whole_and_names_options_that_exist():
     known = {
         "nclib-scheduler": _flags(dask_scheduler.main),
         "nclib-worker": _flags(dask_worker.main),
-        "nclib-reproduce": _flags(get_command(cli.app).commands["reproduce"]),
+        "nclib-reproduce": _flags(get_command(commands.app).commands["reproduce"]),
     }
     by_name["nclib-scheduler"] = next(
         d for d in documents if d["metadata"]["name"] == "nclib-scheduler" and "template" in d["spec"]

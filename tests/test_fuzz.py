@@ -22,7 +22,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from nclib import cli, data
+from nclib import data
+from nclib.cli import commands
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
 from nclib.engine import runs
@@ -220,7 +221,7 @@ def test_configuration_files_and_settings(fuzz, tmp_path, monkeypatch):
         if text is not None:
             file.write_text(text, encoding="utf-8", errors="surrogatepass")
         try:
-            config = cli.build_config(None if text is None else file, recipe, options, texts)
+            config = commands.build_config(None if text is None else file, recipe, options, texts)
         except (ConfigError, DataError) as error:
             return _message(error, "Config", "own.json", "recipe", "assignment", "data set", "folder", "option", "kind")
         assert isinstance(config, RunConfig) and run_id(config)
@@ -300,7 +301,7 @@ def test_settings_that_once_ended_in_a_traceback(tmp_path, file, recipe, given, 
     if path is not None:
         path.write_text(file)
     with pytest.raises((ConfigError, DataError)):
-        cli.build_config(path, recipe, given, texts)
+        commands.build_config(path, recipe, given, texts)
 
 
 # --- run folders ----------------------------------------------------------------------------------------------------

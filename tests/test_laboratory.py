@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import nclib as nc
-from nclib import cli, training
+from nclib import training
+from nclib.cli import commands
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import runs
 from nclib.engine.experiments import PROFILES
@@ -64,7 +65,7 @@ def _parsed(command, monkeypatch):
     monkeypatch.setattr(regenerate, "check_runs", note)  # the last thing before it trains
     program, *arguments = shlex.split(command)
     assert program == "nclib"
-    result = CliRunner().invoke(cli.app, arguments)
+    result = CliRunner().invoke(commands.app, arguments)
     assert isinstance(result.exception, _Reached), result.output
     return asked[0]
 
@@ -161,7 +162,7 @@ def test_any_choice_survives_the_command_line(given_, recipe, extras):
         given_["data.ratio"] = 7.25
     choices = Choices(given_, recipe, tuple(sorted(extras)))
     arguments = shlex.split(choices.command())[2:]
-    command = cli.typer.main.get_command(cli.app).commands["train"]
+    command = commands.typer.main.get_command(commands.app).commands["train"]
     read = command.make_context("train", arguments).params
     names = {option.opts[0]: option.name for option in command.params}
     again = {key: read[names[option]] for key, option in OPTIONS.items() if read[names[option]] is not None}

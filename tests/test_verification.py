@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import cli, metrics, solver
+from nclib import metrics, solver
+from nclib.cli import commands
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine import verification
 from nclib.engine.experiments import experiment
@@ -26,7 +27,7 @@ def project(tmp_path, monkeypatch):
 
 
 def verify(*arguments):
-    result = CliRunner().invoke(cli.app, ["verify", *arguments])
+    result = CliRunner().invoke(commands.app, ["verify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

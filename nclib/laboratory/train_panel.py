@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import ipywidgets as widgets
 import pandas as pd
 
-from nclib.cli import build_config
+from nclib.cli.commands import build_config
 from nclib.config import RECIPES, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
 from nclib.data import DATASETS, describe
 from nclib.engine.experiments import PROFILES, class_counts, get_profile, majority_of, outline
@@ -42,7 +42,7 @@ OPTIONS = {
 
 
 class Choices(NamedTuple):
-    """What `nclib.cli.build_config` takes: named options, the recipe, and "KEY=VALUE" texts."""
+    """What `nclib.cli.commands.build_config` takes: named options, the recipe, and "KEY=VALUE" texts."""
 
     given: dict[str, Any]
     recipe: str | None
