@@ -61,7 +61,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "measuring": ("features", "measure", "ood_scores"),
     "imbalance": ("exponential_imbalance", "majority_classes", "sample_rows", "step_imbalance", "subsample_indices"),
-    "evidence": (
+    "comparison": (
         "accuracy_display",
         "accuracy_table",
         "by_run",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from nclib import evidence
+from nclib import comparison
 from nclib.system import paths
 
 COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "scale", "remark"]
@@ -233,7 +233,7 @@ def _measured(row: Any, value: float) -> dict[str, Any]:
 
 def _said(row: Any) -> dict[str, str]:
     """Verdict, scale and remark; what is empty in a table is read as a missing number."""
-    found = {name: getattr(row, name) for name in evidence.JUDGED}
+    found = {name: getattr(row, name) for name in comparison.JUDGED}
     return {name: said if isinstance(said, str) else "" for name, said in found.items()}
 
 

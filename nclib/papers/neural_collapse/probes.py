@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from nclib import evidence, training
+from nclib import comparison, training
 from nclib.config import LookConfig, SolverConfig
 from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
 
@@ -379,7 +379,7 @@ def collapse_inside(
     Returns
     -------
     DataFrame with a row for each metric and way: metric, way, before, after (means over seeds), change, half,
-    detectable (see `nclib.evidence.Interval`), seeds, verdict, scale, remark. The equilibrium is that at the smallest
+    detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark. The equilibrium is that at the smallest
     tolerance.
     """
     rows = probe_rows(frame)
@@ -394,12 +394,12 @@ def collapse_inside(
     for metric in metrics:
         for before, after in ways:
             change = points[after][metric] - points[before][metric]
-            result = evidence.interval(change)
-            said = evidence.verdict(result, scale)
+            result = comparison.interval(change)
+            said = comparison.verdict(result, scale)
             said = said._replace(remark=_NEARER.get(said.word, said.remark))
             means = points[before][metric].mean(), points[after][metric].mean()
             found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *evidence.JUDGED]
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *comparison.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -431,12 +431,12 @@ def tolerance_effect(
         mean, std, seeds = loose[metric].mean(), tight[metric].std(ddof=1), tight[metric].count()
         share = 0.0 if change == 0 else change / std if std > 0 else math.inf
         remark = "enough" if share <= TOLERANCE_SHARE else "below the spread over seeds" if share <= 1 else "not enough"
-        said = evidence.Verdict("equal" if remark == "enough" else "reported", scale, remark)
-        if seeds < evidence.MIN_SEEDS:
-            share, said = math.nan, evidence.verdict(evidence.interval(loose[metric]), scale)
+        said = comparison.Verdict("equal" if remark == "enough" else "reported", scale, remark)
+        if seeds < comparison.MIN_SEEDS:
+            share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
         found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
-    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *evidence.JUDGED]
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *comparison.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -449,7 +449,7 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame with a row for each quantity and split: quantity, split, majority, minority (means over seeds),
-    difference, half, detectable (see `nclib.evidence.Interval`), seeds, verdict, scale, remark.
+    difference, half, detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark.
     Rows of the split "steps" are means over all training steps.
     """
     rows = probe_rows(frame)
@@ -465,12 +465,12 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
             raise ValueError("the probed runs are balanced: there is no minority to compare with")
         values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
         majority, minority = values["majority"], values["minority"]
-        result = evidence.interval(minority - majority)
-        said = evidence.verdict(result, scale)
+        result = comparison.interval(minority - majority)
+        said = comparison.verdict(result, scale)
         remark = "no failures" if said.word == "equal" and not values.to_numpy().any() else said.remark
         said = said._replace(remark=_WORSE.get(said.word, remark))
         means = majority.mean(), minority.mean()
         found.append((quantity, split, *means, *result.columns, *said))
     columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
-    columns += evidence.JUDGED
+    columns += comparison.JUDGED
     return pd.DataFrame(found, columns=columns)
