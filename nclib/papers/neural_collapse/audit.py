@@ -1,4 +1,4 @@
-"""Arithmetic that the printed tables must satisfy, whatever was trained: pure functions on `nclib.comparison.published`.
+"""Arithmetic that the printed tables must satisfy, whatever was trained: functions of `nclib.comparison.published`.
 
 Each returns a table with one row for each printed cell and a column that says by a stated rule whether the cell passes.
 """

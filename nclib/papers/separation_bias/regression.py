@@ -912,8 +912,8 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
     """Verdicts on the trained comparisons of `CLAIMS`, from a `regression_table`.
 
     Each is a paired 95 % t-interval over seeds of DEQ − best rival of that seed, in decades for errors, in dB for snr,
-    plain for density and heat, judged by `nclib.comparison.verdict` at toy scale: widths, budgets and starts are ours in
-    every row. What is beyond the paper is "higher", "lower" or "not significant". "Reported" are fewer than three
+    plain for density and heat, judged by `nclib.comparison.verdict` at toy scale: widths, budgets and starts are ours
+    in every row. What is beyond the paper is "higher", "lower" or "not significant". "Reported" are fewer than three
     seeds, or than `MORE_SEEDS` asks for, and a sawtooth on which no arm is below 0.9/12.
 
     Parameters
