@@ -163,6 +163,13 @@ def test_a_run_that_came_back_twice_is_taken_in_once(undisturbed):
     assert not list((store.root / ".arriving").iterdir())
 
 
+def test_a_worker_of_other_code_with_the_same_version_refuses_the_run():
+    other = provenance.code()[:-2] + "x)"
+    with pytest.raises(cluster.ClusterError, match="install the same version there"):
+        runs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", other)
+    assert not default_store().has(run_id(GRID[0]))
+
+
 def test_a_worker_of_another_version_refuses_the_run():
     with pytest.raises(cluster.ClusterError, match=r"has nclib .*, the client 0\.0\.0: install the same version there"):
         runs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", "0.0.0")
@@ -435,7 +442,7 @@ def test_a_scheduler_that_dies_is_said_with_what_is_stored(remote, monkeypatch):
         with pytest.raises(cluster.ClusterError, match=r"4\.0 GiB of GPU memory and the largest worker has 3\.0"):
             executor.room(4.0)
         assert runs.train_missing(GRID[:1], executor).failures == {}
-        monkeypatch.setattr(provenance, "versions", lambda: {"nclib": "0.0.1", "torch": "2"})
+        monkeypatch.setattr(provenance, "code", lambda: "0.0.1")
         with pytest.raises(cluster.ClusterError, match=r"is 0.0.1: install the same version"):
             executor.check()
         with pytest.raises(cluster.ClusterLost, match=r"no longer answers.*1 of 2 runs are stored by now"):

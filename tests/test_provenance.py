@@ -132,3 +132,20 @@ def test_gpu_is_named_and_its_memory_measured():
     record = provenance.capture("cuda", cost=cost)
     assert record["device"]["name"] == torch.cuda.get_device_name()
     assert record["cost"]["peak_device_mib"] >= 64
+
+
+def test_the_code_that_makes_runs_is_told_by_what_is_in_its_files(tmp_path, monkeypatch):
+    package = tmp_path / "nclib"
+    for wing in ("system", "engine", "cli"):
+        (package / wing).mkdir(parents=True)
+        (package / wing / "part.py").write_text("x = 1\n")
+    monkeypatch.setattr(provenance, "_FOLDER", package / "system")
+    code = provenance.code.__wrapped__
+    first = code()
+    assert first.startswith(provenance.versions()["nclib"]) and code() == first
+    (package / "cli/part.py").write_text("x = 2\n")  # makes no run
+    assert code() == first
+    (package / "engine/part.py").write_text("x = 2\n")
+    assert code() != first
+    (package / "engine/part.py").write_text("x = 1\n")
+    assert code() == first

@@ -463,9 +463,8 @@ def connect(address: str, insecure: bool = False) -> Iterator[ClusterExecutor]:
 
 
 def about() -> dict[str, str]:
-    """Versions of nclib and torch of this process."""
-    versions = provenance.versions()
-    return {name: versions.get(name, "not installed") for name in ("nclib", "torch")}
+    """The code of nclib and the version of torch of this process."""
+    return {"nclib": provenance.code(), "torch": provenance.versions().get("torch", "not installed")}
 
 
 def _worker() -> Any:

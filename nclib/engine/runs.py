@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
 import json
 import math
 import os
@@ -495,7 +494,7 @@ class _Grid:
         config = self.absent[run]
         try:
             options = self.cluster.room(estimate_gpu_gib(config)) if self.cluster else {}
-            arguments = _to_json(config), str(self.store.root), self.token, _version(), self.device
+            arguments = _to_json(config), str(self.store.root), self.token, provenance.code(), self.device
             future = self.executor.submit(train_for, *arguments, **options)
         except cluster.ClusterLost as lost:
             stored = sum(self.store.has(run) for run in self.absent)
@@ -618,15 +617,15 @@ def train_for(
     config_json : the run
     root, token : the client's run store, and the name of a file in it. Where this process sees that file, it works in
         the client's store; elsewhere in that of its own machine
-    version : the client's nclib; another one here would train other runs, and is refused
+    version : the client's `provenance.code()`; another one here would train other runs, and is refused
 
     Returns
     -------
     nothing where the client sees the run, else the run's files and their contents
     """
-    if version != _version():
+    if version != provenance.code():
         raise cluster.ClusterError(
-            f"{cluster.here()} has nclib {_version()}, the client {version}: install the same version there"
+            f"{cluster.here()} has nclib {provenance.code()}, the client {version}: install the same version there"
         )
     config = read_config(config_json)
     run = run_id(config)
@@ -641,11 +640,6 @@ def train_for(
             bring(dataset)
         train_run(config_json, str(store.root), device, note)
     return {} if shared else store.pack(run)
-
-
-@functools.cache
-def _version() -> str:
-    return provenance.versions().get("nclib", "not installed")
 
 
 def _store_for(root: str, token: str) -> tuple[RunStore, bool]:

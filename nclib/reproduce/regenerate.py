@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nclib.system import other_parameters, paths, processes
+from nclib.system import other_parameters, paths, processes, provenance
 from nclib.system.provenance import duration
 
 if TYPE_CHECKING:
@@ -407,7 +407,7 @@ def _library() -> str:
     beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/report.py")  # no notebook can call them
     modules = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() not in beside]
     tables = paths.published().glob("**/*.csv")
-    return _sha256("".join(_sha256(path.read_bytes()) for path in [*sorted(modules), *sorted(tables)]).encode())
+    return provenance.digest([*sorted(modules), *sorted(tables)])
 
 
 def _sha256(content: bytes) -> str:
@@ -745,8 +745,6 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     Raises: ConfigError with the numbers.
     """
     from nclib import data, models, training
-    from nclib.system import provenance
-
     slow = provenance.bfloat16_unit() is None and training.default_device().type == "cpu"
     checked: dict[Any, tuple[int, int, set[Any]]] = {}
     for config in configs:
@@ -1068,8 +1066,6 @@ def _has_home() -> bool:
 
 def _write_summary(summary: Summary) -> None:
     from nclib.publish.artefacts import write_atomic
-    from nclib.system import provenance
-
     content = summary.as_dict() | {"provenance": provenance.capture()}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomic(paths.results(summary.profile) / "summary.json", text)

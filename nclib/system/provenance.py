@@ -6,13 +6,15 @@ Importing this module is cheap: torch is loaded by the first measurement, not be
 
 import contextlib
 import datetime
+import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 _FOLDER = Path(__file__).resolve().parent
+_MAKE_NO_RUN = ("reproduce", "laboratory", "course", "cli")
 _DISTRIBUTIONS = (
     "nclib",
     "torch",
@@ -155,6 +158,22 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def digest(files: Iterable[Path]) -> str:
+    """SHA-256 over the contents of files, in the order given."""
+    contents = (hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+    return hashlib.sha256("".join(contents).encode()).hexdigest()
+
+
+@functools.cache
+def code() -> str:
+    """Version of nclib and digest of those of its sources that make and store runs. Where two processes differ in it,
+    the same configuration may be another run."""
+    package = _FOLDER.parent
+    sources = sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix())
+    making = [path for path in sources if path.relative_to(package).parts[0] not in _MAKE_NO_RUN]
+    return f"{versions().get('nclib', 'not installed')} (sources {digest(making)[:12]})"
 
 
 def describe_device(device: "torch.device | str | None" = None) -> dict[str, str | int | None]:
