@@ -1,13 +1,50 @@
 """What the modules of the library may import."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from nclib.papers import certify
 
 PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Hold the modules in a folder to the contracts of its pyproject.toml."""
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "--no-cache"], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_the_contracts_on_imports_are_kept():
+    done = _lint(PACKAGE.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"),
+    [
+        ("solver", "from nclib.deq import DEQ"),
+        ("metrics", "def later():\n    from nclib import training"),
+        ("engine/store", "from nclib.publish import report"),
+        ("papers/kernel_equivalence/kernels", "from nclib.papers.neural_collapse import probes"),
+        ("publish/plotting", "from nclib import metrics"),
+        ("course/teaching", "from nclib import metrics"),
+        ("config", "import torch"),
+    ],
+)
+def test_a_wrong_import_breaks_a_contract(tmp_path, module, statement):
+    shutil.copytree(PACKAGE, tmp_path / "nclib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PACKAGE.parent / "pyproject.toml", tmp_path)
+    with (tmp_path / "nclib" / f"{module}.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n{statement}\n")
+    done = _lint(tmp_path)
+    assert done.returncode == 1 and "1 broken" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_certificates_need_only_the_standard_library():

@@ -745,6 +745,7 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     Raises: ConfigError with the numbers.
     """
     from nclib import data, models, training
+
     slow = provenance.bfloat16_unit() is None and training.default_device().type == "cpu"
     checked: dict[Any, tuple[int, int, set[Any]]] = {}
     for config in configs:
