@@ -180,7 +180,7 @@ def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _compared(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Rows of `evidence.differences`, with the setting where the table has one."""
+    """Rows of `comparison.differences`, with the setting where the table has one."""
     for row in table.itertuples():
         setting = f", {row.setting}" if "setting" in table else ""
         against = row.model.replace("_", " ")
@@ -212,7 +212,7 @@ def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _pooled(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Rows of `evidence.ratios`, whose intervals are not symmetric."""
+    """Rows of `comparison.ratios`, whose intervals are not symmetric."""
     for row in table.itertuples():
         interval = "" if pd.isna(row.low) else f" ({row.low:+.1f} to {row.high:+.1f})"
         yield {
