@@ -442,9 +442,10 @@ def test_a_scheduler_that_dies_is_said_with_what_is_stored(remote, monkeypatch):
         with pytest.raises(cluster.ClusterError, match=r"4\.0 GiB of GPU memory and the largest worker has 3\.0"):
             executor.room(4.0)
         assert runs.train_missing(GRID[:1], executor).failures == {}
-        monkeypatch.setattr(provenance, "code", lambda: "0.0.1")
-        with pytest.raises(cluster.ClusterError, match=r"is 0.0.1: install the same version"):
-            executor.check()
+        with monkeypatch.context() as patched:
+            patched.setattr(provenance, "code", lambda: "0.0.1")
+            with pytest.raises(cluster.ClusterError, match=r"is 0.0.1: install the same version"):
+                executor.check()
         with pytest.raises(cluster.ClusterLost, match=r"no longer answers.*1 of 2 runs are stored by now"):
             _training_until_lost(executor, scheduler)
 
