@@ -14,7 +14,7 @@ FLOORS = (
     {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs", "cluster"},
     {"deq", "measuring", "other_parameters", "scorecard", "views"},
     {"config"},
-    {"data", "models", "activations", "ranks"},
+    {"data", "models", "activations"},
     {"layer_peeled", "kernels", "shallow", "separation", "training"},
     {"probes", "regression", "saliency", "teaching"},
     {"store", "kernel_tables", "panels"},
