@@ -292,8 +292,8 @@ _VISIBLE_SECONDS = 90.0
 
 
 class Training(NamedTuple):
-    """What `train_missing` did: why runs failed, by id; how long it took beside what was forecast; and for which runs
-    the time given was too short."""
+    """What `train_missing` did: why runs failed, by id; how long it took; and for which runs the time given was too
+    short."""
 
     failures: dict[str, str]
     forecast: Forecast
