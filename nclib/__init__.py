@@ -198,7 +198,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "gotu_table",
         "grad_cam",
         "iterate_from_zero",
-        "linear_coefficients",
         "linear_regions_deq",
         "lower_triangular_equilibrium",
         "participation_ratio",
@@ -249,7 +248,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
     "train_panel": ("TrainPanel",),
     "laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
-    "artefacts": ("format_mean_std", "save_figure", "save_table"),
+    "artefacts": ("save_figure", "save_table"),
     "plotting": (),
 }
 
