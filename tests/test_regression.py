@@ -387,3 +387,22 @@ def test_our_settings_are_those_the_captions_name():
     assert set(regression.STEEP_DIMENSIONS) == known["figure 4", "d"]
     assert {2.0**-c.task.level for c in runs["fig1"] if c.task.name == "steep"} == known["figure 1", "delta"]
     assert {c.model.width for c in runs["fig2"]} == known["figure 2", "features shown"]
+
+
+# ---- the tracked tables
+
+
+def test_the_tracked_table_holds_nothing_against_wu_et_al_but_one_misprint():
+    table = pd.read_csv(paths.reference() / "sister-papers/wu-verdicts-quick.csv", keep_default_na=False)
+    assert list(table.columns) == separation.LEDGER and table["verdict"].map(words.is_word).all()
+    assert not table["verdict"].isin(["false", "contradicted", "vacuous", "proof gap"]).any()
+    statements, others = (table[table["part"] == part] for part in (separation.STATEMENT, separation.BEYOND))
+    assert len(statements) + len(others) == len(table)
+    misprints = statements[statements["verdict"] == "typo"]
+    assert misprints["place"].tolist() == ["Theorem 3, rebuttal"]
+    assert not others["verdict"].isin([*words.ON_TOYS, *words.ON_TOYS.values(), "typo"]).any()
+    assert (others["reading"] == "ours").all()
+    trained = table[table["computed"].str.startswith("trained")]
+    assert len(trained) == len(regression.CLAIMS) + 3 and set(trained["scale"]) == {"toy"}
+    eight = trained["claim"].str.contains("our f[12]", regex=True)
+    assert eight.sum() == 10 and set(trained.loc[eight, "computed"]) == {"trained, 8 seeds"}
