@@ -1,0 +1,125 @@
+"""The front page keeps its budget, and what it says is what the certificates and the tracked tables say."""
+
+import csv
+import json
+import re
+
+import pytest
+
+from nclib import paths
+from nclib.papers import certify
+from nclib.proofs import STATEMENTS
+
+ROOT = paths.root()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "book").glob("*.md"))]
+TABLES, OTHER = ROOT / "results/reference", "other-processor"
+MOST_WORDS, MOST_NUMERALS, FIRST_COMMAND = 900, 40, 150
+
+
+def numerals(text):
+    """Those of the prose and its tables, names such as NC1 included: without code blocks and targets of links."""
+    prose = re.sub(r"\]\([^)]*\)", "]", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return re.findall(r"\d+(?:[.,]\d+)*", prose)
+
+
+def budget(text):
+    """What a text has too much of."""
+    found = {
+        "words": (len(text.split()), MOST_WORDS),
+        "numerals": (len(numerals(text)), MOST_NUMERALS),
+        "words before the first command": (len(text.partition("```")[0].split()), FIRST_COMMAND),
+    }
+    return {name: count for name, (count, most) in found.items() if count > most}
+
+
+def test_the_front_page_keeps_its_budget():
+    assert budget(README) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "over"),
+    [
+        ("word " * 150 + "```\nmake\n```", {}),
+        ("word " * 151 + "```\nmake\n```", {"words before the first command": 151}),
+        ("```\n" + "1 " * 41 + "```\n[page](book/1.md) " + "NC1 2.5 " * 20, {}),
+        ("```\nmake\n```\n" + "NC1 2.5 " * 21, {"numerals": 42}),
+        ("```\nmake\n```\n" + "word " * 900, {"words": 903}),
+    ],
+)
+def test_the_budget_counts(text, over):
+    assert budget(text) == over
+
+
+def test_a_picture_and_the_table_come_before_the_results():
+    order = ["```", "![", "## At a glance", "## What came out"]
+    assert sorted(order, key=README.index) == order
+
+
+def test_the_statements_stand_under_the_verdicts_of_their_certificates():
+    rows = re.findall(r"^\| (holds|holds if [^|]+|false|vacuous|typo) \| (.+) \|$", README, re.MULTILINE)
+    said = {name: verdict for verdict, names in rows for name in _statements(names)}
+    shown = {result.id: result.verdict for result in certify.certify(list(STATEMENTS))}
+    assert said == {name: shown[key] for key, name in STATEMENTS.items()}
+
+
+def _statements(text):
+    """Names as `STATEMENTS` has them, from "Theorem 3.1, NC1–3 · Theorem 4.1, NC1"."""
+    found = []
+    for name, first, last in re.findall(r"((?:Lemma|Theorem|Remark|Proposition) \w\.\d)(?:, NC(\d)(?:–(\d))?)?", text):
+        numbers = range(int(first), int(last or first) + 1) if first else [None]
+        found += [f"{name}, NC{number}" if number else name for number in numbers]
+    return found
+
+
+def test_the_counts_of_statements_are_those_of_the_table():
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    verdicts = [result.verdict for result in certify.certify(list(STATEMENTS))]
+    holds, false = sum(verdict.startswith("holds") for verdict in verdicts), verdicts.count("false")
+    vacuous, typos = verdicts.count("vacuous"), verdicts.count("typo")
+    said = "Of its {} theoretical statements {} hold, {} are false, {} has an empty premise and {} a misprint."
+    assert said.format(*(words[n] for n in (len(verdicts), holds, false, vacuous, typos))) in README
+
+
+def change(table, step):
+    """Rows of one step of a tracked table, by metric."""
+    with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return {row["metric"]: row for row in csv.DictReader(file) if row["step"] == step}
+
+
+def test_the_measured_numbers_are_those_of_the_tracked_tables():
+    caption = json.loads((TABLES / "tables/scorecard-quick.json").read_text(encoding="utf-8"))["caption"]
+    mean, half, verdict = re.search(r"in points: (\S+) ± (\S+) \(3 seeds\): ([a-z ]+) \(toy", caption).groups()
+    assert f"| {mean} ± {half} points | {verdict} |".replace("-", "−") in README
+    whole = change("tables/equilibrium_or_cell-quick", "DEQ / explicit")
+    nc1, nc2, nc3 = (whole[name] for name in ("nc1_trace_ratio", "paper_eq13_uncentred", "paper_eq14_uncentred"))
+    assert f"| {-float(nc1['change']):.0f} % smaller | {nc1['verdict']} |" in README
+    assert nc2["verdict"] == nc3["verdict"]
+    assert f"| {float(nc2['change']):.1f} and {float(nc3['change']):.1f} % larger | {nc2['verdict']} |" in README
+    assert {row["cells"] for row in whole.values()} == {"13"} and "13 settings pooled" in README
+    block = change("tables/equilibrium_or_cell-quick", "cell / explicit")["nc1_trace_ratio"]
+    assert 0.4 < float(block["change"]) / float(nc1["change"]) < 0.6, "half of the smaller scatter"
+
+
+def test_the_signs_are_the_same_on_the_other_processor():
+    here, there = (change(f"{place}/equilibrium_or_cell-quick", "DEQ / explicit") for place in ("tables", OTHER))
+    for metric in ("nc1_trace_ratio", "paper_eq13_uncentred", "paper_eq14_uncentred"):
+        assert here[metric]["verdict"] == there[metric]["verdict"] != "not significant"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_the_pages_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("http")]
+    assert [target for target in targets if not (page.parent / target.partition("#")[0]).exists()] == []
+    if page.parent.name == "book":  # the site has the book and its pictures, and nothing beside them
+        outside = [target for target in re.findall(r"(?<!!)\[[^]]*\]\(([^)\s]+)\)", text) if "/" in target]
+        assert [target for target in outside if not target.startswith("http")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_one_title_and_no_heading_skips_a_level(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
