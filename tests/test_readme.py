@@ -1,6 +1,7 @@
 """The front page keeps its budget, and what it says is what the certificates and the tracked tables say."""
 
 import csv
+import itertools
 import json
 import re
 
@@ -122,4 +123,4 @@ def test_a_page_has_one_title_and_no_heading_skips_a_level(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
     assert levels[0] == 1 and levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
