@@ -15,7 +15,10 @@ PYTHON  ?= python3
 PROFILE ?= quick
 ARGS    ?=
 TORCH_INDEX ?=
+export PYTHON PROFILE TORCH_INDEX
 
+# No recipe expands a path into the text of a shell command: a name with a quotation mark or a $ in it would be read as
+# shell code. Folders are relative, and what the user gives reaches the shell in variables of the environment.
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -34,19 +37,19 @@ help:
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
-	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
-		echo "make: no '$(PYTHON)' on the PATH. Install Python 3.11 or newer, or name one: PYTHON=/path/to/python3 make $(MAKECMDGOALS)" >&2; exit 1; }
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "make: nclib needs Python 3.11 or newer, '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name a newer one: PYTHON=python3.11 make $(MAKECMDGOALS)" >&2; exit 1; }
-	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
-		echo "make: '$(PYTHON)' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	"$(PYTHON)" -m venv $(VENV)
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url "$(TORCH_INDEX)" torch torchvision)
+	@command -v "$$PYTHON" >/dev/null 2>&1 || { \
+		echo "make: no '$$PYTHON' on the PATH. Install Python 3.11 or newer, or name one: PYTHON=/path/to/python3 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "make: nclib needs Python 3.11 or newer, '$$PYTHON' is $$("$$PYTHON" -V 2>&1). Name a newer one: PYTHON=python3.11 make $(MAKECMDGOALS)" >&2; exit 1; }
+	@"$$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "make: '$$PYTHON' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	"$$PYTHON" -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url "$$TORCH_INDEX" torch torchvision)
 	$(BIN)/python -m pip install -e ".[notebooks,book,cluster,dev]"
 	@touch $(STAMP)
 
 reproduce: setup
-	$(BIN)/nclib reproduce --profile $(PROFILE) $(ARGS)
+	$(BIN)/nclib reproduce --profile "$$PROFILE" $(ARGS)
 
 test: setup
 	NCLIB_SCREENS=results/screens $(BIN)/python -m pytest $(ARGS)
@@ -74,15 +77,15 @@ survival: setup
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
 PICTURES := fig1 fig3 controls equilibrium_or_cell
+TABLES := scorecard equilibrium_or_cell
 CIFAR10_250 := -p dataset=folder:cifar10-jpeg@ef1101d4a992 -p images_per_class=250 -p test_images_per_class=100 -p seeds=3
-figures: export NCLIB_RESULTS := $(CURDIR)/build/figures
 figures: setup
-	rm -rf "$(NCLIB_RESULTS)"
-	$(BIN)/nclib reproduce neural_collapse --train never --no-report
-	$(BIN)/nclib reproduce fig3 --profile lite --train never --no-report $(CIFAR10_250)
-	for name in $(PICTURES); do cp "$(NCLIB_RESULTS)/quick/figures/neural_collapse/$$name.png" results/reference/figures/$$name-quick.png; done
-	for name in scorecard equilibrium_or_cell; do for end in csv json; do cp "$(NCLIB_RESULTS)/quick/tables/neural_collapse/$$name.$$end" results/reference/tables/$$name-quick.$$end; done; done
-	cp "$(NCLIB_RESULTS)/lite/figures/neural_collapse/fig3.png" results/reference/figures/fig3-lite.png
+	rm -rf build/figures
+	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce neural_collapse --train never --no-report
+	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce fig3 --profile lite --train never --no-report $(CIFAR10_250)
+	for name in $(PICTURES); do cp build/figures/quick/figures/neural_collapse/$$name.png results/reference/figures/$$name-quick.png; done
+	for name in $(TABLES); do for end in csv json; do cp build/figures/quick/tables/neural_collapse/$$name.$$end results/reference/tables/$$name-quick.$$end; done; done
+	cp build/figures/lite/with/*/figures/neural_collapse/fig3.png results/reference/figures/fig3-lite.png
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
-"""The command line: ``nclib reproduce | report | train | runs | data | doctor | verify | certify``.
+"""The command line: ``nclib reproduce | report | train | measure | runs | data | doctor | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
-and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 or 143 after Ctrl-C or SIGTERM.
+and an exit code: 2 for what was asked wrongly, 1 for what failed, 130, 143 or such (128 + its number) after a signal.
 Everything heavy is imported inside the commands, so that ``--help`` costs nothing.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from nclib.verification import Comparison
 
 _UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-INTERRUPTED, TERMINATED = 130, 143  # 128 + number of the signal, as shells have it
 
 
 # --- how a command ends ---------------------------------------------------------------------------------------
@@ -42,13 +42,14 @@ def _one_message() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        terminated = type(stop).__name__ == "Terminated"
+        number = getattr(stop, "number", signal.SIGINT)  # `regenerate.Terminated` knows its signal
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         if not _UNDER_TORCHRUN or os.environ["RANK"] == "0":  # all ranks are stopped, one says so
             _say_error(
-                f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}; what was finished is kept, nothing half-written "
-                f"counts as done. To go on, type the same again: {_typed()}"
+                f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
+                f"the same again: {_typed()}"
             )
-        raise typer.Exit(TERMINATED if terminated else INTERRUPTED) from None
+        raise typer.Exit(128 + number) from None  # as shells have it
     except (ValueError, RuntimeError, OSError) as error:
         code = _exit_code(error)
         if code is None:
@@ -117,10 +118,24 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """Entry point of the ``nclib`` command."""
+    _open_streams()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     # a log shows each line when it is said; a file name that is no text is shown as well as can be
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     app(prog_name="nclib")
+
+
+def _open_streams() -> None:
+    """Where stdin, stdout or stderr is closed, as daemons have them: the work is done and nothing is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, so this one; no file of results shall get it
+            os.set_inheritable(number, True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 — open as long as the process
 
 
 @app.callback(invoke_without_command=True)
@@ -160,12 +175,15 @@ def reproduce(
         typer.Option(min=1, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tcp://…, or its scheduler file.")
+        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="That scheduler without TLS: whoever reaches it can run code as you.")
+    ] = False,
     train: Annotated[
         str, typer.Option(help="missing: train what is not stored. never: use what there is.")
     ] = "missing",
@@ -180,19 +198,19 @@ def reproduce(
     from nclib import regenerate
 
     summary = regenerate.reproduce(
-        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes
+        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure
     )
-    complete = _site_after(profile) if site else True
+    complete = _site_after(profile, summary.parameters) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)
 
 
-def _site_after(profile: str) -> bool:
+def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib import regenerate, report
+    from nclib import other_parameters, regenerate, report
 
     try:
-        with regenerate.terminable():
+        with regenerate.terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
             report.build(profile)
     except report.ReportError as error:
         if isinstance(error, report.SphinxMissing):
@@ -206,13 +224,21 @@ def _site_after(profile: str) -> bool:
 @app.command()
 def report(
     profile: ProfileName = "quick",
+    parameter: Settings = None,
     force: Annotated[bool, typer.Option("--force", help="Make it again even if nothing has changed.")] = False,
 ) -> None:
-    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html."""
-    from nclib import regenerate
+    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html.
+
+    With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
+    """
+    from nclib import other_parameters, regenerate
     from nclib.report import build
 
-    with regenerate.terminable():
+    given = regenerate.given_values(regenerate.select(), parameter or ()) if parameter else {}
+    with (
+        regenerate.terminable(),
+        other_parameters.results_with(other_parameters.folder_name(other_parameters.other_values(given.values()))),
+    ):
         build(profile, force)
 
 
@@ -374,6 +400,77 @@ def final_metrics(run: StoredRun) -> pd.DataFrame:
     return final_values(run).unstack("split").reset_index().rename_axis(columns=None)
 
 
+# --- measure --------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def measure(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION|FILE.npz",
+            help="A function without arguments that returns (model, loader), or arrays h and labels, logits and w.",
+        ),
+    ],
+    layer: Annotated[
+        list[str] | None, typer.Option(help="Name of a layer; left out: the classifier's input and every block.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
+    pool: Annotated[str, typer.Option(help="mean or flatten: how a feature map becomes a vector.")] = "mean",
+    per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)] = None,
+) -> None:
+    """Neural collapse in the layers of your own network, or of saved features. Code of MODULE runs, from this folder
+    too."""
+    import pandas as pd
+
+    from nclib import measuring
+    from nclib.config import ConfigError
+
+    try:
+        if source.endswith(".npz"):
+            if layer or per_class or pool != "mean":
+                raise ValueError("--layer, --pool and --per-class are for a network; a file holds one layer")
+            report = measuring.measure_file(source, classes)
+            table = pd.DataFrame(report.items(), columns=["metric", "value"])
+        else:
+            model, loader = _model_and_loader(source)
+            table = measuring.measure(model, loader, layer, classes, pool, per_class)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if csv is not None:
+        table.to_csv(csv, index=False)
+    if "layer" in table:
+        index = ["metric", "class"] if per_class else "metric"
+        order = table["layer"].unique()
+        table = table.pivot_table(index=index, columns="layer", values="value", sort=False, dropna=False)[order]
+        table = table.reset_index().rename_axis(columns=None)
+    _print_frame(table)
+
+
+def _model_and_loader(source: str) -> tuple[Any, Any]:
+    from importlib import import_module
+
+    module, colon, name = source.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor a file that ends in .npz")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name not in (module, module.split(".")[0]):
+            raise
+        raise ValueError(f"there is no module {module!r} here or among the installed packages") from None
+    finally:
+        sys.path.remove(os.getcwd())
+    if not callable(function):
+        raise ValueError(f"{module} has no function {name!r}")
+    found = function()
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ValueError(f"{source} must return (model, loader), got {type(found).__name__}")
+    return found
+
+
 # --- runs -----------------------------------------------------------------------------------------------------
 
 RunName = Annotated[str, typer.Argument(help="A run id, or a beginning of it that fits no other.")]
@@ -386,15 +483,32 @@ def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain th
 
     store = default_store()
     for run in (run for run in store.ids() if text in run):
-        files = [path.stat() for path in (store.root / run).iterdir()]
-        when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
-        typer.echo(f"{when:%Y-%m-%d %H:%M} {sum(file.st_size for file in files) / 1e6:8.1f} MB  {run}")
+        try:
+            size = sum(path.lstat().st_size for path in (store.root / run).iterdir())
+            when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
+        except OSError as error:
+            typer.echo(f"cannot be read ({error.strerror})  {run}")
+            continue
+        typer.echo(f"{when:%Y-%m-%d %H:%M} {size / 1e6:8.1f} MB  {run}")
     for folder in sorted(store.root.glob("*.partial")):
         run = folder.name.removesuffix(".partial")
         if text in run:
             typer.echo(f"unfinished       {100 * store.progress(run):8.0f} %   {run}")
     if not store.ids():
         typer.echo(f"no finished runs in {store.root}", err=True)
+
+
+@runs_app.command("check")
+def check_runs() -> None:
+    """Read every stored run and compare it with its checksums; what is damaged is named and set aside."""
+    from nclib.store import default_store
+
+    found = dict(default_store().check())
+    damaged = {run: reason for run, reason in found.items() if reason}
+    for reason in damaged.values():
+        typer.echo(reason)
+    typer.echo(f"{len(found) - len(damaged)} of {len(found)} runs are sound")
+    raise typer.Exit(1 if damaged else 0)
 
 
 @runs_app.command()
@@ -540,6 +654,7 @@ def doctor() -> None:
             "kernel": _kernel(),
             "versions": ", ".join(f"{name} {version}" for name, version in here["versions"].items()),
             "machine": f"{here['platform']}, {here['cpu']}, {here['cores']} usable cores",
+            "bfloat16": f"{here['bfloat16']}, used by profile full" if here["bfloat16"] else "not on this processor",
             "device": ", ".join(str(value) for value in here["device"].values() if value is not None),
             "threads": f"{torch.get_num_threads()} here, 1 in each of {regenerate.default_workers()} trainings at once "
             f"(OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')})",

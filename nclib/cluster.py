@@ -3,7 +3,8 @@
 Dask starts the workers, hands out the work and gives that of a dead worker to another; here is what it cannot know:
 one run at a time in each process, how many of them fit on a GPU, and which worker has stopped making progress.
 Only texts and bytes travel between client and workers, and functions by their name. A Dask scheduler runs what it is
-sent and asks nobody who they are, so one that is started here listens on this machine alone unless told otherwise.
+sent, and so do workers and nannies; a loopback port is open to every account of the machine. So all of them speak TLS
+and let in only who has the key of this cluster.
 
 Dask is an optional extra, ``pip install "nclib[cluster]"``; this module can be imported without it.
 """
@@ -14,10 +15,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import importlib.util
+import json
 import logging
 import os
+import shlex
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,12 +29,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nclib import processes, provenance
+from nclib import paths, processes, provenance
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
 LOOPBACK = "127.0.0.1"
+KEY_FILE = "key.pem"
+"""Beside a scheduler file: certificate and key of its cluster. Whoever can read it can join, and run what they like."""
 GPU_MEMORY = "gpu_memory"
 """The worker resource that says how many GiB of GPU memory a worker may fill."""
 PER_GPU = 4
@@ -55,13 +61,13 @@ class ClusterLost(ClusterError):
 
 
 def installed() -> bool:
-    """Whether Dask's distributed scheduler is there."""
-    return importlib.util.find_spec("distributed") is not None
+    """Whether Dask's distributed scheduler is there, and what makes its keys."""
+    return all(importlib.util.find_spec(name) for name in ("distributed", "cryptography"))
 
 
 def _distributed() -> Any:
     if not installed():
-        raise ClusterError('several runs at once need Dask, which is not installed; type: pip install "nclib[cluster]"')
+        raise ClusterError('several runs at once need Dask and cryptography; type: pip install "nclib[cluster]"')
     import distributed
 
     return distributed
@@ -118,10 +124,14 @@ def gpus() -> list[tuple[str, float]]:
 
 
 class ClusterExecutor(concurrent.futures.Executor):
-    """The workers of a Dask cluster as an executor; `submit` is that of ``Client.get_executor()``."""
+    """The workers of a Dask cluster as an executor; `submit` is that of ``Client.get_executor()``.
 
-    def __init__(self, client: Client) -> None:
+    key : file that lets other workers in, where there is one
+    """
+
+    def __init__(self, client: Client, key: Path | None = None) -> None:
         self._client = client
+        self._key = key
         self._inner = client.get_executor(pure=False, retries=0)  # retries would repeat errors that cannot pass
         self._address = client.scheduler.address
         self._shares: list[float] | None = None
@@ -155,10 +165,20 @@ class ClusterExecutor(concurrent.futures.Executor):
 
     def reach(self) -> str:
         """Who can reach the scheduler, for whoever should know."""
-        host = self._address.rpartition("://")[2].rpartition(":")[0]
-        if host in (LOOPBACK, "localhost", "[::1]"):
-            return f"the scheduler at {self._address} listens on this machine alone"
-        return f"the scheduler listens at {self._address}: whoever reaches it can join, and run what they like as you"
+        if not self._address.startswith("tls://"):
+            return (
+                f"the scheduler at {self._address} asks nobody who they are: whoever reaches it, other accounts of its "
+                "machine included, can run what they like as you"
+            )
+        if self._key is None:
+            others = "this command alone; no other account of this machine has its key"
+            return f"the scheduler at {self._address} lets in {others if self._client.cluster else 'who has its key'}"
+        files = " ".join(f"--tls-{what} {shlex.quote(str(self._key))}" for what in ("ca-file", "cert", "key"))
+        return (
+            f"the scheduler at {self._address} lets in whoever can read {self._key}: you alone. A worker on another "
+            f"machine joins with the file and: dask worker {self._address} {files} --nworkers 1 --nthreads 1 "
+            "--memory-limit 0 --no-dashboard"
+        )
 
     def listen(self, topic: str, heard: Callable[[Any], None]) -> None:
         """Have `heard` called, in another thread, with each message that a worker tells under this topic."""
@@ -252,14 +272,70 @@ def _quietly(work: Callable[..., Any], *args: Any, **options: Any) -> None:
         work(*args, **options)
 
 
+def make_key(folder: Path | str) -> Path:
+    """Write `KEY_FILE` into a folder, which is made if need be: a new certificate and its key, for this user alone.
+
+    Raises
+    ------
+    FileExistsError
+        When it is there already.
+    """
+    own, file = _distributed().Security.temporary(), Path(folder) / KEY_FILE
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(own.tls_client_cert + own.tls_client_key)
+    return file
+
+
+def security(key: Path | str) -> Security:
+    """TLS with this file of `make_key`, for scheduler, workers and clients alike."""
+    roles = {f"tls_{role}_{part}": str(key) for role in ("scheduler", "worker", "client") for part in ("cert", "key")}
+    return _distributed().Security(require_encryption=True, tls_ca_file=str(key), **roles)
+
+
+def dask_setup(server: Any) -> None:
+    """Called by Dask in each scheduler and worker of `local`: close the web server it insists on."""
+    server.http_server.stop()
+
+
 @contextlib.contextmanager
-def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[ClusterExecutor]:
+def _keys(host: str, insecure: bool) -> Iterator[tuple[Security | None, Path | None]]:
+    """TLS for a new cluster, and its file for workers of other machines, where they can reach it."""
+    if insecure:
+        yield None, None
+    elif host == LOOPBACK:
+        yield _distributed().Security.temporary(), None
+    else:
+        paths.results().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results()) as folder:
+            key = make_key(folder)
+            yield security(key), key
+
+
+def _scheduler() -> Any:
+    """Dask's scheduler, which asks every few minutes who has been heard, and ends the workers that have not."""
+
+    class Scheduler(_distributed().Scheduler):
+        _asked = time.monotonic()
+
+        async def check_worker_ttl(self) -> None:
+            before, self._asked = self._asked, time.monotonic()
+            if self._asked - before < self.worker_ttl + 1:  # else it was this process that was stopped, see `Watch`
+                await super().check_worker_ttl()
+
+    return Scheduler
+
+
+@contextlib.contextmanager
+def local(workers: int | Sequence[Slot], host: str = LOOPBACK, insecure: bool = False) -> Iterator[ClusterExecutor]:
     """A cluster of this machine: worker processes, each under a nanny that starts another when it dies.
 
     Parameters
     ----------
     workers : how many, or each as a `Slot`
-    host : address that the scheduler listens on. Whoever can reach it can run code here, so the default is loopback
+    host : address that everything listens on. Elsewhere than on loopback the key is written into a private folder of
+        the results, for workers of other machines; on loopback it exists in memory only
+    insecure : do without TLS; then whoever can reach the address can run code here, other accounts included
 
     The processes end with the block, and with this process however it ends.
 
@@ -272,23 +348,12 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
     import dask
 
     wanted = [Slot()] * workers if isinstance(workers, int) else workers
-    common = {"host": host, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": logging.CRITICAL}
-    nannies = {
-        number: {
-            "cls": distributed.Nanny,
-            "options": {
-                **common,
-                "env": {**worker_environment(), **slot.environment},
-                "resources": dict(slot.resources),
-            },
-        }
-        for number, slot in enumerate(wanted)
-    }
-    pages = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # Dask insists on a web server; it shows nothing
-    scheduler = {"cls": distributed.Scheduler, "options": {"host": host, "port": 0, **pages}}
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+        "distributed.scheduler.preload": [__name__],  # calls dask_setup
+        "distributed.worker.preload": [__name__],
         "distributed.deploy.lost-worker-timeout": "1 hour",  # after it a nanny is given up, and its core with it
         "distributed.scheduler.worker-saturation": 1.0,  # no run waits at one worker while another is idle
         "distributed.worker.profile.enabled": False,  # 100 looks a second cost an eighth of the time
@@ -303,16 +368,37 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK) -> Iterator[Clust
         raise ClusterError(
             f"nothing here can listen at {host} ({error}); leave --host out, or name an address of this machine"
         ) from None
-    with (
-        processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
-        dask.config.set(settings),
-        distributed.SpecCluster(nannies, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
-    ):
-        try:
-            with distributed.Client(cluster, set_as_default=False) as client:
-                yield ClusterExecutor(client)
-        finally:
-            cluster.sync(_end, cluster.workers.values())
+    with _keys(host, insecure) as (keys, key), tempfile.TemporaryDirectory(
+        prefix="nclib-", ignore_cleanup_errors=True
+    ) as scratch:
+        settings["temporary-directory"] = scratch  # Dask's own is shared with, and may belong to, other accounts
+        common = {"host": host, "security": keys, "dashboard": False}
+        options = {**common, "nthreads": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL}
+        nannies = {
+            number: {
+                "cls": distributed.Nanny,
+                "options": {
+                    **options,
+                    "env": {**worker_environment(), **slot.environment},
+                    "resources": dict(slot.resources),
+                },
+            }
+            for number, slot in enumerate(wanted)
+        }
+        pages = f"{LOOPBACK}:0"
+        scheduler = {"cls": _scheduler(), "options": {**common, "port": 0, "dashboard_address": pages}}
+        with (
+            processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
+            dask.config.set(settings),
+            distributed.SpecCluster(
+                nannies, scheduler=scheduler, security=keys, silence_logs=logging.CRITICAL
+            ) as cluster,
+        ):
+            try:
+                with distributed.Client(cluster, set_as_default=False) as client:
+                    yield ClusterExecutor(client, key)
+            finally:
+                cluster.sync(_end, cluster.workers.values())
 
 
 async def _end(nannies: Iterable[Any]) -> None:
@@ -328,28 +414,46 @@ def worker_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def connect(address: str) -> Iterator[ClusterExecutor]:
+def connect(address: str, insecure: bool = False) -> Iterator[ClusterExecutor]:
     """A cluster that is running already.
 
     Parameters
     ----------
-    address : of its scheduler, such as "tcp://10.0.0.5:8786", or the path of its scheduler file, which ends in .json
+    address : of its scheduler, such as "tls://10.0.0.5:8786", or the path of its scheduler file, which ends in .json.
+        The key is `KEY_FILE` beside the scheduler file, else what Dask's settings ``distributed.comm.tls`` name
+    insecure : take a scheduler without TLS, too
 
     Raises
     ------
     ClusterError
-        When nothing answers there.
+        When nothing answers there, or without TLS or a key for it.
     """
     distributed = _distributed()
-    where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
-    if "scheduler_file" in where and not Path(address).is_file():
-        raise ClusterError(f"there is no scheduler file {address}; dask scheduler --scheduler-file {address} writes it")
+    keys, asked = distributed.Security(require_encryption=not insecure), address
+    if address.endswith(".json"):
+        if not Path(address).is_file():
+            raise ClusterError(f"there is no scheduler file {address}; dask scheduler --scheduler-file … writes it")
+        try:
+            asked = str(json.loads(Path(address).read_text())["address"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ClusterError(f"{address} is no scheduler file ({type(error).__name__}: {error})") from None
+        key = Path(address).with_name(KEY_FILE)
+        keys = security(key) if key.exists() and asked.startswith("tls://") else keys
+    if not asked.startswith("tls://") and not insecure:
+        raise ClusterError(
+            f"the scheduler at {asked} asks nobody who they are: start it with TLS, as book/scale.md says, and name "
+            "tls://… or its scheduler file, or say --insecure where you trust all who can reach it"
+        )
+    if asked.startswith("tls://") and not (keys.tls_ca_file and keys.tls_client_cert):
+        raise ClusterError(
+            f"the scheduler at {asked} wants a key: name its scheduler file with {KEY_FILE} beside it, or set "
+            "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__TLS__CLIENT__CERT and …__TLS__CLIENT__KEY"
+        )
     try:
-        client = distributed.Client(**where, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client = distributed.Client(asked, security=keys, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:  # TimeoutError is an OSError
         raise ClusterError(
-            f"no scheduler answers at {address} ({type(error).__name__}: {error}). Start one with: "
-            f"dask scheduler --host {LOOPBACK}"
+            f"no scheduler answers at {address} ({type(error).__name__}: {error}). Start one as book/scale.md says"
         ) from None
     with client:
         yield ClusterExecutor(client)
@@ -398,22 +502,32 @@ def explain(error: BaseException) -> str:
 
 
 class Watch:
-    """Which run is where, and since when it has told nothing. Times are in seconds of this process's clock."""
+    """Which run is where, and how many seconds it has told nothing.
+
+    Seconds are counted from one call of `silent` to the next, and not beyond what that should be: in a longer gap this
+    process was stopped (Ctrl-Z, ``docker pause``), and its workers with it.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, float]] = {}
+        self._seconds, self._looked = 0.0, time.monotonic()
 
     def heard(self, run: str, worker: str) -> None:
-        self._last[run] = worker, time.monotonic()
+        self._last[run] = worker, self._seconds
 
     def forget(self, run: str) -> str | None:
         """Returns the worker that the run was last heard of from."""
         return self._last.pop(run, (None, 0.0))[0]
 
-    def silent(self, patience: Callable[[str], float]) -> dict[str, str]:
-        """Runs that have told nothing for longer than `patience` of them, with their worker; each is reported once."""
+    def silent(self, patience: Callable[[str], float], gap: float) -> dict[str, str]:
+        """Runs that have told nothing for longer than `patience` of them, with their worker; each is reported once.
+
+        gap : the most seconds that may lie between two calls
+        """
         now = time.monotonic()
-        late = {run: at for run, (at, since) in list(self._last.items()) if now - since > patience(run)}
+        self._seconds += min(now - self._looked, gap)
+        self._looked = now
+        late = {run: at for run, (at, since) in list(self._last.items()) if self._seconds - since > patience(run)}
         for run in late:
             self.forget(run)
         return late

@@ -39,10 +39,18 @@ def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> 
     return f"unknown {what} {wrong!r:.200}.{hint} Allowed: {', '.join(allowed)}"
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{max(names, key=names.count)!r:.100} is given twice")
+    return values
+
+
 def parse_json(text: str, what: str) -> dict[str, Any]:
-    """A JSON object from its text; `ConfigError`, naming `what` it was to be, for anything else."""
+    """A JSON object from its text, each name once; `ConfigError`, naming `what` it was to be, for anything else."""
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is not valid JSON ({error})") from None
     if not isinstance(values, dict):
@@ -247,7 +255,7 @@ class DataConfig(Config):
     num_majority: int | None = pydantic.Field(default=None, ge=1)
     ratio: float | None = pydantic.Field(default=None, ge=1)
     majority: Literal["first", "random"] | None = None
-    n_max: int | None = pydantic.Field(default=None, ge=1)
+    n_max: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
     test_per_class: int | None = pydantic.Field(default=None, ge=1)
     augment: Literal["dataset", "none"] = "dataset"
     subset_seed: int | None = _later(None, ge=0, lt=2**32)
@@ -304,7 +312,7 @@ class ModelConfig(Config):
     """
 
     kind: ModelKind = "explicit"
-    width: int = pydantic.Field(default=64, ge=1)
+    width: int = pydantic.Field(default=64, ge=1, lt=2**20)
     cell: Literal["residual", "mdeq"] | None = None
     groups: int | None = pydantic.Field(default=None, ge=1)
     feature_norm: Literal["none", "batchnorm"] = "none"

@@ -155,6 +155,7 @@ class Forecast:
         self._workers = 1
         self._noted: list[dict[str, float]] = []
         self._took: float | None = None
+        self._not_trained = 0
         self._refit()
 
     def _refit(self) -> None:
@@ -195,9 +196,9 @@ class Forecast:
     def _elapsed(self) -> float:
         return round(time.monotonic() - self._started, 1)
 
-    def close(self) -> None:
-        """The grid has ended; what was forecast is compared with this moment."""
-        self._took = self._elapsed()
+    def close(self, not_trained: int = 0) -> None:
+        """The grid has ended, so many of its runs without a result; what was forecast is compared with this moment."""
+        self._took, self._not_trained = self._elapsed(), not_trained
 
     def text(self) -> str:
         """One line: what it took, and what was said at the start and half way."""
@@ -206,7 +207,8 @@ class Forecast:
         said = [f"forecast at the start {duration(notes[0]['remaining'])}"] if notes else []
         if len(notes) > 2:
             said.append(f"half way {duration(notes[2]['remaining'])} more, which took {duration(notes[2]['lasted'])}")
-        return f"trained {facts['runs']} runs in {duration(facts['seconds'])}" + "".join(f"; {part}" for part in said)
+        runs = f"{facts['runs'] - self._not_trained} of {facts['runs']}" if self._not_trained else facts["runs"]
+        return f"trained {runs} runs in {duration(facts['seconds'])}" + "".join(f"; {part}" for part in said)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready: runs, workers, seconds, fitted_to (finished runs), and forecasts, each with the seconds elapsed,

@@ -550,12 +550,16 @@ def _decode(folder: Path, tree: _Tree, cache: Path) -> None:
     _write_cache(cache, arrays, {"class_names": list(tree["train"]), "decoding_rule": _DECODING_RULE})
 
 
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Others are not opened: some start a program (EPS), and the rarest are where decoders break."""
+
+
 def _sizes(folder: Path, tree: _Tree) -> dict[Path, tuple[int, int]]:
     """(height, width) of every image, from its header."""
     sizes, foreign, damaged = {}, {}, {}
     for path in _track(_flat(tree), f"Measuring {folder.name}"):
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=_FORMATS) as image:
                 width, height = image.size
                 turned = image.getexif().get(0x0112) in (5, 6, 7, 8)  # orientations that swap the sides
                 sizes[path] = (width, height) if turned else (height, width)
@@ -563,7 +567,7 @@ def _sizes(folder: Path, tree: _Tree) -> dict[Path, tuple[int, int]]:
             foreign[path] = f"{path.stat().st_size} bytes"
         except Exception as error:
             damaged[path] = f"{type(error).__name__}: {error}"
-    _refuse_files(folder, foreign, "are not images")
+    _refuse_files(folder, foreign, f"are not images in {', '.join(_FORMATS)}")
     _refuse_files(folder, damaged, "are damaged or cannot be decoded")
     return sizes
 
@@ -577,7 +581,7 @@ def _target_size(sizes: set[tuple[int, int]], short_sides: list[int]) -> tuple[i
 
 
 def _decode_file(path: Path, height: int, width: int) -> np.ndarray:
-    with Image.open(path) as image:
+    with Image.open(path, formats=_FORMATS) as image:
         ImageOps.exif_transpose(image, in_place=True)
         rgb = _to_rgb(image)
         if rgb.size != (width, height):

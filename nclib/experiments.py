@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -187,9 +187,21 @@ OVERRIDES: dict[str, type] = {
     "batch_size": int,
     "lr": float,
     "recipe": str,
+    "precision": str,
     "inputs": str,
 }
 """Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a notebook's parameters that change which runs are made (`OVERRIDES`), from its ``globals()``.
+
+    Examples
+    --------
+    >>> given({"epochs": 3, "seeds": 0, "train": "never"})
+    {'epochs': 3, 'seeds': 0}
+    """
+    return {name: values[name] for name in OVERRIDES if name in values}
 
 
 def override(profile: Profile, **values: Any) -> Profile:

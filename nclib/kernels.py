@@ -12,7 +12,7 @@ precision: each entry is a scalar fixed point, solved by Newton's method with cl
 Data are matrices x (p, n), a sample in a column, scaled so that ‖x_i‖² = O(1). Everything is numpy in float64.
 
 Source: Ling et al. (ICML 2024), by their released scripts and derivations of our own; no printed formula of the paper
-is at hand. The one deviation of the scripts from what is derived here is shown in the notebook ``corrections``.
+is at hand. Where the scripts deviate from what is derived here, the notebook ``corrections`` shows it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def known_runs() -> dict[str, dict[str, Any]]:
     """Plain configurations of all classifier runs of the run store and the reference results, by id and in the
     order of their labels."""
     store, reference = default_store(), reference_store()
-    found = {run: reference.config(run) for run in reference.ids()} | {run: store.config(run) for run in store.ids()}
+    found = {run: reference.config(run) for run in reference.ids()}
+    found |= {run: config for run, config, _ in store.records()}
     classifiers = {run: config for run, config in found.items() if config["kind"] == "classifier"}
     return dict(sorted(classifiers.items(), key=lambda item: run_label(*item)))
 
@@ -336,14 +337,11 @@ def _untrained() -> RunConfig:
 
 def _deq_runs() -> list[tuple[str, str]]:
     """Stored DEQ runs, the newest first, with their labels; last an untrained network, named ""."""
-    store = default_store()
-    when = {run: (store.root / run / "DONE").stat().st_mtime for run in store.ids()}
-    configs = {run: store.config(run) for run in sorted(when, key=when.get, reverse=True)}
     found = [
-        (run_label(run, config), run) for run, config in configs.items() if dotted(config, "model.kind") == "deq"
-        and config["kind"] == "classifier"
+        (run_label(run, config), run) for run, config, _ in default_store().records()
+        if dotted(config, "model.kind") == "deq" and config["kind"] == "classifier"
     ]  # fmt: skip
-    return [*found, ("an untrained DEQ of smoke size (train one above to see it here)", "")]
+    return [*reversed(found), ("an untrained DEQ of smoke size (train one above to see it here)", "")]
 
 
 def _method_boxes() -> dict[str, widgets.Checkbox]:

@@ -646,7 +646,7 @@ def _kept(
     others = [float(f"{f.loss:.9g}") for f in also]
     key = json.dumps([_CACHE_VERSION, dataclasses.astuple(problem), starts, iterations, seed, others])
     path = paths.results(profile) / "fits" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
-    if path.exists():
+    if path.is_file():
         with np.load(path, allow_pickle=False) as stored:
             return PeeledFit(float(stored["loss"]), *(stored[name] for name in PeeledFit._fields[1:]))
     found = peeled_fit(problem, starts, iterations, seed, also)

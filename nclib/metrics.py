@@ -12,6 +12,7 @@ are float64 numbers; classifier rows, and vectors given to ``nc2_*``, may have a
 
 import copy
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class _Sums:
     counts: Tensor  # (K,) int64
     means: Tensor  # (K, d), class means minus shift; 0 where there is no sample
     squares: Tensor  # (K,) Σ_i ‖h_i − μ_k‖²
-    scatter: Tensor | None  # (d, d) lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None in a selection of classes
+    scatter: Tensor | None  # (d, d) lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None where it is not kept
     version: int = 0  # counts the changes, so that derived quantities know when they are stale
 
 
@@ -73,6 +74,8 @@ class ClassMoments:
         dim: d ≥ 1.
         weighting: "class" or "sample", the weights a_k. ``with_weighting`` gives the other view of the same
             sums.
+        covariance: False keeps no (d, d) matrix, for features too wide for one: there is no ``within_cov`` then, and
+            what needs it (``nc1_pinv``, ``effective_rank``) is refused.
 
     Raises:
         ValueError: an unknown weighting, sizes below 1; in ``update``, see there; in a property, no samples
@@ -81,7 +84,9 @@ class ClassMoments:
     Source: Sun & Shi 2024, eq. (11); Chan, Golub & LeVeque 1983.
     """
 
-    def __init__(self, num_classes: int, dim: int, weighting: Weighting = "class") -> None:
+    def __init__(
+        self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True
+    ) -> None:
         if num_classes < 1 or dim < 1:
             raise ValueError(f"num_classes and dim must be at least 1, got {num_classes} and {dim}")
         self.num_classes, self.dim = num_classes, dim
@@ -91,8 +96,9 @@ class ClassMoments:
             counts=torch.zeros(num_classes, dtype=torch.int64),
             means=torch.zeros(num_classes, dim, dtype=torch.float64),
             squares=torch.zeros(num_classes, dtype=torch.float64),
-            scatter=torch.zeros(dim, dim, dtype=torch.float64),
+            scatter=torch.zeros(dim, dim, dtype=torch.float64) if covariance else None,
         )
+        self._selected = False
         self._derived: dict[str, tuple] = {}
 
     def update(self, h: Array, labels: Array) -> "ClassMoments":
@@ -110,7 +116,7 @@ class ClassMoments:
             added then.
         """
         h, labels = _check_batch(h, labels, self.num_classes, self.dim)
-        if self._sums.scatter is None:
+        if self._selected:
             raise ValueError("a selection of classes is read-only; update the moments it was selected from")
         if self._sums.version == 0:
             self.to(h.device)
@@ -137,10 +143,12 @@ class ClassMoments:
                 f"into {self.num_classes} × {self.dim}"
             )
         mine, theirs = self._sums, other._sums
-        if mine.scatter is None or theirs.scatter is None:
+        if self._selected or other._selected:
             raise ValueError(
                 "a selection of classes cannot be merged; merge the moments it was selected from"
             )
+        if (mine.scatter is None) != (theirs.scatter is None):
+            raise ValueError("moments with a covariance cannot be merged with moments made with covariance=False")
         if theirs.version == 0:
             return self
         if mine.version == 0:
@@ -151,7 +159,8 @@ class ClassMoments:
         total = (n_mine + n_theirs).clamp(min=1)
         gap = theirs.means.to(device) + (theirs.shift.to(device) - mine.shift) - mine.means  # (K, d)
         weight = (n_mine * n_theirs / total.double())[:, None]  # (K, 1)
-        mine.scatter += theirs.scatter.to(device) + (weight * gap).T @ gap
+        if mine.scatter is not None:
+            mine.scatter += theirs.scatter.to(device) + (weight * gap).T @ gap
         mine.squares += theirs.squares.to(device) + (weight * gap * gap).sum(1)
         mine.means += gap * (n_theirs / total.double())[:, None]
         mine.counts += n_theirs
@@ -199,7 +208,7 @@ class ClassMoments:
         """
         mask, sums = _class_mask(classes, self.num_classes).to(self.device), self._sums
         part = copy.copy(self)
-        part.num_classes, part._derived = int(mask.sum()), {}
+        part.num_classes, part._selected, part._derived = int(mask.sum()), True, {}
         part._sums = _Sums(
             sums.shift, sums.counts[mask], sums.means[mask], sums.squares[mask], None, sums.version
         )
@@ -249,6 +258,8 @@ class ClassMoments:
         if scatter is None:
             raise ValueError(
                 "the within-class covariance is kept for all classes together, not for a selection of them"
+                if self._selected
+                else "these moments were made with covariance=False and have no within-class covariance"
             )
         return (scatter.tril() + scatter.tril(-1).T) / self._num_samples()
 
@@ -296,7 +307,7 @@ class ClassMoments:
         sums.means.index_add_(0, classes, gap.mul_((added / total)[:, None]))
         sums.counts.index_add_(0, classes, added)
         sums.squares.index_add_(0, labels, torch.linalg.vector_norm(h, dim=1).square_())
-        for start in range(0, self.dim, _STRIP):
+        for start in range(0, self.dim if sums.scatter is not None else 0, _STRIP):
             end = start + _STRIP
             sums.scatter[start:end, :end].addmm_(h[:, start:end].T, h[:, :end])
         sums.version += 1
@@ -658,11 +669,12 @@ def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
     Ideal value 0, range [0, 1]. Source: Papyan, Han & Donoho 2020, figure 7.
     """
     h, logits = _check_features(h, m.dim), _check_logits(logits, len(h), m.num_classes)
-    return float(_ncc_mismatches(h, logits, m).double().mean())
+    return float(_ncc_mismatches(h, logits.argmax(1), m).double().mean())
 
 
-def _ncc_mismatches(h: Tensor, logits: Tensor, m: ClassMoments) -> Tensor:
-    """(N,) bool. ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has the largest score."""
+def _ncc_mismatches(h: Tensor, predicted: Tensor, m: ClassMoments) -> Tensor:
+    """(N,) bool, from the predicted classes (N,). ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has
+    the largest score."""
     means = m._sums.means
     norms = torch.linalg.vector_norm(means, dim=1)  # (K,)
     offset = torch.where(m.present, norms.square() / 2, torch.inf)
@@ -673,10 +685,10 @@ def _ncc_mismatches(h: Tensor, logits: Tensor, m: ClassMoments) -> Tensor:
         scores = x @ means.T - offset  # (B, K)
         reach = rounding * (torch.linalg.vector_norm(x, dim=1, keepdim=True) + norms.max())  # (B, 1)
         near = (scores >= scores.amax(1, keepdim=True) - reach) & m.present  # may be the nearest
-        predicted = logits[rows].to(m.device).argmax(1, keepdim=True)
-        mismatch = ~near.gather(1, predicted)[:, 0]
+        chosen = predicted[rows].to(m.device)[:, None]
+        mismatch = ~near.gather(1, chosen)[:, 0]
         unsure = (~mismatch & (near.sum(1) > 1)).nonzero()[:, 0]  # none in ordinary features
-        mismatch[unsure] = _farther(x[unsure], means, near[unsure], predicted[unsure])
+        mismatch[unsure] = _farther(x[unsure], means, near[unsure], chosen[unsure])
         mismatches.append(mismatch)
     return torch.cat(mismatches)
 
@@ -685,6 +697,157 @@ def _farther(x: Tensor, means: Tensor, near: Tensor, predicted: Tensor) -> Tenso
     """(B,) bool, whether another of the ``near`` (B, K) means is nearer than that of the predicted class (B, 1)."""
     distances = torch.cdist(x, means, compute_mode="donot_use_mm_for_euclid_dist").masked_fill_(~near, torch.inf)
     return distances.gather(1, predicted)[:, 0] > distances.amin(1)
+
+
+# ----------------------------------------------------------- beside NC1 to NC4: chance, rank, the classifier alone
+
+
+def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
+    """NC1 of the same features with shuffled labels: what chance alone gives, to be read beside NC1.
+
+    Parameters
+    ----------
+    m : moments of the features with their true labels; the class sizes are kept
+    seed : of the shuffles, which have a generator of their own
+
+    Returns
+    -------
+    dict
+        ``nc1_trace_ratio_shuffled``, the ratio of the expectations of tr Σ_W and tr Σ_B over all shuffles, exactly:
+        (N − K)/N · K²/((K − 1) Σ_k 1/n_k) with the "class" weighting, (N − K)/(K − 1) with "sample" or equal
+        classes, whatever the features and their dimension.
+        ``nc1_pinv_shuffled``, the median over an odd number of shuffles, 201 for ten classes. Their class means are
+        drawn from the covariance of all samples, so the features need not be seen again. Isotropic features with
+        K ≪ d ≪ N have about (K − 1) N/(K d). Left out where the moments have no covariance.
+
+    Notes
+    -----
+    Do not compare ``nc1_pinv`` between layers of different dimension d. It adds up Σ_W along the K − 1 directions of
+    Σ_B only, so with more dimensions less of the noise is seen: even without any structure it falls like 1/d. Compare
+    ``nc1_trace_ratio`` or ``nc1_cdnv``, or each value with its own chance level.
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> h, labels = torch.randn(1200, 64, generator=torch.Generator().manual_seed(0)), torch.arange(1200) % 10
+    >>> chance = nc.nc1_chance(nc.class_moments(h, labels, 10))
+    >>> round(chance["nc1_trace_ratio_shuffled"], 2)  # (1200 - 10) / 9
+    132.22
+    """
+    counts = m.counts[m.present].double()
+    n, k = counts.sum(), len(counts)
+    shares = counts / n if m.weighting == "sample" else torch.full_like(counts, 1 / k)
+    # shuffled class means have the covariances S (δ_kl/n_k − 1/N), S = N/(N − 1) Σ_T; Σ_W the mean S (N − K)/N
+    between = (shares * (1 - shares) / counts).sum()
+    found = {"nc1_trace_ratio_shuffled": _ratio((n - k) / n, between)}
+    if m._sums.scatter is None:
+        return found
+    values = _total_eigenvalues(m)
+    values = values[values > values.max() * torch.finfo(torch.float64).eps * m.dim][-max(int(n) - 1, 1) :].cpu().numpy()
+    if k < 2 or not len(values):
+        return {"nc1_pinv_shuffled": math.nan, "nc1_trace_ratio_shuffled": math.nan}
+    rng, draws = np.random.default_rng(seed), max(2000 // k, 8) | 1  # many classes are an average in themselves
+    drawn = [_pinv_of_shuffle(values, counts.cpu().numpy(), shares.cpu().numpy(), rng) for _ in range(draws)]
+    return {"nc1_pinv_shuffled": float(np.median(drawn)), **found}
+
+
+def _pinv_of_shuffle(values: np.ndarray, counts: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
+    """NC1 where the K − 1 dimensions that labels span among the N − 1 of the samples are drawn uniformly.
+
+    values: (r,) eigenvalues of Σ_T that are not 0; in their basis Σ_B = C'C between them, C (K − 1, r) a corner of a
+    random orthogonal matrix of size N − 1.
+    """
+    n, k, r = counts.sum(), len(counts), len(values)
+    corner, others = rng.standard_normal((k - 1, r)), int(n) - 1 - r
+    lower = np.tril(rng.standard_normal((k - 1, k - 1)), -1)  # Bartlett: of the Gram matrix of the other columns
+    if others >= k - 1:
+        lower[np.diag_indices(k - 1)] = np.sqrt(rng.chisquare(others - np.arange(k - 1)))
+    else:
+        lower = rng.standard_normal((k - 1, others))
+    corner = np.linalg.solve(np.linalg.cholesky(corner @ corner.T + lower @ lower.T), corner) * np.sqrt(values)
+    basis = np.linalg.svd(np.sqrt(counts / n)[None])[2][1:].T  # (K, K − 1), orthogonal to the sizes
+    means = np.sqrt(n / counts)[:, None] * (basis @ corner)
+    rows = np.sqrt(shares)[:, None] * (means - shares @ means)  # Σ_B = rowsᵀ rows
+    between, u = np.linalg.eigh(rows @ rows.T)
+    keep = between > max(RANK_RTOL * between[-1], 0)
+    along = u.T[keep] @ rows
+    within = along**2 @ values - ((along @ corner.T) ** 2).sum(1)  # uᵀ rows Σ_W rowsᵀ u, Σ_W = Σ_T − cornerᵀ corner
+    return float((within / between[keep] ** 2).sum() / k)
+
+
+def _total_eigenvalues(m: ClassMoments) -> Tensor:
+    """(d,) eigenvalues of the covariance of all samples around their mean, Σ_W + Σ_B with sample weights."""
+    total = m.within_cov + m.with_weighting("sample").between_cov
+    return torch.linalg.eigvalsh(total).clamp(min=0)
+
+
+def effective_rank(m: ClassMoments) -> float:
+    """How many dimensions the features use, a number between 1 and d.
+
+        exp(−Σ_i p_i log p_i),   p_i = σ_i / Σ_j σ_j
+
+    with σ_i the singular values of the features around their mean, over all samples.
+
+    Parameters
+    ----------
+    m : moments with a covariance
+
+    Returns
+    -------
+    float
+        K − 1 for a collapsed simplex of K balanced classes; r for r equal variances; NaN where nothing varies.
+
+    Notes
+    -----
+    Source: Roy & Vetterli 2007. Some authors take the squares of the σ_i, which gives a smaller number.
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> labels = torch.arange(100) % 10
+    >>> round(nc.effective_rank(nc.class_moments(nc.simplex_etf(10, 64)[labels], labels, 10)), 3)
+    9.0
+    """
+    values = _total_eigenvalues(m)
+    sigma = values[values > values.max() * torch.finfo(torch.float64).eps * m.dim].sqrt()
+    p = sigma / sigma.sum()
+    return float(torch.exp(-(p * p.log()).sum())) if len(p) else math.nan
+
+
+def nc0(w: Array) -> float:
+    """How far the classifier's rows are from adding up to zero.
+
+        NC0 = ‖Σ_k w_k‖² / K
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows, taken as they are
+
+    Returns
+    -------
+    float
+        0 is necessary for NC2 and NC3 together, and not sufficient; the value grows with the square of w.
+
+    Raises
+    ------
+    ValueError
+        w is not a finite (K, d) matrix.
+
+    Notes
+    -----
+    Source: Zhao, Cheng, Masarczyk & Lucchi, ICLR 2026 (arXiv 2602.16642), α_t of their theorem 3.1. Their appendix,
+    eq. (12), has the norm, not squared, over d instead: ``(nc0(w) * K) ** 0.5 / d``. Neither is free of the size of
+    w, so compare values of one network over time, not networks.
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> round(nc.nc0(nc.simplex_etf(10, 64)), 12), nc.nc0(torch.ones(4, 3))
+    (0.0, 12.0)
+    """
+    _rows(w, "w")  # refuses what is not a matrix
+    w = _tensor(w).double()
+    return _ratio(w.sum(0).square().sum(), torch.tensor(len(w)))
 
 
 # ------------------------------------------------------------------------------------------ minority collapse
@@ -821,8 +984,10 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
         key -> Ideal(value, low, high).
 
     Raises:
-        ValueError: K < 2.
+        ValueError: K < 2, or no whole number.
     """
+    if not isinstance(num_classes, numbers.Integral):
+        raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")
     if num_classes < 2:
         raise ValueError(f"neural collapse needs at least 2 classes, got {num_classes}")
     k = num_classes
@@ -863,19 +1028,23 @@ def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments, total: Total) -> bool
 def nc_report(
     h: Array,
     labels: Array,
-    logits: Array,
-    w: Array,
+    logits: Array | None = None,
+    w: Array | None = None,
     weighting: Weighting = "class",
     minority: Classes | None = None,
     *,
     moments: ClassMoments | None = None,
     total: Total = _as_it_is,
+    num_classes: int | None = None,
 ) -> dict[str, float]:
     """Every metric of this module at once, each under the name of its function.
 
     ``nc2_*`` are of the centred class means, ``nc2_*_classifier`` of the classifier rows as they are,
     ``paper_*`` of the uncentred means. ``absent_classes`` counts classes without samples (left out),
     ``small_classes`` those with 1 to 4 samples, whose within-class variance is too small by 25 % or more.
+
+    What is not given is left out: without ``logits`` every ``nc4_*``; without ``w`` every ``nc3_*``, the names ending
+    in ``_classifier``, ``paper_eq14_uncentred``, ``minority_cosine`` and ``classifier_norm_ratio``.
 
     With ``minority``, also ``minority_cosine``, ``classifier_norm_ratio`` and two blocks, ``*_majority`` and
     ``*_minority``: the classes of a block alone, as if they were the whole problem. Means and classifier rows
@@ -890,31 +1059,51 @@ def nc_report(
         h: (N, d) features.
         labels: (N,) integers 0 … K−1.
         logits: (N, K), including any bias.
-        w: (K, d) classifier rows; K is taken from here.
+        w: (K, d) classifier rows.
         weighting: "class" or "sample", see ``class_moments``.
         minority: None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
         moments: of these very features, if they are known already (in either weighting): the second weighting
             then costs no second pass for the covariances.
         total: where h, labels and logits are a part of the samples and ``moments`` those of all parts, merged: adds
             up a tensor over the parts, in the process of each. The report is then that of all samples.
+        num_classes: K; left out, it is the number of rows of w, of columns of the logits, the moments', or one more
+            than the largest label, the first of these that is given.
 
     Returns:
         dict of floats in the order of ``ideal_values``; NaN where a quantity is undefined.
 
     Raises:
-        ValueError: shapes, dtypes or labels that do not fit together, NaN or infinite values.
+        ValueError: shapes, dtypes or labels that do not fit together, NaN or infinite values, and finite ones so large
+            that the squares of their distances are not.
 
     Warns:
         EmptyClassWarning: a class has no samples.
 
     Ideal values and ranges: ``ideal_values(K)``.
+
+    Examples:
+        >>> import torch, nclib as nc
+        >>> labels = torch.arange(100) % 10
+        >>> features = nc.simplex_etf(10, 16)[labels]
+        >>> report = nc.nc_report(features, labels)
+        >>> "nc1_trace_ratio" in report, "nc3_alignment" in report
+        (True, False)
+        >>> round(report["nc2_etf_distance"], 6)
+        0.0
     """
-    w = _rows(w, "w")
-    num_classes = len(w)
+    w = None if w is None else _rows(w, "w")
+    if num_classes is None:
+        num_classes = _count_classes(w, logits, moments, labels)
+    h = _tensor(h)
+    if w is not None and h.ndim == 2 and w.shape != (num_classes, h.shape[1]):
+        turned = w.shape[0] == h.shape[1]
+        expected, hint = (w.shape[1], "; pass w.T") if turned else (num_classes, "")
+        raise ValueError(
+            f"w must have shape ({expected}, {h.shape[1]}) as the moments have, got {tuple(w.shape)}{hint}"
+        )
     given = moments is not None
     m = moments.with_weighting(weighting) if given else class_moments(h, labels, num_classes, weighting)
     h, labels = _check_batch(h, labels, num_classes, m.dim)
-    logits = _check_logits(logits, len(h), num_classes)
     counts = total(torch.bincount(labels, minlength=num_classes).to(m.device))
     same = m.num_classes == num_classes and torch.equal(counts, m.counts)
     if not same or (given and not _same_sums(h, labels, m, total)):
@@ -923,67 +1112,113 @@ def nc_report(
             f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "
             "recomputed"
         )
-    w = w.to(m.device)
-    mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact
-    mismatches = total(mismatches.index_add_(0, labels.to(m.device), _ncc_mismatches(h, logits, m).double()))
-    report = {
-        "nc1_pinv": nc1_pinv(m),
-        "nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, m, total),
-        **_distances(m, w),
-        "nc4_ncc_mismatch": _ratio(mismatches.sum(), m.counts.sum()),
-        "nc2_etf_distance_classifier": nc2_etf_distance(w),
-        "nc2_equinorm_classifier": nc2_equinorm(w),
-        "nc2_equiangular_classifier": nc2_equiangular(w),
-        "rank_between": float(m.rank_between),
-        "paper_eq13_uncentred": paper_eq13_uncentred(m),
-        "paper_eq13_uncentred_printed_constant": paper_eq13_uncentred_printed_constant(m),
-        "paper_eq14_uncentred": paper_eq14_uncentred(w, m),
-        "absent_classes": float((m.counts == 0).sum()),
-        "small_classes": float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum()),
-    }
+    if h.dtype == torch.float64:  # the squares of all other types fit
+        squares = m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()
+        if not math.isfinite(squares):
+            raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
+    w = None if w is None else w.to(m.device)
+    mismatches = None
+    if logits is not None:
+        logits = _check_logits(logits, len(h), num_classes)
+        mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact
+        wrong = _ncc_mismatches(h, logits.argmax(1), m).double()
+        mismatches = total(mismatches.index_add_(0, labels.to(m.device), wrong))
+    report = _moments_report(m, w)
+    report["nc1_pinv_class_balanced"] = _class_balanced_pinv(h, labels, m, total)
+    if mismatches is not None:
+        report["nc4_ncc_mismatch"] = _ratio(mismatches.sum(), m.counts.sum())
     if minority is not None:
         mask = _class_mask(minority, num_classes).to(m.device)
         if mask.all() or not mask.any():
             raise ValueError(
                 f"minority must be some but not all of the {num_classes} classes, got {int(mask.sum())}"
             )
-        report["minority_cosine"] = minority_cosine(w, mask)
-        report["classifier_norm_ratio"] = classifier_norm_ratio(w, mask)
+        if w is not None:
+            report["minority_cosine"] = minority_cosine(w, mask)
+            report["classifier_norm_ratio"] = classifier_norm_ratio(w, mask)
         for name, block in (("majority", ~mask), ("minority", mask)):
             values = _block(h, labels, mismatches, m, w, block, total)
             report |= {f"{key}_{name}": value for key, value in values.items()}
+    return _in_order(report, num_classes)
+
+
+def _in_order(report: dict[str, float], num_classes: int) -> dict[str, float]:
+    return {key: report[key] for key in ideal_values(max(num_classes, 2)) if key in report}
+
+
+def _count_classes(
+    w: Tensor | None, logits: Array | None, moments: ClassMoments | None, labels: Array
+) -> int:
+    if w is not None:
+        return len(w)
+    if logits is not None:
+        logits = _tensor(logits)
+        if logits.ndim != 2:
+            raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
+        return logits.shape[1]
+    if moments is not None:
+        return moments.num_classes
+    labels = _tensor(labels)
+    return int(labels.max()) + 1 if labels.numel() else 1  # what is no label is refused with the features
+
+
+def _moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
+    """What follows from moments and classifier without the features; ``nc1_pinv`` only where there is a covariance."""
+    report = {
+        **_distances(m, w),
+        "rank_between": float(m.rank_between),
+        "paper_eq13_uncentred": paper_eq13_uncentred(m),
+        "paper_eq13_uncentred_printed_constant": paper_eq13_uncentred_printed_constant(m),
+        "absent_classes": float((m.counts == 0).sum()),
+        "small_classes": float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum()),
+    }
+    if m._sums.scatter is not None:
+        report["nc1_pinv"] = nc1_pinv(m)
+    if w is not None:
+        report |= {
+            "nc2_etf_distance_classifier": nc2_etf_distance(w),
+            "nc2_equinorm_classifier": nc2_equinorm(w),
+            "nc2_equiangular_classifier": nc2_equiangular(w),
+            "paper_eq14_uncentred": paper_eq14_uncentred(w, m),
+        }
     return report
 
 
-def _distances(m: ClassMoments, w: Tensor) -> dict[str, float]:
+def _distances(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
     means = m.centred_means[m.present]
     told = len(means) != 2  # two centred means are opposite, whatever the features are
+    duality = {} if w is None else {"nc3_self_duality": nc3_self_duality(w, m), "nc3_alignment": nc3_alignment(w, m)}
     return {
         "nc1_trace_ratio": nc1_trace_ratio(m),
         "nc1_cdnv": nc1_cdnv(m),
         "nc2_etf_distance": nc2_etf_distance(means) if told else math.nan,
         "nc2_equinorm": nc2_equinorm(means) if told else math.nan,
         "nc2_equiangular": nc2_equiangular(means) if told else math.nan,
-        "nc3_self_duality": nc3_self_duality(w, m),
-        "nc3_alignment": nc3_alignment(w, m),
+        **duality,
     }
 
 
 def _block(
-    h: Tensor, labels: Tensor, mismatches: Tensor, m: ClassMoments, w: Tensor, block: Tensor, total: Total
+    h: Tensor,
+    labels: Tensor,
+    mismatches: Tensor | None,
+    m: ClassMoments,
+    w: Tensor | None,
+    block: Tensor,
+    total: Total,
 ) -> dict[str, float]:
     block = block & m.present
     if not block.any():
-        return dict.fromkeys(_BLOCK_KEYS, math.nan)
+        lacking = ("nc3",) * (w is None) + ("nc4",) * (mismatches is None)
+        return {key: math.nan for key in _BLOCK_KEYS if not key.startswith(lacking)}
     part = m.select(block)
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
     labels = renumber[labels.to(m.device)]
-    w = w[block] - part._weights() @ w[block]
-    return {
-        "nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, part, total),
-        **_distances(part, w),
-        "nc4_ncc_mismatch": _ratio(mismatches[block].sum(), part.counts.sum()),
-    }
+    w = None if w is None else w[block] - part._weights() @ w[block]
+    values = {"nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, part, total), **_distances(part, w)}
+    if mismatches is not None:
+        values["nc4_ncc_mismatch"] = _ratio(mismatches[block].sum(), part.counts.sum())
+    return values
 
 
 # ----------------------------------------------------------------------------------------- small shared parts

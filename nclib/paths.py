@@ -9,9 +9,11 @@
 
 What is tracked by git (`published`, `reference`, `notebooks`) always belongs to the project, so moving data
 or results to another disk does not lose it. No function creates a folder. A variable set to the empty string
-counts as unset; a relative one is taken from the working directory.
+counts as unset; a relative one is taken from the working directory. `NCLIB_WITH`, which ``nclib reproduce -p …`` sets
+for its notebooks, names a folder within that of each profile, for results of other parameters than the profile's own.
 """
 
+import errno
 import functools
 import os
 import re
@@ -49,7 +51,8 @@ def data() -> Path:
 
 
 def results(profile: str | None = None) -> Path:
-    """Everything computed here: `NCLIB_RESULTS`, else `<project>/results`; with a profile, its own folder.
+    """Everything computed here: `NCLIB_RESULTS`, else `<project>/results`; with a profile, its own folder, or
+    ``with/<NCLIB_WITH>`` in it where that is set.
 
     profile: a plain name ("quick"); "runs" and "reference" are folders of their own and refused.
     Returns: an absolute path; it may not exist yet.
@@ -63,7 +66,12 @@ def results(profile: str | None = None) -> Path:
             f"profile {profile!r} cannot name a results folder: use letters, digits, - and _, "
             f"and not {' or '.join(_RESERVED)}"
         )
-    return base / profile
+    other = os.environ.get("NCLIB_WITH", "")
+    if not other:
+        return base / profile
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=@,+-]*", other):
+        raise ValueError(f"NCLIB_WITH={other!r} is no plain folder name; unset it")
+    return base / profile / "with" / other
 
 
 def runs() -> Path:
@@ -84,6 +92,16 @@ def reference() -> Path:
 def notebooks() -> Path:
     """The notebook sources: `<project>/notebooks`, tracked."""
     return root() / "notebooks"
+
+
+def content(path: Path) -> bytes:
+    """What is in a plain file. Anything else in its place counts as absent: reading a pipe would never end.
+
+    Raises: OSError.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "no plain file", str(path))
+    return path.read_bytes()
 
 
 def _override(variable: str) -> Path | None:

@@ -124,7 +124,8 @@ def curves(
     frame: tidy frame of one setting (one data set, K_A and R); each (model, split, seed, epoch) at most once.
     metric: which one, by the name in the column `metric`; label: what the axis calls it.
     split: one or several; solid is test, dashed is train.
-    models: which, and in which order; None means all there are, in the order of MODEL_STYLE.
+    models: which, and in which order; None means all there are, in the order of MODEL_STYLE. Names that are not in
+        MODEL_STYLE, such as layers of a network of your own, take the next colour and marker and come last.
     log: logarithmic axis; values <= 0 are not drawn there.
     ideal: a thin dotted line at the value of complete collapse.
     printed: (model, value, std or None) as the paper prints it: a hollow marker with its error bar right of
@@ -135,7 +136,7 @@ def curves(
     Returns: ax. The band is the sample standard deviation (ddof = 1); one seed has none. What is not finite
     leaves a gap.
     Raises: ValueError for a metric, split or model that is not in the frame (the nearest name is suggested),
-    for a frame that mixes settings, and for an ideal value <= 0 on a logarithmic axis.
+    for a frame that lacks a column or mixes settings, and for an ideal value <= 0 on a logarithmic axis.
     """
     splits = [split] if isinstance(split, str) else list(split)
     chosen = _select(frame, metric, splits, models)
@@ -146,12 +147,13 @@ def curves(
         ax.yaxis.set_major_formatter(_PlainLog())
         ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
     drawn = _ordered(chosen["model"].unique(), models)
+    styles = _styles(drawn)
     for model in drawn:
         for part in splits:
             of_seeds = chosen[(chosen["model"] == model) & (chosen["split"] == part)]
             values = of_seeds.pivot(index="epoch", columns="seed", values="value")
-            _curve(ax, values, _style(model), SPLIT_LINE.get(part, "-."), log)
-    for style in map(_style, drawn):
+            _curve(ax, values, styles[model], SPLIT_LINE.get(part, "-."), log)
+    for style in styles.values():
         _legend_entry(ax, style.label, color=style.colour, marker=style.marker)
     for part in splits:
         _legend_entry(ax, part, color="0.3", linestyle=SPLIT_LINE.get(part, "-."))
@@ -165,6 +167,57 @@ def curves(
         _draw_printed(ax, printed, log)
     if printed_range is not None:
         _draw_printed_range(ax, *printed_range)
+    return ax
+
+
+def layers(
+    table: pd.DataFrame, metrics: str | Sequence[str], ax: Axes, *, label: str | None = None, log: bool = True
+) -> Axes:
+    """Metrics over the layers of a network, from the table of ``nclib.measure``.
+
+    Parameters
+    ----------
+    table : columns layer, metric, value; layers are drawn in the order of their first row. Rows of single classes are
+        left out.
+    metrics : one or several names in the column metric, a line each; a layer without a value is a gap
+    ax : where to draw
+    label : what the axis calls the values; left out, the metric
+    log : logarithmic axis; values <= 0 are not drawn there
+
+    Returns
+    -------
+    Axes
+        ax
+
+    Raises
+    ------
+    ValueError
+        A metric that is not in the table.
+
+    Examples
+    --------
+    >>> import pandas as pd, matplotlib.pyplot as plt
+    >>> from nclib import plotting
+    >>> table = pd.DataFrame({"layer": ["stem", "head"], "metric": "nc1_cdnv", "value": [3.0, 0.1]})
+    >>> plotting.layers(table, "nc1_cdnv", plt.subplots()[1]).get_ylabel()
+    'nc1_cdnv'
+    """
+    metrics = [metrics] if isinstance(metrics, str) else list(metrics)
+    table = table[table["class"].isna()] if "class" in table else table
+    values = table.pivot(index="layer", columns="metric", values="value").reindex(table["layer"].unique())
+    for name in metrics:
+        if name not in values:
+            near = difflib.get_close_matches(str(name), values.columns, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f". There is: {', '.join(values.columns)}"
+            raise ValueError(f"no metric {name!r} here{hint}")
+    for name, style in _styles(metrics).items():
+        ax.plot(range(len(values)), values[name].to_numpy(), color=style.colour, marker=style.marker, label=style.label)
+    if log:
+        ax.set_yscale("log", nonpositive="mask")
+    ax.set_xticks(range(len(values)), values.index, rotation=45, ha="right")
+    ax.set_ylabel(label or ", ".join(metrics))
+    if len(metrics) > 1:
+        ax.legend()
     return ax
 
 
@@ -324,7 +377,7 @@ def gram(
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10]))
         if classes is not None:
-            axis.set_major_formatter(lambda row, _: str(classes[int(row)]) if 0 <= row < num_classes else "")
+            axis.set_major_formatter(lambda row, _: literal(classes[int(row)]) if 0 <= row < num_classes else "")
     if classes is not None and max(len(str(name)) for name in classes) > 3:
         ax.tick_params(axis="x", labelrotation=90)
     ax.tick_params(length=0)
@@ -374,7 +427,7 @@ def embedding(
         else:
             ax.scatter(*of_class.T, marker="o", s=5, color=colours[k], linewidths=0, alpha=0.7)
     if len(classes) <= 20:
-        names = [str(k) if class_names is None else class_names[k] for k in classes]
+        names = [str(k) if class_names is None else literal(class_names[k]) for k in classes]
         _label_classes(ax, [points[labels == k] for k in classes], names, [k in minority for k in classes])
     ax.set_xticks([])
     ax.set_yticks([])
@@ -512,9 +565,8 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
     tol: a dotted line where the method may stop.
     Returns: ax.
     """
-    others = itertools.cycle(zip((_PALETTE[0], _PALETTE[2], _PALETTE[4], _PALETTE[9]), "vDPX", strict=True))
-    for name, values in residuals.items():
-        style = METHOD_STYLE[name] if name in METHOD_STYLE else Style(*next(others), name)
+    for name, style in _styles(residuals, METHOD_STYLE).items():
+        values = residuals[name]
         values = np.asarray(values, dtype=float)
         values = np.where(np.isfinite(values) & (values > 0), values, np.nan)
         every = max(1, len(values) // _MARKS_PER_CURVE)
@@ -531,6 +583,9 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
 def _select(frame: pd.DataFrame, metric: str, splits: Sequence[str], models: Sequence[str] | None) -> pd.DataFrame:
     """The rows to draw, once every name is found and every point is unique."""
     chosen = frame
+    lacking = [column for column in ("model", "seed", "split", "epoch", "metric", "value") if column not in frame]
+    if lacking:
+        raise ValueError(f"the frame has no column {', '.join(lacking)}; frame.assign({lacking[0]}=…) adds one")
     for column, wanted in (("metric", [metric]), ("split", splits), ("model", models)):
         if wanted is None:
             continue
@@ -541,8 +596,6 @@ def _select(frame: pd.DataFrame, metric: str, splits: Sequence[str], models: Seq
                 hint = f"; did you mean {near[0]!r}?" if near else "."
                 raise ValueError(f"no {column} {name!r} here{hint} There is: {', '.join(map(str, known))}")
         chosen = chosen[chosen[column].isin(wanted)]
-    for model in chosen["model"].unique():
-        _style(model)
     twice = chosen.duplicated(["model", "split", "seed", "epoch"])
     if twice.any():
         varying = [c for c in ("profile", "dataset", "K_A", "R") if c in chosen and chosen[c].nunique() > 1]
@@ -559,9 +612,15 @@ def _style(model: str) -> Style:
     return MODEL_STYLE[model]
 
 
+def _styles(names: Iterable[str], known: Mapping[str, Style] = MODEL_STYLE) -> dict[str, Style]:
+    """A style for every name, those that are not known in turn."""
+    others = itertools.cycle(zip((_PALETTE[0], _PALETTE[2], _PALETTE[4], _PALETTE[9]), "vDPX", strict=True))
+    return {name: known[name] if name in known else Style(*next(others), str(name)) for name in names}
+
+
 def _ordered(present: Iterable[str], models: Sequence[str] | None) -> list[str]:
-    present = set(present)
-    return [model for model in (MODEL_STYLE if models is None else models) if model in present]
+    present = list(present)
+    return [model for model in ([*MODEL_STYLE, *present] if models is None else models) if model in present]
 
 
 def _curve(
@@ -671,6 +730,11 @@ def _spread(heights: np.ndarray, gap: float) -> np.ndarray:
     for lower, upper in itertools.pairwise(order):
         placed[upper] = max(placed[upper], placed[lower] + gap)
     return placed - (placed - heights).mean()
+
+
+def literal(name: object) -> str:
+    """A name as Matplotlib shows it letter for letter: between two dollars it would read mathematics."""
+    return str(name).replace("$", r"\$")
 
 
 def _class_colours(classes: Sequence[int]) -> dict[int, object]:

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -18,6 +19,21 @@ def environment_restored(names: Iterable[str]) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def keep_tracker() -> None:
+    """Start Python's tracker of semaphores, so that it outlives a signal to the whole group (SIGHUP where a terminal is
+    closed, SIGQUIT) and removes what is left. It bears SIGINT and SIGTERM by itself."""
+    if os.name != "posix" or threading.current_thread() is not threading.main_thread():
+        return
+    from multiprocessing import resource_tracker
+
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGHUP, signal.SIGQUIT)}
+    try:
+        resource_tracker.ensure_running()  # it inherits what is ignored
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def follow_parent() -> None:

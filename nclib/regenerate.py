@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import concurrent.futures
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -33,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nclib import paths, processes
+from nclib import other_parameters, paths, processes
 from nclib.provenance import duration
 
 if TYPE_CHECKING:
@@ -47,15 +48,12 @@ MAIN_PAPER = "neural_collapse"
 SUMMARIES = ("neural_collapse/scorecard",)
 """Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
 
-SET_BY_THE_COMMAND = ("profile", "train")
-"""Parameters that `reproduce` sets itself in the notebooks that declare them."""
-
 CELL_TIMEOUT = 12 * 3600
 """Seconds that one cell may take. Runs are trained before the notebooks, so only a hanging cell gets there."""
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _KERNEL_START_SECONDS = 300  # a kernel starts in two seconds; on a very busy machine it took more than papermill's 60
-_LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 characters
+_LONGEST_SOCKET_FOLDER = 80  # the path of a Unix socket has room for about 100 bytes
 _NOTEBOOKS_AT_ONCE = 2
 _OUT_OF_TIME = "the minutes given were over; the same command goes on"
 _WORTH_A_CLUSTER = 20.0  # seconds of work; to start workers, each with its own torch, costs about five
@@ -165,8 +163,8 @@ def parameters(path: Path) -> dict[str, Parameter]:
 
 def _cells(path: Path) -> list[dict[str, Any]]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError, TypeError) as error:
+        return json.loads(paths.content(path))["cells"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"{path.name} is no notebook that can be read ({type(error).__name__}: {error})") from None
 
 
@@ -213,13 +211,13 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
     from nclib.config import suggest
 
     declared = {name: parameters(source(name)) for name in notebooks}
-    known = {name for found in declared.values() for name in found}.difference(SET_BY_THE_COMMAND)
+    known = {name for found in declared.values() for name in found}.difference(other_parameters.SET_BY_THE_COMMAND)
     given: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
             raise _refusal(f"{text!r:.200} is no assignment; write name=value, for instance epochs=3")
-        if name in SET_BY_THE_COMMAND:
+        if name in other_parameters.SET_BY_THE_COMMAND:
             raise _refusal(f"{name} is no parameter to pass this way; use the option --{name}")
         if name not in known:
             if not known:
@@ -232,6 +230,24 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
         notebook: {name: _value(text, found[name], notebook) for name, text in given.items() if name in found}
         for notebook, found in declared.items()
     }
+
+
+def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """As `parse_overrides`, with data sets under their full names, and without values that are a notebook's own.
+
+    Raises: ConfigError, DataError.
+    """
+    from nclib import data
+
+    resolved: dict[str, str] = {}
+    given = {}
+    for name, values in parse_overrides(texts, notebooks).items():
+        declared = parameters(source(name))
+        given[name] = {key: value for key, value in values.items() if value != declared[key].default}
+        if typed := given[name].get("dataset"):
+            resolved[typed] = resolved.get(typed) or data.resolve_dataset(typed, base=Path.cwd())
+            given[name]["dataset"] = resolved[typed]
+    return given
 
 
 def yaml_value(text: str) -> Any:
@@ -265,10 +281,12 @@ def _value(text: str, parameter: Parameter, notebook: str) -> Any:
 
 @dataclass(frozen=True)
 class Execution:
-    """How executing one notebook went: how long it took, what went wrong."""
+    """How executing one notebook went: how long it took, what went wrong, and the digest of each file it left behind,
+    by name relative to the profile's folder."""
 
     seconds: float
     error: str = ""
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def executed(name: str, profile: str) -> Path:
@@ -293,7 +311,7 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it doubts parameters that are checked already
 
-    clock, error = time.monotonic(), ""
+    clock, error, files, before = time.monotonic(), "", {}, _sidecars(profile)
     with tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as folder:
         written = Path(folder) / "notebook.ipynb"
         try:
@@ -312,19 +330,20 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
                 config=_transport(folder),
             )
         except PapermillExecutionError as fault:
-            error = _short(f"{fault.ename}: {fault.evalue}", f"cell {fault.exec_count}")
+            error = _short(f"{fault.ename}: {fault.evalue.strip()}", f"cell {fault.exec_count}")
         except Exception as fault:  # a kernel that died or did not start, a cell beyond its time
             error = _short(f"{type(fault).__name__}: {fault}")
         if written.exists():
-            _publish(written, name, profile, failed=bool(error))
-    return Execution(time.monotonic() - clock, error)
+            digest = _publish(written, name, profile, failed=bool(error))
+            files = {} if error else _files(name, profile, before, digest)
+    return Execution(time.monotonic() - clock, error, files)
 
 
 def _transport(folder: str) -> Any:
     """Sockets in a folder of this execution: TCP ports chosen by two kernels at once can be the same one."""
     from traitlets.config import Config
 
-    if os.name != "posix" or len(folder) > _LONGEST_SOCKET_FOLDER:
+    if os.name != "posix" or len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
         return Config()
     return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
@@ -334,17 +353,20 @@ def _short(message: str, where: str = "") -> str:
     return (first if len(first) <= 300 else f"{first[:300]}…") + (f" ({where})" if where else "")
 
 
-def _publish(written: Path, name: str, profile: str, failed: bool) -> None:
-    """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes."""
+def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
+    """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
+    returns the digest of what is there now."""
     from nclib.artefacts import write_atomic
 
     notebook = json.loads(written.read_text(encoding="utf-8"))
     target = _failed(name, profile) if failed else executed(name, profile)
     notes = notebook["metadata"].get("papermill", {})
     notes |= {"input_path": f"notebooks/{name}.ipynb", "output_path": target.name}
-    write_atomic(target, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+    content = (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
+    write_atomic(target, content)
     if not failed:
         _failed(name, profile).unlink(missing_ok=True)
+    return _sha256(content)
 
 
 # --- what is unchanged --------------------------------------------------------------------------------------
@@ -374,7 +396,8 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
     if task.name in SUMMARIES:
         folder, own = task.name.split("/")
         tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))
-        parts.append({path.name: _sha256(path.read_bytes()) for path in tables if not path.stem.startswith(own)})
+        summed = [path for path in tables if path.is_file() and not path.stem.startswith(own)]
+        parts.append({path.name: _sha256(path.read_bytes()) for path in summed})
     return _sha256(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -393,20 +416,19 @@ def _sha256(content: bytes) -> str:
 def _unchanged(task: Task, profile: str, key: str) -> list[str] | None:
     """The files of an earlier execution with this key, if every one is still what was written; else None."""
     try:
-        stamp = json.loads(_stamp(task.name, profile).read_text(encoding="utf-8"))
+        stamp = json.loads(paths.content(_stamp(task.name, profile)))
         files, folder = stamp["files"], paths.results(profile)
-        whole = all(_sha256((folder / file).read_bytes()) == digest for file, digest in files.items())
+        whole = all(_sha256(paths.content(folder / file)) == digest for file, digest in files.items())
         return sorted(files) if whole and stamp["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent or damaged: draw it again
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # absent, damaged: draw again
         return None
 
 
-def _write_stamp(task: Task, profile: str, key: str, files: Iterable[str]) -> None:
+def _write_stamp(task: Task, profile: str, key: str, files: Mapping[str, str]) -> None:
     from nclib.artefacts import write_atomic
 
-    folder = paths.results(profile)
-    digests = {file: _sha256((folder / file).read_bytes()) for file in sorted(files)}
-    write_atomic(_stamp(task.name, profile), json.dumps({"key": key, "files": digests}, indent=1) + "\n")
+    content = {"key": key, "files": dict(sorted(files.items()))}
+    write_atomic(_stamp(task.name, profile), json.dumps(content, indent=1) + "\n")
 
 
 def _sidecars(profile: str) -> dict[Path, tuple[int, int]]:
@@ -416,19 +438,21 @@ def _sidecars(profile: str) -> dict[Path, tuple[int, int]]:
     return {path: (about.st_ino, about.st_mtime_ns) for path, about in found.items()}
 
 
-def _files(name: str, profile: str, before: Mapping[Path, tuple[int, int]]) -> list[str]:
-    """What an execution left behind, relative to the profile's folder: the notebook, its figures and tables.
+def _files(name: str, profile: str, before: Mapping[Path, tuple[int, int]], notebook: str) -> dict[str, str]:
+    """What an execution left behind, by name relative to the profile's folder: the notebook, its figures and tables,
+    each with the digest of what was written, which its record holds: by now the file may be somebody else's.
 
-    before: `_sidecars` from before it.
+    before: `_sidecars` from before it. notebook: digest of the executed notebook.
     """
-    folder, names, found = paths.results(profile), available(), [executed(name, profile)]
+    folder, names, found = paths.results(profile), available(), {executed(name, profile): notebook}
     for sidecar, state in _sidecars(profile).items():
         artefact = sidecar.relative_to(folder).with_suffix("").as_posix().partition("/")[2]
         owners = [other for other in names if re.fullmatch(rf"{re.escape(other)}([_./-].*)?", artefact)]
         if max(owners, key=len, default=None) == name and before.get(sidecar) != state:
-            listed = json.loads(sidecar.read_text(encoding="utf-8"))["files"]
-            found += [sidecar, *(sidecar.with_name(file) for file in listed)]
-    return [path.relative_to(folder).as_posix() for path in found]
+            record = paths.content(sidecar)
+            found[sidecar] = _sha256(record)
+            found |= {sidecar.with_name(file): about["sha256"] for file, about in json.loads(record)["files"].items()}
+    return {path.relative_to(folder).as_posix(): digest for path, digest in found.items()}
 
 
 # --- all of it ----------------------------------------------------------------------------------------------
@@ -439,7 +463,7 @@ class Row:
     """One notebook in the summary. A run that several notebooks share counts as trained in the first of them.
 
     status: "executed", "unchanged", "failed", or "unfinished" where all that it lacks is runs there was no time for.
-    files: relative to ``results/<profile>/``.
+    files: relative to ``results/<profile>/``, or for other parameters to ``results/<profile>/with/<parameters>/``.
     """
 
     notebook: str
@@ -453,14 +477,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one call of `reproduce` did; ``results/<profile>/summary.json`` holds the same.
+    """What one call of `reproduce` did; ``summary.json`` beside its notebooks holds the same.
 
+    parameters: those that are not the profile's own.
     training: how long it took beside what was forecast, see `nclib.costs.Forecast.as_dict`; None when nothing was
         trained.
     """
 
     profile: str
-    parameters: list[str]
+    parameters: dict[str, Any]
     rows: list[Row]
     failed_runs: dict[str, str]
     seconds: float
@@ -511,32 +536,44 @@ def _by_stem(files: Iterable[str]) -> str:
     return "\n".join(f"{stem} ({', '.join(sorted(endings))})" for stem, endings in grouped.items())
 
 
+_ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; treated like Ctrl-C."""
+    """SIGTERM arrived, or SIGHUP (the terminal was closed) or SIGQUIT; treated like Ctrl-C."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        self.number = number
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Within the block SIGTERM raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored."""
+    """Within the block such a signal raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored,
+    and so is one that was ignored before, as SIGHUP is under ``nohup``."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {each: signal.getsignal(each) for each in _ENDINGS}
+    before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextlib.contextmanager
 def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Callable[[float, float, str], None]]:
     """A function to call as ``(done, total, text)``: a bar when stderr is a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield _lines(title, echo)
         return
     from rich.console import Console
@@ -548,9 +585,14 @@ def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Ca
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+    both = _is_terminal(sys.stdout)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=both) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and stream.isatty()  # None where it is closed
 
 
 def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:
@@ -589,6 +631,7 @@ def reproduce(
     scheduler: str | None = None,
     host: str | None = None,
     minutes: float | None = None,
+    insecure: bool = False,
     echo: Callable[[str], None] = print,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables, training first what is missing.
@@ -596,17 +639,19 @@ def reproduce(
     names: see `select`; none means every notebook.
     profile: the size, see `nclib.experiments.PROFILES`.
     overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
-        directory.
+        directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
+        ``results/<profile>/with/<parameters>/``.
     workers: runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
         or as many on each GPU as fit, and none but this process where a cluster is not worth starting.
     train: "never" fails the notebooks whose runs are neither stored nor among the reference results.
     force: execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler: address or scheduler file of a Dask cluster to train on instead.
     host: where the scheduler of the local cluster listens; left out: on this machine alone.
+    insecure: have that scheduler without TLS, so that whoever reaches it can run code as this user.
     minutes: train for no longer than this, one seed of all notebooks before the next, in the order they are named; then
         draw the notebooks whose runs are there. The next call goes on.
     echo: receives each line that is said.
-    Returns: a `Summary`, also written to ``results/<profile>/summary.json`` and said as a table at the end.
+    Returns: a `Summary`, also written to ``summary.json`` among the results and said as a table at the end.
     Raises: ConfigError, DataError or ClusterError before anything is trained; KeyboardInterrupt (`Terminated` for
         SIGTERM) after all processes started here have ended. What was finished by then is kept and found by the next
         call.
@@ -618,6 +663,8 @@ def reproduce(
         raise _refusal(f"workers must be at least 1, got {workers}")
     if scheduler and (workers or host):
         raise _refusal("--scheduler names a cluster with workers of its own; leave out --workers and --host")
+    if insecure and not (scheduler or host):
+        raise _refusal("--insecure says that others may reach the scheduler of --scheduler or --host; name one of them")
     if minutes is not None and not 0 < minutes < math.inf:
         raise _refusal(f"minutes must be a number above 0, got {minutes:g}")
     if minutes is not None and train == "never":
@@ -627,13 +674,19 @@ def reproduce(
 
         raise _refusal(suggest(train, ("missing", "never"), "value of train"))
     experiments.get_profile(profile)
+    processes.keep_tracker()
     with terminable(), _environment():
         try:
             tasks, configs = prepare(select(names), profile, overrides, train)
+            others = other_parameters.other_values(task.values for task in tasks)
+            os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
+            folder = paths.results(profile)
             plan = runs.plan(list(configs.values()))
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
-            place = Place(workers, scheduler, host)
-            _say_plan(plan, len(tasks), profile, train, echo)
+            place = Place(workers, scheduler, host, insecure)
+            _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)
+            for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
+                _require_writable(needed)
             before, training = _marks(configs), None
             if train == "never":
                 failed_runs = _missing(plan)
@@ -641,15 +694,16 @@ def reproduce(
                 failed_runs, training = _train(configs, lacking, place, minutes, echo)
             marks = _marks(configs)
             fresh = {run for run, mark in marks.items() if mark != before[run]}
-            rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
+            with other_parameters.alone_in(folder, "drawing", echo):
+                rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
+                seconds = round(time.monotonic() - clock, 1)
+                summary = Summary(profile, others, rows, failed_runs, seconds, training)
+                _write_summary(summary)
         except KeyboardInterrupt:
             _end_children(children)
             raise
-        seconds = round(time.monotonic() - clock, 1)
-        summary = Summary(profile, list(overrides), rows, failed_runs, seconds, training)
-        _write_summary(summary)
     echo(summary.text())
-    echo(f"{duration(summary.seconds)} in all; results are in {paths.results(profile)}")
+    echo(f"{duration(summary.seconds)} in all; results are in {folder}")
     return summary
 
 
@@ -662,20 +716,14 @@ def prepare(
     Returns: one `Task` for each notebook, and the configurations of all their runs by id.
     Raises: ConfigError, DataError.
     """
-    from nclib import data, experiments
+    from nclib import experiments
     from nclib.config import run_id
 
     if not names:
         raise _refusal(_unknown_notebook("", [], set()))
-    given = parse_overrides(overrides, names)
-    resolved: dict[str, str] = {}
     tasks, configs = [], {}
-    for name in names:
-        values, declared = given[name], parameters(source(name))
-        if values.get("dataset"):
-            typed = values["dataset"]
-            resolved[typed] = resolved.get(typed) or data.resolve_dataset(typed, base=Path.cwd())
-            values["dataset"] = resolved[typed]
+    for name, values in given_values(names, overrides).items():
+        declared = parameters(source(name))
         in_force = {key: parameter.default for key, parameter in declared.items()} | values
         settings = {key: value for key, value in in_force.items() if key in experiments.OVERRIDES}
         needed = {}
@@ -689,17 +737,25 @@ def prepare(
 
 
 def check_runs(configs: Iterable[StoredConfig]) -> None:
-    """Refuse runs that would fail at their first step: more images than there are, a network too narrow.
+    """Refuse runs that would fail at their first step, with more images than there are or a network too narrow, and
+    runs in bfloat16 on a processor that has no unit for it.
 
     configs: their data sets must be here (`nclib.data.fetch`).
     Raises: ConfigError with the numbers.
     """
-    from nclib import data, models
+    from nclib import data, models, provenance, training
 
+    slow = provenance.bfloat16_unit() is None and training.default_device().type == "cpu"
     checked: dict[Any, tuple[int, int, set[Any]]] = {}
     for config in configs:
         if not hasattr(config, "data"):
             continue  # the small trainings of the sister papers draw no images
+        if slow and getattr(config.train, "precision", "") == "bfloat16":
+            raise _refusal(
+                "this processor has no bfloat16 unit (AMX or AVX-512 BF16), without which training in bfloat16 takes "
+                "tens of times as long. Train in float32, which makes other runs: -p precision=float32, or with "
+                "nclib train: --set train.precision=float32"
+            )
         try:
             if config.data not in checked:
                 split = data.make_split(config.data, config.seed)
@@ -712,6 +768,19 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise
         except ValueError as error:
             raise _refusal(str(error)) from None
+        except (MemoryError, RuntimeError) as error:  # PyTorch's own
+            if "memory" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
+            raise _refusal(f"{too_large} ({_short(str(error))})") from None
+
+
+def _require_writable(folder: Path) -> None:
+    """Raises: PermissionError where nothing can be written to a folder, or where it would have to be made."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        advice = "results cannot be written there; set NCLIB_RESULTS to a folder that is yours"
+        raise PermissionError(errno.EACCES, advice, str(there))
 
 
 def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:
@@ -741,6 +810,7 @@ class Place:
     workers: int | None = None
     scheduler: str | None = None
     host: str | None = None
+    insecure: bool = False
 
     @contextlib.contextmanager
     def executor(
@@ -754,8 +824,8 @@ class Place:
         from nclib import cluster, costs
 
         if self.scheduler:
-            with cluster.connect(self.scheduler) as executor:
-                for line in executor.check():
+            with cluster.connect(self.scheduler, self.insecure) as executor:
+                for line in [*executor.check(), executor.reach()]:
                     echo(line)
                 echo(f"training on the cluster at {self.scheduler}, {len(executor.workers())} workers now")
                 yield executor
@@ -769,7 +839,7 @@ class Place:
             if alone or not cluster.installed():
                 yield None
                 return
-        with cluster.local(slots, self.host or cluster.LOOPBACK) as executor:
+        with cluster.local(slots, self.host or cluster.LOOPBACK, self.insecure) as executor:
             echo(f"training on {len(slots)} workers of this machine; {executor.reach()}")
             yield executor
 
@@ -842,15 +912,15 @@ def _draw(
     """Execute the notebooks that have their runs and are not unchanged; a row for each, in the order asked for."""
     rows: dict[str, Row] = {}
     keys: dict[str, str] = {}
-    counts, before = _count_runs(tasks, fresh, failed_runs), _sidecars(profile)
+    counts = _count_runs(tasks, fresh, failed_runs)
 
     def note(task: Task, result: Execution) -> None:
         if result.error:
             failed = _failed(task.name, profile)
             files = [failed.relative_to(paths.results(profile)).as_posix()] if failed.exists() else []
         else:
-            files = _files(task.name, profile, before)
-            _write_stamp(task, profile, keys[task.name], files)
+            files = list(result.files)
+            _write_stamp(task, profile, keys[task.name], result.files)
         status = "failed" if result.error else "executed"
         rows[task.name] = Row(task.name, status, round(result.seconds, 1), *counts[task.name], files, result.error)
 
@@ -975,12 +1045,23 @@ def _environment() -> Iterator[None]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "PASSIVE",
         "JUPYTER_PREFER_ENV_PATH": "1",
+        "NCLIB_WITH": "",
     }
+    if not _has_home():  # an account without a home, as in a container with --user: Jupyter asks for one
+        values["HOME"] = str(paths.results() / ".home")
     if path:
         values["PYTHONPATH"] = os.pathsep.join(path)
     with processes.environment_restored(values):
         os.environ.update(values)
         yield
+
+
+def _has_home() -> bool:
+    try:
+        Path.home()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _write_summary(summary: Summary) -> None:

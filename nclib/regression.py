@@ -967,7 +967,7 @@ def _judged(claim: Claim, rows: pd.DataFrame) -> dict[str, str]:
     else:
         said = evidence.verdict(found, "toy", None if claim.ours else "higher" if higher else "lower")
     remarks = [said.remark]
-    if said.word in ("higher", "lower"):
+    if said.word in ("higher", "lower") and claim.metric in ("mse", "snr"):
         remarks.append(f"DEQ {'better' if (said.word == 'higher') == higher else 'worse'}")
     if (arms["equilibrium"] == "weight-tied recurrent").any():
         remarks.append("not an equilibrium: a weight-tied recurrent network")

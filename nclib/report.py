@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nclib import paths, provenance, words
+from nclib import other_parameters, paths, provenance, words
 
 PARTS = {
     "walkthrough": "The course",
@@ -119,6 +119,11 @@ class Page:
         return self.notebook["metadata"].get("papermill", {})
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """Those that are not the profile's own."""
+        return other_parameters.other_values([self.execution.get("parameters", {})])
+
+    @property
     def runs(self) -> list[str]:
         return sorted({run for artefact in self.artefacts for run in artefact.record["runs"]})
 
@@ -137,9 +142,16 @@ class Sources:
     others: tuple[Artefact, ...]  # figures and tables whose notebook has not been executed as a whole
     failed: dict[str, str]  # notebooks whose last execution failed, and why
 
+    @property
+    def title(self) -> str:
+        """The profile, and all parameters that are not its own."""
+        others = other_parameters.other_values(page.parameters for page in self.pages)
+        return other_parameters.in_words(self.profile, others)
+
 
 def collect(profile: str) -> Sources:
-    """What was executed in a profile, in the order of the book.
+    """What was executed in a profile, or of it with other parameters (`nclib.other_parameters`), in the order of
+    the book.
 
     Raises: ConfigError for an unknown profile, ReportError where nothing has been executed or a file is damaged.
     """
@@ -149,16 +161,14 @@ def collect(profile: str) -> Sources:
         from nclib import experiments
 
         experiments.get_profile(profile)
-        raise ReportError(
-            f"no notebook has been executed in profile {profile} yet; type: nclib reproduce --profile {profile}"
-        )
+        raise ReportError(f"no notebook has been executed in {folder} yet; type: nclib reproduce --profile {profile}")
     owned: dict[str, list[Artefact]] = {name: [] for name in found}
     others = []
     for artefact in _artefacts(folder):
         owners = [name for name in found if re.fullmatch(rf"{re.escape(name)}([_./-].*)?", artefact.name)]
         (owned[max(owners, key=len)] if owners else others).append(artefact)
     names = sorted(found, key=_reading_order)
-    pages = tuple(Page(name, found[name].read_bytes(), tuple(owned[name])) for name in names)
+    pages = tuple(Page(name, paths.content(found[name]), tuple(owned[name])) for name in names)
     for page in pages:
         try:
             page.notebook["cells"], page.execution
@@ -169,23 +179,29 @@ def collect(profile: str) -> Sources:
 
 
 def _notebooks(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.glob("notebooks/*/[!.]*.ipynb") if not path.stem.endswith(".failed"))
+    found = (path for path in folder.glob("notebooks/*/[!.]*.ipynb") if path.is_file())
+    return (path for path in found if not path.stem.endswith(".failed"))
 
 
 def _artefacts(folder: Path) -> Iterator[Artefact]:
     for kind in ("figures", "tables"):
         for path in sorted((folder / kind).glob("**/[!.]*.json")):
-            record = _record_beside(path)
+            record = _record_beside(path, path.relative_to(folder / kind).with_suffix("").as_posix())
             endings = (file.rpartition(".")[2] for file in record["files"])
-            there = tuple(ending for ending in endings if path.with_name(f"{path.stem}.{ending}").exists())
+            there = tuple(ending for ending in endings if path.with_name(f"{path.stem}.{ending}").is_file())
             yield Artefact(kind, record, there)
 
 
-def _record_beside(path: Path) -> dict[str, Any]:
+def _record_beside(path: Path, name: str) -> dict[str, Any]:
+    """The record of a figure or table, which must be the one of this name and of files beside it."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        record["name"], record["caption"], record["runs"], record["files"]
-    except (ValueError, KeyError, TypeError) as error:
+        record = json.loads(paths.content(path))
+        record["caption"], record["runs"]
+        if record["name"] != name or not re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name):
+            raise ValueError(f"it is that of {record['name']!r:.100}")
+        if foreign := [file for file in record["files"] if not re.fullmatch(rf"{re.escape(path.stem)}\.\w+", file)]:
+            raise ValueError(f"it lists {foreign[0]!r:.100}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{path} is damaged ({error}); execute its notebook again, with --force") from None
     return record
 
@@ -200,8 +216,8 @@ def _reading_order(name: str) -> list[Any]:
 
 def _failures(folder: Path) -> dict[str, str]:
     said: dict[str, str] = {}
-    with suppress(OSError, ValueError, KeyError, TypeError):  # the summary of the last call may lack, or be older
-        rows = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["notebooks"]
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # it may lack, or be older
+        rows = json.loads(paths.content(folder / "summary.json"))["notebooks"]
         said = {row["notebook"]: row["message"] for row in rows if row["message"]}
     kept = (path.relative_to(folder / "notebooks").as_posix() for path in folder.glob("notebooks/*/*.failed.ipynb"))
     return {name: "" for name in sorted(file.removesuffix(".failed.ipynb") for file in kept)} | said
@@ -213,7 +229,7 @@ def _failures(folder: Path) -> dict[str, str]:
 def build(profile: str = "quick", force: bool = False, echo: Callable[[str], None] = print) -> Path:
     """Make the site of a profile from what has been executed in it, if anything has changed.
 
-    profile: whose results; the site is ``results/<profile>/site/``.
+    profile: whose results; the site lies in ``site`` among them.
     force: make it again, changed or not.
     echo: receives each line that is said.
     Returns: the site's landing page, ``index.html``.
@@ -227,9 +243,12 @@ def build(profile: str = "quick", force: bool = False, echo: Callable[[str], Non
     if not force and landing.exists() and _noted(site) == key:
         echo(f"the site is up to date: {landing}")
         return landing
-    with _aside(profile) as aside:
+    with _aside(profile, echo) as aside:
+        if not force and landing.exists() and _noted(site) == key:
+            echo(f"another process has made the site meanwhile: {landing}")
+            return landing
         _lay_out(sources, aside / "sources", echo)
-        _run_sphinx(profile, aside, echo)
+        _run_sphinx(sources.title, aside, echo)
         _add_downloads(sources, aside / "html")
         (aside / "html" / _NOTE).write_text(key, encoding="utf-8")
         _swap(aside / "html", site, aside / "old")
@@ -272,32 +291,29 @@ def _sha256(content: bytes) -> str:
 
 def _noted(site: Path) -> str:
     try:
-        return (site / _NOTE).read_text(encoding="utf-8")
+        return paths.content(site / _NOTE).decode()
     except (OSError, ValueError):
         return ""
 
 
 @contextmanager
-def _aside(profile: str) -> Iterator[Path]:
+def _aside(profile: str, echo: Callable[[str], None]) -> Iterator[Path]:
     """An empty folder beside the site, for one build at a time. What a killed build left in it is removed."""
-    from filelock import FileLock, Timeout
-
     folder = paths.results(profile) / ".site"
-    try:
-        with FileLock(folder.with_suffix(".lock"), timeout=0):
+    with other_parameters.alone_in(folder.parent, "site", echo):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-    except Timeout:
-        raise ReportError(f"another process is making the site of profile {profile}; wait for it") from None
 
 
-def _run_sphinx(profile: str, aside: Path, echo: Callable[[str], None]) -> None:
+def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None]) -> None:
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-c", str(_book()), "-d", str(aside / "doctrees")]
-    command += ["-D", f"html_title=nclib · {profile}", str(aside / "sources"), str(aside / "html")]
+    encoding = sys.getfilesystemencoding()  # that of arguments: ASCII has no room for some names of data sets
+    title = f"nclib: {title}".encode(encoding, "replace").decode(encoding)
+    command += ["-D", f"html_title={title}", str(aside / "sources"), str(aside / "html")]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
     said = done.stderr.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
     if done.returncode:
@@ -402,7 +418,8 @@ def _text(cell: Mapping[str, Any]) -> str:
 
 
 def _facts(page: Page, sources: Sources) -> str:
-    facts = [f"profile <b>{_plain(sources.profile)}</b>", *map(_plain, _when(page))]
+    profile = other_parameters.in_words(sources.profile, page.parameters)
+    facts = [f"profile <b>{_plain(profile)}</b>", *map(_plain, _when(page))]
     if page.runs:
         facts.append(_plain(f"{len(page.runs)} trained runs{_training(page.runs)}"))
     files = [(f"{page.up}notebooks/{page.name}.ipynb", "notebook (.ipynb)")]
@@ -435,11 +452,11 @@ def _date(text: str) -> str:
 def _training(runs: Sequence[str]) -> str:
     """What training took, where all records are here: reference runs come without."""
     try:
-        records = [json.loads((paths.runs() / run / "provenance.json").read_text(encoding="utf-8")) for run in runs]
+        records = [json.loads(paths.content(paths.runs() / run / "provenance.json")) for run in runs]
         seconds = sum(provenance.processor_seconds(record) for record in records)
-    except (OSError, ValueError, KeyError, TypeError):
+        return f", {seconds / 60:.1f} min of processor time"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return ""
-    return f", {seconds / 60:.1f} min of processor time"
 
 
 def _record(page: Page) -> str:
@@ -497,7 +514,7 @@ def _files(page: Page) -> str:
     for artefact in page.artefacts:
         links = " ".join(_download(page.up + artefact.path(ending), ending) for ending in artefact.endings)
         caption = _plain(artefact.record["caption"])
-        items.append(f"<li><b>{artefact.name.split('/')[-1]}</b> {_links(links)}<p>{caption}</p></li>")
+        items.append(f"<li><b>{_plain(artefact.name.split('/')[-1])}</b> {_links(links)}<p>{caption}</p></li>")
     return f'<ul class="nc-files">{"".join(items)}</ul>'
 
 
@@ -509,9 +526,10 @@ def _landing(sources: Sources, notes: Sequence[str], echo: Callable[[str], None]
     span = f", executed between {_date(dates[0])} and {_date(dates[-1])}" if dates else ""
     title = "Deep equilibrium models and neural collapse"
     about = (
-        f"This is the companion of three papers on what deep equilibrium models learn, made from {len(sources.pages)} "
-        f"notebooks of profile **{sources.profile}**{span}. Every figure, table and number below was computed; its "
-        "caption says with which data, network and seeds, and its page how."
+        "This is the companion of three papers on what deep equilibrium models learn, made from "
+        f"{len(sources.pages)} notebooks of profile <b>{_plain(sources.title)}</b>{span}. "
+        "Every figure, table and number below was computed; its caption says with which data, network and seeds, and "
+        "its page how."
     )
     parts = [f"# {title}", about, _alerts(sources)]
     scorecards = [*_scorecard(sources, echo), *_verdicts_of_others(sources, echo)]
@@ -699,12 +717,12 @@ def _gallery(sources: Sources) -> list[str]:
 def _card(page: Page | None, artefact: Artefact) -> str:
     caption = _plain(artefact.record["caption"])
     first = re.split(r"(?<=[^\WA-Z_])\. (?=[A-Z])|(?<=[)\]])\. (?=[A-Z])", artefact.record["caption"], maxsplit=1)[0]
-    target = f"{page.name}.html" if page else artefact.path("png")
+    target = html.escape(f"{page.name}.html" if page else artefact.path("png"))
     title = artefact.name
     if page:  # a notebook's further figures by what their names add to its own
         added = artefact.name.removeprefix(page.name).strip("_./-").replace("_", " ")
         title = f"{page.short} · {added}" if added else page.short
-    picture = f'<img loading="lazy" src="{artefact.path("png")}" alt="{caption}">'
+    picture = f'<img loading="lazy" src="{html.escape(artefact.path("png"))}" alt="{caption}">'
     links = " ".join(_download(artefact.path(ending), ending) for ending in artefact.endings)
     return (
         f'<figure><a href="{target}">{picture}</a><figcaption><b><a href="{target}">{_plain(title)}</a></b>'

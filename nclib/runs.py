@@ -40,6 +40,7 @@ from nclib.store import (
     reference_store,
     stack,
     tidy,
+    wall_seconds,
 )
 
 Progress = Callable[[float, float, str], None]
@@ -349,8 +350,8 @@ def train_missing(
         failures = _train_here(absent, store, forecast, progress or _quiet, device, until)
     else:
         failures = _Grid(absent, store, forecast, progress or _quiet, device, executor, until).train()
-    forecast.close()
     unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []
+    forecast.close(len(failures) + len(unfinished))
     return Training(failures, forecast, unfinished)
 
 
@@ -362,14 +363,13 @@ def finished_runs(store: RunStore, latest: int = 300) -> list[tuple[StoredConfig
     """The latest runs that this machine has finished on the device it would use now, with their seconds."""
     kind = training.default_device().type
     found = []
-    for run in sorted(store.ids(), key=lambda run: (store.root / run / "DONE").stat().st_mtime)[-latest:]:
+    for _, options, record in store.records(latest):
         try:
-            record = json.loads((store.root / run / "provenance.json").read_bytes())
-            config = read_config(json.dumps(store.config(run)))
-            if record["device"]["type"] == kind or isinstance(config, RegressionConfig):
+            config, seconds = read_config(json.dumps(options)), wall_seconds(record)
+            if seconds and (record["device"]["type"] == kind or isinstance(config, RegressionConfig)):
                 CostModel().seconds(config)  # raises where nothing is known of its images
-                found.append((config, float(record["cost"]["wall_seconds"])))
-        except (OSError, ValueError, KeyError, TypeError, DataError):  # damaged, or of another version: not evidence
+                found.append((config, seconds))
+        except (ValueError, KeyError, TypeError, DataError):  # of another version: not evidence
             continue
     return found
 
@@ -377,8 +377,8 @@ def finished_runs(store: RunStore, latest: int = 300) -> list[tuple[StoredConfig
 def _seconds_of(run: str, store: RunStore) -> float | None:
     """What a run that has just finished took, by its own record."""
     try:
-        return float(json.loads((store.root / run / "provenance.json").read_bytes())["cost"]["wall_seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return wall_seconds(store.load(run).provenance)
+    except CorruptRun:
         return None
 
 
@@ -472,7 +472,7 @@ class _Grid:
                 clock = time.monotonic()
                 if clock > self.until:
                     self._stop()
-                self._restart_stuck()
+                self._restart_stuck(2 * pause)
                 self._report()
                 pause = max(_POLL_SECONDS, 20 * (time.monotonic() - clock))  # looking around costs 5 % at most
             self._await_shared()
@@ -543,12 +543,12 @@ class _Grid:
         if total and not message["shared"]:
             self.store.note_progress(run, done, total)
 
-    def _restart_stuck(self) -> None:
+    def _restart_stuck(self, gap: float) -> None:
         """End the processes of runs that have stopped telling. The cluster begins a restarted worker's run again, from
         its checkpoint; one that sticks time after time is named."""
         if not self.cluster:
             return
-        for run, worker in self.watch.silent(self._patience).items():
+        for run, worker in self.watch.silent(self._patience, gap).items():
             share, last = self.store.progress(run), self.told.get(run, _Told(0, 0.0, 0.0, 0.0))
             if share > last.share:  # its worker waits for another process that is training it
                 self.told[run] = last._replace(share=share)

@@ -62,8 +62,8 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     record = path.with_suffix(".json")
     if not record.exists():
         return None
-    sidecar = json.loads(record.read_text(encoding="utf-8"))
-    content = path.read_bytes() if path.exists() else b""
+    sidecar = json.loads(paths.content(record))
+    content = paths.content(path) if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != sidecar["files"][path.name]["sha256"]:
         raise StaleTable(f"{path} was changed after it was written; type: nclib reproduce {name} --force")
     return pd.read_csv(io.BytesIO(content)), sidecar
@@ -96,7 +96,7 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
     rows: list[dict[str, Any]] = []
     for part, notebook, table, read in _SOURCES:
         found = read_table(f"neural_collapse/{table}", profile)
-        facts = {"part": part, "notebook": notebook}
+        facts = {"part": part, "notebook": notebook, "scale": "", "remark": ""}
         if found is None:
             rows.append(facts | {"item": table.replace("_", " "), "verdict": "not run", "remark": "not regenerated"})
             continue
@@ -117,7 +117,7 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
 def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
     """How often each verdict was given in each part of `score_claims`, at each scale ("" where none applies): part,
     verdict, scale, rows, the most frequent first."""
-    counts = card.fillna({"scale": ""}).groupby(["part", "verdict", "scale"], sort=False).size()
+    counts = card.groupby(["part", "verdict", "scale"], sort=False, dropna=False).size()
     counts = counts.rename("rows").reset_index()
     order = {part: place for place, part in enumerate(dict.fromkeys(card["part"]))}
     return counts.sort_values(["part", "rows"], key=lambda c: c.map(order) if c.name == "part" else -c).reset_index(

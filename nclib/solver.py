@@ -39,7 +39,8 @@ class Status(IntEnum):
 class Solution:
     """Answers of a batch of fixed-point problems, with the evidence for each row.
 
-    value: (B, *) best finite iterate of each row, in the type and layout of z0; z0 where no evaluation was finite.
+    value: (B, *) best finite iterate of each row, in the type and layout of z0; z0 where no evaluation was finite. The
+        layer returns this very tensor: changed in place, it is no longer what the evidence speaks of.
     residual: (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite.
     converged: (B,) bool, residual ≤ tol.
     status: (B,) integer codes of ``Status``.

@@ -18,10 +18,13 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
+import re
 import secrets
 import shutil
 import warnings
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,12 +160,45 @@ def _bytes(path: Path) -> bytes:
         raise CorruptRun(f"{path.name} cannot be read ({error.strerror})") from None
 
 
+_UNPACKED, _UNPACKED_TIMES = 2**26, 50
+"""An archive may hold 64 MiB, or 50 times its own size: what is written here holds less."""
+
+
+def _arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an npz file."""
+    _refuse_bomb(content)
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def _refuse_bomb(content: bytes) -> None:
+    """Refuse a zip archive that would take far more memory than its own size. No more is unpacked than it declares."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > max(_UNPACKED, _UNPACKED_TIMES * len(content)):
+        raise CorruptRun(f"unpacked it would take {size / 1e6:,.0f} MB, {size / len(content):.0f} times its size")
+
+
 def _torch_load(content: bytes) -> Any:
     """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
     try:
+        _refuse_bomb(content)
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except CorruptRun:
+        raise
     except Exception as error:  # of many kinds, with advice to allow the pickle
         raise CorruptRun(f"it is no file of tensors and plain values ({type(error).__name__})") from None
+
+
+def wall_seconds(provenance: Mapping[str, Any]) -> float | None:
+    """How long a run took by its record; None where that says no finite time."""
+    try:
+        seconds = float(provenance["cost"]["wall_seconds"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _parse(content: bytes) -> dict[str, Any]:
@@ -188,17 +224,55 @@ class RunStore:
 
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
-        return sorted(
-            path.parent.name for path in self.root.glob("*/DONE") if not path.parent.name.endswith(".writing")
-        )
+        done = (path for path in self.root.glob("*/DONE") if path.is_file())
+        return sorted(path.parent.name for path in done if not path.parent.name.endswith(".writing"))
 
     def has(self, run: str) -> bool:
         """Whether the run is complete. Its content is verified by `load`."""
         return (self.root / run / "DONE").is_file()
 
-    def config(self, run: str) -> dict[str, Any]:
-        """The plain configuration of a complete run, for lists of what there is; not verified."""
-        return json.loads((self.root / run / "config.json").read_bytes())["config"]
+    def records(self, latest: int | None = None) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+        """Id, configuration and provenance of the complete runs, both verified, the last finished at the end.
+
+        For whoever looks at all runs and asked for none of them: a damaged one is named in a warning and left out.
+        `latest` are the last so many.
+        """
+        when = {}
+        for run in self.ids():
+            with contextlib.suppress(OSError):  # removed since
+                when[run] = (self.root / run / "DONE").stat().st_mtime
+        for run in sorted(when, key=when.get)[-(latest or len(when)) :]:
+            try:
+                config, contents = self._open(run, ("config.json", "provenance.json"))
+                yield run, config, _parse(contents["provenance.json"])
+            except CorruptRun as damage:
+                said = f"{damage}; it is left out. nclib runs check sets aside what is damaged"
+                warnings.warn(said, DamageWarning, stacklevel=2)
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Read every run that no process is working on, and set aside what is damaged: each name, and what is wrong
+        with it, "" for a sound one."""
+        for folder in sorted(self.root.glob("[!.]*")):
+            run = folder.name
+            if run.endswith((".partial", ".writing")) or run == "set-aside" or not folder.is_dir() or self.busy(run):
+                continue
+            reason = ""
+            try:
+                if not self.has(run):
+                    raise CorruptRun(f"run {run} has no DONE, so it is not complete")
+                self.weights(run)
+                record = self.load(run).provenance
+                if record.get("cost") is not None and wall_seconds(record) is None:
+                    raise CorruptRun(f"run {run}: provenance.json does not say how long it took")
+            except CorruptRun as damage:
+                reason = str(damage)
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", DamageWarning)
+                        reason += f"; moved to {self.set_aside(folder, reason).name} in set-aside"
+                except OSError as error:
+                    reason += f"; it cannot be set aside ({error.strerror})"
+            yield run, reason
 
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
@@ -324,11 +398,15 @@ class RunStore:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
     def clear_partial(self, run: str) -> None:
-        """Remove the checkpoint of a run that is complete."""
-        shutil.rmtree(self.partial(run), ignore_errors=True)
+        """Remove the checkpoint of a run that is complete; what cannot be removed is told."""
+        try:
+            _remove_folder(self.partial(run))
+        except OSError as error:
+            said = f"{self.partial(run).name}, which run {run} no longer needs, cannot be removed ({error.strerror})"
+            warnings.warn(said, DamageWarning, stacklevel=2)
 
-    def verify(self, run: str) -> dict[str, bytes]:
-        """Contents of a run's files, each checked against DONE.
+    def verify(self, run: str, names: Sequence[str] | None = None) -> dict[str, bytes]:
+        """Contents of a run's files, of all or of those named, each checked against DONE.
 
         Raises
         ------
@@ -348,6 +426,8 @@ class RunStore:
             raise CorruptRun(f"run {run}: DONE is damaged ({damage})") from None
         contents = {}
         for name, expected in sums.items():
+            if names is not None and name not in names:
+                continue
             try:
                 contents[name] = _bytes(folder / name)
             except CorruptRun as damage:
@@ -356,9 +436,9 @@ class RunStore:
                 raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
         return contents
 
-    def _open(self, run: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    def _open(self, run: str, names: Sequence[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The options of a run, which are those that its name stands for, and its verified files."""
-        contents = self.verify(run)
+        contents = self.verify(run, names)
         try:
             written = _parse(contents["config.json"])
             config = written.get("config")
@@ -386,7 +466,7 @@ class RunStore:
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return False
-        if self.partial(run).exists():
+        if os.path.lexists(self.partial(run)):
             with contextlib.suppress(filelock.Timeout), self.lock(run, timeout=0):  # held: its trainer does it
                 self.clear_partial(run)
         return True
@@ -408,8 +488,7 @@ class RunStore:
             name = "history.csv"
             tables["history"][_HISTORY]
             name = "arrays.npz"
-            with np.load(io.BytesIO(contents[name]), allow_pickle=False) as stored:
-                arrays = {key: stored[key] for key in stored.files}
+            arrays = _arrays(contents[name])
             name = "provenance.json"
             provenance = _parse(contents[name])
         except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
@@ -445,13 +524,32 @@ class RunStore:
         Raises
         ------
         ConfigError
-            While a process trains it.
+            While a process trains it, and where its folder is a symbolic link: what that leads to may be used by
+            others.
+        OSError
+            When the system does not let it be removed.
         """
         if self.busy(run):
             raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
+        folder = self.root / run
+        if folder.is_symlink():
+            raise ConfigError(f"run {run} is a symbolic link; remove {folder.resolve()} and then {folder} yourself")
         with self.lock(run):
-            shutil.rmtree(self.root / run, ignore_errors=True)
-            self.clear_partial(run)
+            (folder / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is no run
+            _remove_folder(folder)
+            _remove_folder(self.partial(run))
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder if it is there; of a symbolic link only itself and the state of a training that it leads to."""
+    if folder.is_symlink():
+        for name in ("checkpoint.pt", "progress.json"):
+            (folder / name).unlink(missing_ok=True)
+        folder.unlink()
+    elif folder.is_dir():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def stack(frames: list[pd.DataFrame], columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -515,8 +613,7 @@ class ReferenceStore:
             config, provenance = record["config"], record["provenance"]
             rows = _by_run(table, table.stat().st_mtime_ns).get_group(run)
             history = rows.drop(columns="run_id").reset_index(drop=True)[_HISTORY]
-            with np.load(io.BytesIO(_bytes(file)), allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
+            arrays = _arrays(_bytes(file))
         except Exception as error:  # NumPy and pandas raise anything
             raise CorruptRun(f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}") from None
         return StoredRun(run, config, {"history": history}, arrays, provenance)
@@ -534,7 +631,15 @@ class ReferenceStore:
 
     def add(self, collection: str, runs: Iterable[StoredRun], datasets: Mapping[str, Any] | None = None) -> Path:
         """Add runs to a collection, replacing those of the same id, and what is known of their data sets; return its
-        folder."""
+        folder.
+
+        Raises
+        ------
+        ConfigError
+            For a collection whose name is no plain folder name.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", collection):
+            raise ConfigError(f"collection {collection!r:.100} cannot name a folder: use letters, digits, -, _ and .")
         folder = self.root / collection
         known = folder / "datasets.json"
         before = json.loads(known.read_text()) if known.exists() else {}

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
-from nclib.plotting import METHOD_STYLE
+from nclib.plotting import METHOD_STYLE, literal
 
 _COLOURS = sns.color_palette("colorblind").as_hex()
 _WIDE = 9.4  # inches, at _DPI the width of a notebook's output
@@ -253,7 +253,7 @@ def triangle(
         ax.add_collection3d(Line3DCollection([[np.zeros(3), weights[k]]], colors=[colour], linewidths=1.6))
         ax.scatter(*weights[k], marker="^", s=45, color=colour, edgecolor="white", linewidth=0.6)
         ax.scatter(*means[k], marker="o", s=75, color=colour, edgecolor="black", linewidth=0.9)
-        ax.plot([], [], marker="s", color=colour, linestyle="", markersize=6, label=names[k])
+        ax.plot([], [], marker="s", color=colour, linestyle="", markersize=6, label=literal(names[k]))
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(-reach, reach))
     ax.set_box_aspect((1, 1, 1), zoom=1.5)
     ax.view_init(elev=elevation, azim=azimuth)

@@ -3,16 +3,22 @@
     python recipes/slurm.py --interface ib0 --partition gpu --jobs 8 --time 04:00:00 --gpu reproduce --profile paper
 
 Run it on the login node, in the clone: the clone must lie on a disk that the nodes share. What follows the options is
-passed to ``nclib``. Each job is one worker, with one GPU where --gpu says so. A job that ends at its time limit is
+passed to ``nclib``. Scheduler and workers speak TLS with a key in a private folder of the results, which must lie on
+such a disk, too. Each job is one worker, with one GPU where --gpu says so. A job that ends at its time limit is
 replaced, and its run goes on from its checkpoint; once everything is done the jobs are cancelled.
 """
 
 import argparse
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import dask
 from dask_jobqueue import SLURMCluster
+
+from nclib import paths
+from nclib.cluster import make_key, security
 
 DEATHS = 20
 """Ends of jobs that one run may see before it is named as failed: a time limit ends one now and then."""
@@ -35,8 +41,9 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def cluster(asked: argparse.Namespace) -> SLURMCluster:
-    """The scheduler here and the description of its jobs; none is submitted yet."""
+def cluster(asked: argparse.Namespace, folder: Path) -> SLURMCluster:
+    """The scheduler here, with its key and its file in this folder, and the description of its jobs; none is submitted
+    yet."""
     dask.config.set({"distributed.scheduler.allowed-failures": DEATHS, "distributed.scheduler.worker-saturation": 1.0})
     return SLURMCluster(
         queue=asked.partition,
@@ -48,18 +55,24 @@ def cluster(asked: argparse.Namespace) -> SLURMCluster:
         worker_extra_args=["--memory-limit", "0"],  # Dask would kill at 95 %; SLURM has a limit of its own
         python=sys.executable,
         interface=asked.interface,
+        security=security(make_key(folder)),
         job_extra_directives=["--gpus=1"] if asked.gpu else [],
         job_script_prologue=["export " + " ".join(ENVIRONMENT)],
-        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        scheduler_options={
+            "dashboard": False,
+            "dashboard_address": "127.0.0.1:0",
+            "scheduler_file": str(folder / "scheduler.json"),
+        },
     )
 
 
 def main() -> int:
     asked = options()
-    with cluster(asked) as workers:
+    paths.results().mkdir(parents=True, exist_ok=True)
+    private = tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results())
+    with private as folder, cluster(asked, Path(folder)) as workers:
         workers.adapt(minimum_jobs=asked.jobs, maximum_jobs=asked.jobs)
-        print(f"scheduler {workers.scheduler_address}: whoever reaches it can run what they like as you", flush=True)
-        command = [sys.executable, "-m", "nclib", *asked.command, "--scheduler", workers.scheduler_address]
+        command = [sys.executable, "-m", "nclib", *asked.command, "--scheduler", f"{folder}/scheduler.json"]
         return subprocess.run(command).returncode
 
 

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 FLOORS = (
     {"paths", "processes", "provenance", "words"},
     {"solver", "metrics", "imbalance", "losses", "plotting", "artefacts", "evidence", "audit", "proofs", "cluster"},
-    {"deq", "scorecard", "views"},
+    {"deq", "measuring", "other_parameters", "scorecard", "views"},
     {"config"},
     {"data", "models", "activations", "ranks"},
     {"layer_peeled", "kernels", "shallow", "separation", "training"},

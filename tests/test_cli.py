@@ -2,16 +2,21 @@
 
 import errno
 import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from nclib import cli, data, experiments, paths, regenerate, runs
+from nclib import cli, data, experiments, measuring, models, paths, regenerate, runs
 from nclib.config import ConfigError, RunConfig, run_id
+from nclib.metrics import nc_report
 from nclib.store import default_store, reference_store
 
 
@@ -67,7 +72,7 @@ def test_help_needs_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    commands = "reproduce", "report", "train", "runs", "data", "doctor", "verify", "certify"
+    commands = "reproduce", "report", "train", "measure", "runs", "data", "doctor", "verify", "certify"
     assert all(command in done.stdout for command in commands)
 
 
@@ -114,7 +119,7 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
     monkeypatch.setattr(regenerate, "reproduce", reproduce)
     command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
     assert nclib(*command, "--no-report").exit_code == 0
-    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None)
+    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None, False)
     assert nclib("reproduce", "--no-report").exit_code == 1
 
 
@@ -126,6 +131,7 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
     [
         (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
         (regenerate.Terminated(), 143, "stopped by SIGTERM"),
+        (regenerate.Terminated(signal.SIGHUP), 129, "stopped by SIGHUP"),
         (ConfigError("wrong word"), 2, "wrong word"),
         (data.DataError("no images"), 2, "no images"),
         (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
@@ -259,6 +265,26 @@ def test_removing_asks_first(stored):
     assert store.ids() == []
 
 
+def test_removed_is_said_only_of_what_is_gone(stored, tmp_path):
+    store = default_store()
+    (store.root / stored[0]).rename(tmp_path / "moved")
+    (store.root / stored[0]).symlink_to(tmp_path / "moved")
+    result = nclib("runs", "remove", stored[0], "--yes")
+    assert result.exit_code == 2 and "symbolic link" in result.output and f"removed {stored[0]}" not in result.output
+    assert store.has(stored[0])
+
+
+def test_check_names_what_is_damaged_and_sets_it_aside(stored):
+    assert nclib("runs", "check").stdout == "2 of 2 runs are sound\n"
+    (default_store().root / stored[0] / "config.json").write_text("junk")
+    with pytest.warns(UserWarning, match=f"{stored[0]}.*left out"):
+        plan = runs.plan([cli.build_config(None, None, {"model.width": 2, "seed": 5}, [])])
+    assert plan["state"].tolist() == ["missing"]
+    result = nclib("runs", "check")
+    assert result.exit_code == 1 and f"run {stored[0]}: config.json" in result.stdout and "1 of 2" in result.stdout
+    assert default_store().ids() == [stored[1]] and nclib("runs", "check").exit_code == 0
+
+
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "seeds: int = 2", "outputs": []}
     (project / "notebooks/neural_collapse/fig9.ipynb").write_text(json.dumps({"cells": [cell]}))
@@ -273,6 +299,64 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--n-max", 99999999999999999999999, "DataConfig.n_max: Input should be less than"),
+        ("--width", 99999999999999999999, "ModelConfig.width: Input should be less than"),
+        ("--device", "meta", "is none that runs are trained on"),
+        ("--device", "xpu", "is none that runs are trained on"),
+    ],
+)
+def test_absurd_values_are_refused_in_one_message(option, value, says):
+    result = nclib("train", "--width", 2, "--epochs", 1, option, value)
+    assert result.exit_code == 2 and says in result.output and default_store().ids() == []
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused_in_one_message(monkeypatch):
+    def allocate(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 360000000000 bytes.")
+
+    monkeypatch.setattr(models, "build_model", allocate)
+    result = nclib("train", "--width", 100000, "--epochs", 1)
+    assert result.exit_code == 2 and "width 100000 does not fit into the memory" in result.output
+
+
+# --- closed streams -------------------------------------------------------------------------------------------
+
+
+def closed(redirection, *arguments):
+    """A command in a process whose streams are closed by the shell."""
+    words = shlex.join([sys.executable, "-m", "nclib", *map(str, arguments)])
+    return subprocess.run(["sh", "-c", f"exec {words} {redirection}"], capture_output=True, text=True, timeout=120)
+
+
+needs_sh = pytest.mark.skipif(os.name != "posix", reason="streams as POSIX has them")
+
+
+@needs_sh
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_with_closed_streams_the_work_is_done(redirection):
+    done = closed(redirection, "train", "--epochs", 1, "--width", 2, "--n-max", 6)
+    assert done.returncode == 0, done
+    assert len(default_store().ids()) == 1 and "Traceback" not in done.stdout + done.stderr
+    (run,) = default_store().ids()
+    assert default_store().is_sound(run)
+
+
+@needs_sh
+def test_a_question_that_nobody_can_answer_changes_nothing(stored):
+    done = closed("<&-", "runs", "remove", stored[0])
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert default_store().has(stored[0])
+
+
+def test_progress_is_no_bar_where_stderr_is_closed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with regenerate.progress_bar("training") as tell:
+        tell(1, 2, "one")
 
 
 # --- data and doctor ------------------------------------------------------------------------------------------
@@ -295,3 +379,90 @@ def test_the_doctor_tells_what_there_is_and_what_it_costs(project):
     assert str(project) in result.stdout and "embedded in scikit-learn" in result.stdout
     for profile in experiments.PROFILES:
         assert f"  {profile} " in result.stdout
+
+
+# --- measuring ------------------------------------------------------------------------------------------------
+
+OWN_NETWORK = """
+import torch
+def load():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    return net, [(torch.randn(60, 5), torch.arange(60) % 3)]
+def wrong():
+    return 1
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    name = f"own_network_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(OWN_NETWORK)
+    monkeypatch.chdir(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_measure_prints_and_writes_the_table_of_a_network(own):
+    before = list(sys.path)
+    done = nclib("measure", f"{own}:load", "--csv", "table.csv")
+    assert done.exit_code == 0 and sys.path == before
+    header = done.stdout.splitlines()[0].split()
+    assert header == ["metric", "1", "2.input"]
+    table = pd.read_csv("table.csv", dtype={"layer": str})
+    assert list(table) == ["layer", "metric", "value"] and set(table["layer"]) == {"1", "2.input"}
+    row = next(line for line in done.stdout.splitlines() if line.strip().startswith("nc3_alignment"))
+    assert row.split()[1] == "–"
+    classes = nclib("measure", f"{own}:load", "--layer", "0", "--per-class", "--csv", "table.csv")
+    assert classes.exit_code == 0 and classes.stdout.splitlines()[0].split() == ["metric", "class", "0"]
+    assert set(pd.read_csv("table.csv")["class"].dropna()) == {0, 1, 2}
+
+
+def test_measure_reads_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    h, labels, w = rng.normal(size=(60, 5)), np.arange(60) % 3, rng.normal(size=(3, 5))
+    np.savez(tmp_path / "features.npz", h=h, labels=labels, logits=h @ w.T, w=w)
+    done = nclib("measure", tmp_path / "features.npz", "--csv", tmp_path / "table.csv")
+    assert done.exit_code == 0 and "nc4_ncc_mismatch" in done.stdout
+    got = pd.read_csv(tmp_path / "table.csv").set_index("metric")["value"]
+    report = nc_report(h, labels, h @ w.T, w)
+    assert {key: got[key] for key in report} == pytest.approx(report, rel=1e-9)
+    np.savez(tmp_path / "few.npz", h=h, labels=labels)
+    assert "nc3_alignment" not in nclib("measure", tmp_path / "few.npz").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["own"], "neither MODULE:FUNCTION"),
+        (["own:"], "neither MODULE:FUNCTION"),
+        (["no_such_module_anywhere:load"], "there is no module 'no_such_module_anywhere'"),
+        (["OWN:laod"], "has no function 'laod'"),
+        (["OWN:wrong"], r"must return (model, loader), got int"),
+        (["OWN:load", "--layer", "7"], "no module '7'"),
+        (["OWN:load", "--pool", "max"], "pool must be 'mean', 'flatten'"),
+        (["text.npz"], "text.npz is not an .npz file"),
+        (["objects.npz"], "objects.npz cannot be read"),
+        (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds 'h', 'x'"),
+        (["short.npz"], "labels must have shape (6,)"),
+        (["short.npz", "--per-class"], "a file holds one layer"),
+    ],
+)
+def test_measure_refuses_by_a_sentence(own, arguments, message):
+    h = np.ones((6, 2))
+    with open("text.npz", "w") as file:
+        file.write("h, labels")
+    np.savez("objects.npz", h=np.array([{}], dtype=object), labels=np.arange(6))
+    np.savez("strange.npz", h=h, x=h)
+    np.savez("short.npz", h=h, labels=np.arange(5))
+    done = nclib("measure", *[part.replace("OWN", own) for part in arguments])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_measure_unpacks_no_more_than_it_may(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, h=np.zeros((1000, 1000)), labels=np.arange(1000))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match=r"take 0\.0 GiB, more than the 0\.0 GiB allowed"):
+        measuring._arrays(str(path), 10**6)

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import time
 from pathlib import Path
 
 import dask
+import distributed
 import numpy as np
+import psutil
 import pytest
 import yaml
 from PIL import Image
@@ -180,9 +183,9 @@ def test_a_run_that_another_process_is_training_is_not_taken_for_stuck():
     grid._heard({"run": run, "worker": "a", "done": 0, "total": 0, "shared": True})  # it waits for the run's lock
     for epoch in (1, 2):
         store.note_progress(run, epoch, 4)  # somebody else gets on
-        grid._restart_stuck()
+        grid._restart_stuck(1.0)
         assert workers.restarted == [] and not grid.failures
-    grid._restart_stuck()
+    grid._restart_stuck(1.0)
     assert workers.restarted == ["a"]
 
 
@@ -298,11 +301,43 @@ def test_a_hanging_worker_is_restarted_and_its_run_goes_on(executor, undisturbed
     _same(undisturbed, [LONG])
 
 
+PAUSED = """
+import os, sys
+import dask
+from nclib import cluster, runs
+
+if __name__ == "__main__":
+    warm, long = [runs.read_config(text) for text in sys.argv[1:]]
+    restarted = []
+    with dask.config.set({"distributed.scheduler.worker-ttl": "5s"}), cluster.local(1) as executor:
+        runs.train_missing([warm], executor)
+        before = executor.everywhere(os.getpid)
+        runs.STALL_SECONDS = 5.0
+        executor.restart = restarted.append
+        failures = runs.train_missing([long], executor).failures
+        print(failures, restarted, executor.everywhere(os.getpid) == before)
+"""
+
+
+def test_a_pause_of_everything_is_not_taken_for_hanging_workers(tmp_path, undisturbed):
+    (tmp_path / "client.py").write_text(PAUSED)
+    texts = [config.model_dump_json() for config in (GRID[0], LONG)]
+    words = [sys.executable, str(tmp_path / "client.py"), *texts]
+    client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    _wait(lambda: default_store().progress(run_id(LONG)) >= 2 / 40)
+    os.killpg(client.pid, signal.SIGSTOP)
+    time.sleep(12)
+    os.killpg(client.pid, signal.SIGCONT)
+    said, _ = client.communicate(timeout=120)
+    assert said == "{} [] True\n"
+    _same(undisturbed, [LONG])
+
+
 def test_a_run_that_hangs_again_and_again_is_named(executor, monkeypatch):
     monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
     monkeypatch.setattr(runs, "ATTEMPTS", 1)
     trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
-    assert re.search(r"stuck 1 times, no progress for 8 s, at last on tcp://127", trained.failures[run_id(LONG)])
+    assert re.search(r"stuck 1 times, no progress for 8 s, at last on tls://127", trained.failures[run_id(LONG)])
     assert runs.train_missing(GRID[:1], executor).failures == {}  # and the cluster is still good for others
 
 
@@ -330,7 +365,7 @@ def test_a_worker_without_the_images_is_named(executor, tmp_path):
     name = data.resolve_dataset(f"folder:{tmp_path / 'pictures'}")
     config = _config(images=DataConfig(dataset=name, n_max=4))
     failures = runs.train_missing([config], executor).failures
-    assert re.search(rf"data set {name} is not on worker tcp://127\S+: .*NCLIB_DATA", failures[run_id(config)])
+    assert re.search(rf"data set {name} is not on worker tls://127\S+: .*NCLIB_DATA", failures[run_id(config)])
 
 
 def test_a_killed_client_takes_its_workers_along(tmp_path):
@@ -363,14 +398,16 @@ def _alive(process):
 @pytest.fixture
 def remote(tmp_path, own):
     """A scheduler and one worker, started as the book says; yields the scheduler's process and file."""
-    file, started = tmp_path / "scheduler.json", []
+    started = []
     environment = os.environ | {"NCLIB_RESULTS": str(own / "remote"), "NCLIB_DATA": str(own / "data")}
 
     def start(*words):
         options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
         started.append(subprocess.Popen([sys.executable, "-m", "dask", *words], env=environment, **options))
 
-    at = ["--scheduler-file", str(file)]
+    key = str(cluster.make_key(tmp_path / "cluster"))
+    file = tmp_path / "cluster" / "scheduler.json"
+    at = ["--scheduler-file", str(file), "--tls-ca-file", key, "--tls-cert", key, "--tls-key", key]
     start("scheduler", *at, "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
     start("worker", *at, "--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard",
           "--resources", "gpu_memory=3")  # fmt: skip
@@ -386,7 +423,7 @@ def remote(tmp_path, own):
 def test_a_scheduler_that_dies_is_said_with_what_is_stored(remote, monkeypatch):
     scheduler, file = remote
     monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 5)
-    _wait(lambda: Path(file).exists())
+    _wait(lambda: Path(file).exists() and Path(file).read_text())
     with cluster.connect(file) as executor:
         _wait(executor.workers)
         assert executor.check() == []
@@ -421,14 +458,108 @@ def _training_until_lost(executor, scheduler):
 # --- what is asked for --------------------------------------------------------------------------------------------
 
 
-def test_everything_listens_on_this_machine_alone_and_says_so(executor):
-    addresses = [executor._address, *executor.workers()]
-    assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
-    assert executor.reach() == f"the scheduler at {executor._address} listens on this machine alone"
-    assert executor._client.cluster.scheduler.http_server.address == "127.0.0.1"
-    executor_elsewhere = object.__new__(cluster.ClusterExecutor)
-    executor_elsewhere._address = "tcp://10.0.0.5:8786"
-    assert "run what they like as you" in executor_elsewhere.reach()
+INTRUDER = """
+import asyncio, os, ssl, sys
+from distributed.comm import connect
+from distributed.security import Security
+
+own = Security.temporary()
+anonymous, stranger = ssl._create_unverified_context(), own.get_connection_args("client")["ssl_context"]
+stranger.verify_mode = ssl.CERT_NONE  # whoever breaks in does not ask for proof himself
+if os.getuid() == 0:  # here, not before Python starts: the other account may not be able to read it
+    os.setgroups([])
+    os.setgid(12345)
+    os.setuid(12345)
+ways = [("tcp", None), ("tls", anonymous), ("tls", stranger)]
+
+async def ask(protocol, context, port):
+    comm = await connect(f"{protocol}://127.0.0.1:{port}", timeout=5, ssl_context=context)
+    await comm.write({"op": "identity", "reply": True})
+    print("uid", os.getuid(), "is let in:", await comm.read())
+
+async def main():
+    asked = [asyncio.wait_for(ask(*way, port), 20) for port in sys.argv[1:] for way in ways]
+    met = await asyncio.gather(*asked, return_exceptions=True)
+    print("uid", os.getuid(), [type(each).__name__ for each in met])
+
+asyncio.run(main())
+"""
+
+
+def _ports():
+    """Those that this process and its children listen on."""
+    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    sockets = [socket for socket in psutil.net_connections("tcp") if socket.pid in ours]
+    return {socket.laddr for socket in sockets if socket.status == psutil.CONN_LISTEN}
+
+
+def test_other_accounts_of_the_machine_are_refused_at_every_port(tmp_path):
+    """By the scheduler, the nanny and the worker. As root, asked by another uid; else by a process without the key."""
+    before = _ports()
+    with cluster.local(1) as executor:
+        ports = _ports() - before
+        named = {int(at.rpartition(":")[2]) for at in (executor._address, *executor.workers())}
+        assert {ip for ip, _ in ports} == {"127.0.0.1"} and named < {port for _, port in ports}
+        words = [sys.executable, "-c", INTRUDER, *(str(port) for _, port in ports)]
+        tried = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120)
+        assert tried.stdout.startswith(f"uid {os.getuid() or 12345} "), tried.stderr
+        assert "is let in" not in tried.stdout and tried.stdout.count("CommClosedError") == 3 * len(ports)
+        assert len(ports) == 3  # scheduler, nanny and worker, and no web server
+        assert "no other account of this machine has its key" in executor.reach()
+        (place,) = executor.everywhere(_scratch).values()
+        assert place.stat().st_mode & 0o777 == 0o700 and place.name != "dask-scratch-space"
+    assert not place.exists()
+
+
+def _scratch():
+    """The folder that Dask makes its own in."""
+    return Path(distributed.get_worker().local_directory).parents[1]
+
+
+def test_a_worker_of_another_machine_joins_by_the_command_that_is_said():
+    with cluster.local(1, "127.0.0.2") as executor:
+        said = executor.reach()
+        key = Path(re.search(r"whoever can read (\S+): you alone", said)[1])
+        assert key.is_relative_to(paths.results())
+        assert [path.stat().st_mode & 0o777 for path in (key, key.parent)] == [0o600, 0o700]
+        command = shlex.split(said[said.index("dask worker") :])
+        options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+        joined = subprocess.Popen([sys.executable, "-m", *command], **options)
+        try:
+            _wait(lambda: len(executor.workers()) == 2)
+            assert executor.check() == [] and set(executor.everywhere(os.getuid).values()) == {os.getuid()}
+        finally:
+            os.killpg(joined.pid, signal.SIGKILL)
+            joined.wait()
+    assert not key.parent.exists()
+
+
+def test_without_tls_everybody_is_let_in_and_it_is_said():
+    with cluster.local(1, "127.0.0.2", insecure=True) as executor:
+        assert executor._address.startswith("tcp://127.0.0.2:")
+        assert "other accounts of its machine included, can run what they like as you" in executor.reach()
+        with pytest.raises(cluster.ClusterError, match="--insecure"), cluster.connect(executor._address):
+            pytest.fail("it connected")
+        with cluster.connect(executor._address, insecure=True) as other:
+            assert other.everywhere(os.getuid) == executor.everywhere(os.getuid)
+
+
+def test_a_client_without_the_key_is_refused(remote, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 3)
+    file = Path(remote[1])
+    _wait(lambda: file.exists() and file.read_text())
+    address = json.loads(file.read_text())["address"]
+    file.with_name(cluster.KEY_FILE).rename(tmp_path / "elsewhere.pem")
+    for asked in (address, str(file)):
+        with pytest.raises(cluster.ClusterError, match=r"wants a key: .*key\.pem beside it"), cluster.connect(asked):
+            pytest.fail("it connected")
+    cluster.make_key(file.parent)
+    with pytest.raises(cluster.ClusterError, match="no scheduler answers"), cluster.connect(str(file)):
+        pytest.fail("it connected")
+    key, words = str(tmp_path / "elsewhere.pem"), ("ca-file", "client.cert", "client.key")
+    settings = {f"distributed.comm.tls.{word}": key for word in words}
+    with dask.config.set(settings), cluster.connect(address) as executor:
+        assert executor.reach() == f"the scheduler at {address} lets in who has its key"
 
 
 def test_workers_start_with_one_thread_and_the_client_keeps_its_environment(monkeypatch):
@@ -491,7 +622,7 @@ def _reproduce(*words):
 def test_the_command_trains_on_workers_and_keeps_the_forecast(notebook, undisturbed):
     result = _reproduce("--workers", "2")
     assert result.exit_code == 0, result.output
-    assert "training on 2 workers of this machine; the scheduler at tcp://127.0.0.1:" in result.output
+    assert "training on 2 workers of this machine; the scheduler at tls://127.0.0.1:" in result.output
     assert re.search(r"trained 2 runs in \d+ s; forecast at the start \d+ s", result.output)
     _same(undisturbed, GRID[:2])
     summary = json.loads((paths.results("smoke") / "summary.json").read_text())
@@ -499,7 +630,7 @@ def test_the_command_trains_on_workers_and_keeps_the_forecast(notebook, undistur
 
 
 def test_the_command_trains_on_a_running_cluster(notebook, remote, undisturbed):
-    _wait(lambda: Path(remote[1]).exists())
+    _wait(lambda: Path(remote[1]).exists() and Path(remote[1]).read_text())
     result = _reproduce("--scheduler", remote[1])
     assert result.exit_code == 0, result.output
     assert f"training on the cluster at {remote[1]}" in result.output
@@ -517,7 +648,7 @@ def test_without_dask_one_run_follows_the_other_and_more_are_refused_with_what_t
     monkeypatch.setattr(cluster, "installed", lambda: False)
     monkeypatch.setattr(regenerate, "_WORTH_A_CLUSTER", 0.0)
     monkeypatch.setattr(regenerate, "_cores", lambda: 2)
-    for words in (["--workers", "2"], ["--scheduler", "tcp://127.0.0.1:1"]):
+    for words in (["--workers", "2"], ["--scheduler", "tls://127.0.0.1:1"]):
         result = _reproduce(*words)
         assert result.exit_code == 2 and 'pip install "nclib[cluster]"' in result.output
     assert default_store().ids() == []
@@ -530,7 +661,10 @@ def test_without_dask_one_run_follows_the_other_and_more_are_refused_with_what_t
     ("words", "says"),
     [
         (["--scheduler", "missing.json"], "there is no scheduler file missing.json"),
-        (["--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers at tcp://127.0.0.1:9"),
+        (["--scheduler", "tcp://127.0.0.1:9", "--insecure"], "no scheduler answers at tcp://127.0.0.1:9"),
+        (["--scheduler", "tcp://127.0.0.1:9"], "asks nobody who they are: start it with TLS"),
+        (["--scheduler", "tls://127.0.0.1:9"], "wants a key"),
+        (["--insecure"], "--scheduler or --host"),
         (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], "leave out --workers"),
     ],
 )
@@ -552,19 +686,23 @@ def slurm(monkeypatch):
         yield module
 
 
-def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm):
+def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm, tmp_path):
     words = (
         "--interface lo --partition gpu --jobs 8 --time 04:00:00 --memory 40GB --gpu reproduce table1 --profile paper"
     )
     asked = slurm.options(words.split())
     assert asked.command == ["reproduce", "table1", "--profile", "paper"]
-    with slurm.cluster(asked) as workers:
+    with slurm.cluster(asked, tmp_path) as workers:
         script, address = workers.job_script(), workers.scheduler_address
+        with cluster.connect(str(tmp_path / "scheduler.json")) as client:  # as the command that it starts
+            assert client._address == address and address.startswith("tls://")
     lines = script.splitlines()
     assert {"#SBATCH -p gpu", "#SBATCH -t 04:00:00", "#SBATCH --gpus=1", "#SBATCH -n 1"} <= set(lines)
     assert "#SBATCH --mem=38G" in lines  # 40 GB in GiB
     start = next(line for line in lines if "dask_worker" in line)
     assert start.startswith(sys.executable) and address in start
+    key = tmp_path / cluster.KEY_FILE
+    assert all(f"--tls-{file} {key}" in start for file in ("ca-file", "cert", "key"))
     assert "--nthreads 1" in start and "--nworkers" not in start and start.index("--memory-limit 0 ") > 0
     assert lines.index("export " + " ".join(slurm.ENVIRONMENT)) < lines.index(start)
 
@@ -595,11 +733,18 @@ def test_the_kubernetes_recipe_is_whole_and_names_options_that_exist():
         template = by_name[name]["spec"]["template"]
         (container,) = template["spec"]["containers"]
         used = {word for word in container["args"] if word.startswith("--")}
+        assert not any("tcp://" in word for word in container["args"]) and "--insecure" not in used, name
+        settings = [each["value"] for each in container.get("env", []) if "__TLS__" in each["name"]]
+        files = [container["args"][at + 1] for at, word in enumerate(container["args"]) if word.startswith("--tls-")]
+        assert settings + files == [f"/key/{cluster.KEY_FILE}"] * 3, name
+        assert {"name": "key", "mountPath": "/key", "readOnly": True} in container["volumeMounts"], name
+        assert {"name": "key", "secret": {"secretName": "nclib-key"}} in template["spec"]["volumes"], name
         assert used <= flags, name
         assert template["metadata"]["labels"]["app"] == "nclib"
     volumes = {
         volume["persistentVolumeClaim"]["claimName"]
         for volume in by_name["nclib-worker"]["spec"]["template"]["spec"]["volumes"]
+        if "persistentVolumeClaim" in volume
     }
     assert volumes == {"nclib"}
     policy = by_name["nclib"] if by_name["nclib"]["kind"] == "NetworkPolicy" else None

@@ -207,3 +207,9 @@ def test_options_that_came_later_leave_older_identities_alone():
     ]
     assert len({run_id(other) for other in [plain, *others]}) == 4
     assert all(RunConfig.from_json(other.model_dump_json()) == other for other in others)
+
+
+@pytest.mark.parametrize("text", ['{"seed": 1, "seed": 2}', '{"model": {"width": 4, "kind": "deq", "width": 8}}'])
+def test_a_name_that_is_given_twice_is_refused(text):
+    with pytest.raises(ConfigError, match="is given twice"):
+        RunConfig.from_json(text)

@@ -1,7 +1,9 @@
 """The cost model hits what it was made from, and forecasts are scored by what happened."""
 
+import hashlib
 import itertools
 import json
+import math
 import random
 
 import pytest
@@ -10,7 +12,7 @@ from nclib import costs, runs
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.costs import CostModel, Forecast, estimate_gpu_gib, makespan
 from nclib.probes import ProbeConfig
-from nclib.store import default_store
+from nclib.store import DamageWarning, default_store
 
 
 def _config(kind="explicit", seed=0, epochs=2, n_max=20, width=4, batch_size=16):
@@ -104,10 +106,20 @@ def test_finished_runs_are_read_from_the_store_and_damaged_ones_are_no_evidence(
     assert {run_id(config) for config, _ in found} == {run_id(config) for config in configs}
     assert all(seconds > 0 for _, seconds in found)
     assert len(runs.finished_runs(store, latest=2)) == 2
-    record = store.root / run_id(configs[0]) / "provenance.json"
+    folder = store.root / run_id(configs[0])
+    record, sums = folder / "provenance.json", json.loads((folder / "DONE").read_text())
     content = json.loads(record.read_text())
-    for damage in ("{", json.dumps(content | {"cost": None}), json.dumps(content | {"device": {"type": "cuda"}})):
+    deep, infinite = "[" * 100_000 + "]" * 100_000, json.dumps(content | {"cost": {"wall_seconds": math.inf}})
+    huge = json.dumps(content | {"cost": {"wall_seconds": "X"}}).replace('"X"', "1" + 400 * "0")
+    elsewhere = json.dumps(content | {"device": {"type": "cuda"}})
+    for damage in ("{", json.dumps(content | {"cost": None}), elsewhere, deep, huge, infinite):
         record.write_text(damage)
+        with pytest.warns(DamageWarning, match=f"{folder.name}: provenance.json .*left out.*runs check"):
+            assert len(runs.finished_runs(store)) == 2
+    for written in (huge, infinite, elsewhere):  # as it was written, and still no evidence
+        record.write_text(written)
+        digest = hashlib.sha256(written.encode()).hexdigest()
+        (folder / "DONE").write_text(json.dumps(sums | {"provenance.json": digest}))
         assert len(runs.finished_runs(store)) == 2
     plan = runs.plan([*configs, _config(seed=9, width=2, n_max=6, epochs=1)])
     taken = sorted(seconds for _, seconds in found)

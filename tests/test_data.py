@@ -330,6 +330,12 @@ def test_modes_are_converted_by_the_stated_rule(tmp_path):
     assert np.array_equal(upright[0].numpy(), np.rot90(np.arange(30).reshape(5, 6), -1))
 
 
+def eps() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "eps")
+    return buffer.getvalue()
+
+
 def png(size=(6, 5)):
     buffer = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)).save(buffer, "png")
@@ -350,9 +356,10 @@ BAD_TREES = {
     "no class folders": (GOOD | {"train/loose.png": png()}, "outside a class folder, such as 'loose.png'"),
     "text": (
         GOOD | {"train/ant/notes.txt": b"no image"},
-        r"1 file\(s\) in .* are not images: train/ant/notes.txt",
+        r"1 file\(s\) in .* are not images in BMP, .*: train/ant/notes.txt",
     ),
-    "nothing inside": (GOOD | {"test/cat/1.png": b""}, r"are not images: test/cat/1.png \(0 bytes\)"),
+    "a format that starts Ghostscript": (GOOD | {"train/ant/1.eps": eps()}, r"are not images in .*: train/ant/1\.eps"),
+    "nothing inside": (GOOD | {"test/cat/1.png": b""}, r"are not images in .*: test/cat/1.png \(0 bytes\)"),
     "cut off": (
         GOOD | {"test/cat/1.png": png((50, 50))[:3000]},
         "are damaged or cannot be decoded: test/cat/1.png",

@@ -1,6 +1,7 @@
 """One list of dependencies, told the same way to pip, conda, make and the code itself."""
 
 import ast
+import importlib.metadata
 import json
 import os
 import re
@@ -74,6 +75,21 @@ def test_the_version_is_said_once():
 def test_only_lower_bounds():
     for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
         assert [clause.operator for clause in Requirement(line).specifier] == [">="], line
+
+
+@pytest.mark.parametrize(
+    ("package", "unsafe"),
+    [
+        ("torch", "2.5.1"),  # CVE-2025-32434: weights_only=True runs code
+        ("torch", "2.9.1"),  # CVE-2026-24747: weights_only=True corrupts memory
+        ("filelock", "3.20.0"),  # CVE-2025-68146: follows a link in the place of the lock
+        ("filelock", "3.20.2"),  # CVE-2026-22701: the same where flock is not supported
+        ("pillow", "12.3.0"),  # GHSA-5x8w-8jj5-q52h: the JPEG decoder writes beyond its buffer
+    ],
+)
+def test_versions_with_known_holes_are_excluded(package, unsafe):
+    (bound,) = [Requirement(line).specifier for line in PROJECT["dependencies"] if Requirement(line).name == package]
+    assert not bound.contains(unsafe) and bound.contains(importlib.metadata.version(package), prereleases=True)
 
 
 def test_library_alone_needs_no_jupyter_and_no_torchvision():
@@ -206,6 +222,59 @@ def test_clean_keeps_results_and_data(tmp_path):
     assert not kept[0].exists() and all(file.exists() for file in kept[1:])
 
 
+HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG`", "; touch WRONG", "größe", "-rf"]
+STUB = """#!/bin/sh
+for place in quick lite/with/images_per_class=250; do
+  folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
+  for name in fig1 fig3 controls equilibrium_or_cell; do echo "$place" >"$folder/$name.png"; done
+done
+"""
+
+
+def _clone(folder: Path) -> Path:
+    """What make needs of a clone, with an environment that is up to date and whose nclib draws nothing."""
+    for name in ("Makefile", "pyproject.toml"):
+        folder.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder)
+    (folder / "results" / "reference" / "figures").mkdir(parents=True)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "nclib").write_text(STUB)
+    (folder / ".venv" / "bin" / "nclib").chmod(0o755)
+    (folder / ".venv" / ".installed").touch()
+    return folder
+
+
+@needs_make
+@pytest.mark.parametrize("name", HARD_TO_QUOTE)
+def test_no_command_of_make_holds_a_path_of_this_machine(tmp_path, name):
+    clone = _clone(tmp_path / name)
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)[1].split()
+    given = f"PYTHON={tmp_path / name / 'python'}".replace("$", "$$")
+    for target in targets:
+        plan = _make(clone, "-n", target, "--always-make", given)
+        assert plan.returncode == 0, plan.stderr
+        assert str(tmp_path) not in plan.stdout, target
+    assert not list(tmp_path.rglob("WRONG"))
+
+
+@needs_make
+@pytest.mark.parametrize("name", HARD_TO_QUOTE)
+def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(tmp_path, name):
+    clone = _clone(tmp_path / name)
+    (clone / "build" / "figures").mkdir(parents=True)
+    (clone / "build" / "figures" / "old.png").touch()
+    beside = tmp_path / "v" / "thesis.tex"  # what `rm -rf "…/v" "w/build/figures"` removes
+    beside.parent.mkdir()
+    beside.touch()
+    done = _make(clone, "figures")
+    assert done.returncode == 0, done.stderr
+    assert beside.exists() and not list(tmp_path.rglob("WRONG"))
+    assert not (clone / "build" / "figures" / "old.png").exists()
+    drawn = {path.name: path.read_text() for path in (clone / "results" / "reference" / "figures").iterdir()}
+    assert len(drawn) == 5
+    assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite/with/images_per_class=250\n"
+
+
 def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     outer = {
         "MAKEFLAGS",
@@ -213,6 +282,7 @@ def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
         "MAKELEVEL",
         "ARGS",
         "PYTHON",
+        "PROFILE",
         "TORCH_INDEX",
     }  # of a `make test` around us
     environment = {name: value for name, value in os.environ.items() if name not in outer}

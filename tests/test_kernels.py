@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import linalg
 
-from nclib import activations
+from nclib import activations, paths
 from nclib import kernel_tables as tables
 from nclib import kernels as ker
 from nclib.solver import FixedPointIteration
@@ -650,3 +650,26 @@ def test_what_the_captions_print():
     printed = tables.published_kernels("density").set_index(["data", "activation"])["value"]
     assert printed["gaussian mixture", "relu"] == 0.26 and printed["mnist 6 and 8", "tanh"] == 2.02
     assert set(tables.published_kernels()["figure"]) >= {"1", "2", "ntk", "density"}
+
+
+# ---- what is said of the paper
+
+
+def test_a_rule_of_ours_that_is_not_met_is_not_shown_and_never_false():
+    row = tables.kernel_row("c", "e", "r", [True, False])
+    assert row["verdict"] == "not shown" and tables.kernel_row("c", "e", "r", [True])["verdict"] == "holds"
+    assert (row["part"], row["reading"], row["remark"]) == ("beyond the paper", "ours", "our advice")
+
+
+def _tracked(name):
+    return pd.read_csv(paths.reference() / f"sister-papers/{name}.csv", keep_default_na=False)
+
+
+def test_tracked_tables_say_of_the_paper_what_was_measured_and_no_more():
+    slopes, networks, scripts = (_tracked(f"ling-{name}-quick") for name in ("errors", "networks", "scripts"))
+    ours = slopes["activation"] == "erf"
+    assert set(slopes.loc[~ours, "verdict"]) == {"supported"} and set(slopes.loc[ours, "verdict"]) == {"lower"}
+    assert set(networks["scale"]) == {"toy"} and not networks["verdict"].isin(["supported", "contradicted"]).any()
+    assert set(scripts["part"]) == {"beyond the paper"} and set(scripts["verdict"]) <= {"holds", "not shown"}
+    assert scripts.loc[scripts["remark"] == "a deviation of theirs", "place"].unique().tolist() == ["released scripts"]
+    assert not scripts.stack().str.contains("correct|as claimed").any()

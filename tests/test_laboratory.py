@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import nclib as nc
-from nclib import cli, live, paths, playground, regenerate, runs, training, views
+from nclib import cli, laboratory, live, paths, playground, regenerate, runs, training, views
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.experiments import PROFILES
 from nclib.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
 from nclib.metrics import simplex_etf
 from nclib.panels import read_number
 from nclib.solver import fixed_point
-from nclib.store import RunStore, default_store, dotted
+from nclib.store import DamageWarning, RunStore, default_store, dotted
 from nclib.train_panel import OPTIONS, Choices, TrainPanel
 
 NOTEBOOK = paths.notebooks() / "explore.ipynb"
@@ -413,6 +413,16 @@ def test_reference_runs_can_be_ticked_and_found():
 def test_every_known_run_has_a_label_of_its_own():
     labels = {run_label(run, config) for run, config in known_runs().items()}
     assert len(labels) == len(known_runs()) > 100
+
+
+def test_a_damaged_run_is_named_and_does_not_close_the_laboratory():
+    folder = paths.runs() / "digits-balanced-deq-s0-0123456789ab"
+    folder.mkdir(parents=True)
+    (folder / "DONE").write_text("{}")
+    (folder / "config.json").write_text("junk")
+    for look in (known_runs, laboratory._deq_runs):
+        with pytest.warns(DamageWarning, match=f"{folder.name}.*left out"):
+            assert folder.name not in str(look())
 
 
 # --- playground -----------------------------------------------------------------------------------------------

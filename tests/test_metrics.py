@@ -838,6 +838,30 @@ def test_features_of_any_size_give_the_same_report(size):
     assert nc_report(size * h, labels, logits, size * w, minority=MINORITY) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("size", [1e155, 1e160, 1e300, 1e307])
+def test_features_whose_squares_overflow_are_refused_in_words(size):
+    h, labels, logits, w = random_problem()
+    with pytest.raises(ValueError, match="h is too large"):
+        nc_report(size * h, labels, logits, w)
+
+
+@pytest.mark.parametrize("size", [1e151, 1e152, 1e153, 1e154])
+def test_large_features_give_the_right_report_or_none(size):
+    h, labels, logits, w = random_problem()
+    try:
+        found = nc_report(size * h, labels, logits, w)
+    except ValueError as refusal:
+        assert "h is too large" in str(refusal)
+    else:
+        assert found == pytest.approx(nc_report(h, labels, logits, w), rel=1e-9)
+
+
+def test_a_number_of_classes_is_a_whole_number():
+    with pytest.raises(ValueError, match=r"must be a whole number, got 2\.5"):
+        ideal_values(2.5)
+    assert ideal_values(np.int64(3)) == ideal_values(3)
+
+
 @pytest.mark.parametrize("exponent", [-1000, -500, 500, 1000])
 def test_classifiers_of_any_size_give_the_very_same_report(exponent):
     h, labels, logits, w = random_problem()
@@ -1015,7 +1039,7 @@ def put(value: float):
         ({"w": lambda w: w[:, 1:]}, r"w must have shape \(6, 11\) as the moments have, got \(6, 10\)"),
         ({"w": lambda w: w[0]}, r"w must have shape \(K, d\)"),
         ({"w": put(math.nan)}, "w has NaN or infinite values in 1 of 6 rows, the first is row 5"),
-        ({"logits": lambda x: None}, "give a tensor or an array of numbers, not NoneType"),
+        ({"logits": lambda x: ["a"]}, "give a tensor or an array of numbers, not array of <U1"),
         ({"w": lambda w: [["a"]]}, "give a tensor or an array of numbers, not array of <U1"),
     ],
 )

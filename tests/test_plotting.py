@@ -236,6 +236,16 @@ def test_names_of_classes_in_one_place_do_not_cover_each_other():
         assert not any(first.overlaps(second) for second in boxes[i + 1 :])
 
 
+@pytest.mark.parametrize("name", ["$a$", r"$\bad{$", "$", r"\$x\$", "5$ or 6$"])
+def test_names_of_classes_are_shown_letter_for_letter(name):
+    ax = plotting.embedding(np.eye(2), np.arange(2), axes(), class_names=[name, "b"])
+    shown = ax.texts[0]
+    assert shown._preprocess_math(shown.get_text()) == (name, False)
+    ax = plotting.gram(np.eye(2), axes(), classes=[name, "b"], colourbar=False)
+    ax.figure.canvas.draw()
+    assert (name, False) in [label._preprocess_math(label.get_text()) for label in ax.get_yticklabels()]
+
+
 def test_embedding_of_many_classes_is_not_labelled():
     points = np.random.default_rng(0).normal(size=(100, 2))
     ax = plotting.embedding(points, np.arange(100), axes())

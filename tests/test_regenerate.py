@@ -6,6 +6,9 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nclib import data, experiments, paths, regenerate, runs
+from nclib import data, experiments, other_parameters, paths, regenerate, runs
 from nclib.artefacts import save_table
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
 from nclib.store import default_store
@@ -83,7 +86,7 @@ class Bench:
         """Run the cells of a notebook in this process, with the outcome `regenerate.execute` would give."""
         self.executed[name] += 1
         self.environment = dict(os.environ)
-        started, namespace, error = time.time(), {}, ""
+        started, namespace, error, before = time.time(), {}, "", regenerate._sidecars(profile)
         notebook = json.loads(regenerate.source(name).read_text(encoding="utf-8"))
         for number, cell in enumerate(notebook["cells"], 1):
             try:
@@ -95,8 +98,9 @@ class Bench:
                 namespace |= values
         written = regenerate.source(name).with_suffix(".written")
         written.write_text(json.dumps(notebook), encoding="utf-8")
-        regenerate._publish(written, name, profile, failed=bool(error))
-        return regenerate.Execution(time.time() - started, error)
+        digest = regenerate._publish(written, name, profile, failed=bool(error))
+        files = {} if error else regenerate._files(name, profile, before, digest)
+        return regenerate.Execution(time.time() - started, error, files)
 
     def reproduce(self, *names, **options):
         return regenerate.reproduce(names, **({"profile": "smoke", "workers": 1} | options), echo=self.said.append)
@@ -382,10 +386,152 @@ def test_what_changed_is_drawn_again(bench, change):
     assert bench.reproduce().rows[0].status == "unchanged"
 
 
-def test_other_values_draw_again(bench):
+@contextlib.contextmanager
+def at_once(seconds=60):
+    """Whoever waits longer for something that never comes gets an exception."""
+
+    def stop(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.parametrize(
+    "file",
+    [
+        "summary.json",
+        "notebooks/neural_collapse/fig1.json",
+        "notebooks/neural_collapse/fig1.ipynb",
+        "tables/neural_collapse/fig1.csv",
+        "tables/neural_collapse/fig1.json",
+    ],
+)
+def test_a_pipe_in_the_place_of_a_result_is_replaced_and_not_waited_for(bench, file):
     figure("neural_collapse/fig1")
+    figure("neural_collapse/scorecard")
     bench.reproduce()
-    assert bench.reproduce(overrides=["lr=0.5"]).rows[0].status == "executed"
+    path = paths.results("smoke") / file
+    path.unlink()
+    os.mkfifo(path)
+    with at_once():
+        assert bench.reproduce().ok
+    assert path.is_file()
+
+
+SEEN = """
+import pandas as pd
+from nclib.artefacts import save_table
+save_table(pd.DataFrame({"epochs": [epochs]}), "neural_collapse/fig1", f"profile {profile}", [], profile)
+"""
+
+
+def seen(*given):
+    """The epochs in the table that a call with these parameters has left."""
+    with other_parameters.results_with(other_parameters.folder_name(dict(given))):
+        return int(pd.read_csv(paths.results("smoke") / "tables/neural_collapse/fig1.csv")["epochs"].item())
+
+
+def test_results_of_other_parameters_never_replace_the_profiles_own(bench):
+    write_notebook("neural_collapse/fig1", SEEN)
+    bench.reproduce()
+    (row,) = bench.reproduce(overrides=["epochs=3"]).rows
+    assert row.status == "executed"
+    assert seen() == 0 and seen(("epochs", 3)) == 3
+    assert (paths.results("smoke") / "with" / "epochs=3" / row.files[0]).exists()
+    assert bench.reproduce().rows[0].status == "unchanged"
+    assert bench.reproduce(overrides=["epochs=3"]).rows[0].status == "unchanged"
+    assert bench.reproduce(overrides=["epochs=0"]).rows[0].status == "unchanged"  # the profile's own value
+
+
+def test_a_second_call_with_other_parameters_in_the_middle_of_the_first_leaves_each_its_own_tables(bench):
+    """As Ctrl-Z, a second command and fg do."""
+    write_notebook("neural_collapse/fig1", SEEN)
+    execute = bench.execute
+
+    def interrupted(name, values, profile):
+        done = execute(name, values, profile)
+        if values["epochs"] == 1:
+            bench.reproduce(overrides=["epochs=2"])
+        return done
+
+    regenerate.execute = interrupted  # undone with that of `bench`
+    bench.reproduce(overrides=["epochs=1"])
+    assert bench.reproduce(overrides=["epochs=1"]).rows[0].status == "unchanged"
+    assert seen(("epochs", 1)) == 1 and seen(("epochs", 2)) == 2
+
+
+def test_the_stamp_speaks_of_what_the_notebook_wrote_even_when_somebody_else_writes_at_once(bench):
+    figure("neural_collapse/fig1")
+    execute, table = bench.execute, paths.results("smoke") / "tables/neural_collapse/fig1.csv"
+
+    def disturbed(*arguments):
+        done = execute(*arguments)
+        table.write_text("x\n2.0\n")
+        return done
+
+    regenerate.execute = disturbed
+    bench.reproduce()
+    regenerate.execute = execute
+    assert bench.reproduce().rows[0].status == "executed"
+    assert table.read_text() == "x\n1.0\n"
+
+
+def test_a_second_client_waits_for_the_one_that_draws_and_says_so(bench):
+    figure("neural_collapse/fig1")
+    drawing, waiting = threading.Event(), threading.Event()
+    execute = bench.execute
+
+    def slow(*arguments):
+        drawing.set()
+        assert waiting.wait(60)
+        return execute(*arguments)
+
+    regenerate.execute = slow
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        first = other.submit(bench.reproduce)
+        assert drawing.wait(60)
+        said = []
+
+        def hear(line):
+            said.append(line)
+            if "waiting for it" in line:
+                waiting.set()
+
+        second = regenerate.reproduce(profile="smoke", workers=1, echo=hear)
+        assert first.result().rows[0].status == "executed"
+    assert second.rows[0].status == "unchanged" and bench.executed["neural_collapse/fig1"] == 1
+    assert any("at work on the drawing of" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, ""),
+        ({"seeds": 5, "epochs": 3}, "epochs=3,seeds=5"),
+        ({"lr": 1e-05}, "lr=1e-05"),
+        ({"ratio": 3.0}, "ratio=3"),
+        ({"ratio": 3}, "ratio=3"),
+    ],
+)
+def test_folders_of_other_parameters_are_named_plainly(values, name):
+    assert other_parameters.folder_name(values) == name
+
+
+def test_folders_of_parameters_that_cannot_stand_in_a_name_differ_all_the_same():
+    hard = ["a/b", "a:b", "../../x", "A", "a", "größe", "x" * 300, "x" * 301, "-", "a\nb"]
+    names = {other_parameters.folder_name({"dataset": value}) for value in hard}
+    assert len({name.casefold() for name in names}) == len(hard)
+    for name in names:
+        with other_parameters.results_with(name):
+            assert paths.results("smoke").parent == paths.results() / "smoke" / "with"
+            assert paths.results("smoke").name == name and len(name) < 130
 
 
 def test_a_damaged_run_is_trained_again_and_drawn_again(bench):
@@ -425,6 +571,26 @@ def test_a_failed_run_fails_only_the_notebooks_that_need_it(bench):
     bench.broken.clear()
     assert bench.reproduce().ok
     assert bench.trained[run_of(1)] == 1
+
+
+def test_results_that_cannot_be_written_are_refused_before_any_training(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    access = os.access
+    paths.results().mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != paths.results() and access(path, mode))
+    with pytest.raises(PermissionError, match="set NCLIB_RESULTS to a folder that is yours"):
+        bench.reproduce()
+    assert not bench.trained and not bench.executed and list(paths.results().iterdir()) == []
+
+
+def test_what_was_trained_is_counted_without_what_failed(bench):
+    figure("neural_collapse/fig1")
+    bench.broken = {run_of(seed): RuntimeError("on purpose") for seed in (0, 1)}
+    bench.reproduce()
+    assert any(line.startswith("trained 0 of 2 runs in") for line in bench.said)
+    del bench.broken[run_of(0)]
+    bench.reproduce()
+    assert any(line.startswith("trained 1 of 2 runs in") for line in bench.said)
 
 
 def test_when_the_minutes_are_over_what_is_there_is_drawn(bench, monkeypatch):
@@ -493,10 +659,11 @@ def test_the_summary_on_disk_is_the_table_that_is_said(bench):
     figure("neural_collapse/fig1", "raise KeyError('x')")
     figure("neural_collapse/fig2")
     summary = bench.reproduce(overrides=["epochs=2"])
-    stored = json.loads((paths.results("smoke") / "summary.json").read_text(encoding="utf-8"))
+    folder = paths.results("smoke") / "with" / "epochs=2"
+    stored = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     stored.pop("provenance")
     assert stored == json.loads(json.dumps(summary.as_dict()))
-    assert stored["parameters"] == ["epochs=2"] and not stored["ok"]
+    assert stored["parameters"] == {"epochs": 2} and not stored["ok"]
     table = next(line for line in bench.said if "trained" in line and "reused" in line)
     for row in stored["notebooks"]:
         (line,) = [line for line in table.splitlines() if line.split()[:1] == [row["notebook"]]]
@@ -519,12 +686,12 @@ def test_files_belong_to_the_notebook_with_the_longest_fitting_name(bench):
         save_table(pd.DataFrame({"x": [1]}), f"neural_collapse/{name}", "profile smoke", [], "smoke")
 
     def tables_of(name):
-        return {Path(file).stem for file in regenerate._files(name, "smoke", before) if file.startswith("tables")}
+        return {Path(file).stem for file in regenerate._files(name, "smoke", before, "") if file.startswith("tables")}
 
     assert tables_of("neural_collapse/fig1") == {"fig1", "fig1_tsne"}
     assert tables_of("neural_collapse/fig1_more") == {"fig1_more"}
     now = regenerate._sidecars("smoke")
-    assert regenerate._files("neural_collapse/fig1", "smoke", now)[1:] == []
+    assert [*regenerate._files("neural_collapse/fig1", "smoke", now, "")] == ["notebooks/neural_collapse/fig1.ipynb"]
 
 
 def test_a_clock_that_is_set_back_hides_no_file(bench):
@@ -552,28 +719,72 @@ def test_processes_inherit_absolute_folders_and_one_thread(bench, monkeypatch, t
     assert os.environ["NCLIB_RESULTS"] == "elsewhere" and "OMP_NUM_THREADS" not in os.environ
 
 
+def test_an_account_without_a_home_has_one_for_its_notebooks(bench, monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(regenerate.Path, "home", home)
+    monkeypatch.delenv("HOME", raising=False)
+    figure("neural_collapse/fig1")
+    bench.reproduce()
+    assert bench.environment["HOME"] == str(paths.results() / ".home") and "HOME" not in os.environ
+
+
 # --- being stopped ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_sigterm_stops_like_ctrl_c_and_the_next_call_goes_on(bench):
+@pytest.mark.parametrize("number", regenerate._ENDINGS)
+def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
     figure("neural_collapse/fig1")
-    train, handler = bench.train, signal.getsignal(signal.SIGTERM)
+    train, handler = bench.train, signal.getsignal(number)
 
     def stopped(config, store, device, progress):
         if config.seed == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             time.sleep(5)
         train(config, store, device, progress)
 
     runs._TRAINERS["classifier"] = (RunConfig, stopped)
     with pytest.raises(regenerate.Terminated):
         bench.reproduce()
-    assert signal.getsignal(signal.SIGTERM) == handler
+    assert signal.getsignal(number) == handler
     assert not (paths.results("smoke") / "summary.json").exists() and not bench.executed
     runs._TRAINERS["classifier"] = (RunConfig, train)
     (row,) = bench.reproduce().rows
     assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
+
+
+CLOSED_TERMINAL = """
+import multiprocessing, time
+from nclib import processes, regenerate
+
+processes.keep_tracker()
+with regenerate.terminable():
+    semaphore = multiprocessing.get_context("spawn").Semaphore()
+    print(f"sem.{semaphore._semlock.name[1:]}", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="semaphores are files there")
+def test_a_closed_terminal_leaves_no_semaphore():
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    client = subprocess.Popen([sys.executable, "-c", CLOSED_TERMINAL], **options)
+    semaphore = Path("/dev/shm", client.stdout.readline().strip())
+    assert semaphore.is_file()
+    os.killpg(client.pid, signal.SIGHUP)
+    _, said = client.communicate(timeout=30)
+    assert "Terminated" in said and "resource_tracker" not in said and not semaphore.exists()
+
+
+def test_nohup_holds():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with regenerate.terminable():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_among_the_notebooks_leaves_no_trace_of_the_unfinished_one(bench, monkeypatch):
@@ -616,6 +827,12 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such sockets")
+def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
+    assert "KernelManager" in regenerate._transport("/tmp/" + "x" * 60)
+    assert "KernelManager" not in regenerate._transport("/tmp/" + "🎉" * 25)
+
+
 # --- for real -----------------------------------------------------------------------------------------------------
 
 
@@ -629,7 +846,7 @@ def test_two_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeyp
     assert [row.status for row in summary.rows] == ["executed", "failed"]
     assert summary.rows[1].message == "ArithmeticError: on purpose (cell 4)"  # the injected cell is the second
     for row in summary.rows:
-        kept = json.loads((paths.results("smoke") / row.files[0]).read_text(encoding="utf-8"))
+        kept = json.loads((paths.results("smoke") / "with" / "epochs=7" / row.files[0]).read_text(encoding="utf-8"))
         printed = [output["text"] for cell in kept["cells"] for output in cell.get("outputs", []) if "text" in output]
         assert ["".join(text) for text in printed] == ["7!smoke walkthrough\n"]
         assert str(project) not in json.dumps(kept["metadata"])

@@ -1,10 +1,15 @@
 """The book: what its pages hold, that they need nothing from outside, and that an old site outlives a failing build."""
 
+import concurrent.futures
+import contextlib
 import html
 import html.parser
 import importlib.util
 import json
+import multiprocessing
+import os
 import re
+import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,7 +18,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import artefacts, cli, paths, regenerate, report, words
+from nclib import artefacts, cli, other_parameters, paths, regenerate, report, words
 from nclib.config import ConfigError
 
 needs_sphinx = pytest.mark.skipif(
@@ -430,11 +435,48 @@ def test_one_build_at_a_time_and_what_a_killed_one_left_is_removed(smoke, sphinx
     from filelock import FileLock
 
     (smoke / ".site/old").mkdir(parents=True)
-    with FileLock(smoke / ".site.lock"), pytest.raises(report.ReportError, match="another process"):
-        report.build("smoke")
-    assert sphinx == []
-    report.build("smoke")
+    said, waiting = [], threading.Event()
+
+    def hear(line):
+        said.append(line)
+        waiting.set()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        with FileLock(smoke / ".site.lock"):
+            second = other.submit(report.build, "smoke", echo=hear)
+            assert waiting.wait(60) and sphinx == []
+            assert said == [f"another process is at work on the site of {smoke}; waiting for it"]
+        second.result()
     assert sphinx == ["smoke"] and not (smoke / ".site").exists()
+
+
+def test_a_site_that_another_process_has_made_meanwhile_is_not_made_again(smoke, sphinx, monkeypatch):
+    alone_in = other_parameters.alone_in
+
+    @contextlib.contextmanager
+    def after_another(*arguments):
+        monkeypatch.setattr(other_parameters, "alone_in", alone_in)
+        report.build("smoke")
+        with alone_in(*arguments):
+            yield
+
+    monkeypatch.setattr(other_parameters, "alone_in", after_another)
+    report.build("smoke")
+    assert len(sphinx) == 1
+
+
+def test_the_site_of_other_parameters_is_another_one_and_names_each_of_them(smoke, sphinx):
+    report.build("smoke")
+    with other_parameters.results_with("epochs=3,wav=a-1234"):
+        noted = {"parameters": {"profile": "smoke", "epochs": 3, "wav": "<b>*", "train": "never"}}
+        write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4 · Longer")], **noted)
+        sources = report.collect("smoke")
+        report.build("smoke")
+    assert sphinx == ["smoke", "smoke with epochs=3, wav=<b>*"]
+    facts, landing = report._facts(sources.pages[0], sources), report._landing(sources, [], print)
+    assert all("smoke with epochs=3, wav=&lt;b&gt;*" in text for text in (facts, landing))
+    assert (smoke / "site/index.html").read_text() == "number 1"
+    assert (smoke / "with/epochs=3,wav=a-1234/site/index.html").read_text() == "number 2"
 
 
 def test_a_failed_notebook_is_named_and_an_earlier_execution_is_shown(smoke):
@@ -528,6 +570,63 @@ def test_without_sphinx_it_names_the_extra(smoke, monkeypatch):
     assert not (smoke / "site").exists()
 
 
+INJECTED = 'fig3_"><img src=x onerror=alert(1)>'
+
+
+@pytest.mark.parametrize(
+    ("stem", "change"),
+    [
+        ("fig3", {"name": "../../secret"}),
+        ("fig3", {"name": "neural_collapse/fig4"}),
+        ("fig3", {"name": ["neural_collapse/fig3"]}),
+        (INJECTED, {"name": f"neural_collapse/{INJECTED}"}),
+        ("fig3", {"files": {"../../../secret.png": {}}}),
+        ("fig3", {"files": {"secret.png": {}}}),
+        ("fig3", {"files": {'fig3."><script>': {}}}),
+    ],
+)
+def test_a_record_speaks_of_the_files_beside_it_alone(smoke, stem, change):
+    folder = smoke / "figures/neural_collapse"
+    record = json.loads((folder / "fig3.json").read_text()) | change
+    (folder / f"{stem}.json").write_text(json.dumps(record))
+    with pytest.raises(report.ReportError, match=r"\.json is damaged \(.*execute its notebook again"):
+        report.collect("smoke")
+
+
+def test_the_title_is_an_argument_in_any_locale(tmp_path, monkeypatch):
+    called = []
+    done = report.subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(report.subprocess, "run", lambda command, **_: called.append(command) or done)
+    for encoding, shown in (("ascii", "nclib: smoke with dataset=gr??e"), ("utf-8", "nclib: smoke with dataset=größe")):
+        monkeypatch.setattr(report.sys, "getfilesystemencoding", lambda encoding=encoding: encoding)
+        report._run_sphinx("smoke with dataset=größe", tmp_path, print)
+        assert f"html_title={shown}" in called[-1]
+        for word in called[-1]:
+            word.encode(encoding, "surrogateescape")
+
+
+def test_names_are_escaped():
+    record = {"name": f"neural_collapse/{INJECTED}", "caption": "C", "runs": []}
+    made = report.Artefact("figures", record, ("png",))
+    for text in (report._card(None, made), report._files(report.Page("neural_collapse/fig3", b"", (made,)))):
+        assert "<img src=x" not in text and "&lt;img" in text
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.parametrize("file", ["summary.json", "site/.inputs", "figures/neural_collapse/fig3.pdf"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(smoke, sphinx, file):
+    report.build("smoke")
+    path = smoke / file
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    child = multiprocessing.get_context("fork").Process(target=report.build, args=("smoke",))
+    child.start()
+    child.join(60)
+    hangs = child.is_alive()
+    child.kill()
+    assert not hangs and child.exitcode == 0
+
+
 @pytest.mark.parametrize(
     "file", ["notebooks/neural_collapse/fig4.ipynb", "figures/neural_collapse/fig3.json"], ids=["notebook", "record"]
 )
@@ -548,6 +647,10 @@ def test_the_command_passes_its_options_on_and_ends_with_one_message(monkeypatch
     assert command("report", "--profile", "lite", "--force").exit_code == 0
     assert asked == [("lite", True)]
     monkeypatch.undo()
+    monkeypatch.setattr(report, "build", lambda profile, force: asked.append(paths.results(profile).name))
+    assert command("report", "--profile", "lite", "-p", "seeds=4", "-p", "epochs=3", "-p", "lr=0").exit_code == 0
+    assert asked[-1] == "epochs=3,seeds=4"
+    monkeypatch.undo()
     result = command("report", "--profile", "smoke")
     assert result.exit_code == 1 and "error: no notebook has been executed" in result.output
 
@@ -567,14 +670,17 @@ def test_reproduce_ends_with_the_site_and_fails_if_either_did(monkeypatch, statu
     built = []
 
     def build(profile):
-        built.append(profile)
+        built.append(paths.results(profile).name)
         if problem is not None:
             raise problem
 
-    summary = regenerate.Summary("smoke", [], [regenerate.Row("a/b", status, 1.0, 0, 0)], {}, 1.0)
+    summary = regenerate.Summary("smoke", {}, [regenerate.Row("a/b", status, 1.0, 0, 0)], {}, 1.0)
     monkeypatch.setattr(regenerate, "reproduce", lambda *_: summary)
     monkeypatch.setattr(report, "build", build)
     result = command("reproduce", "--profile", "smoke")
     assert (result.exit_code, built) == (code, ["smoke"]) and said in result.output
     without = command("reproduce", "--profile", "smoke", "--no-report")
     assert (without.exit_code, built) == (int(status == "failed"), ["smoke"])
+    summary.parameters["epochs"] = 3
+    command("reproduce", "--profile", "smoke", "-p", "epochs=3")
+    assert built == ["smoke", "epochs=3"]

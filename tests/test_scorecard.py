@@ -121,7 +121,7 @@ def test_what_rounding_leaves_of_nothing_is_shown_as_nothing():
 
 def test_verdicts_are_counted_by_part_and_scale():
     card = pd.DataFrame({"part": ["b", "a", "b", "b", "b"], "verdict": ["x", "x", "y", "y", "y"]})
-    counted = scorecard.count_verdicts(card.assign(scale=["toy", None, "toy", "toy", "paper"]))
+    counted = scorecard.count_verdicts(card.assign(scale=["toy", "", "toy", "toy", "paper"]))
     b = [["b", "y", "toy", 2], ["b", "x", "toy", 1], ["b", "y", "paper", 1]]
     assert counted.to_numpy().tolist() == [*b, ["a", "x", "", 1]]
 

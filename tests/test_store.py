@@ -1,10 +1,13 @@
 """The run store: what was written is read back to the bit, and what is damaged is never read."""
 
+import io
 import json
 import multiprocessing
 import os
 import pickle
 import time
+import warnings
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -98,6 +101,73 @@ def test_damage_is_detected_named_and_set_aside(store, name, damage):
     assert len(list((store.root / "set-aside").iterdir())) == 1
     _save(store)
     assert store.is_sound(run)
+
+
+def _junk(path):
+    path.write_text("junk")
+
+
+def _nested(path):
+    path.write_text("[" * 100_000 + "]" * 100_000)
+
+
+def _other_shape(path):
+    path.write_text('{"config": [1]}')
+
+
+def _pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _dangling(path):
+    path.unlink()
+    path.symlink_to(path.parent / "nowhere")
+
+
+def _absent(path):
+    path.unlink()
+
+
+DAMAGES = [_junk, _nested, _other_shape, _pipe, _dangling, _absent]
+
+
+@pytest.mark.parametrize("name", ["config.json", "provenance.json", "DONE"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_that_nobody_asked_for_is_named_and_left_out(store, name, damage):
+    run, other = _save(store), _save(store, RunConfig(seed=1))
+    damage(store.root / run / name)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert [found for found, *_ in store.records()] == [other]
+    if store.has(run):
+        assert run in str(said[0].message) and "left out" in str(said[0].message)
+    assert {found: bool(reason) for found, reason in store.check()} == {run: True, other: False}
+    assert store.ids() == [other] and len(list((store.root / "set-aside").iterdir())) == 1
+    assert dict(store.check()) == {other: ""}
+
+
+@pytest.mark.parametrize("seconds", ["Infinity", "-Infinity", "NaN", "1" + 400 * "0", "null", '"soon"', "-1"])
+def test_a_record_without_a_finite_time_is_set_aside_by_check(store, seconds):
+    run = _save(store, provenance={"cost": {"wall_seconds": 1.5}})
+    folder = store.root / run
+    written = (folder / "provenance.json").read_text().replace("1.5", seconds)
+    (folder / "provenance.json").write_text(written)
+    sums = json.loads((folder / "DONE").read_text())
+    sums["provenance.json"] = store_module._digest(written.encode())
+    (folder / "DONE").write_text(json.dumps(sums))
+    assert "how long it took" in dict(store.check())[run]
+
+
+def test_check_leaves_alone_what_is_under_way_and_what_is_no_run(store):
+    run = _save(store)
+    (store.root / run / "history.csv").write_text("")
+    store.note_progress("other", 1, 2)
+    (store.root / "notes.txt").touch()
+    with store.lock(run):
+        assert dict(store.check()) == {}
+    assert "history.csv" in dict(store.check())[run]
+    assert (store.root / "notes.txt").exists() and store.partial("other").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
@@ -202,6 +272,63 @@ def test_remove(store):
     assert not store.has(run)
 
 
+@pytest.mark.parametrize("part", ["run", "partial"])
+def test_what_the_system_does_not_let_be_removed_is_told_and_kept(store, monkeypatch, part):
+    run = _save(store)
+    store.note_progress(run, 1, 2)
+    unlink, kept = os.unlink, {"run": ("DONE", "history.csv"), "partial": ("progress.json",)}[part]
+
+    def refuse(path, **options):
+        if os.path.basename(os.fspath(path)) in kept:
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        store.remove(run)
+    monkeypatch.undo()
+    assert store.has(run) is (part == "run")
+    if part == "run":
+        assert store.is_sound(run)
+
+
+def test_a_checkpoint_that_cannot_be_removed_is_told_and_the_run_is_there(store, monkeypatch):
+    run = _save(store)
+    store.note_progress(run, 1, 2)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store_module.shutil, "rmtree", refuse)
+    with pytest.warns(DamageWarning, match="cannot be removed"):
+        assert store.is_sound(run)
+
+
+def test_a_run_that_is_a_link_is_refused_by_name(store, tmp_path):
+    run = _save(store)
+    (store.root / run).rename(tmp_path / "moved")
+    (store.root / run).symlink_to(tmp_path / "moved")
+    with pytest.raises(ConfigError, match=r"is a symbolic link; remove .*moved"):
+        store.remove(run)
+    assert store.is_sound(run)
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_checkpoint_folder_that_is_a_link_goes_with_the_checkpoint_alone(store, tmp_path, dangling):
+    elsewhere = tmp_path / "elsewhere"
+    if not dangling:
+        elsewhere.mkdir()
+        (elsewhere / "thesis.tex").touch()
+    run = run_id(RunConfig())
+    store.root.mkdir()
+    store.partial(run).symlink_to(elsewhere)
+    if not dangling:
+        store.note_progress(run, 1, 2)
+    _save(store)
+    assert not os.path.lexists(store.partial(run))
+    assert dangling or [file.name for file in elsewhere.iterdir()] == ["thesis.tex"]
+
+
 def test_a_run_in_training_is_not_removed(store):
     run = _save(store)
     with RunStore(store.root).lock(run), pytest.raises(ConfigError, match="is being trained"):
@@ -256,6 +383,40 @@ def test_reference_results_are_small_extracts(store, tmp_path):
     assert kept.arrays["train_features"].dtype == np.float16 and len(kept.arrays["train_labels"]) == 300
     with pytest.raises(CorruptRun, match="not among the reference"):
         reference.load("other")
+
+
+@pytest.mark.parametrize("collection", ["../escaped", "/tmp/escaped", "..", "", ".hidden", "a/b", "a\\b", "-x", "a\nb"])
+def test_a_collection_is_a_plain_folder_name(store, tmp_path, collection):
+    run = store.load(_save(store))
+    root = tmp_path / "project" / "reference"
+    with pytest.raises(ConfigError, match="cannot name a folder"):
+        ReferenceStore(root).add(collection, [run])
+    assert not root.parent.exists() and not (tmp_path / "escaped").exists()
+
+
+@pytest.mark.parametrize("name", ["arrays.npz", "weights.pt"])
+def test_what_would_be_unpacked_into_far_more_memory_is_refused_before_it_is(store, monkeypatch, name):
+    run = _save(store)
+    path = store.root / run / name
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as whole:
+        members = {member: whole.read(member) for member in whole.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        for member, content in members.items():
+            bomb.writestr(member, content)
+        bomb.writestr("archive/data/9" if name == "weights.pt" else "x.npy", bytes(2**27))
+    sums = json.loads((store.root / run / "DONE").read_text())
+    (store.root / run / "DONE").write_text(json.dumps(sums | {name: store_module._digest(path.read_bytes())}))
+    for reader in ("np", "torch"):
+        monkeypatch.setattr(getattr(store_module, reader), "load", None)  # is not called
+    with pytest.raises(CorruptRun, match=f"{name}.*unpacked it would take 134 MB"):
+        store.load(run) if name == "arrays.npz" else store.weights(run)
+
+
+def test_arrays_that_compress_well_are_read(store, tmp_path):
+    run = _save(store, arrays={"classifier": np.zeros((3000, 2000))})
+    reference = ReferenceStore(tmp_path / "reference")
+    reference.add("quick", [store.load(run)])
+    assert not reference.load(run).arrays["classifier"].any()
 
 
 def test_csv_keeps_every_bit(tmp_path):

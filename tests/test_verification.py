@@ -228,7 +228,7 @@ def test_a_setting_may_be_as_far_off_as_other_seeds(here, code):
 def equal():
     """All reference runs of classifiers beside themselves."""
     store = ReferenceStore(ROOT)
-    runs = [store.load(run) for run in store.ids() if store.config(run)["kind"] == "classifier"]
+    runs = [store.load(run) for run in store.ids() if store.load(run).config["kind"] == "classifier"]
     return pd.concat([verification.pair(run, run) for run in runs], ignore_index=True)
 
 

@@ -1,0 +1,678 @@
+"""Any network: closed forms and hooks by hand first, then what a network may look like, then what is refused."""
+
+import doctest
+import math
+import random
+import subprocess
+import sys
+import warnings
+from collections import OrderedDict
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import nclib as nc
+from nclib import measuring, metrics, plotting
+
+K = 4
+LABELS = torch.arange(60) % K
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def batches(x, labels=LABELS, size=25):
+    return [(x[i : i + size], labels[i : i + size]) for i in range(0, len(x), size)]
+
+
+def values(table, layer):
+    return table[table["layer"] == layer].set_index("metric")["value"]
+
+
+class CNN(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.norm, self.conv2 = nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 6, 3)
+        self.head = nn.Linear(6, K)
+
+    def forward(self, x):
+        h = F.relu(self.conv2(F.relu(self.norm(self.conv1(x)))))
+        return self.head(h.mean((2, 3)))
+
+
+@pytest.fixture
+def cnn():
+    torch.manual_seed(0)
+    return CNN()
+
+
+IMAGES = normal(60, 1, 8, 8)
+
+
+# ------------------------------------------------------------------------------------------------ what is measured
+
+
+def test_the_examples_of_the_docstrings_run():
+    for module in (measuring, metrics, plotting):
+        tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
+        assert tests
+        for test in tests:
+            assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_every_public_name_has_an_example():
+    for function in (nc.measure, nc.features, nc.ood_scores, nc.nc0, nc.nc1_chance, nc.effective_rank, plotting.layers):
+        assert ">>>" in function.__doc__ and "Returns\n" in function.__doc__, function
+
+
+def test_a_layer_has_the_metrics_of_its_features_taken_by_hand(cnn):
+    cnn.eval()
+    with torch.no_grad():
+        first = cnn.conv1(IMAGES)
+        last = F.relu(cnn.conv2(F.relu(cnn.norm(first)))).mean((2, 3))
+        logits = cnn.head(last)
+    table = nc.measure(cnn, batches(IMAGES))
+    assert list(table) == ["layer", "metric", "value"]
+    assert list(table["layer"].unique()) == ["conv1", "conv2", "head.input"]
+    expected = nc.nc_report(last, LABELS, logits, cnn.head.weight)
+    got = values(table, "head.input")
+    assert {key: got[key] for key in expected} == pytest.approx(expected, rel=1e-5)
+    hidden = nc.nc_report(first.mean((2, 3)), LABELS, logits[:, :K])
+    got = values(table, "conv1")
+    assert {key: got[key] for key in hidden} == pytest.approx(hidden, rel=1e-5)
+    assert not [key for key in got.index if key.startswith("nc3") or key in ("nc0", "accuracy")]
+    norms = last.double().norm(dim=1)
+    got = values(table, "head.input")
+    assert got["feature_norm"] == pytest.approx(norms.mean().item(), rel=1e-6)
+    assert got["feature_norm_spread"] == pytest.approx((norms.std(correction=0) / norms.mean()).item(), rel=1e-6)
+    assert got["dim"] == 6 and got["samples"] == 60
+    assert got["accuracy"] == pytest.approx((logits.argmax(1) == LABELS).double().mean().item())
+
+
+def test_perfect_collapse_is_seen_in_a_network_that_passes_its_input_on():
+    net = nn.Sequential(nn.Identity(), nn.Linear(8, K, bias=False))
+    etf = nc.simplex_etf(K, 8).float()
+    net[1].weight.data = etf
+    got = values(nc.measure(net, batches(etf[LABELS]), "1.input"), "1.input")
+    ideal = nc.ideal_values(K)
+    for key in ("nc1_pinv", "nc2_etf_distance", "nc3_self_duality", "nc4_ncc_mismatch", "rank_between"):
+        assert got[key] == pytest.approx(ideal[key].value, abs=1e-5), key
+    assert got["nc0"] == pytest.approx(0, abs=1e-10) and got["accuracy"] == 1
+    assert got["effective_rank"] == pytest.approx(K - 1, rel=1e-3)
+
+
+def test_class_rows_add_up_to_the_layer(cnn):
+    table = nc.measure(cnn, batches(IMAGES), per_class=True)
+    assert list(table) == ["layer", "class", "metric", "value"]
+    whole = values(table[table["class"].isna()], "head.input")
+    of_classes = table[(table["layer"] == "head.input") & table["class"].notna()]
+    wide = of_classes.pivot(index="class", columns="metric", values="value")
+    assert list(wide.index) == list(range(K)) and wide["samples"].sum() == 60
+    for metric in ("nc1_trace_ratio", "feature_norm", "nc4_ncc_mismatch", "accuracy"):
+        mean = (wide[metric] * wide["samples"]).sum() / 60
+        assert mean == pytest.approx(whole[metric], rel=1e-9), metric
+
+
+def test_the_number_of_batches_does_not_matter(cnn):
+    one, many = nc.measure(cnn, batches(IMAGES, size=60)), nc.measure(cnn, batches(IMAGES, size=7))
+    assert list(one["metric"]) == list(many["metric"])
+    np.testing.assert_allclose(one["value"], many["value"], rtol=1e-4, atol=1e-6)
+
+
+def test_a_one_shot_generator_is_enough(cnn):
+    assert nc.measure(cnn, iter(batches(IMAGES))).equals(nc.measure(cnn, batches(IMAGES)))
+
+
+def test_features_fit_nc_report(cnn):
+    found = nc.features(cnn, batches(IMAGES))
+    assert found.h.shape == (60, 6) and torch.equal(found.labels, LABELS) and torch.equal(found.w, cnn.head.weight)
+    got = values(nc.measure(cnn, batches(IMAGES)), "head.input")
+    report = nc.nc_report(*found)
+    assert {key: got[key] for key in report} == pytest.approx(report, rel=1e-9)
+    hidden = nc.features(cnn, batches(IMAGES), "conv1", "flatten")
+    assert hidden.h.shape == (60, 5 * 36) and hidden.w is None and hidden.logits.shape == (60, K)
+
+
+# ------------------------------------------------------------------------------------------- chance, rank, NC0
+
+
+@pytest.mark.parametrize(("n", "d", "classes"), [(600, 32, 10), (120, 200, 5), (400, 6, 10)])
+def test_chance_is_what_shuffled_labels_give(n, d, classes):
+    h = normal(n, d).double() * torch.linspace(3, 0.3, d) + 5
+    labels = (torch.arange(n) ** 2 // 7) % classes
+    h += 2 * normal(classes, d, seed=1)[labels]
+    for weighting in ("class", "sample"):
+        chance = nc.nc1_chance(nc.class_moments(h, labels, classes, weighting))
+        found = {"nc1_pinv_shuffled": [], "nc1_trace_ratio_shuffled": []}
+        for seed in range(101):
+            mixed = labels[torch.randperm(n, generator=torch.Generator().manual_seed(seed))]
+            m = nc.class_moments(h, mixed, classes, weighting)
+            found["nc1_pinv_shuffled"].append(nc.nc1_pinv(m))
+            found["nc1_trace_ratio_shuffled"].append(nc.nc1_trace_ratio(m))
+        for key, values in found.items():
+            assert chance[key] == pytest.approx(np.median(values), rel=0.2), (key, weighting)
+
+
+def test_chance_has_a_closed_form_for_equal_classes_and_isotropic_features():
+    n, classes, d = 4000, 10, 400
+    chance = nc.nc1_chance(nc.class_moments(normal(n, d), torch.arange(n) % classes, classes))
+    assert chance["nc1_trace_ratio_shuffled"] == pytest.approx((n - classes) / (classes - 1), rel=1e-12)
+    assert chance["nc1_pinv_shuffled"] == pytest.approx((classes - 1) * n / (classes * d), rel=0.15)
+
+
+def test_chance_takes_no_random_state_and_repeats():
+    m = nc.class_moments(normal(60, 5), LABELS, K)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    assert nc.nc1_chance(m) == nc.nc1_chance(m) != nc.nc1_chance(m, seed=1)
+    assert torch.equal(torch.get_rng_state(), before[0]) and (np.random.get_state()[1] == before[1]).all()
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(9, dtype=torch.long), torch.arange(9)])
+def test_chance_of_one_class_or_of_single_samples_is_no_error(labels):
+    chance = nc.nc1_chance(nc.class_moments(normal(9, 3), labels, int(labels.max()) + 1))
+    assert all(math.isnan(x) or x == pytest.approx(0, abs=1e-9) for x in chance.values())
+
+
+def test_effective_rank_of_known_spectra():
+    equal = torch.cat([torch.eye(5), -torch.eye(5)]).double()
+    assert nc.effective_rank(nc.class_moments(equal, torch.arange(10) % 2, 2)) == pytest.approx(5)
+    sigma = torch.tensor([3.0, 1.0, 0.5], dtype=torch.float64)
+    h = torch.cat([torch.diag(sigma), -torch.diag(sigma)])
+    p = sigma / sigma.sum()
+    expected = math.exp(-float((p * p.log()).sum()))
+    assert nc.effective_rank(nc.class_moments(h, torch.arange(6) % 2, 2)) == pytest.approx(expected)
+    assert math.isnan(nc.effective_rank(nc.class_moments(torch.ones(6, 3), torch.arange(6) % 2, 2)))
+
+
+def test_nc0_is_the_squared_sum_of_the_rows_over_their_number():
+    w = normal(K, 7).double()
+    assert nc.nc0(w) == pytest.approx(float((w.T @ torch.ones(K).double()).square().sum() / K))
+    assert nc.nc0(w - w.mean(0)) == pytest.approx(0, abs=1e-12)
+    assert nc.nc0(10 * w) == pytest.approx(100 * nc.nc0(w))
+    with pytest.raises(ValueError, match=r"w must have shape \(K, d\)"):
+        nc.nc0(w[0])
+
+
+def test_moments_without_a_covariance_keep_the_rest():
+    h = normal(60, 7)
+    whole, slim = nc.class_moments(h, LABELS, K), nc.ClassMoments(K, 7, covariance=False)
+    other = nc.ClassMoments(K, 7, covariance=False).update(h[30:], LABELS[30:])
+    slim.update(h[:30], LABELS[:30]).merge(other)
+    for function in (nc.nc1_trace_ratio, nc.nc1_cdnv):
+        assert function(slim) == pytest.approx(function(whole), rel=1e-12)
+    with pytest.raises(ValueError, match="covariance=False"):
+        nc.nc1_pinv(slim)
+    with pytest.raises(ValueError, match="cannot be merged"):
+        whole.merge(slim)
+    assert set(nc.nc1_chance(slim)) == {"nc1_trace_ratio_shuffled"}
+
+
+# --------------------------------------------------------------------------------------- what nc_report leaves out
+
+
+def test_the_report_leaves_out_what_it_was_not_given():
+    h = normal(60, 7)
+    w, logits = normal(K, 7, seed=1), normal(60, K, seed=2)
+    whole = nc.nc_report(h, LABELS, logits, w, minority=[0, 2])
+    for given in ({}, {"logits": logits}, {"w": w}, {"logits": logits, "w": w}):
+        report = nc.nc_report(h, LABELS, minority=[0, 2], **given)
+        of_w = ("nc3", "paper_eq14", "minority_cosine", "classifier_norm")
+        left = {k for k in whole if "w" not in given and (k.startswith(of_w) or k.endswith("_classifier"))}
+        left |= {k for k in whole if "logits" not in given and k.startswith("nc4")}
+        assert list(report) == [key for key in whole if key not in left]
+        assert report == pytest.approx({key: whole[key] for key in report}, nan_ok=True)
+
+
+def test_the_report_finds_the_number_of_classes():
+    h = normal(60, 7)
+    assert nc.nc_report(h, LABELS)["absent_classes"] == 0
+    with pytest.raises(ValueError, match=r"w must have shape \(4, 7\) as the moments have, got \(7, 4\); pass w\.T"):
+        nc.nc_report(h, LABELS, normal(60, K), normal(7, K))
+    with pytest.warns(nc.EmptyClassWarning):
+        assert nc.nc_report(h, LABELS, num_classes=6)["absent_classes"] == 2
+    with pytest.warns(nc.EmptyClassWarning):
+        assert nc.nc_report(h, LABELS, normal(60, 5))["absent_classes"] == 1
+    with pytest.raises(ValueError, match=r"w must have shape \(6, 7\)"):
+        nc.nc_report(h, LABELS, w=normal(K, 7), num_classes=6)
+
+
+# ------------------------------------------------------------------------------- the network is left as it was
+
+
+class Failing(nn.Module):
+    def forward(self, x):
+        raise KeyError("out of order")
+
+
+def test_mode_hooks_and_random_state_are_as_before(cnn):
+    cnn.train()
+    cnn.norm.eval()
+    own = torch.Generator().manual_seed(3)
+    loader = DataLoader(TensorDataset(IMAGES, LABELS), 16, shuffle=True, generator=own)
+    statistics = cnn.norm.running_mean.clone()
+
+    def state():
+        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in cnn.modules()]
+        numpy = np.random.get_state()[1].tolist()
+        return torch.get_rng_state().tolist(), numpy, random.getstate(), own.get_state().tolist(), hooks
+
+    before, modes = state(), [m.training for m in cnn.modules()]
+    nc.measure(cnn, loader)
+    nc.features(cnn, loader)
+    noisy = ((np.random.rand() * 0 + random.random() * 0 + x, y) for x, y in batches(IMAGES))
+    nc.measure(cnn, noisy)
+    cnn.add_module("bad", Failing())
+    cnn.forward = lambda x: cnn.bad(cnn.conv1(x))
+    with pytest.raises(KeyError, match="out of order"):
+        nc.measure(cnn, loader)
+    cnn.forward = lambda x: cnn.head(cnn.conv1(x).mean((2, 3))[:, :1].expand(-1, 6) * math.nan)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        nc.measure(cnn, loader)
+    del cnn.bad
+    after = state()
+    assert before == after and modes == [m.training for m in cnn.modules()]
+    assert torch.equal(statistics, cnn.norm.running_mean)
+    assert all(p.grad is None and p.requires_grad for p in cnn.parameters())
+
+
+def test_a_layer_that_is_changed_in_place_afterwards_is_measured_before():
+    net = nn.Sequential(nn.Linear(7, 6), nn.ReLU(inplace=True), nn.Linear(6, K))
+    h = normal(60, 7)
+    found = nc.features(net, batches(h), "0")
+    torch.testing.assert_close(found.h, F.linear(h, net[0].weight, net[0].bias).detach())
+    assert (found.h < 0).any()
+
+
+# ---------------------------------------------------------------------------------------------- kinds of networks
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU())
+        self.short = nn.Sequential()
+
+    def forward(self, x):
+        return self.short(x) + self.inner(x)
+
+
+def test_the_blocks_of_common_networks():
+    stage = nn.Sequential(Block(3), Block(3))
+    net = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 3, 3), stage=stage, pool=nn.AdaptiveAvgPool2d(1)))
+    assert measuring._blocks(net) == ["stem", "stage.0", "stage.1"]
+    plain = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(),
+        nn.Dropout(), nn.Linear(4, K), nn.Softmax(1),
+    )  # fmt: skip
+    assert measuring._blocks(plain) == ["3", "5", "9"]
+    table = nc.measure(plain, batches(normal(60, 1, 9, 9)))
+    assert list(table["layer"].unique()) == ["3", "5", "8.input"]
+    torchvision = pytest.importorskip("torchvision")
+    resnet = torchvision.models.resnet18(num_classes=K)
+    stages = [f"layer{i}.{j}" for i in range(1, 5) for j in range(2)]
+    assert measuring._blocks(resnet) == ["conv1", *stages, "fc"]
+    vit = torchvision.models.VisionTransformer(16, 8, 2, 2, 8, 16, num_classes=K)
+    blocks = ["conv_proj", "encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1", "heads.head"]
+    assert measuring._blocks(vit) == blocks
+    table = nc.measure(vit, batches(normal(20, 3, 16, 16), LABELS[:20], 10))
+    assert list(table["layer"].unique()) == [*blocks[:3], "heads.head.input"]
+
+
+class Transformer(nn.Module):
+    """Tokens (B, T, D); a tuple as output; the same cell twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
+        self.cell = nn.Linear(8, 8)
+        self.out = nn.Linear(8, K)
+
+    def forward(self, x, scale=1.0):
+        h = self.layer(scale * x)
+        h = self.cell(F.relu(self.cell(h)))
+        return self.out(h[:, 0]), h
+
+
+def test_tokens_tuples_and_a_module_that_is_called_twice():
+    net, x = Transformer(), normal(60, 5, 8)
+    table = nc.measure(net, batches(x))
+    assert list(table["layer"].unique()) == ["layer", "cell", "out.input"]
+    net.eval()
+    with torch.no_grad():
+        logits, tokens = net(x)
+    first = nc.features(net, batches(x), "cell", lambda h: h[:, 0])
+    torch.testing.assert_close(first.h, tokens[:, 0])  # the second call
+    assert first.h.untyped_storage().nbytes() == first.h.nbytes
+    mean = nc.nc_report(tokens.mean(1), LABELS, logits)
+    assert values(table, "cell")[list(mean)].to_dict() == pytest.approx(mean, rel=1e-4)
+    mapping = nc.measure(net, batches(x), {"layer": "flatten", "cell": "mean", "cell.input": lambda h: h[:, 1]})
+    assert mapping[mapping["metric"] == "dim"].set_index("layer")["value"].to_dict() == {
+        "layer": 40, "cell": 8, "cell.input": 8
+    }  # fmt: skip
+    several = nc.measure(net, [((x, torch.ones(())), LABELS)])
+    named = nc.measure(net, [({"x": x, "scale": torch.ones(())}, LABELS)])
+    assert several.equals(named) and len(several) == len(table)
+
+
+def test_batch_first_false_is_understood():
+    net = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=False))
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stage, self.out = net, nn.Linear(8, K)
+
+        def forward(self, x):
+            return self.out(self.stage(x.transpose(0, 1)).mean(0))
+
+    whole, x = Whole(), normal(60, 5, 8)
+    found = nc.features(whole, batches(x), "stage.0")
+    torch.testing.assert_close(found.h, nc.features(whole, batches(x)).h)
+    with pytest.raises(ValueError, match="either axis may be the batch"):
+        nc.features(whole, batches(x, size=5), "stage.0")
+
+
+def test_signals_have_channels_first():
+    net = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.Conv1d(5, 6, 1), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
+                        nn.Linear(6, K))  # fmt: skip
+    x = normal(60, 3, 9)
+    table = nc.measure(net, batches(x))
+    assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"1": 5, "3": 6, "5.input": 6}
+    both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
+    with pytest.raises(ValueError, match=r"may be \(B, C, L\) or \(B, T, D\): pass a function"):
+        nc.measure(both, batches(x), "1")
+    with pytest.warns(UserWarning, match="This layer is left out"):
+        assert list(nc.measure(both, batches(x))["layer"].unique()) == ["4.input"]
+
+
+def test_half_precision_and_autocast(cnn):
+    with torch.autocast("cpu", torch.bfloat16):
+        table = nc.measure(cnn, batches(IMAGES))
+    plain = nc.measure(cnn, batches(IMAGES))
+    assert list(table["metric"]) == list(plain["metric"])
+    feature_norm = values(table, "conv1")["feature_norm"]
+    assert feature_norm == pytest.approx(values(plain, "conv1")["feature_norm"], rel=0.02)
+    half = cnn.bfloat16()
+    assert np.isfinite(nc.measure(half, batches(IMAGES.bfloat16()))["value"]).all()
+
+
+def test_labels_may_be_lists_arrays_or_small_integers(cnn):
+    expected = nc.measure(cnn, batches(IMAGES))
+    for change in (Tensor.tolist, Tensor.numpy, lambda y: y.to(torch.uint8), lambda y: y.to(torch.int32)):
+        assert nc.measure(cnn, [(x, change(y)) for x, y in batches(IMAGES)]).equals(expected)
+    assert nc.measure(cnn, [(x.numpy(), y) for x, y in batches(IMAGES)]).equals(expected)
+
+
+def test_our_own_equilibrium_network_is_measured():
+    config = nc.ModelConfig(kind="deq", width=4)
+    net = nc.build_model(config, num_classes=K, in_channels=1, seed=0)
+    table = nc.measure(net, batches(IMAGES))
+    assert "block" in set(table["layer"]) and "classifier.input" in set(table["layer"])
+    assert np.isfinite(values(table, "block")["nc1_trace_ratio"])
+
+
+def test_a_compiled_network_is_measured_by_its_own_names(cnn):
+    assert nc.measure(torch.compile(cnn), batches(IMAGES)).equals(nc.measure(cnn, batches(IMAGES)))
+    assert nc.measure(nn.DataParallel(cnn), batches(IMAGES)).equals(nc.measure(cnn, batches(IMAGES)))
+
+
+@pytest.mark.gpu
+def test_a_network_on_a_gpu_gives_the_same_table(cnn):
+    expected = nc.measure(cnn, batches(IMAGES))
+    table = nc.measure(cnn.cuda(), batches(IMAGES))
+    assert list(table["metric"]) == list(expected["metric"])
+    np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-3, atol=1e-4)
+
+
+def test_the_classifier_is_found_named_or_left_out(cnn):
+    full = nc.measure(cnn, batches(IMAGES))
+    assert nc.measure(cnn, batches(IMAGES), classifier="head").equals(full)
+    without = nc.measure(cnn, batches(IMAGES), classifier=None)
+    assert list(without["layer"].unique()) == ["conv1", "conv2", "head"]  # then it is a layer like any other
+    assert not without["metric"].str.startswith("nc3").any() and "nc0" not in set(without["metric"])
+    conv = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, K, 1), nn.Flatten())
+    table = nc.measure(conv, batches(IMAGES), classifier="3")
+    assert "nc3_alignment" in set(values(table, "3.input").index)
+    binary = nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 1))
+    with pytest.raises(ValueError, match="pass num_classes"):
+        nc.measure(binary, batches(normal(60, 7), LABELS % 2))
+    assert not nc.measure(binary, batches(normal(60, 7), LABELS % 2), num_classes=2).empty
+
+
+def test_absent_classes_are_said_once(cnn):
+    with pytest.warns(nc.EmptyClassWarning, match="1 of 4") as said:
+        table = nc.measure(cnn, batches(IMAGES, LABELS % 3))
+    assert len(said) == 1 and values(table, "conv1")["absent_classes"] == 1
+
+
+# ------------------------------------------------------------------------------------------- wide layers and memory
+
+
+def test_a_layer_too_wide_is_refused_with_its_size_or_measured_by_its_means(cnn):
+    with pytest.raises(ValueError, match=r"'conv1' has 180 features.*0\.0 GB.*pool=\"mean\".*max_dim=180"):
+        nc.measure(cnn, batches(IMAGES), "conv1", pool="flatten", max_dim=100)
+    means = nc.measure(cnn, batches(IMAGES), "conv1", pool="flatten", max_dim=100, wide="means")
+    full = nc.measure(cnn, batches(IMAGES), "conv1", pool="flatten")
+    left = set(full["metric"]) - set(means["metric"])
+    assert left == {"nc1_pinv", "nc1_pinv_shuffled", "effective_rank"}
+    both = full.merge(means, on="metric")
+    np.testing.assert_allclose(both["value_x"], both["value_y"], rtol=1e-6)
+
+
+def test_beyond_keep_the_metrics_that_need_the_features_are_left_out(cnn):
+    with pytest.warns(UserWarning, match="nc4_ncc_mismatch and nc1_pinv_class_balanced are left out"):
+        table = nc.measure(cnn, batches(IMAGES), keep=1000)
+    full = nc.measure(cnn, batches(IMAGES))
+    assert set(full["metric"]) - set(table["metric"]) == {"nc4_ncc_mismatch", "nc1_pinv_class_balanced"}
+
+
+def test_the_core_needs_no_pandas():
+    code = (
+        "import sys\n"
+        "sys.modules['pandas'] = None\n"
+        "import nclib as nc, torch\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))\n"
+        "loader = [(torch.randn(20, 3), torch.arange(20) % 2)]\n"
+        "nc.features(net, loader)\n"
+        "try:\n    nc.measure(net, loader)\nexcept ImportError as error:\n    print(error)\n"
+        "assert not {'scipy', 'matplotlib', 'sklearn', 'pydantic'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "pip install pandas" in done.stdout
+
+
+# --------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layers": ["conv3"]}, "no module 'conv3'; did you mean 'conv"),
+        ({"layers": []}, "layers is empty"),
+        ({"layers": {"conv1": "max"}}, "pool must be 'mean', 'flatten' or a function"),
+        ({"pool": "max"}, "pool must be 'mean', 'flatten' or a function"),
+        ({"layers": "conv1", "pool": lambda h: h}, r"pool must return \(B, d\) = \(25, d\).*\(25, 5, 6, 6\)"),
+        ({"layers": ["spare"]}, "the forward pass does not call 'spare'"),
+        ({"classifier": "haed"}, "no module 'haed'; did you mean 'head'"),
+        ({"classifier": "norm"}, "'norm' must have a weight"),
+        ({"classifier": "head", "num_classes": 5}, "has 4 outputs, not num_classes=5"),
+        ({"num_classes": 3}, r"labels must lie in 0 … 2, got 0 … 3"),
+        ({"num_classes": 1}, "num_classes must be an integer of at least 2"),
+        ({"wide": "skip"}, "wide must be 'refuse' or 'means'"),
+        ({"weighting": "classes"}, "weighting must be 'class'"),
+        ({"loader": []}, "the loader gave no batches"),
+        ({"loader": [{"x": IMAGES, "y": LABELS}]}, r"not a mapping with 'x', 'y': pass \(\(b\["),
+        ({"loader": [IMAGES]}, "a batch must be"),
+        ({"loader": [(IMAGES, LABELS, LABELS)]}, "got 3 parts"),
+        ({"loader": [(IMAGES, LABELS.double())]}, "labels must be integers"),
+        ({"loader": [(IMAGES, ["a"] * 60)]}, "labels must be integers"),
+        ({"loader": [(IMAGES, F.one_hot(LABELS))]}, r"one axis, \(B,\), got \(60, 4\)"),
+        ({"loader": [(IMAGES, LABELS + 1)]}, r"layer 'conv1': labels must lie in 0 … 3, got 1 … 4"),
+        ({"loader": [(IMAGES, LABELS[:50])]}, "whose first axis is not the batch of 50"),
+        ({"loader": [(IMAGES * math.nan, LABELS)]}, "layer 'conv1': h has NaN"),
+    ],
+)
+def test_wrong_input_is_refused_by_a_sentence(cnn, arguments, message):
+    cnn.spare = nn.Linear(3, 3)
+    layers = ["conv1"] if "loader" in arguments else None
+    given = {"loader": batches(IMAGES), "layers": layers, **arguments}
+    with pytest.raises(ValueError, match=message):
+        nc.measure(cnn, **given)
+
+
+def test_a_function_is_no_network():
+    with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module, got function"):
+        nc.measure(lambda x: x, batches(IMAGES))
+
+
+# ------------------------------------------------------------------------------------------------ out of distribution
+
+
+def problem(seed=0, d=12):
+    means = 3 * normal(K, d, seed=seed).double()
+    train = means[LABELS] + normal(60, d, seed=seed + 1).double() * torch.linspace(2, 0.1, d) + 1
+    other = 2 * normal(30, d, seed=seed + 2).double()
+    w = means + normal(K, d, seed=seed + 3).double()
+    return train, other, w, nc.class_moments(train, LABELS, K)
+
+
+def test_neco_is_the_share_of_the_norm_in_the_principal_components():
+    train, other, w, moments = problem()
+    for dim in (None, 2, 12):
+        components = PCA(dim or K - 1).fit(train.numpy()).components_
+        expected = np.linalg.norm(other.numpy() @ components.T, axis=1) / np.linalg.norm(other.numpy(), axis=1)
+        np.testing.assert_allclose(nc.ood_scores(other, moments, w, "neco", dim=dim), expected, rtol=1e-9)
+    flat = nc.simplex_etf(K, 12)
+    collapsed = nc.class_moments(flat[LABELS], LABELS, K)
+    np.testing.assert_allclose(nc.ood_scores(flat, collapsed), 1, rtol=1e-9)
+    assert nc.ood_scores(torch.zeros(1, 12), moments).item() == 0
+
+
+def test_nci_is_the_formula_of_its_paper():
+    train, other, w, moments = problem()
+    logits = other @ w.T + torch.tensor([0.0, 50, 0, 0])
+    for given, predicted in ((None, (other @ w.T).argmax(1)), (logits, logits.argmax(1))):
+        z = other - train.mean(0)
+        expected = (z * w[predicted]).sum(1) / z.norm(dim=1) + 0.1 * other.abs().sum(1)
+        torch.testing.assert_close(nc.ood_scores(other, moments, w, "nci", logits=given, alpha=0.1), expected)
+
+
+def test_mahalanobis_is_the_formula_of_its_paper():
+    train, other, w, moments = problem()
+    means = torch.stack([train[k == LABELS].mean(0) for k in range(K)])
+    sigma = sum(torch.cov(train[k == LABELS].T, correction=0) * (k == LABELS).sum() for k in range(K)) / 60
+    gaps = other[:, None] - means
+    expected = -torch.einsum("nki,ij,nkj->nk", gaps, torch.linalg.inv(sigma), gaps).amin(1)
+    torch.testing.assert_close(nc.ood_scores(other, moments, w, "mahalanobis"), expected, rtol=1e-8, atol=0)
+
+
+def test_scores_agree_with_pytorch_ood():
+    detectors = pytest.importorskip("pytorch_ood.detector", reason="pytorch-ood is not here: pip install .[peers]")
+    train, other, w, moments = problem()
+    head = nn.Linear(12, K)
+    head.weight.data, head.bias.data = w.float(), normal(K, seed=9)
+    logits = head(other.float()).detach()
+    theirs = detectors.NCI(None, head, alpha=0.05).fit_features(train).predict_features(other)
+    ours = nc.ood_scores(other, moments, w, "nci", logits=logits, alpha=0.05)
+    torch.testing.assert_close(ours.float(), -theirs, rtol=1e-4, atol=1e-4)
+    theirs = detectors.Mahalanobis(None).fit_features(train.float(), LABELS).predict_features(other.float())
+    ours = nc.ood_scores(other, moments, method="mahalanobis") / (2 * 60)  # theirs: half, and Σ_W not divided by N
+    torch.testing.assert_close(ours.float(), -theirs, rtol=1e-2, atol=1e-4)
+    if not hasattr(detectors, "NECO"):  # 0.4.0 has none
+        return
+    centred = nc.class_moments(train - train.mean(0), LABELS, K)  # theirs centres before it projects
+    neco = detectors.NECO(None, None, d=K - 1, standardize=False, use_max_logit=False)
+    theirs = neco.fit_features((train - train.mean(0)).float(), LABELS).predict_features(other.float())
+    torch.testing.assert_close(nc.ood_scores(other, centred).float(), -theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "energy"}, "method must be 'neco', 'nci' or 'mahalanobis'"),
+        ({"features": normal(5, 3)}, r"h must have shape \(N, 12\)"),
+        ({"method": "nci"}, "pass w"),
+        ({"method": "nci", "w": normal(K, 3)}, r"w must have shape \(4, 12\), got \(4, 3\)"),
+        ({"method": "nci", "w": normal(K, 12), "logits": normal(5, 2)}, r"logits must have shape \(30, 4\)"),
+        ({"dim": 13}, r"dim must lie in 1 … 12"),
+        ({"moments": nc.ClassMoments(K, 12, covariance=False).update(normal(60, 12), LABELS)}, "covariance=False"),
+    ],
+)
+def test_wrong_scores_are_refused(arguments, message):
+    _, other, _, moments = problem()
+    with pytest.raises(ValueError, match=message):
+        nc.ood_scores(**{"features": other, "moments": moments, **arguments})
+
+
+# ------------------------------------------------------------------------------------------------------- pictures
+
+
+def test_layers_are_drawn_in_their_order_with_any_names(cnn):
+    table = nc.measure(cnn, batches(IMAGES), per_class=True)
+    ax = plt.subplots()[1]
+    assert plotting.layers(table, ["nc1_cdnv", "nc3_alignment"], ax) is ax
+    first, second = ax.get_lines()
+    whole = table[table["class"].isna() & (table["metric"] == "nc1_cdnv")]
+    np.testing.assert_allclose(first.get_ydata(), whole["value"])
+    assert np.isnan(second.get_ydata()[:2]).all() and np.isfinite(second.get_ydata()[2])
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["conv1", "conv2", "head.input"]
+    assert first.get_color() != second.get_color() and ax.get_yscale() == "log"
+    with pytest.raises(ValueError, match="did you mean 'nc1_cdnv'"):
+        plotting.layers(table, "nc1_cdvn", ax)
+
+
+def test_curves_draw_any_names():
+    rows = [(name, e, i + e) for i, name in enumerate(("b1", "deq", "b2", "b3", "b4", "b5")) for e in range(3)]
+    frame = pd.DataFrame(rows, columns=["model", "epoch", "value"])
+    frame = frame.assign(seed=0, split="train", metric="nc1_cdnv")
+    ax = plotting.curves(frame, "nc1_cdnv", plt.subplots()[1], "train")
+    assert ax.get_legend_handles_labels()[1] == ["DEQ", "b1", "b2", "b3", "b4", "b5", "train"]
+    with pytest.raises(ValueError, match=r"has no column model; frame\.assign"):
+        plotting.curves(frame.drop(columns="model"), "nc1_cdnv", plt.subplots()[1])
+
+
+# -------------------------------------------------------------------------------------------------------- the student
+
+
+def test_the_task_of_a_student_takes_fewer_than_twenty_lines():
+    """Own CNN, every layer, per class, plots, an out-of-distribution score."""
+    code = '''
+from sklearn.datasets import load_digits
+images, labels = load_digits(return_X_y=True)
+x, y = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
+net = nn.Sequential(
+    nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
+    nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+loader = DataLoader(TensorDataset(x, y), 64, shuffle=True)
+optimiser = torch.optim.Adam(net.parameters(), 3e-3)
+for epoch in range(3):
+    for a, b in loader:
+        optimiser.zero_grad(); F.cross_entropy(net(a), b).backward(); optimiser.step()
+table = nc.measure(net, loader, per_class=True)
+ax = nc.plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
+train, noise = nc.features(net, loader), nc.features(net, [(torch.rand(500, 1, 8, 8), torch.zeros(500, dtype=int))])
+moments = nc.class_moments(train.h, train.labels, 10)
+scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train, noise)]
+auroc = roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
+'''  # noqa: E501
+    assert len(code.strip().splitlines()) < 20
+    torch.manual_seed(0)
+    names = {**globals()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(code, names)
+    table = names["table"]
+    assert list(table["layer"].unique()) == ["2", "5", "8", "10.input"]
+    assert table["class"].nunique() == 10
+    ratio = table[table["class"].isna() & (table["metric"] == "nc1_trace_ratio")]["value"].to_numpy()
+    assert ratio[-1] < ratio[0]
+    assert names["auroc"] > 0.9
