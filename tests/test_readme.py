@@ -1,5 +1,6 @@
 """The front page keeps its budget, and what it says is what the certificates and the tracked tables say."""
 
+import collections
 import csv
 import itertools
 import json
@@ -7,12 +8,13 @@ import re
 
 import pytest
 
-from nclib import paths
+from nclib import paths, words
 from nclib.papers import certify
-from nclib.proofs import STATEMENTS
+from nclib.proofs import STATEMENTS, theory_steps
 
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FINDINGS = (ROOT / "book/findings.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "book").glob("*.md"))]
 TABLES, OTHER = ROOT / "results/reference", "other-processor"
 MOST_WORDS, MOST_NUMERALS, FIRST_COMMAND = 900, 40, 150
@@ -106,6 +108,87 @@ def test_the_signs_are_the_same_on_the_other_processor():
     here, there = (change(f"{place}/equilibrium_or_cell-quick", "DEQ / explicit") for place in ("tables", OTHER))
     for metric in ("nc1_trace_ratio", "paper_eq13_uncentred", "paper_eq14_uncentred"):
         assert here[metric]["verdict"] == there[metric]["verdict"] != "not significant"
+
+
+COLUMNS = ("DEQ / explicit", "cell / explicit", "DEQ / cell")
+ROWS = {
+    "NC1, tr Σ_W/tr Σ_B": "nc1_trace_ratio",
+    "NC1, eq. 12": "nc1_pinv",
+    "NC2, eq. 13": "paper_eq13_uncentred",
+    "NC2, centred": "nc2_etf_distance",
+    "NC3, eq. 14": "paper_eq14_uncentred",
+    "NC3, centred": "nc3_self_duality",
+}
+
+
+def test_the_pooled_table_of_the_findings_is_the_tracked_one():
+    for name, metric in ROWS.items():
+        cells = []
+        for step in COLUMNS:
+            row = change("tables/equilibrium_or_cell-quick", step)[metric]
+            mean, low, high = (float(row[key]) for key in ("change", "low", "high"))
+            same = int(row["lower_in"]) if mean < 0 else int(row["cells"]) - int(row["lower_in"])
+            cells.append(f"{mean:+.1f} ({low:.1f} to {high:.1f}), {same}")
+        assert f"| {name} | {' | '.join(cells)} |".replace("-", "−") in FINDINGS
+
+
+def test_the_counts_of_verdicts_in_the_findings_are_those_of_the_tracked_scorecard():
+    with (TABLES / "tables/scorecard-quick.csv").open(encoding="utf-8", newline="") as file:
+        card = list(csv.DictReader(file))
+
+    def count(verdict, part, printed=""):
+        return sum((row["verdict"], row["part"]) == (verdict, part) and printed in row["printed"] for row in card)
+
+    near, opposite, idle = (count(word, "tables") for word in ("not significant", "opposite here", "not run"))
+    assert f"| {near} not significant, {opposite} opposite here (majority classes" in FINDINGS
+    assert f"chance gives one or two), {idle} not run" in FINDINGS
+    lower = [count(word, "figures", "DEQ lower") for word in ("opposite here", "not significant")]
+    assert "| {} opposite here (Figures 4 and 5), {} not significant |".format(*lower) in FINDINGS
+    equal = [count(word, "figures", "DEQ equal") for word in ("equal", "not significant", "reported")]
+    assert "| {} equal, {} not significant, {} higher".format(*equal) in FINDINGS
+    theory = collections.Counter(row["verdict"] for row in card if row["part"] == "theory")
+    assert theory == collections.Counter(result.verdict for result in certify.certify(list(STATEMENTS)))
+
+
+def test_the_counts_of_proof_steps_are_those_of_the_certificates():
+    verdicts = list(theory_steps()["verdict"])
+    steps = collections.Counter(verdict.partition(" if")[0] for verdict in verdicts)
+    conditional = sum(verdict.startswith("holds if") for verdict in verdicts)
+    said = "Of {} proof steps {} are typos, {} are false, {} hold ({} of them under a condition"
+    numbers = (steps.total(), steps["typo"], steps["false"], steps["holds"], conditional)
+    assert said.format(*numbers) in FINDINGS and (steps["vacuous"], steps["not shown"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "case", "what", "said"),
+    [
+        ("solver", "B=128 C=128", "nclib Anderson / torchdeq broyden, 20 pairs", "| {:.2f} | 0.6 |"),
+        ("solver", "B=128 C=128", "nclib Anderson / bare evaluations", "| {:.2f}, 1.39; channels last"),
+        ("solver", "B=32 C=512", "nclib Anderson / torchdeq broyden, 20 pairs", "| {:.2f}, 0.73 | 0.6 |"),
+        ("solver", "40 solver steps", "saved by an implicit step / by one cell evaluation", "| {:.1f} | 2 |"),
+        ("training", "B=64 width 16, 32×32", "DEQ step measured / predicted, Anderson, implicit", "{:.2f}; 1.12 | 1.1 |"),
+        ("metrics", "B=128 K=5000 D=512", "accumulate a batch, 40 in a row / by dense one-hot", "| {:.3f} | 0.05 |"),
+        ("metrics", "B=128 K=5000 D=512", "accumulate a batch alone / by dense one-hot", "| {:.3f} | 0.05 |"),
+    ],
+)
+def test_the_speeds_of_the_book_are_the_tracked_ones(table, case, what, said):
+    with (TABLES / f"bench/{table}.csv").open(encoding="utf-8", newline="") as file:
+        (ratio,) = (row["ratio"] for row in csv.DictReader(file) if (row["case"], row["what"]) == (case, what))
+    assert said.format(float(ratio)) in (ROOT / "book/core.md").read_text(encoding="utf-8")
+
+
+def test_the_legend_has_every_word_and_every_scale():
+    legend = (ROOT / "book/reading.md").read_text(encoding="utf-8")
+    said = re.findall(r"^\| ([^|]+) \|", legend.partition("## Terms")[0], re.MULTILINE)
+    named = {word.removesuffix(" …").strip() for cell in said for word in cell.split(",")}
+    assert {*words.STATEMENTS, *words.CLAIMS, *words.SCALES} <= named
+    assert all(f"*{word}*" in legend for word in words.COMPARISONS)
+
+
+def test_every_certificate_that_a_page_names_exists():
+    corrections = (ROOT / "book/corrections.md").read_text(encoding="utf-8")
+    named = {word for part in re.findall(r"`([a-z0-9_ ]+)`", corrections) for word in part.split() if "_" in word}
+    assert len(named) > 30 and named <= {*certify.ids(), "theory_layer_peeled"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
