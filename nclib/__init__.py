@@ -1,8 +1,9 @@
 """Deep equilibrium models and neural collapse: solver, metrics, models and the runs behind three papers' figures.
 
 To begin: ``DEQ``, ``Anderson``, ``Broyden``, ``Implicit``, ``Phantom`` (an equilibrium layer of your own);
-``nc_report``, ``ClassMoments``, ``ideal_values`` (neural collapse of any features); ``RunConfig``, ``ensure_runs``,
-``by_run``, ``paired``, ``interval`` (trained runs and their differences). The other names serve the notebooks.
+``measure`` (neural collapse in the layers of any network); ``nc_report``, ``ClassMoments``, ``ideal_values`` (of any
+features); ``RunConfig``, ``ensure_runs``, ``by_run``, ``paired``, ``interval`` (trained runs and their differences).
+The other names serve the notebooks.
 
 Every public name is listed once, below, with the module it lives in; it is imported when it is first used, so that
 ``import nclib`` and ``nclib --help`` cost nothing.

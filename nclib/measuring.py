@@ -740,7 +740,8 @@ def _blocks(model: nn.Module) -> list[str]:
             if not runs or not single or _has_weight(child):
                 found.extend([last] if last else [])
                 last = None
-            if isinstance(child, _CONTAINERS) or (not single and _has_stage(child)):
+            wrapper = not single and type(parent) not in _CONTAINERS and _has_stage(child)
+            if type(child) in _CONTAINERS or wrapper:
                 visit(child, f"{name}.")
             elif not single or (_has_weight(child) and not runs):
                 found.append(name)
@@ -760,9 +761,9 @@ def _has_weight(layer: nn.Module) -> bool:
 
 def _has_stage(module: nn.Module) -> bool:
     """Whether a sequence of blocks is somewhere inside."""
-    containers = (part for part in module.modules() if isinstance(part, _CONTAINERS))
+    containers = (part for part in module.modules() if type(part) in _CONTAINERS)
     return any(
-        next(child.children(), None) is not None and not isinstance(child, _CONTAINERS)
+        next(child.children(), None) is not None and type(child) not in _CONTAINERS
         for container in containers
         for child in container.children()
     )

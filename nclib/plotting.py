@@ -475,9 +475,9 @@ def forest(
         raise ValueError(f"names has no line for {', '.join(map(repr, sorted(strange)))}; it has {', '.join(names)}")
     present = _ordered(rows["model"].unique(), None) if models else [None]
     apart = 0.16 if rows.groupby(by)["model"].nunique().max() > 1 else 0.0
-    for place, model in enumerate(present):
+    styles = _styles(present) if models else {None: Style("0.15", "o", "")}
+    for place, (model, style) in enumerate(styles.items()):
         chosen = rows if model is None else rows[rows["model"] == model]
-        style = Style("0.15", "o", "") if model is None else _style(model)
         heights = np.array([names.index(name) for name in chosen[by]]) + apart * (place - (len(present) - 1) / 2)
         ax.errorbar(
             chosen["value"].to_numpy(float), heights, xerr=chosen["half"].fillna(0).to_numpy(float), linestyle="none",
@@ -620,7 +620,8 @@ def _styles(names: Iterable[str], known: Mapping[str, Style] = MODEL_STYLE) -> d
 
 def _ordered(present: Iterable[str], models: Sequence[str] | None) -> list[str]:
     present = list(present)
-    return [model for model in ([*MODEL_STYLE, *present] if models is None else models) if model in present]
+    order = dict.fromkeys([*MODEL_STYLE, *present]) if models is None else models
+    return [model for model in order if model in present]
 
 
 def _curve(

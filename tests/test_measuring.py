@@ -322,6 +322,9 @@ def test_the_blocks_of_common_networks():
     vit = torchvision.models.VisionTransformer(16, 8, 2, 2, 8, 16, num_classes=K)
     blocks = ["conv_proj", "encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1", "heads.head"]
     assert measuring._blocks(vit) == blocks
+    mobile = torchvision.models.mobilenet_v3_small(num_classes=K)
+    features = [f"features.{i}" for i in range(13)]
+    assert measuring._blocks(mobile) == [*features, "classifier.1", "classifier.3"]
     table = nc.measure(vit, batches(normal(20, 3, 16, 16), LABELS[:20], 10))
     assert list(table["layer"].unique()) == [*blocks[:3], "heads.head.input"]
 
@@ -646,27 +649,28 @@ def test_curves_draw_any_names():
 def test_the_task_of_a_student_takes_fewer_than_twenty_lines():
     """Own CNN, every layer, per class, plots, an out-of-distribution score."""
     code = '''
-from sklearn.datasets import load_digits
-images, labels = load_digits(return_X_y=True)
+import matplotlib.pyplot as plt, torch, nclib as nc
+from torch import nn
+from sklearn import datasets, metrics
+images, labels = datasets.load_digits(return_X_y=True)
 x, y = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
 net = nn.Sequential(
     nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
     nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-loader = DataLoader(TensorDataset(x, y), 64, shuffle=True)
+loader = torch.utils.data.DataLoader(list(zip(x, y)), 64, shuffle=True)
 optimiser = torch.optim.Adam(net.parameters(), 3e-3)
-for epoch in range(3):
-    for a, b in loader:
-        optimiser.zero_grad(); F.cross_entropy(net(a), b).backward(); optimiser.step()
+for a, b in [batch for epoch in range(3) for batch in loader]:
+    optimiser.zero_grad(); nn.functional.cross_entropy(net(a), b).backward(); optimiser.step()
 table = nc.measure(net, loader, per_class=True)
 ax = nc.plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
 train, noise = nc.features(net, loader), nc.features(net, [(torch.rand(500, 1, 8, 8), torch.zeros(500, dtype=int))])
 moments = nc.class_moments(train.h, train.labels, 10)
 scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train, noise)]
-auroc = roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
+auroc = metrics.roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
 '''  # noqa: E501
     assert len(code.strip().splitlines()) < 20
     torch.manual_seed(0)
-    names = {**globals()}
+    names = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         exec(code, names)
