@@ -89,6 +89,7 @@ figures: setup
 
 lint: setup
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
 	@notebooks=$$(git ls-files 'notebooks/*.ipynb'); [ -z "$$notebooks" ] || $(BIN)/nbstripout --verify --keep-id $$notebooks
 
 # Environment and caches only: nothing in results/ or data/ is touched.

@@ -24,10 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nclib import metrics, ranks
-from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
+from nclib.config import LAST_EPOCHS, ConfigError, RunConfig, TrainConfig, run_id
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
-from nclib.evidence import LAST_EPOCHS
 from nclib.losses import Loss, adjusted_logits
 from nclib.models import Classifier, Output, build_model, count_parameters
 

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from nclib import artefacts, paths
+from nclib.publish import artefacts
+from nclib.system import paths
 
 CAPTION = "Accuracy against epoch, profile quick, 3 seeds, band one standard deviation."
 
@@ -65,7 +66,7 @@ def test_figure_is_saved_at_its_size_with_embedded_fonts():
 def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
-        "import test_artefacts as t; from nclib import artefacts\n"
+        "import test_artefacts as t; from nclib.publish import artefacts\n"
         "artefacts.save_figure(t.figure(), 'f', t.CAPTION, [], 'quick')\n"
         "artefacts.save_table(t.table(), 't', t.CAPTION, [], 'quick')"
     )

@@ -13,12 +13,14 @@ import pytest
 import torch
 from PIL import Image
 
-from nclib import costs, data, experiments, paths, provenance, runs, training
+from nclib import data, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
-from nclib.experiments import experiment, get_profile, override
-from nclib.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.engine import costs, experiments, runs
+from nclib.engine.experiments import experiment, get_profile, override
+from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
+from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
 
@@ -408,7 +410,7 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
 
 
 def test_a_full_disk_fails_the_run_and_the_next_call_goes_on(monkeypatch, trained):
-    from nclib import store as store_module
+    from nclib.engine import store as store_module
 
     config, honest = _config(epochs=2), store_module.write_atomic
 

@@ -19,10 +19,11 @@ import pytest
 import torch
 from torch import distributed, multiprocessing, nn
 
-from nclib import ranks, runs, training
+from nclib import ranks, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
 from nclib.deq import BackwardNotConverged
-from nclib.store import RunStore
+from nclib.engine import runs
+from nclib.engine.store import RunStore
 
 CLOSE = 1e-9  # promised: 1e-6
 STEP = {"imbalance": "step", "num_majority": 4, "ratio": 3.0}  # 13 and 4 images a class: 76, in batches of 15 and one

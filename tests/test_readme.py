@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from nclib import paths, words
 from nclib.papers import certify
-from nclib.proofs import STATEMENTS, theory_steps
+from nclib.papers.neural_collapse.proofs import STATEMENTS, theory_steps
+from nclib.system import paths, words
 
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,12 +7,14 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import paths, regression, runs, separation, words
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
-from nclib.experiments import PROFILES
-from nclib.regression import RegressionConfig, RegressorConfig, TaskConfig
-from nclib.store import ReferenceStore, load_run
+from nclib.engine import runs
+from nclib.engine.experiments import PROFILES
+from nclib.engine.store import ReferenceStore, load_run
+from nclib.papers.separation_bias import regression, separation
+from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
+from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)

@@ -18,8 +18,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import artefacts, cli, other_parameters, paths, regenerate, report, words
+from nclib.cli import commands
 from nclib.config import ConfigError
+from nclib.publish import artefacts, report
+from nclib.reproduce import regenerate
+from nclib.system import other_parameters, paths, words
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(module) is None for module in report._NEEDED.values()),
@@ -638,7 +641,7 @@ def test_a_damaged_file_is_named(smoke, file, content):
 
 
 def command(*arguments):
-    return CliRunner().invoke(cli.app, list(arguments))
+    return CliRunner().invoke(commands.app, list(arguments))
 
 
 def test_the_command_passes_its_options_on_and_ends_with_one_message(monkeypatch):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import separation as sep
 from nclib.config import ModelConfig
 from nclib.models import build_model
+from nclib.papers.separation_bias import separation as sep
 
 # ---- linear regions
 

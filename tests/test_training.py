@@ -14,10 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from nclib import metrics, training
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+from nclib.config import LAST_EPOCHS, ConfigError, DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
 from nclib.data import Batches, make_split
 from nclib.deq import BackwardNotConverged, jacobian_frobenius_sq
-from nclib.evidence import LAST_EPOCHS
 from nclib.losses import adjusted_logits
 from nclib.models import Output, build_model, count_parameters
 from nclib.solver import Solution, Status
