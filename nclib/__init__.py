@@ -205,7 +205,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "gotu_table",
         "grad_cam",
         "iterate_from_zero",
-        "linear_coefficients",
         "linear_regions_deq",
         "lower_triangular_equilibrium",
         "participation_ratio",
@@ -256,7 +255,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "laboratory.playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
     "laboratory.train_panel": ("TrainPanel",),
     "laboratory.laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
-    "publish.artefacts": ("format_mean_std", "save_figure", "save_table"),
+    "publish.artefacts": ("save_figure", "save_table"),
 }
 
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,4 +1,4 @@
-"""``python -m nclib`` is the ``nclib`` command; torchrun starts it that way on each rank."""
+"""``python -m nclib`` is the ``nclib`` command."""
 
 from nclib.cli.commands import main
 

@@ -129,25 +129,6 @@ def test_a_single_string_is_no_list_of_runs():
         artefacts.save_figure(figure(), "f", CAPTION, "abc", "quick")
 
 
-@pytest.mark.parametrize(
-    "arguments, text",
-    [
-        ((94.0, 1.0, 3), "94.00 ± 1.00"),
-        ((94.004, 0.996, 2, 1), "94.0 ± 1.0"),
-        ((94.0, float("nan"), 1), "94.00"),
-        ((float("nan"), float("nan"), 3), "–"),
-        ((0.0, 0.0, 0), "–"),
-    ],
-)
-def test_format_mean_std(arguments, text):
-    assert artefacts.format_mean_std(*arguments) == text
-
-
-def test_format_mean_std_refuses_a_missing_spread():
-    with pytest.raises(ValueError, match="n = 3"):
-        artefacts.format_mean_std(94.0, float("nan"), 3)
-
-
 def test_write_atomic_replaces_and_creates_folders(tmp_path):
     path = artefacts.write_atomic(tmp_path / "a" / "b.txt", "é")
     assert path.read_bytes() == "é".encode()

@@ -26,6 +26,7 @@ def test_record_is_json_and_complete():
         "python",
         "platform",
         "cpu",
+        "bfloat16",
         "cores",
         "threads",
         "device",

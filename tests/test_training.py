@@ -383,7 +383,7 @@ def test_penalty_is_half_the_weighted_squares(kind):
         model.block.get_parameter("cell.norm2.weight" if kind == "deq" else "norm2.weight").mul_(0.1)
     generator = torch.Generator().manual_seed(0)
     images, labels = torch.randn(4, 1, 16, 16, generator=generator, dtype=torch.float64), torch.arange(4)
-    plain, out, keep, _ = _objective(model, images, labels, TrainConfig())
+    plain, out, keep, *_ = _objective(model, images, labels, TrainConfig())
     loss = _objective(model, images, labels, TrainConfig(constraint="penalty", e_w=0.3, e_h=0.7)).loss
     assert keep.all()
     wanted = 0.15 * model.classifier.weight.square().sum() + 0.35 * out.features.square().sum(1).mean()

@@ -15,7 +15,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from nclib.engine.store import StoredRun
     from nclib.engine.verification import Comparison
 
-_UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-
 
 # --- how a command ends ---------------------------------------------------------------------------------------
 
@@ -44,11 +42,10 @@ def _one_message() -> Iterator[None]:
     except KeyboardInterrupt as stop:
         number = getattr(stop, "number", signal.SIGINT)  # `regenerate.Terminated` knows its signal
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if not _UNDER_TORCHRUN or os.environ["RANK"] == "0":  # all ranks are stopped, one says so
-            _say_error(
-                f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
-                f"the same again: {_typed()}"
-            )
+        _say_error(
+            f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
+            f"the same again: {_typed()}"
+        )
         raise typer.Exit(128 + number) from None  # as shells have it
     except (ValueError, RuntimeError, OSError) as error:
         code = _exit_code(error)
@@ -72,30 +69,23 @@ def _exit_code(error: Exception) -> int | None:
         return None
     import torch
 
-    from nclib import data, ranks, training
+    from nclib import data, training
     from nclib.config import ConfigError
     from nclib.engine import cluster, runs, store
 
     if isinstance(error, (ConfigError, data.DataError, cluster.ClusterError)):
         return 2
-    failed = (runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged, ranks.RankLost,
-              torch.OutOfMemoryError)  # fmt: skip
+    failed = (runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged, torch.OutOfMemoryError)
     return 1 if isinstance(error, failed) else None
 
 
 def _say_error(message: str) -> None:
-    if _UNDER_TORCHRUN:
-        from nclib import ranks
-
-        ranks.let_main_speak()
-        message = message if ranks.is_main() else f"rank {ranks.rank()}: {message}"
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
 
 
 def _typed() -> str:
-    start = ["torchrun", f"--nproc_per_node={os.environ['LOCAL_WORLD_SIZE']}", "-m"] if _UNDER_TORCHRUN else []
-    return shlex.join([*start, "nclib", *sys.argv[1:]])
+    return shlex.join(["nclib", *sys.argv[1:]])
 
 
 class _Group(TyperGroup):
@@ -147,10 +137,6 @@ def _version(
     if version:
         typer.echo(sys.modules["nclib"].__version__)
         raise typer.Exit
-    if _UNDER_TORCHRUN and ctx.invoked_subcommand != "train":
-        from nclib.config import ConfigError
-
-        raise ConfigError("torchrun is for one run on several GPUs, nclib train; start any other command without it")
 
 
 # --- reproduce and train --------------------------------------------------------------------------------------
@@ -276,11 +262,8 @@ def train(
         str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
     ] = None,
 ) -> None:
-    """Train one network, or find it trained, and print its run id and final metrics.
-
-    On several GPUs: torchrun --nproc_per_node=2 -m nclib train …
-    """
-    from nclib import data, ranks
+    """Train one network, or find it trained, and print its run id and final metrics."""
+    from nclib import data
     from nclib.config import run_id
     from nclib.engine import experiments, runs
     from nclib.engine.store import default_store, load_run
@@ -299,20 +282,18 @@ def train(
         "seed": seed,
     }
     run = build_config(config, recipe, {key: value for key, value in given.items() if value is not None}, options or ())
-    with regenerate.terminable(), ranks.joined(device) as own_device:
-        ranks.once(lambda: data.fetch(run.data.dataset))
+    with regenerate.terminable():
+        data.fetch(run.data.dataset)
         regenerate.check_runs([run])
         typer.echo(f"run {run_id(run)}")
         typer.echo(experiments.describe_runs([run]))
         if default_store().has(run_id(run)):
             typer.echo("stored already, nothing to train")
-        elif ranks.is_main() and default_store().busy(run_id(run)):
+        elif default_store().busy(run_id(run)):
             typer.echo("another process is training it; waiting for that")
-        with regenerate.progress_bar("training") if ranks.is_main() else nullcontext() as progress:
+        with regenerate.progress_bar("training") as progress:
             root = str(default_store().root)
-            runs.train_run(run.model_dump_json(), root, own_device, lambda done, of: progress(done, of, run_id(run)))
-    if not ranks.is_main():
-        return
+            runs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
     from nclib.engine.verification import FACTORS
 
     metrics = final_metrics(load_run(run))

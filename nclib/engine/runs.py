@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 import torch
 
-from nclib import ranks, training
+from nclib import training
 from nclib.config import ConfigError, RunConfig, StoredConfig, parse_json, run_id, suggest
 from nclib.data import DataError, fetch
 from nclib.engine import cluster
@@ -83,18 +83,16 @@ def _threads() -> Iterator[None]:
 def _train_classifier(
     config: RunConfig, store: RunStore, device: torch.device, progress: Callable[[int, int], None]
 ) -> None:
-    """Train one classifier and store it; a checkpoint is written after each epoch. With several ranks each of them
-    trains, and the first one writes."""
+    """Train one classifier and store it; a checkpoint is written after each epoch."""
     run = run_id(config)
 
     def note(done: int, total: int) -> None:
-        if ranks.is_main():
-            store.note_progress(run, done, total)
-            progress(done, total)
+        store.note_progress(run, done, total)
+        progress(done, total)
 
     with _threads(), provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        here = provenance.capture(device) | ranks.facts(device)
+        here = provenance.capture(device)
         result = training.train(
             config,
             device=device,
@@ -103,11 +101,11 @@ def _train_classifier(
             session=lambda: here | {"cost": cost.as_dict()},
         )
         with training.arithmetic(config.train, device):
-            record = provenance.capture(device, [config.seed], cost) | ranks.facts(device)
+            record = provenance.capture(device, [config.seed], cost)
     said = sorted({str(warning.message) for warning in caught})
     record |= {"facts": result.facts, "warnings": said}
     tables = {"history": result.history, "classes": result.classes, "cost": result.cost}
-    ranks.once(lambda: store.save(config, tables, result.arrays, result.weights, record))
+    store.save(config, tables, result.arrays, result.weights, record)
     for warning in caught:
         if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
             warnings.warn(warning.message, stacklevel=2)
@@ -194,26 +192,16 @@ def train_run(
 ) -> str:
     """Make sure that one run is stored, training or continuing it if it is not; returns its id.
 
-    Safe to call from any number of processes at once: they take turns, and all but the first find the run done. Ranks
-    that train together (`nclib.ranks`) count as one; only the first looks into the store.
+    Safe to call from any number of processes at once: they take turns, and all but the first find the run done.
     """
     config = read_config(config_json)
     trainer = _TRAINERS[config.kind][1]
     store, run = RunStore(root), run_id(config)
 
-    def stored() -> bool:
-        sound = store.is_sound(run)
-        if sound:
+    with store.lock(run):
+        if store.is_sound(run):
             store.clear_partial(run)
-        return sound
-
-    try:
-        turn = store.lock(run, 0 if ranks.together() else -1).acquire() if ranks.is_main() else contextlib.nullcontext()
-    except TimeoutError:
-        reason = "another process is training it, and the GPUs of several ranks are not kept waiting"
-        raise RunsFailed({run: reason}) from None
-    with turn:
-        if not ranks.once(stored):
+        else:
             trainer(config, store, training.usable_device(device), progress or (lambda done, total: None))
     return run
 
@@ -308,8 +296,8 @@ _VISIBLE_SECONDS = 90.0
 
 
 class Training(NamedTuple):
-    """What `train_missing` did: why runs failed, by id; how long it took beside what was forecast; and for which runs
-    the time given was too short."""
+    """What `train_missing` did: why runs failed, by id; how long it took; and for which runs the time given was too
+    short."""
 
     failures: dict[str, str]
     forecast: Forecast
@@ -671,7 +659,7 @@ def _to_json(config: StoredConfig) -> str:
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     """Where the results of these runs come from, one fact a row with every value that occurs: commit, whether the tree
-    was changed, versions, device, threads, ranks, determinism, how many runs went on from a checkpoint (then of all
+    was changed, versions, device, threads, determinism, how many runs went on from a checkpoint (then of all
     their sessions), and the processor seconds of all runs together."""
     records = [load_run(run).provenance for run in _unique(configs)]
     facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
@@ -679,7 +667,6 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     trained = [session for record in records for session in provenance.sessions(record)]
     for name in ("commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"):
         facts[name] = sorted({str(session[name]) for session in trained})
-    facts["ranks"] = sorted({session.get("ranks", 1) for session in trained})
     facts["device"] = sorted({session["device"].get("name") or session["device"]["type"] for session in trained})
     for package in sorted({name for session in trained for name in session["versions"]}):
         facts[package] = sorted({session["versions"].get(package, "none") for session in trained})

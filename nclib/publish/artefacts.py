@@ -12,7 +12,6 @@ import hashlib
 import html
 import io
 import json
-import math
 import os
 import re
 import secrets
@@ -93,24 +92,6 @@ def save_table(
         "html": _html(shown, caption).encode(),
     }
     return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
-
-
-def format_mean_std(mean: float, std: float, n: int, digits: int = 2) -> str:
-    """A mean with its spread: "94.00 ± 1.00".
-
-    mean, std: same unit.
-    n: how many values entered; 1 gives "94.00", as one value has no spread.
-    digits: after the point.
-    Returns: text; "–" where n = 0 or the mean is not a number.
-    Raises: ValueError where n > 1 but the spread is not a number: fewer than n values entered it.
-    """
-    if n == 0 or math.isnan(mean):
-        return _MISSING
-    if n == 1:
-        return f"{mean:.{digits}f}"
-    if math.isnan(std):
-        raise ValueError(f"mean {mean} of n = {n} values has no standard deviation; count those that entered")
-    return f"{mean:.{digits}f} ± {std:.{digits}f}"
 
 
 def write_atomic(path: Path | str, content: bytes | str) -> Path:

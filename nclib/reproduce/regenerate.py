@@ -481,8 +481,7 @@ class Summary:
     """What one call of `reproduce` did; ``summary.json`` beside its notebooks holds the same.
 
     parameters: those that are not the profile's own.
-    training: how long it took beside what was forecast, see `nclib.engine.costs.Forecast.as_dict`; None when nothing
-        was trained.
+    training: how long it took, see `nclib.engine.costs.Forecast.as_dict`; None when nothing was trained.
     """
 
     profile: str
@@ -852,8 +851,8 @@ def _train(
     minutes: float | None,
     echo: Callable[[str], None],
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
-    """Train what is missing or damaged; returns the runs that are not there with the reason, and how long it took
-    beside what was forecast. `lacking` has the seconds expected of each run that is not stored."""
+    """Train what is missing or damaged; returns the runs that are not there with the reason, and how long it
+    took. `lacking` has the seconds expected of each run that is not stored."""
     from nclib.engine import cluster, runs
 
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)

@@ -38,8 +38,6 @@ from nclib.system import paths
 
 # --- what is learned ----------------------------------------------------------------------------------------
 
-MAJORITY_AND_PRODUCTS = 15
-"""Variables of the non-linear Boolean targets."""
 _SOUND = re.compile(r"wav:[A-Za-z0-9._-]+@[0-9a-f]{12}")
 _SOUND_SAMPLES = 1000
 _FEWEST_SAMPLES = 100

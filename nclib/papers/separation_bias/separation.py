@@ -803,40 +803,6 @@ def density_table(draws: int, seed: int = 0) -> pd.DataFrame:
 # ---------------------------------------------------------------------------------------------- the unseen half
 
 
-def linear_coefficients(values: Sequence[float]) -> tuple[float, np.ndarray, float]:
-    """Fourier coefficients of a Boolean function up to degree 1.
-
-        f̂(S) = E_x[f(x) Π_{i∈S} x_i],   x uniform on {±1}^d
-
-    Parameters
-    ----------
-    values : (2^d,) f at all points; bit i of the index, lowest first, is 1 where x_i = −1
-
-    Returns
-    -------
-    f̂(∅), (f̂({1}), …, f̂({d})) and the share of E[f²] that is of higher degree
-
-    Raises
-    ------
-    ValueError
-        For a length that is no power of 2.
-
-    Source: Wu et al. (2024), eq. (13) as explained in the rebuttal.
-    """
-    values = np.asarray(values, dtype=float)
-    d = int(values.size).bit_length() - 1
-    if values.ndim != 1 or d < 1 or values.size != 1 << d:
-        raise ValueError(
-            f"a Boolean target of d variables has 2^d values; {values.size} values of shape {values.shape} fit no d. "
-            "Give one value for each point of {±1}^d"
-        )
-    signs = 1.0 - 2.0 * ((np.arange(values.size)[:, None] >> np.arange(d)) & 1)
-    constant, linear = float(values.mean()), signs.T @ values / values.size
-    energy = float((values**2).mean())
-    rest = energy - constant**2 - float(linear @ linear)
-    return constant, linear, max(rest / energy, 0.0) if energy else 0.0
-
-
 class Unseen(NamedTuple):
     """Limit of training without the points x_k = −1: β_k, the bias, and GOTU, the mean squared error on those."""
 
