@@ -90,31 +90,67 @@ Gradient = Implicit | Neumann | Phantom | Unrolled
 class DEQ(nn.Module):
     """A layer whose output solves z* = cell(z*, x, *args).
 
-    cell: maps (z, x, *args) to a tensor like z, row by row; a module, or any callable whose leaves may require
+    Call it with x (B, *), whose first axis is the rows. Further arguments of the call: ``z0`` (B, *), the start,
+    required where z and x differ in shape; ``args``, a tuple of tensors (B, *) of any type that belong to the rows;
+    ``solver``, for this call alone. It returns z* and the ``Solution``. z* is its value to the bit, with the gradient
+    attached while torch records gradients, in training and evaluation.
+
+    Parameters
+    ----------
+    cell : maps (z, x, *args) to a tensor like z, row by row; a module, or any callable whose leaves may require
         gradients. Rows that are solved leave the batch and others take their places, so it must not close over tensors
-        of the batch: masks and further conditions go into ``args``. A module may also be called by
+        of the batch: masks and further conditions go into ``args``. A tensor that all rows share, such as a causal
+        mask, belongs to the cell: as a buffer (``register_buffer``), or closed over. A module may also be called by
         torch.func.functional_call; what it uses must stand among its parameters, its buffers and its arguments, or the
         backward pass raises RuntimeError. A hook on a leaf of a plain callable runs twice, within the layer and on the
         sum, and a leaf that the first row does not use gets no gradient: give such a cell as a module.
-    solver: see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20 evaluations.
-    gradient: ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``.
-    z0: start where none is given in the call, "x" (then one step is the explicit block cell(x, x)) or "zeros".
-    allow_live: accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
+    solver : see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20
+        evaluations.
+    gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``.
+    z0 : start where none is given in the call, "x" (then one step is the explicit block cell(x, x)) or "zeros".
+    allow_live : accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
         call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input. Modules are
         refused without it, in the backward pass too; those inside a plain callable, and a call of
         torch.nn.functional.dropout, cannot be seen.
+    eval_solver : takes the place of ``solver`` in evaluation mode, ``layer.eval()``; None changes nothing. The mode
+        decides which solver is used and nothing else: gradients are recorded whenever torch records them. A backward
+        pass uses the solver of its forward pass, unless ``Implicit(solver=...)`` names another.
+    return_solution : False returns z* alone, so that the layer stands in ``nn.Sequential``. The ``Solution`` is then at
+        ``layer.last_solution`` until the next call.
+
+    Notes
+    -----
+    Nothing is said of rows that are not solved: look at ``solution.converged``. Such a row has its best iterate, and
+    its gradient is the same formula there, not that of an equilibrium.
+
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
 
-    Call with x (B, *), optionally z0 (B, *), required where z and x differ in shape, and args, tensors (B, *) of any
-    type. Returns z* and the ``Solution``: z* is its value to the bit, with the gradient attached while torch records
-    gradients, in training and evaluation. Nothing is said of rows that are not solved: look at
-    ``solution.converged``. Such a row has its best iterate, and its gradient is the same formula there, not that of an
-    equilibrium. Under autocast x and the state are float32; the smallest tol allowed is 5e-4 for bfloat16, which gentle
-    cells reach. Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none:
-    compute such a cell in float32, as the networks of this library do.
+    Under autocast x and the state are float32; the smallest tol allowed is 5e-4 for bfloat16, which gentle cells reach.
+    Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
+    cell in float32, as the networks of this library do.
+
     ``last_backward`` is the ``Solution`` of the last implicit backward solve. The first one that does not converge
     warns ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
+
+    Examples
+    --------
+    z = z/2 + x has the solution z = 2x, whose derivative is 2.
+
+    >>> import torch
+    >>> from nclib import DEQ, Anderson
+    >>> layer = DEQ(lambda z, x: 0.5 * z + x, Anderson(tol=1e-6))
+    >>> x = torch.tensor([[1.0], [3.0]], requires_grad=True)
+    >>> z, solution = layer(x)
+    >>> z.round(decimals=3).tolist(), solution.converged.tolist()
+    ([[2.0], [6.0]], [True, True])
+    >>> z.sum().backward()
+    >>> x.grad.round(decimals=3).tolist()
+    [[2.0], [2.0]]
+    >>> z, solution = layer(x, solver=Anderson(tol=1e-2))
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 1), DEQ(layer.cell, return_solution=False))
+    >>> network(torch.zeros(2, 4)).shape, network[1].last_solution.value.shape
+    (torch.Size([2, 1]), torch.Size([2, 1]))
     """
 
     def __init__(
@@ -124,26 +160,45 @@ class DEQ(nn.Module):
         gradient: Gradient | None = None,
         z0: Literal["x", "zeros"] = "x",
         allow_live: bool = False,
+        eval_solver: Solver | None = None,
+        return_solution: bool = True,
     ) -> None:
         super().__init__()
         self.cell = cell
         self.solver = paper_solver() if solver is None else solver
         self.gradient = Implicit() if gradient is None else gradient
-        if not isinstance(self.solver, Solver):
-            raise TypeError(f"solver={solver!r}: give a FixedPointIteration, Anderson or Broyden from nclib.solver")
+        self.eval_solver = eval_solver
+        _check_solvers(solver=self.solver, eval_solver=eval_solver)
         if not isinstance(self.gradient, Gradient):
             raise TypeError(f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom() or Unrolled(steps)")
         if z0 not in ("x", "zeros"):
             raise ValueError(f"z0={z0!r}: allowed are 'x' and 'zeros'; a start of your own goes into the call")
         self.z0 = z0
         self.allow_live = allow_live
+        self.return_solution = return_solution
+        self.last_solution: Solution | None = None
         self.last_backward: Solution | None = None
         self.warn_backward = True
 
     def extra_repr(self) -> str:
-        return f"solver={self.solver}, gradient={self.gradient}, z0={self.z0!r}"
+        evaluation = "" if self.eval_solver is None else f", eval_solver={self.eval_solver}"
+        return f"solver={self.solver}, gradient={self.gradient}, z0={self.z0!r}{evaluation}"
 
-    def forward(self, x: Tensor, z0: Tensor | None = None, args: Sequence[Tensor] = ()) -> tuple[Tensor, Solution]:
+    def forward(
+        self, x: Tensor, z0: Tensor | None = None, args: Sequence[Tensor] = (), solver: Solver | None = None
+    ) -> tuple[Tensor, Solution] | Tensor:
+        _check_solvers(solver=solver)
+        if solver is None:
+            solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
+        z, solution = self._solve(x, z0, args, solver)
+        if self.return_solution:
+            return z, solution
+        self.last_solution = solution
+        return z
+
+    def _solve(
+        self, x: Tensor, z0: Tensor | None, args: Sequence[Tensor], solver: Solver
+    ) -> tuple[Tensor, Solution]:
         _check_call(x, z0, args)
         self._refuse_live()
         start = self._start(x) if z0 is None else z0
@@ -152,11 +207,11 @@ class DEQ(nn.Module):
             x, start = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (x, start))
         try:
             if isinstance(self.gradient, Unrolled):
-                return self._unroll(start, x, *args)
+                return self._unroll(solver.tol, start, x, *args)
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
             rows = "halve" if x.is_cuda or _original(self.cell) is not self.cell else "leave"
             held = tuple(t.detach() for t in (x, *args))
-            solution = fixed_point(self.cell, self.solver, start.detach(), held, rows=rows)
+            solution = fixed_point(self.cell, solver, start.detach(), held, rows=rows)
         except (RuntimeError, ValueError) as error:
             said = hasattr(error, "__notes__")  # why, by the solver
             if z0 is None and not said and not isinstance(error, torch.OutOfMemoryError):
@@ -169,7 +224,7 @@ class DEQ(nn.Module):
             return solution.value, solution
         amp = _Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         f, leaves = _function(self.cell, solution.value, x, *args)
-        rule = _Rule(f, self.gradient, self.solver, amp, isinstance(self.cell, nn.Module), self)
+        rule = _Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self)
         return _Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves), solution
 
     def _start(self, x: Tensor) -> Tensor:
@@ -188,7 +243,7 @@ class DEQ(nn.Module):
                     "eval mode until backward() is done, or pass allow_live=True."
                 )
 
-    def _unroll(self, z: Tensor, *rows: Tensor) -> tuple[Tensor, Solution]:
+    def _unroll(self, tol: float, z: Tensor, *rows: Tensor) -> tuple[Tensor, Solution]:
         trace, steps = [], self.gradient.steps
         for _ in range(steps):
             last, z = z, _evaluate(self.cell, z, rows, len(z)).to(z.dtype)
@@ -196,7 +251,7 @@ class DEQ(nn.Module):
         with torch.no_grad():
             trace.append(_residual(z, self.cell(z, *rows)))
         residual = trace[-1]
-        converged = residual <= self.solver.tol
+        converged = residual <= tol
         status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
         status = torch.where(residual.isfinite(), status, Status.DIVERGED.value)
         calls = torch.full_like(status, steps + 1)
@@ -466,6 +521,12 @@ def _residual(z: Tensor, fz: Tensor) -> Tensor:
 
 def _by_row(t: Tensor) -> Tensor:
     return t.reshape(len(t), math.prod(t.shape[1:]))
+
+
+def _check_solvers(**solvers: Solver | None) -> None:
+    for name, solver in solvers.items():
+        if not (solver is None or isinstance(solver, Solver)):
+            raise TypeError(f"{name}={solver!r}: give a FixedPointIteration, Anderson or Broyden from nclib.solver")
 
 
 def _check_call(x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -> None:

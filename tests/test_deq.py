@@ -1,6 +1,7 @@
 """Gradients against finite differences and closed forms, then the layer's behaviour."""
 
 import copy
+import doctest
 import gc
 import math
 import re
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
+from nclib import deq
 from nclib.deq import (
     DEQ,
     BackwardNotConverged,
@@ -1020,3 +1022,60 @@ def test_cells_that_return_something_else_are_refused(gradient, value):
 def test_status_codes_reach_the_layer():
     _, solution = DEQ(lambda z, x: 2 * z + x, FixedPointIteration(1e-6, 5))(random(2, 3))
     assert (solution.status == Status.MAX_STEPS).all()
+
+
+# ---- which solver, and what is returned
+
+
+def test_the_examples_of_the_docstrings_run():
+    tests = [test for test in doctest.DocTestFinder().find(deq) if test.examples]
+    assert {"nclib.deq.DEQ"} <= {test.name for test in tests}
+    for test in tests:
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_a_call_and_the_evaluation_mode_can_have_a_solver_of_their_own():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    rough, fine, own = FixedPointIteration(1e-1, 9), Broyden(1e-8, 90), Anderson(1e-5, 90)
+    layer = DEQ(cell, rough, eval_solver=fine)
+    expected = {solver: DEQ(cell, solver)(x) for solver in (rough, fine, own)}
+    for training in (True, False):
+        layer.train(training)
+        for given, used in ((None, rough if training else fine), (own, own)):
+            z, solution = layer(x, solver=given)
+            assert torch.equal(z, expected[used][0]) and solution.num_evals == expected[used][1].num_evals
+            got, same = (torch.autograd.grad(t.sum(), x, retain_graph=True)[0] for t in (z, expected[used][0]))
+            assert z.requires_grad and torch.equal(got, same)
+    assert len({solution.num_evals for _, solution in expected.values()}) == 3
+    assert "eval_solver=Broyden(tol=1e-08" in repr(layer) and "eval_solver" not in repr(DEQ(cell))
+    assert torch.equal(DEQ(cell, rough).eval()(x)[0], expected[rough][0]), "without one, evaluation changes nothing"
+
+
+def test_the_backward_pass_uses_the_solver_of_its_forward_pass_unless_it_has_its_own():
+    x = random(3, 4, seed=3).requires_grad_()
+    for gradient, tol in ((Implicit(), 1e-9), (Implicit(Broyden(1e-3, 90)), 1e-3)):
+        layer = DEQ(TanhCell(), Broyden(1e-2, 90), gradient)
+        layer(x, solver=Broyden(1e-9, 90))[0].sum().backward()
+        worst = layer.last_backward.residual.max()
+        assert worst <= tol and (worst > 1e-9) == (tol > 1e-9)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_a_layer_that_returns_its_value_alone_stands_in_a_sequence(gradient):
+    cell, x = TanhCell(), random(3, 4, seed=3)
+    layer = DEQ(cell, gradient=gradient, return_solution=False)
+    z, solution = DEQ(cell, gradient=gradient)(x)
+    network = nn.Sequential(nn.Identity(), layer, nn.Flatten())
+    assert layer.last_solution is None and torch.equal(network(x), z)
+    kept = layer.last_solution
+    assert torch.equal(kept.value, solution.value) and torch.equal(kept.trace, solution.trace)
+    assert not kept.value.requires_grad and not kept.residual.requires_grad
+    copy.deepcopy(network)
+    network(random(5, 4))
+    assert len(layer.last_solution.converged) == 5
+
+
+def test_what_is_no_solver_is_refused():
+    for make in (lambda: DEQ(torch.cos, eval_solver="fine"), lambda: DEQ(torch.cos)(random(2, 3), solver=Broyden)):
+        with pytest.raises(TypeError, match=r"solver=.*give a FixedPointIteration"):
+            make()
