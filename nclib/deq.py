@@ -7,6 +7,7 @@ evaluates the cell once more at z*, so what is kept in between is z* and x, what
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from nclib.solver import EPSILON, Solution, Solver, Status, _evaluate, _whole, fixed_point, paper_solver
 
 Cell = Callable[..., Tensor]
+_OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack", re.IGNORECASE)
 
 
 class BackwardNotConverged(RuntimeWarning):
@@ -202,6 +204,8 @@ class DEQ(nn.Module):
         _check_call(x, z0, args)
         self._refuse_live()
         start = self._start(x) if z0 is None else z0
+        if x.dim() == 1 and len(x) > 1:
+            self._check_single_numbers(x, start, args)
         device = x.device.type
         if torch.is_autocast_enabled(device):  # or what f adds x to would be rounded to half precision each time
             x, start = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (x, start))
@@ -214,7 +218,7 @@ class DEQ(nn.Module):
             solution = fixed_point(self.cell, solver, start.detach(), held, rows=rows)
         except (RuntimeError, ValueError) as error:
             said = hasattr(error, "__notes__")  # why, by the solver
-            if z0 is None and not said and not isinstance(error, torch.OutOfMemoryError):
+            if z0 is None and not said and _OF_SHAPES.search(str(error)):
                 error.add_note(
                     f"The layer started at z0={self.z0!r}, shaped like x {tuple(x.shape)}. "
                     "If the state has another shape, give the start: layer(x, z0=torch.zeros(...))."
@@ -231,6 +235,17 @@ class DEQ(nn.Module):
         if not x.is_floating_point():
             raise ValueError(f"x is {x.dtype}, so it cannot be where z starts; give the start: layer(x, z0=...)")
         return x if self.z0 == "x" else torch.zeros_like(x)
+
+    def _check_single_numbers(self, x: Tensor, start: Tensor, args: Sequence[Tensor]) -> None:
+        """Of 64 features without a batch axis each would be a row, and a cell that takes them together goes unseen."""
+        try:
+            with torch.no_grad():
+                _evaluate(_original(self.cell), start[:1], [t[:1] for t in (x, *args)], 1)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"x has shape ({len(x)},): its first axis is the rows, so these are {len(x)} rows of one number, which "
+                f"the cell cannot take. One row of {len(x)} features is layer(x.unsqueeze(0))"
+            ) from error
 
     def _refuse_live(self) -> None:
         if self.allow_live or not isinstance(self.cell, nn.Module):
@@ -537,6 +552,21 @@ def _check_call(x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -> None:
             raise TypeError(
                 f"{name} is a {type(value).__name__} and must be a tensor (B, *). What else the cell takes goes into "
                 "args: layer(x, args=(tensor, tensor))"
+            )
+    if x.dim() == 0:
+        raise ValueError("x is a single number; its first axis must be the rows: layer(x.view(1, 1))")
+    if z0 is not None and not z0.is_floating_point():
+        raise ValueError(
+            f"z0 is {z0.dtype} {tuple(z0.shape)} and must be floating-point, since it is where z starts. "
+            "For what else the cell takes, such as a mask, did you mean layer(x, args=(mask,))?"
+        )
+    if z0 is not None and (z0.dim() == 0 or len(z0) != len(x)):
+        raise ValueError(f"z0 has shape {tuple(z0.shape)}; its first axis must be the {len(x)} rows of x")
+    for i, arg in enumerate(args):
+        if arg.dim() == 0 or len(arg) != len(x):
+            raise ValueError(
+                f"args[{i}] has shape {tuple(arg.shape)}; its first axis must be the {len(x)} rows of x. A tensor that "
+                "all rows share, such as a causal mask, belongs to the cell: self.register_buffer('mask', mask)"
             )
 
 

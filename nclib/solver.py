@@ -313,7 +313,8 @@ def fixed_point(
         everything the method remembers stay in float32.
     args: tensors (B, *) that belong to the rows. With them, rows that are done leave the work; without them f may close
         over the batch, so it always sees all B rows and those that are done stand still.
-    rows: "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay".
+    rows: "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay": f always
+        sees all B rows in their order, so that it may close over tensors of the batch.
     Returns a ``Solution``. Not converging is reported there and never raised.
     Raises TypeError for what is no solver or tensor, and ValueError where shapes do not fit, where tol is below what
     half precision can reach and where f changes what it is given.
@@ -415,7 +416,7 @@ def _evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch
         if len(z) < batch:
             error.add_note(
                 f"f was given the {len(z)} rows that are not solved yet, of {batch}, in another order. Tensors that "
-                "belong to the rows go into args, which follow; or rows='stay' keeps all of them."
+                "belong to the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
             )
         raise
     return fz

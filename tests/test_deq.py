@@ -1079,3 +1079,80 @@ def test_what_is_no_solver_is_refused():
     for make in (lambda: DEQ(torch.cos, eval_solver="fine"), lambda: DEQ(torch.cos)(random(2, 3), solver=Broyden)):
         with pytest.raises(TypeError, match=r"solver=.*give a FixedPointIteration"):
             make()
+
+
+# ---- what a wrong call is told
+
+
+def test_args_are_counted_as_the_user_counts_them_and_a_shared_tensor_has_a_place():
+    layer, x = DEQ(lambda z, x, pad, mask: torch.tanh(0.5 * z + x)), random(8, 12)
+    for gradient in (Implicit(), Unrolled(2)):
+        layer.gradient = gradient
+        with pytest.raises(ValueError, match=r"args\[1\] has shape \(12, 12\).*8 rows of x.*register_buffer"):
+            layer(x, args=(x, torch.ones(12, 12)))
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(40)], ids=str)
+def test_a_causal_mask_is_a_buffer_of_the_cell_or_closed_over(gradient):
+    mask = torch.tril(random(4, 4, seed=1)) / 8
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", mask)
+
+        def forward(self, z, x):
+            return torch.tanh(z @ self.mask.T + x)
+
+    x = random(6, 4) * torch.logspace(-3, 1, 6).double().unsqueeze(1)
+    z, solution = DEQ(Cell(), EXACT[2], gradient)(x)
+    assert torch.equal(z, DEQ(lambda z, x: torch.tanh(z @ mask.T + x), EXACT[2], gradient)(x)[0])
+    assert solution.converged.all() or isinstance(gradient, Unrolled)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+@pytest.mark.parametrize("mask", [torch.ones(6, 4, dtype=torch.bool), torch.ones(6, 4, dtype=torch.long)])
+def test_a_mask_given_as_the_start_is_told_about_args(gradient, mask):
+    with pytest.raises(ValueError, match=r"z0 is torch\.(bool|int64).*did you mean layer\(x, args=\(mask,\)\)"):
+        DEQ(lambda z, x, mask: 0.5 * z + x, gradient=gradient)(random(6, 4), mask)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_an_input_without_a_batch_axis_is_refused(gradient):
+    """Its 64 features were taken for 64 rows, and the cell failed once one of them was solved: "1x63 and 64x64"."""
+    layer = DEQ(TanhCell(), gradient=gradient)
+    with pytest.raises(ValueError, match=r"x has shape \(4,\).*4 rows of one number.*layer\(x\.unsqueeze\(0\)\)"):
+        layer(random(4))
+    assert layer(random(4).unsqueeze(0))[0].shape == (1, 4)
+    with pytest.raises(ValueError, match="single number"):
+        layer(torch.tensor(1.0))
+
+
+def test_a_start_with_other_rows_is_refused():
+    with pytest.raises(ValueError, match=r"z0 has shape \(5, 4\); its first axis must be the 6 rows of x"):
+        DEQ(TanhCell())(random(6, 4), random(5, 4))
+
+
+def test_only_errors_of_shapes_are_told_about_the_start():
+    def cell(z, x):
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError) as caught:
+        DEQ(cell)(random(2, 3))
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(ValueError, match="unpack") as caught:
+        DEQ(unpacking)(random(6, 3))
+    assert "give the start" in caught.value.__notes__[0]
+
+
+def unpacking(z, x):
+    first, second = z
+    return first + second
+
+
+def test_no_option_is_recommended_that_the_layer_does_not_have():
+    x, keep = random(6, 3), random(6, 3) > 0
+    gain = torch.linspace(0.1, 0.9, 6).double().unsqueeze(1)
+    with pytest.raises(RuntimeError) as caught:
+        DEQ(lambda z, x: torch.tanh(gain * z) + x * keep, Broyden(1e-10, 100))(x)
+    assert "stay" not in "".join(caught.value.__notes__)
