@@ -20,8 +20,9 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 
 from nclib.solver import EPSILON, Solution, Solver, Status, _evaluate, _whole, fixed_point, paper_solver
 
-Cell = Callable[..., Tensor]
-_OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack", re.IGNORECASE)
+State = Tensor | tuple[Tensor, ...]
+Cell = Callable[..., State]
+_OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack|returned a (tuple|list)", re.IGNORECASE)
 
 
 class BackwardNotConverged(RuntimeWarning):
@@ -97,6 +98,9 @@ class DEQ(nn.Module):
     ``solver``, for this call alone. It returns z* and the ``Solution``. z* is its value to the bit, with the gradient
     attached while torch records gradients, in training and evaluation.
 
+    A state of several tensors starts at a tuple, ``layer(x, z0=(z1, z2))``. The cell then takes and returns tuples, z*
+    is one, and each part has its own residual (``solution.part_residual``): a row is solved when every part is.
+
     Parameters
     ----------
     cell : maps (z, x, *args) to a tensor like z, row by row; a module, or any callable whose leaves may require
@@ -142,7 +146,7 @@ class DEQ(nn.Module):
     >>> import torch
     >>> from nclib import DEQ, Anderson
     >>> layer = DEQ(lambda z, x: 0.5 * z + x, Anderson(tol=1e-6))
-    >>> x = torch.tensor([[1.0], [3.0]], requires_grad=True)
+    >>> x = torch.tensor([[1.0], [3.0]], dtype=torch.float64, requires_grad=True)
     >>> z, solution = layer(x)
     >>> z.round(decimals=3).tolist(), solution.converged.tolist()
     ([[2.0], [6.0]], [True, True])
@@ -150,6 +154,13 @@ class DEQ(nn.Module):
     >>> x.grad.round(decimals=3).tolist()
     [[2.0], [2.0]]
     >>> z, solution = layer(x, solver=Anderson(tol=1e-2))
+
+    A state of two tensors, and a layer that returns z* alone:
+
+    >>> cell = lambda z, x: (0.5 * z[1] + x, 0.5 * z[0])
+    >>> (first, second), _ = DEQ(cell, Anderson(tol=1e-6))(x, z0=(torch.zeros_like(x), torch.zeros_like(x)))
+    >>> first.round(decimals=3).tolist(), second.round(decimals=3).tolist()
+    ([[1.333], [4.0]], [[0.667], [2.0]])
     >>> network = torch.nn.Sequential(torch.nn.Linear(4, 1), DEQ(layer.cell, return_solution=False))
     >>> network(torch.zeros(2, 4)).shape, network[1].last_solution.value.shape
     (torch.Size([2, 1]), torch.Size([2, 1]))
@@ -187,8 +198,8 @@ class DEQ(nn.Module):
         return f"solver={self.solver}, gradient={self.gradient}, z0={self.z0!r}{evaluation}"
 
     def forward(
-        self, x: Tensor, z0: Tensor | None = None, args: Sequence[Tensor] = (), solver: Solver | None = None
-    ) -> tuple[Tensor, Solution] | Tensor:
+        self, x: Tensor, z0: State | None = None, args: Sequence[Tensor] = (), solver: Solver | None = None
+    ) -> tuple[State, Solution] | State:
         _check_solvers(solver=solver)
         if solver is None:
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
@@ -198,49 +209,56 @@ class DEQ(nn.Module):
         self.last_solution = solution
         return z
 
-    def _solve(
-        self, x: Tensor, z0: Tensor | None, args: Sequence[Tensor], solver: Solver
-    ) -> tuple[Tensor, Solution]:
+    def _solve(self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver) -> tuple[State, Solution]:
         _check_call(x, z0, args)
         self._refuse_live()
-        start = self._start(x) if z0 is None else z0
+        start, parts, cell = self._start(x) if z0 is None else z0, None, self.cell
+        if not isinstance(start, Tensor):
+            parts = _Parts(tuple(tuple(part.shape[1:]) for part in start))
+            start, cell = parts.pack(start), parts.wrap(cell)
         if x.dim() == 1 and len(x) > 1:
-            self._check_single_numbers(x, start, args)
+            self._check_single_numbers(x, start, args, parts)
         device = x.device.type
         if torch.is_autocast_enabled(device):  # or what f adds x to would be rounded to half precision each time
             x, start = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (x, start))
         try:
             if isinstance(self.gradient, Unrolled):
-                return self._unroll(solver.tol, start, x, *args)
+                return self._unroll(cell, parts, solver.tol, start, x, *args)
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
             rows = "halve" if x.is_cuda or _original(self.cell) is not self.cell else "leave"
             held = tuple(t.detach() for t in (x, *args))
-            solution = fixed_point(self.cell, solver, start.detach(), held, rows=rows)
-        except (RuntimeError, ValueError) as error:
+            sizes = None if parts is None else parts.sizes
+            solution = fixed_point(cell, solver, start.detach(), held, rows=rows, parts=sizes)
+        except (RuntimeError, ValueError, TypeError) as error:
             said = hasattr(error, "__notes__")  # why, by the solver
             if z0 is None and not said and _OF_SHAPES.search(str(error)):
                 error.add_note(
                     f"The layer started at z0={self.z0!r}, shaped like x {tuple(x.shape)}. "
-                    "If the state has another shape, give the start: layer(x, z0=torch.zeros(...))."
+                    "If the state has another shape, give the start: layer(x, z0=torch.zeros(...)), or of a state of "
+                    "several tensors layer(x, z0=(z1, z2))."
                 )
             raise
         if not torch.is_grad_enabled():
-            return solution.value, solution
+            return _named(parts, solution.value, solution)
         amp = _Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-        f, leaves = _function(self.cell, solution.value, x, *args)
-        rule = _Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self)
-        return _Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves), solution
+        f, leaves = _function(self.cell, parts, solution.value, x, *args)
+        rule = _Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts)
+        z = _Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves)
+        return _named(parts, z, solution)
 
     def _start(self, x: Tensor) -> Tensor:
         if not x.is_floating_point():
             raise ValueError(f"x is {x.dtype}, so it cannot be where z starts; give the start: layer(x, z0=...)")
         return x if self.z0 == "x" else torch.zeros_like(x)
 
-    def _check_single_numbers(self, x: Tensor, start: Tensor, args: Sequence[Tensor]) -> None:
+    def _check_single_numbers(
+        self, x: Tensor, start: Tensor, args: Sequence[Tensor], parts: _Parts | None
+    ) -> None:
         """Of 64 features without a batch axis each would be a row, and a cell that takes them together goes unseen."""
+        cell = _original(self.cell)
         try:
             with torch.no_grad():
-                _evaluate(_original(self.cell), start[:1], [t[:1] for t in (x, *args)], 1)
+                _evaluate(parts.wrap(cell) if parts else cell, start[:1], [t[:1] for t in (x, *args)], 1)
         except (RuntimeError, ValueError, IndexError) as error:
             raise ValueError(
                 f"x has shape ({len(x)},): its first axis is the rows, so these are {len(x)} rows of one number, which "
@@ -258,19 +276,24 @@ class DEQ(nn.Module):
                     "eval mode until backward() is done, or pass allow_live=True."
                 )
 
-    def _unroll(self, tol: float, z: Tensor, *rows: Tensor) -> tuple[Tensor, Solution]:
-        trace, steps = [], self.gradient.steps
+    def _unroll(
+        self, cell: Cell, parts: _Parts | None, tol: float, z: Tensor, *rows: Tensor
+    ) -> tuple[State, Solution]:
+        by_part, steps = [], self.gradient.steps
         for _ in range(steps):
-            last, z = z, _evaluate(self.cell, z, rows, len(z)).to(z.dtype)
-            trace.append(_residual(last.detach(), z.detach()))
+            last, z = z, _evaluate(cell, z, rows, len(z)).to(z.dtype)
+            by_part.append(_residual(last.detach(), z.detach(), parts))
         with torch.no_grad():
-            trace.append(_residual(z, self.cell(z, *rows)))
+            by_part.append(_residual(z, cell(z, *rows), parts))
+        trace = [each.amax(1) for each in by_part]
         residual = trace[-1]
         converged = residual <= tol
         status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
         status = torch.where(residual.isfinite(), status, Status.DIVERGED.value)
         calls = torch.full_like(status, steps + 1)
-        return z, Solution(z.detach(), residual, converged, status, calls, steps + 1, torch.stack(trace))
+        shares = None if parts is None else by_part[-1]
+        found = Solution(z.detach(), residual, converged, status, calls, steps + 1, torch.stack(trace), shares)
+        return _named(parts, z, found)
 
     def _record_backward(self, solution: Solution, tol: float) -> None:
         self.last_backward = solution
@@ -308,6 +331,7 @@ class _Rule:
     amp: _Autocast
     replaces: bool  # whether f computes with the leaves it is given
     layer: DEQ
+    parts: _Parts | None
 
 
 @dataclass
@@ -412,8 +436,9 @@ def _implicit(
                 held[:] = z, rule.f(leaves, at, *rows), at
         return g + _vjp(held[1], held[2], u)
 
-    solution = fixed_point(adjoint, solver, g, (g, *args), rows="halve")
-    rule.layer._record_backward(solution, solver.tol)
+    sizes = None if rule.parts is None else rule.parts.sizes
+    solution = fixed_point(adjoint, solver, g, (g, *args), rows="halve", parts=sizes)
+    rule.layer._record_backward(_named(rule.parts, solution.value, solution)[1], solver.tol)
     return (solution.value * scale).to(cotangent.dtype)
 
 
@@ -439,13 +464,13 @@ class _Adjoint:
             return g + _vjp(self.f(leaves, at, *rows), at, u, create_graph=recorded)
 
 
-def _function(cell: Cell, *rows: Tensor) -> tuple[Callable[..., Tensor], list[Tensor]]:
+def _function(cell: Cell, parts: _Parts | None, *rows: Tensor) -> tuple[Callable[..., Tensor], list[Tensor]]:
     """The cell as f(leaves, *rows), and the leaves: what it is differentiated for beside its rows (z first).
 
     A module is evaluated with what stands at its names now, whoever put it there: torch.func.functional_call takes it
     away again before the backward pass. A plain callable computes with what it closes over.
     """
-    original = _original(cell)
+    original = _original(cell) if parts is None else parts.wrap(_original(cell))
     if not isinstance(cell, nn.Module):
         return (lambda leaves, *rows: original(*rows)), _leaves(original, *rows)
     shell = _Shell(cell, original)
@@ -528,14 +553,83 @@ def _live(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
 
 
-def _residual(z: Tensor, fz: Tensor) -> Tensor:
+def _residual(z: Tensor, fz: Tensor, parts: _Parts | None) -> Tensor:
+    """(B, P), one for each part of the state."""
     wide = torch.promote_types(z.dtype, torch.float32)
     z, fz = _by_row(z).to(wide), _by_row(fz).to(wide)
-    return torch.linalg.vector_norm(fz - z, dim=1) / (torch.linalg.vector_norm(fz, dim=1) + EPSILON)
+    sizes = [z.shape[1]] if parts is None else list(parts.sizes)
+    pairs = zip((fz - z).split(sizes, 1), fz.split(sizes, 1), strict=True)
+    norm = torch.linalg.vector_norm
+    return torch.stack([norm(r, dim=1) / (norm(value, dim=1) + EPSILON) for r, value in pairs], 1)
 
 
 def _by_row(t: Tensor) -> Tensor:
     return t.reshape(len(t), math.prod(t.shape[1:]))
+
+
+# ---- a state of several tensors
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The solver and the gradients see one tensor (B, n), the parts of each row one after the other."""
+
+    shapes: tuple[tuple[int, ...], ...]  # without the axis of the rows
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
+
+    def pack(self, state: Sequence[Tensor]) -> Tensor:
+        return torch.cat([_by_row(part) for part in state], 1)
+
+    def unpack(self, z: Tensor) -> tuple[Tensor, ...]:
+        split = zip(z.split(self.sizes, 1), self.shapes, strict=True)
+        return tuple(part.contiguous().view(len(z), *shape) for part, shape in split)
+
+    def wrap(self, cell: Cell) -> Cell:
+        def packed(z: Tensor, *rows: Tensor) -> Tensor:
+            value = cell(self.unpack(z), *rows)
+            self._check(value, len(z))
+            return self.pack(value)
+
+        return packed
+
+    def _check(self, value: object, rows: int) -> None:
+        if not isinstance(value, (tuple, list)) or not all(isinstance(part, Tensor) for part in value):
+            raise TypeError(
+                f"the cell returned a {type(value).__name__}; z0 is a tuple of {len(self.shapes)} tensors, so it must "
+                "return a tuple of tensors like them"
+            )
+        got, allowed = [tuple(part.shape) for part in value], [(rows, *shape) for shape in self.shapes]
+        if got != allowed:
+            raise ValueError(f"the cell maps parts of shapes {allowed} to {got}; it must return the shapes it is given")
+
+
+def _named(parts: _Parts | None, z: Tensor, solution: Solution) -> tuple[State, Solution]:
+    """z* and its evidence, as the cell names the parts."""
+    if parts is None:
+        return z, solution
+    same, value = z is solution.value, parts.unpack(solution.value)
+    return value if same else parts.unpack(z), replace(solution, value=value)
+
+
+def _check_state(x: Tensor, z0: Sequence[Tensor]) -> None:
+    if len(z0) < 2 or not all(isinstance(part, Tensor) for part in z0):
+        raise TypeError(
+            f"z0 is a {type(z0).__name__} of {len(z0)}: {', '.join(type(part).__name__ for part in z0)}. A state of "
+            "several tensors starts at at least two of them, z0=(z1, z2), a single one at the tensor itself. What else "
+            "the cell takes goes into args: layer(x, args=(tensor,))"
+        )
+    first = z0[0]
+    for i, part in enumerate(z0):
+        if part.dim() == 0 or len(part) != len(x) or 0 in part.shape[1:]:
+            raise ValueError(f"z0[{i}] has shape {tuple(part.shape)}; its first axis must be the {len(x)} rows of x")
+        if not part.is_floating_point() or (part.dtype, part.device) != (first.dtype, first.device):
+            raise ValueError(
+                f"z0[{i}] is {part.dtype} on {part.device} and z0[0] {first.dtype} on {first.device}; the parts of a "
+                "state must have one floating-point type and one device"
+            )
 
 
 def _check_solvers(**solvers: Solver | None) -> None:
@@ -544,9 +638,10 @@ def _check_solvers(**solvers: Solver | None) -> None:
             raise TypeError(f"{name}={solver!r}: give a FixedPointIteration, Anderson or Broyden from nclib.solver")
 
 
-def _check_call(x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -> None:
+def _check_call(x: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
     if isinstance(args, Tensor):
         raise TypeError("args is a tensor; give a tuple of tensors: layer(x, args=(tensor,))")
+    state, z0 = (z0, None) if isinstance(z0, (tuple, list)) else (None, z0)
     for name, value in {"x": x, "z0": x if z0 is None else z0, **{f"args[{i}]": t for i, t in enumerate(args)}}.items():
         if not isinstance(value, Tensor):
             raise TypeError(
@@ -555,6 +650,8 @@ def _check_call(x: Tensor, z0: Tensor | None, args: Sequence[Tensor]) -> None:
             )
     if x.dim() == 0:
         raise ValueError("x is a single number; its first axis must be the rows: layer(x.view(1, 1))")
+    if state is not None:
+        _check_state(x, state)
     if z0 is not None and not z0.is_floating_point():
         raise ValueError(
             f"z0 is {z0.dtype} {tuple(z0.shape)} and must be floating-point, since it is where z starts. "

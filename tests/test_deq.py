@@ -1156,3 +1156,158 @@ def test_no_option_is_recommended_that_the_layer_does_not_have():
     with pytest.raises(RuntimeError) as caught:
         DEQ(lambda z, x: torch.tanh(gain * z) + x * keep, Broyden(1e-10, 100))(x)
     assert "stay" not in "".join(caught.value.__notes__)
+
+
+# ---- a state of several tensors
+
+
+class TwoPartCell(nn.Module):
+    """z₁ (B, 3) and z₂ (B, 2, 2), each a function of both."""
+
+    def __init__(self, gain=0.5):
+        super().__init__()
+        w = random(7, 7, seed=1)
+        self.w = nn.Parameter(gain * w / torch.linalg.matrix_norm(w, 2))
+
+    def forward(self, z, x):
+        first, second = z
+        value = torch.tanh(torch.cat((first, second.flatten(1)), 1) @ self.w.T + x)
+        return value[:, :3], value[:, 3:].reshape(-1, 2, 2)
+
+
+def zeros_of_two_parts(rows):
+    return torch.zeros(rows, 3).double(), torch.zeros(rows, 2, 2).double()
+
+
+def joined(z):
+    return torch.cat([part.flatten(1) for part in z], 1)
+
+
+ALL_RULES = [Implicit(), Neumann(60), Phantom(60, 0.1), Unrolled(60)]
+
+
+@pytest.mark.parametrize("gradient", ALL_RULES, ids=str)
+@pytest.mark.parametrize("module", [True, False])
+def test_a_state_of_several_tensors_has_the_value_and_the_gradients_of_one_that_holds_them(gradient, module):
+    cell, x = TwoPartCell(), random(4, 7, seed=2).requires_grad_()
+    one = DEQ(lambda z, x: torch.tanh(z @ cell.w.T + x), EXACT[2], gradient)
+    z, solution = DEQ(cell if module else cell.forward, EXACT[2], gradient)(x, z0=zeros_of_two_parts(4))
+    expected, _ = one(x, z0=torch.zeros(4, 7).double())
+    assert [tuple(part.shape) for part in z] == [(4, 3), (4, 2, 2)] and solution.converged.all()
+    assert torch.allclose(joined(z), expected, rtol=0, atol=1e-11)
+    assert all(torch.equal(part, value) for part, value in zip(z, solution.value, strict=True))
+    assert not any(value.requires_grad for value in solution.value)
+    g = random(4, 7, seed=3)
+    for a, b in zip(
+        torch.autograd.grad((joined(z) * g).sum(), (x, cell.w), retain_graph=True),
+        torch.autograd.grad((expected * g).sum(), (x, cell.w)),
+        strict=True,
+    ):
+        assert torch.allclose(a, b, rtol=1e-8, atol=1e-10)
+    (alone,) = torch.autograd.grad(z[1].sum(), x)  # the other part is not used
+    assert alone.abs().sum() > 0
+
+
+@pytest.mark.parametrize("solver", EXACT, ids=lambda s: type(s).__name__)
+def test_gradients_of_a_state_of_several_tensors_and_their_gradients(solver):
+    cell, x = TwoPartCell(), random(2, 7, seed=2).requires_grad_()
+    layer = DEQ(cell, solver)
+
+    def value(x, *parameters):
+        return layer(x, z0=zeros_of_two_parts(len(x)))[0]
+
+    inputs = (x, *cell.parameters())
+    assert gradcheck(value, inputs, fast_mode=True) and gradgradcheck(value, inputs, fast_mode=True)
+    assert [tuple(part.shape) for part in layer.last_backward.value] == [(2, 3), (2, 2, 2)]
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(3)], ids=str)
+@pytest.mark.parametrize("solver", [FixedPointIteration(1e-4, 100), Anderson(1e-4, 100), Broyden(1e-4, 100)], ids=str)
+def test_a_row_is_solved_when_every_part_is(solver, gradient):
+    """Of one tensor that held both parts the large one, which is solved at once, would hide the small one."""
+    x = torch.cat((torch.full((5, 1), 1e6), random(5, 1, dtype=torch.float32)), 1).double()
+
+    def cell(z, x):
+        return x[:, :1] + 0.0 * z[0], 0.9 * torch.cos(z[1]) + x[:, 1:]
+
+    layer = DEQ(cell, solver, gradient)
+    z, solution = layer(x, z0=(torch.zeros(5, 1).double(),) * 2)
+    by_hand = torch.stack([(f - z).abs()[:, 0] / (f.abs()[:, 0] + 1e-8) for f, z in zip(cell(z, x), z, strict=True)], 1)
+    assert torch.allclose(solution.part_residual, by_hand, rtol=1e-4, atol=1e-9)
+    assert torch.equal(solution.residual, solution.part_residual.amax(1))
+    assert torch.equal(solution.converged, (solution.part_residual <= 1e-4).all(1))
+    if isinstance(gradient, Implicit):
+        assert solution.converged.all() and solution.num_evals > 3
+        packed = DEQ(lambda z, x: torch.cat(cell(z.split(1, 1), x), 1), solver)(x)[1]
+        assert packed.num_evals < solution.num_evals, "one residual for both is met too early"
+    else:
+        assert not solution.converged.any() and (solution.part_residual[:, 0] <= 1e-4).all()
+    assert "(5, 1), (5, 1): " in repr(solution)
+    assert DEQ(lambda z, x: torch.cos(z))(x)[1].part_residual is None
+
+
+def test_a_state_of_several_tensors_keeps_its_rows_and_starts_warm():
+    cell, x = TwoPartCell(0.9), random(6, 7, seed=2) * torch.logspace(-3, 1, 6).double().unsqueeze(1)
+    def held(z, x, keep):
+        return [part * keep.view(-1, *[1] * (part.dim() - 1)) for part in cell(z, x)]
+
+    layer = DEQ(held, Broyden(1e-9, 90))
+    keep = torch.linspace(0.1, 1, 6).double()
+    with torch.no_grad():
+        z, solution = layer(x, z0=zeros_of_two_parts(6), args=(keep,))
+        assert solution.converged.all() and len(set(solution.steps.tolist())) > 2
+        for row in range(6):
+            own, _ = layer(x[row : row + 1], z0=zeros_of_two_parts(1), args=(keep[row : row + 1],))
+            assert all((a[0] - b[row]).abs().max() < 1e-7 for a, b in zip(own, z, strict=True))
+        assert layer(x, z0=z, args=(keep,))[1].num_evals == 1
+
+
+def test_a_state_of_several_tensors_under_autocast_is_float32():
+    x, half = random(4, 7).bfloat16(), [part.bfloat16() for part in zeros_of_two_parts(4)]
+    cell = TwoPartCell().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        z, solution = DEQ(cell, Broyden(1e-2, 30))(x, z0=half)
+    assert {part.dtype for part in z} == {torch.float32} and solution.converged.all()
+
+
+@pytest.mark.parametrize(
+    "z0, error, message",
+    [
+        ((), TypeError, "at least two"),
+        (lambda x: (x, None), TypeError, "z0 is a tuple of 2: Tensor, NoneType.*at least two"),
+        (lambda x: (x, x[:2]), ValueError, r"z0\[1\] has shape \(2, 7\); its first axis must be the 4 rows of x"),
+        (lambda x: (x, x[:, :0]), ValueError, r"z0\[1\] has shape \(4, 0\)"),
+        (lambda x: (x, x.float()), ValueError, r"z0\[1\] is torch.float32.*must have one floating-point type"),
+        (lambda x: (x > 0, x > 0), ValueError, "floating-point"),
+    ],
+)
+def test_starts_that_are_no_state_of_several_tensors_are_refused(z0, error, message):
+    x = random(4, 7)
+    with pytest.raises(error, match=message):
+        DEQ(lambda z, x: z)(x, z0=z0(x) if callable(z0) else z0)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_cells_that_return_other_parts_are_refused(gradient):
+    x = random(4, 7)
+    for cell, error, message in (
+        (lambda z, x: z[0], TypeError, "the cell returned a Tensor; z0 is a tuple of 2 tensors"),
+        (lambda z, x: (z[0], None), TypeError, "must return a tuple of tensors"),
+        (lambda z, x: (*z, x), ValueError, "it must return the shapes it is given"),
+        (lambda z, x: z[::-1], ValueError, r"shapes \[\(4, 3\), \(4, 2, 2\)\] to \[\(4, 2, 2\), \(4, 3\)\]"),
+    ):
+        with pytest.raises(error, match=message):
+            DEQ(cell, gradient=gradient)(x, z0=zeros_of_two_parts(4))
+    with pytest.raises(TypeError, match="returned a tuple") as caught:
+        DEQ(lambda z, x: (z, z), gradient=gradient)(x)
+    assert "layer(x, z0=(z1, z2))" in "".join(caught.value.__notes__)
+
+
+def test_a_part_that_starts_at_zero_may_grow():
+    """Its first change was 0, and so was what it was allowed to grow to."""
+    (first, second), solution = DEQ(lambda z, x: (0.5 * z[1] + x, 0.5 * z[0]), EXACT[0])(
+        x := random(3, 2), z0=(torch.zeros_like(x), torch.zeros_like(x))
+    )
+    assert solution.converged.all() and torch.allclose(first, x / 0.75) and torch.allclose(second, x / 1.5)
+    up = DEQ(lambda z, x: (0.5 * z[0], 9.0 * z[1] + x), FixedPointIteration(1e-6, 90))
+    assert (up(x, z0=(x, torch.zeros_like(x)))[1].status == Status.DIVERGED).all()
