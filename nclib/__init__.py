@@ -31,6 +31,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "Phantom",
         "Unrolled",
         "jacobian_frobenius_sq",
+        "row_jacobians",
         "spectral_radius",
     ),
     "metrics": (

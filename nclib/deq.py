@@ -131,6 +131,12 @@ class DEQ(nn.Module):
 
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
+    In torch.compile(network) the graph breaks at the layer, whose solve runs eager unless its cell is compiled;
+    fullgraph=True and torch.export are refused, since values decide how many steps a solve takes. Torch runs a whole
+    loop eager in which a graph breaks, nn.Sequential too: compile its other modules one by one there.
+
+    torch.func (vmap, grad, jacrev, jvp) passes through ``Unrolled`` and is refused by the other rules, with what to use
+    instead; ``row_jacobians`` gives the Jacobian of every row.
 
     Under autocast x and the state are float32; the smallest tol allowed is 5e-4 for bfloat16, which gentle cells reach.
     Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
@@ -200,6 +206,18 @@ class DEQ(nn.Module):
     def forward(
         self, x: Tensor, z0: State | None = None, args: Sequence[Tensor] = (), solver: Solver | None = None
     ) -> tuple[State, Solution] | State:
+        if torch.compiler.is_compiling():
+            if torch.compiler.is_exporting():
+                raise RuntimeError(
+                    "torch.export cannot record an equilibrium layer, since the values decide how many steps its solve "
+                    "takes. Export what stands before and after the layer, and its cell, each on its own."
+                )
+            return _call_eager(self, x, z0, args, solver)
+        return self._call(x, z0, args, solver)
+
+    def _call(
+        self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver | None
+    ) -> tuple[State, Solution] | State:
         _check_solvers(solver=solver)
         if solver is None:
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
@@ -211,6 +229,9 @@ class DEQ(nn.Module):
 
     def _solve(self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver) -> tuple[State, Solution]:
         _check_call(x, z0, args)
+        if not isinstance(self.gradient, Unrolled):
+            own = self.cell.parameters() if isinstance(self.cell, nn.Module) else ()
+            _refuse_transforms(x, *(z0 if isinstance(z0, tuple) else (z0,)), *args, *own)
         self._refuse_live()
         start, parts, cell = self._start(x) if z0 is None else z0, None, self.cell
         if not isinstance(start, Tensor):
@@ -230,6 +251,7 @@ class DEQ(nn.Module):
             sizes = None if parts is None else parts.sizes
             solution = fixed_point(cell, solver, start.detach(), held, rows=rows, parts=sizes)
         except (RuntimeError, ValueError, TypeError) as error:
+            _refuse_transforms(error=error)
             said = hasattr(error, "__notes__")  # why, by the solver
             if z0 is None and not said and _OF_SHAPES.search(str(error)):
                 error.add_note(
@@ -309,6 +331,10 @@ class DEQ(nn.Module):
             )
 
 
+# torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
+_call_eager = torch._compile._disable_dynamo(DEQ._call)
+
+
 # ---- the gradient: a node of the autograd graph whose backward is written in differentiable operations
 
 
@@ -370,6 +396,12 @@ class _Equilibrium(torch.autograd.Function):
     def backward(ctx, cotangent: Tensor | None) -> tuple[Tensor | None, ...]:
         if cotangent is None:
             return (None,) * (3 + len(ctx.saved_tensors) - 1)
+        if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
+            raise RuntimeError(
+                "a vectorised backward pass (vectorize=True, is_grads_batched=True) cannot pass through Implicit "
+                "gradients; leave the option out, or use nclib.row_jacobians(layer, x), one pass for the Jacobian of "
+                "every row."
+            )
         rule, again = ctx.rule, torch.is_grad_enabled()
         z, *tensors = ctx.saved_tensors
         rows, leaves = tensors[: ctx.num_rows], tensors[ctx.num_rows :]
@@ -404,6 +436,31 @@ class _Equilibrium(torch.autograd.Function):
         grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), **options) if wanted else ())
         gate.open = True
         return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
+
+
+    @staticmethod
+    def jvp(ctx, *tangents: Tensor | None) -> Tensor:
+        raise RuntimeError(_REFUSED["Jvp"])
+
+
+_REFUSED = {
+    "Vmap": "torch.func.vmap cannot pass through an equilibrium layer, whose rows are solved together anyway; put the "
+    "mapped axis into the rows, layer(x.flatten(0, 1)), or take gradient=Unrolled(steps).",
+    "Grad": "torch.func.grad, vjp, jacrev and hessian cannot pass through an equilibrium layer; use backward() or "
+    "torch.autograd.grad, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "Jvp": "forward-mode derivatives (torch.func.jvp, jacfwd) cannot pass through an equilibrium layer; use "
+    "torch.autograd.functional.jvp, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+}
+
+
+def _refuse_transforms(*tensors: Tensor | None, error: Exception | None = None) -> None:
+    """Of a plain callable only the error of its solve tells that it closes over a tensor that is transformed."""
+    innermost = torch._C._functorch.peek_interpreter_stack()
+    if innermost is None:
+        return
+    wrapped = any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+    if wrapped or re.search("data pointer|Batching rule", str(error)):
+        raise RuntimeError(_REFUSED.get(innermost.key().name, _REFUSED["Grad"])) from error
 
 
 def _vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
@@ -676,6 +733,72 @@ def _linearise(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor
     with torch.enable_grad():
         z = z if z.requires_grad else z.detach().requires_grad_()
         return _evaluate(f, z, (), len(z)), z
+
+
+def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) -> Tensor:
+    """The Jacobian of every row of f(x, *rows) with respect to its row of x, in one backward pass.
+
+    Since rows do not depend on one another, each is repeated as often as the output has numbers, and every copy is
+    differentiated for one of them.
+
+    Parameters
+    ----------
+    f : maps (B, *) to (B, *) row by row: a ``DEQ`` with any gradient rule, whose z* is differentiated, or a function or
+        network that holds one. A tuple is taken for z* and what belongs to it. Layers that mix rows, as BatchNorm does
+        in training, give wrong answers here.
+    x : (B, *), floating-point.
+    rows : further tensors (B, *) that f takes. They are repeated with x.
+
+    Returns
+    -------
+    (B, *out, *in), where *out is the shape of a row of the output and *in that of a row of x. No graph is kept. An
+    equilibrium's is as accurate as its solves are.
+
+    Raises
+    ------
+    RuntimeError under torch.inference_mode(), where there is no Jacobian.
+
+    Notes
+    -----
+    f sees B · numel(out) rows at once. Torch's own ways need one backward pass for each number of the output
+    (torch.autograd.functional.jacobian, which also returns the zeros between different rows) or are refused by the
+    layer (torch.func.jacrev, vectorize=True).
+
+    Examples
+    --------
+    z = A z + x has the Jacobian (I − A)⁻¹.
+
+    >>> import torch
+    >>> from nclib import DEQ, Anderson, row_jacobians
+    >>> a = torch.tensor([[0.5, 0.25], [0.0, 0.5]], dtype=torch.float64)
+    >>> layer = DEQ(lambda z, x: z @ a.T + x, Anderson(tol=1e-9))
+    >>> row_jacobians(layer, torch.ones(3, 2, dtype=torch.float64))[0].round(decimals=6).tolist()
+    [[2.0, 1.0], [0.0, 2.0]]
+
+    Of a layer with a further tensor in ``args``, here the gain of each row:
+
+    >>> scaled = DEQ(lambda z, x, gain: gain * z + x, Anderson(tol=1e-9))
+    >>> gain = torch.tensor([[0.5], [0.75]], dtype=torch.float64)
+    >>> row_jacobians(lambda x, gain: scaled(x, args=(gain,)), gain, gain).flatten().round(decimals=6).tolist()
+    [2.0, 4.0]
+    """
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
+
+    def value(*given: Tensor) -> Tensor:
+        found = f(*given)
+        return found[0] if isinstance(found, tuple) else found
+
+    with torch.no_grad():
+        one = value(*(t[:1].detach() for t in (x, *rows)))
+    size = math.prod(one.shape[1:])
+    many, *others = (t.detach().repeat_interleave(size, 0) for t in (x, *rows))
+    with torch.enable_grad():
+        found = value(many.requires_grad_(), *others)
+    which = torch.eye(size, dtype=found.dtype, device=found.device).repeat(len(x), 1).view(found.shape)
+    constant = not found.requires_grad
+    grad = torch.zeros_like(many) if constant else torch.autograd.grad(found, many, which, materialize_grads=True)[0]
+    return grad.view(len(x), *one.shape[1:], *x.shape[1:])
 
 
 def spectral_radius(

@@ -5,6 +5,8 @@ import doctest
 import gc
 import math
 import re
+import subprocess
+import sys
 import warnings
 import weakref
 
@@ -1311,3 +1313,170 @@ def test_a_part_that_starts_at_zero_may_grow():
     assert solution.converged.all() and torch.allclose(first, x / 0.75) and torch.allclose(second, x / 1.5)
     up = DEQ(lambda z, x: (0.5 * z[0], 9.0 * z[1] + x), FixedPointIteration(1e-6, 90))
     assert (up(x, z0=(x, torch.zeros_like(x)))[1].status == Status.DIVERGED).all()
+
+
+# ---- transforms of torch, and the Jacobian of every row
+
+
+def tanh_layer(gradient, *settings, **options):
+    a = 0.3 * random(3, 3, seed=1)
+    return DEQ(lambda z, x: torch.tanh(z @ a.T) + x, EXACT[2], gradient, *settings, **options), a
+
+
+# Of torch's own forward mode.
+scripted = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")
+TRANSFORMS = {
+    "vmap": (r"put the\s+mapped axis into the rows", lambda f, x: torch.func.vmap(lambda x: f(x.unsqueeze(0))[0])(x)),
+    "grad": (r"use backward\(\)", lambda f, x: torch.func.grad(lambda x: f(x).sum())(x)),
+    "vjp": (r"use backward\(\)", lambda f, x: torch.func.vjp(f, x)[1](x)[0]),
+    "jacrev": (r"nclib\.row_jacobians", lambda f, x: torch.func.jacrev(f)(x)),
+    "hessian": (r"use backward\(\)", lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x)),
+    "jvp": (r"use torch\.autograd\.functional\.jvp", lambda f, x: torch.func.jvp(f, (x,), (x,))[1]),
+    "jacobian by jvp": (
+        r"nclib\.row_jacobians",
+        lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode"),
+    ),
+}
+
+
+@scripted
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom()], ids=str)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_torch_are_refused_with_what_to_use_instead(name, gradient):
+    message, transform = TRANSFORMS[name]
+    layer, _ = tanh_layer(gradient)
+    with pytest.raises(RuntimeError, match=message) as caught:
+        transform(lambda x: layer(x)[0], random(2, 3))
+    assert "cannot pass through" in str(caught.value) and not hasattr(caught.value, "__notes__")
+
+
+@scripted
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_torch_pass_through_unrolled_steps(name):
+    (layer, a), x = tanh_layer(Unrolled(3)), random(2, 3)
+
+    def by_hand(x):
+        z = x
+        for _ in range(3):
+            z = torch.tanh(z @ a.T) + x
+        return z
+
+    transform = TRANSFORMS[name][1]
+    assert torch.allclose(transform(lambda x: layer(x)[0], x), transform(by_hand, x), rtol=0, atol=1e-12)
+
+
+def test_transforms_in_the_parameters_or_in_what_a_callable_closes_over_are_refused():
+    x, layer = random(2, 4), DEQ(TanhCell())
+    with pytest.raises(RuntimeError, match=r"torch\.func\.grad.*cannot pass"):
+        torch.func.grad(lambda p: torch.func.functional_call(layer, p, (x,))[0].sum())(dict(layer.named_parameters()))
+    for transform, name in ((torch.func.grad, "grad"), (torch.func.vmap, "vmap")):
+        w = torch.zeros(4, 4).double() if name == "grad" else torch.zeros(2, 4, 4).double()
+        with pytest.raises(RuntimeError, match=rf"torch\.func\.{name}.*cannot pass"):
+            transform(lambda w: DEQ(lambda z, x: torch.tanh(z @ w) + x)(x)[0].sum())(w)
+    outside, _ = tanh_layer(Implicit())  # nothing of it is transformed
+    x = random(2, 3)
+    with torch.no_grad():
+        doubled = torch.func.vmap(lambda scale: scale * outside(x)[0])(torch.ones(2).double())
+    assert torch.equal(doubled[1], outside(x)[0])
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom()], ids=str)
+def test_vectorised_backward_passes_work_or_are_refused(gradient):
+    (layer, _), x = tanh_layer(gradient), random(2, 3)
+
+    def jacobian(vectorize):
+        return torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize)
+
+    if isinstance(gradient, Implicit):
+        with pytest.raises(RuntimeError, match=r"vectorised backward pass.*nclib\.row_jacobians"):
+            jacobian(True)
+        y = x.clone().requires_grad_()
+        with pytest.raises(RuntimeError, match="is_grads_batched"):
+            torch.autograd.grad(layer(y)[0], y, torch.eye(6).double().view(6, 2, 3), is_grads_batched=True)
+    else:
+        assert torch.allclose(jacobian(True), jacobian(False))
+
+
+def test_the_recommended_ways_give_the_derivatives():
+    (layer, _), x, v = tanh_layer(Implicit()), random(2, 3), random(2, 3, seed=9)
+    f = lambda x: layer(x)[0]  # noqa: E731
+    whole = torch.autograd.functional.jacobian(f, x)
+    assert torch.allclose(torch.autograd.functional.jvp(f, x, v)[1], torch.einsum("bidj,dj->bi", whole, v))
+    assert torch.allclose(torch.autograd.functional.vjp(f, x, v)[1], torch.einsum("bidj,bi->dj", whole, v))
+    jacobians = deq.row_jacobians(layer, x)
+    assert torch.allclose(jacobians, torch.stack([whole[b, :, b] for b in range(2)]), rtol=0, atol=1e-9)
+
+
+def test_the_jacobians_of_rows_are_those_of_the_closed_form():
+    x, mix = random(4, 5, seed=2), random(3, 5, seed=3)
+    layer, a = linear_layer(Implicit())
+    inverse = torch.linalg.inv(torch.eye(3).double() - a.detach())
+    got = deq.row_jacobians(lambda x, gain: layer(gain * (x @ mix.T))[0], x, gain := random(4, 1, seed=4))
+    assert got.shape == (4, 3, 5) and not got.requires_grad
+    assert torch.allclose(got, gain.unsqueeze(2) * (inverse @ mix), rtol=1e-8)
+    maps = DEQ(lambda z, x: 0.5 * z + x.flip(2), EXACT[2], return_solution=False)
+    with torch.no_grad():
+        images = deq.row_jacobians(maps, random(2, 2, 3))
+    expected = 2 * torch.eye(6).double().view(2, 3, 2, 3).flip(1)
+    assert images.shape == (2, 2, 3, 2, 3) and torch.allclose(images, expected.expand_as(images))
+    assert torch.equal(deq.row_jacobians(lambda x: x.detach(), x), torch.zeros(4, 5, 5).double())
+    with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
+        deq.row_jacobians(layer, x)
+
+
+# ---- torch.compile of a network around the layer
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.layer = DEQ(TanhCell(dtype=torch.float32), Anderson(1e-3, 30))
+
+    def forward(self, x):
+        return self.after(torch.relu(self.layer(torch.relu(self.before(x)))[0]))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
+def test_a_compiled_network_breaks_at_the_layer_and_nowhere_else(caplog):
+    """Its solver was traced piece by piece, with warnings that the limit of recompilations was hit."""
+    torch._dynamo.reset()
+    graphs, network = [], Around()
+
+    def backend(graph, examples):
+        graphs.append([node for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    compiled = torch.compile(network, backend=backend)
+    for rows in (3, 5, 8, 2):
+        x = random(rows, 4, dtype=torch.float32)
+        got, expected = compiled(x), network(x)
+        assert torch.equal(got, expected)
+        grads = (torch.autograd.grad(t.sum(), network.before.weight)[0] for t in (got, expected))
+        assert torch.equal(*grads)
+    assert 2 <= len(graphs) <= 4, "before and after, once for a shape and once for any"
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"torch\.compiler\.disable"):
+        torch.compile(network, backend=backend, fullgraph=True)(x)
+
+
+def test_export_is_refused():
+    with pytest.raises(RuntimeError, match=r"torch\.export cannot record an equilibrium layer"):
+        torch.export.export(Around(), (random(3, 4, dtype=torch.float32),))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
+@pytest.mark.slow
+def test_a_network_of_many_layers_compiles_without_warnings(caplog):
+    torch._dynamo.reset()
+    compiled = torch.compile(nn.Sequential(*(nn.Sequential(Around(), nn.Linear(2, 4)) for _ in range(10))))
+    for rows in range(2, 12):
+        compiled(random(rows, 4, dtype=torch.float32)).sum().backward()
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+def test_the_compiler_is_not_imported_until_it_is_asked_for():
+    code = "import sys, torch; from nclib import DEQ; DEQ(lambda z, x: 0.5 * z + x)(torch.ones(2, 3)); "
+    code += "sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
