@@ -29,6 +29,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "Implicit",
         "Neumann",
         "Phantom",
+        "Reversible",
         "Unrolled",
         "jacobian_frobenius_sq",
         "row_jacobians",

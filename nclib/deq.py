@@ -18,15 +18,16 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from nclib.solver import EPSILON, Solution, Solver, Status, _evaluate, _whole, fixed_point, paper_solver
+from nclib.solver import EPSILON, Solution, Solver, Status, _evaluate, _real, _whole, fixed_point, paper_solver
 
 State = Tensor | tuple[Tensor, ...]
 Cell = Callable[..., State]
+REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
 _OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack|returned a (tuple|list)", re.IGNORECASE)
 
 
 class BackwardNotConverged(RuntimeWarning):
-    """The linear solve of a backward pass missed its tolerance, so the gradient is approximate."""
+    """A backward pass missed its tolerance, so the gradient is approximate."""
 
 
 def _at_least_one(rule: object, name: str) -> None:
@@ -87,7 +88,56 @@ class Unrolled:
         _at_least_one(self, "steps")
 
 
-Gradient = Implicit | Neumann | Phantom | Unrolled
+@dataclass(frozen=True)
+class Reversible:
+    """The exact gradient of a fixed number of steps, in memory that does not grow with it; the solver is not used.
+
+    From y = z = z0, one step is
+
+        y ← (1 − β)·y + β·f(z),   z ← (1 − β)·z + β·f(y),
+
+    and the last z is the value. Since f(y) is taken at the new y, a step can be undone, z = (z' − β·f(y')) / (1 − β),
+    then y alike, so that the backward pass computes the states again instead of keeping them. Fixed points of f are
+    fixed points of the step, with y = z.
+
+    Parameters
+    ----------
+    steps : at least 1, of two evaluations of the cell each; the backward pass makes as many again, with their products.
+    beta : in (0, 2), not 1. The default of 0.5 is ours.
+
+    Notes
+    -----
+    "Exact" is a statement without rounding. A step back multiplies rounding by 1/|1 − β| or more, 2 for β = 0.5 and 5
+    for β = 0.8; where J has eigenvalues in [0, 1), by the square of that at most. Therefore y and z are float64 whatever the cell's type is. The
+    backward pass ends where the forward pass began, so it knows its error: where that exceeds 1e-3 of the row it warns
+    ``BackwardNotConverged``. Take fewer steps or a smaller beta then. The cell runs without torch.compile in both
+    passes, whose values must agree. The gradient cannot be differentiated again. z0 gets its gradient too.
+
+    Source: McCallum, Arora & Foster 2025, "Reversible Deep Equilibrium Models", arXiv 2509.12917: the step, its
+    inverse, the backward pass and β ∈ (0, 2). There the steps end at a tolerance and at a largest number, and start at
+    zeros; here there are always ``steps`` of them, from the z0 of the layer. The measured error is not from there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nclib import DEQ, Reversible
+    >>> x = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    >>> z, solution = DEQ(lambda z, x: 0.2 * z + x, gradient=Reversible(steps=20))(x)
+    >>> z.sum().backward()
+    >>> round(z.item(), 3), round(x.grad.item(), 3), solution.num_evals
+    (1.25, 1.25, 41)
+    """
+
+    steps: int
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "steps")
+        if not (_real(self.beta) and 0 < self.beta < 2 and self.beta != 1):
+            raise ValueError(f"Reversible(beta={self.beta!r}): beta must be in (0, 2) and not 1")
+
+
+Gradient = Implicit | Neumann | Phantom | Unrolled | Reversible
 
 
 class DEQ(nn.Module):
@@ -112,7 +162,8 @@ class DEQ(nn.Module):
         sum, and a leaf that the first row does not use gets no gradient: give such a cell as a module.
     solver : see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20
         evaluations.
-    gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``.
+    gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``, ``Reversible``. The last two take a
+        fixed number of steps and no solver, of which ``tol`` alone decides what counts as converged.
     z0 : start where none is given in the call, "x" (then one step is the explicit block cell(x, x)) or "zeros".
     allow_live : accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
         call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input. Modules are
@@ -189,7 +240,10 @@ class DEQ(nn.Module):
         self.eval_solver = eval_solver
         _check_solvers(solver=self.solver, eval_solver=eval_solver)
         if not isinstance(self.gradient, Gradient):
-            raise TypeError(f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom() or Unrolled(steps)")
+            raise TypeError(
+                f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom(), Unrolled(steps) or "
+                "Reversible(steps)"
+            )
         if z0 not in ("x", "zeros"):
             raise ValueError(f"z0={z0!r}: allowed are 'x' and 'zeros'; a start of your own goes into the call")
         self.z0 = z0
@@ -245,6 +299,8 @@ class DEQ(nn.Module):
         try:
             if isinstance(self.gradient, Unrolled):
                 return self._unroll(cell, parts, solver.tol, start, x, *args)
+            if isinstance(self.gradient, Reversible):
+                return self._reverse(parts, solver.tol, start, x, *args)
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
             rows = "halve" if x.is_cuda or _original(self.cell) is not self.cell else "leave"
             held = tuple(t.detach() for t in (x, *args))
@@ -307,15 +363,51 @@ class DEQ(nn.Module):
             by_part.append(_residual(last.detach(), z.detach(), parts))
         with torch.no_grad():
             by_part.append(_residual(z, cell(z, *rows), parts))
-        trace = [each.amax(1) for each in by_part]
-        residual = trace[-1]
-        converged = residual <= tol
-        status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
-        status = torch.where(residual.isfinite(), status, Status.DIVERGED.value)
-        calls = torch.full_like(status, steps + 1)
-        shares = None if parts is None else by_part[-1]
-        found = Solution(z.detach(), residual, converged, status, calls, steps + 1, torch.stack(trace), shares)
-        return _named(parts, z, found)
+        return _named(parts, z, _evidence(z.detach(), by_part, tol, parts))
+
+    def _reverse(self, parts: _Parts | None, tol: float, start: Tensor, *rows: Tensor) -> tuple[State, Solution]:
+        cell = _original(self.cell) if parts is None else parts.wrap(_original(self.cell))
+        by_part, beta = [], self.gradient.beta
+
+        def evaluate(point: Tensor) -> Tensor:
+            point = point.to(start.dtype)
+            value = _evaluate(cell, point, rows, len(point))
+            by_part.append(_residual(point, value, parts))
+            return value.to(wide)
+
+        wide = torch.promote_types(start.dtype, torch.float64)
+        with torch.no_grad():
+            y = z = start.to(wide)
+            for _ in range(self.gradient.steps):
+                y = (1 - beta) * y + beta * evaluate(z)
+                z = (1 - beta) * z + beta * evaluate(y)
+            evaluate(z)
+            value = z.to(start.dtype)
+        solution = _evidence(value, by_part, tol, parts)
+        if not torch.is_grad_enabled():
+            return _named(parts, value, solution)
+        device = start.device.type
+        amp = _Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+        f, leaves = _function(self.cell, parts, value, *rows)
+        rule = _Rule(f, self.gradient, self.solver, amp, isinstance(self.cell, nn.Module), self, parts)
+        return _named(parts, _Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves), solution)
+
+    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor) -> None:
+        """By how much y and z miss the start, relative to the larger of it and the last z."""
+        missed, *sizes = (
+            torch.linalg.vector_norm(_by_row(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
+        )
+        off = torch.maximum(*missed.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
+        wrong = ~(off <= REVERSAL)
+        if self.warn_backward and bool(wrong.any()):
+            self.warn_backward = False
+            warnings.warn(
+                f"reversible backward: {int(wrong.sum())} of {len(wrong)} rows missed their start by more than "
+                f"{REVERSAL:g} of their size, the worst by {float(off.max()):.1e}: rounding has grown too large, and "
+                "their gradient is wrong. Take fewer steps or a beta nearer to 0.",
+                BackwardNotConverged,
+                stacklevel=2,
+            )
 
     def _record_backward(self, solution: Solution, tol: float) -> None:
         self.last_backward = solution
@@ -329,6 +421,17 @@ class DEQ(nn.Module):
                 BackwardNotConverged,
                 stacklevel=2,
             )
+
+
+def _evidence(z: Tensor, by_part: Sequence[Tensor], tol: float, parts: _Parts | None) -> Solution:
+    """Of a fixed number of steps, all rows taking all of them."""
+    trace = torch.stack([each.amax(1) for each in by_part])
+    residual = trace[-1]
+    converged = residual <= tol
+    status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
+    status = torch.where(residual.isfinite(), status, Status.DIVERGED.value)
+    calls, shares = torch.full_like(status, len(trace)), None if parts is None else by_part[-1]
+    return Solution(z, residual, converged, status, calls, len(trace), trace, shares)
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
@@ -461,6 +564,63 @@ def _refuse_transforms(*tensors: Tensor | None, error: Exception | None = None) 
     wrapped = any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
     if wrapped or re.search("data pointer|Batching rule", str(error)):
         raise RuntimeError(_REFUSED.get(innermost.key().name, _REFUSED["Grad"])) from error
+
+
+class _Reverse(torch.autograd.Function):
+    """z after some reversible steps; the backward pass takes them back one by one.
+
+    Inputs: the rule, how many tensors are ``rows``, the last y and z, the start, the rows, the leaves.
+    """
+
+    @staticmethod
+    def forward(ctx, rule: _Rule, num_rows: int, y: Tensor, z: Tensor, start: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.rule, ctx.num_rows = rule, num_rows
+        ctx.save_for_backward(y, z, start, *tensors)
+        return z.to(start.dtype, copy=True)
+
+    @staticmethod
+    def backward(ctx, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "Reversible(steps) cannot be differentiated twice, since its backward pass is not recorded; use "
+                "Implicit() or Unrolled(steps)"
+            )
+        rule, beta = ctx.rule, ctx.rule.gradient.beta
+        y, z, start, *tensors = ctx.saved_tensors
+        rule.layer._refuse_live()
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+        rows = inputs[: ctx.num_rows]
+        own = inputs[ctx.num_rows :] if rule.replaces else tensors[ctx.num_rows :]
+        wanted = [t for t in (*rows, *own) if t.requires_grad]
+        totals: list[Tensor | None] = [None] * len(wanted)
+
+        def evaluate(point: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+            """f at the point and Jᵀu; what u gives the rows and the leaves is added to the totals."""
+            with torch.enable_grad(), rule.amp():
+                at = point.to(start.dtype).detach().requires_grad_()
+                value = rule.f(own, at, *rows)
+            if rule.replaces:
+                _refuse_others(value, [at, *rows, *own])
+            if not value.requires_grad:
+                return value.to(z.dtype), torch.zeros_like(z)
+            options = {"allow_unused": True, "retain_graph": not rule.replaces}
+            through, *grads = torch.autograd.grad(value, [at, *wanted], u.to(value.dtype), **options)
+            for i, grad in enumerate(grads):
+                if grad is not None:
+                    totals[i] = grad if totals[i] is None else totals[i] + grad
+            return value.detach().to(z.dtype), torch.zeros_like(z) if through is None else through.to(z.dtype)
+
+        along_z = cotangent.to(z.dtype)
+        along_y = torch.zeros_like(along_z)
+        for _ in range(rule.gradient.steps):
+            value, through = evaluate(y, beta * along_z)
+            z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
+            value, through = evaluate(z, beta * along_y)
+            y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
+        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1])
+        found = iter(totals)
+        grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
+        return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
 
 
 def _vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
