@@ -108,10 +108,11 @@ class Reversible:
     Notes
     -----
     "Exact" is a statement without rounding. A step back multiplies rounding by 1/|1 − β| or more, 2 for β = 0.5 and 5
-    for β = 0.8; where J has eigenvalues in [0, 1), by the square of that at most. Therefore y and z are float64 whatever the cell's type is. The
-    backward pass ends where the forward pass began, so it knows its error: where that exceeds 1e-3 of the row it warns
-    ``BackwardNotConverged``. Take fewer steps or a smaller beta then. The cell runs without torch.compile in both
-    passes, whose values must agree. The gradient cannot be differentiated again. z0 gets its gradient too.
+    for β = 0.8; where J has real eigenvalues in (−1, 1), by the square of that at most. Therefore y and z are float64
+    whatever the cell's type is. The backward pass ends where the forward pass began, so it knows its error: where that
+    exceeds 1e-3 of the row it warns ``BackwardNotConverged``. Take fewer steps or a smaller beta then. The cell runs
+    without torch.compile in both passes, whose values must agree. The gradient cannot be differentiated again. z0 gets
+    its gradient too.
 
     Source: McCallum, Arora & Foster 2025, "Reversible Deep Equilibrium Models", arXiv 2509.12917: the step, its
     inverse, the backward pass and β ∈ (0, 2). There the steps end at a tolerance and at a largest number, and start at
