@@ -623,6 +623,8 @@ class _Reverse(torch.autograd.Function):
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
 
+    jvp = staticmethod(_Equilibrium.jvp)
+
 
 def _vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
     """Jᵀu, zeros where fz does not depend on the point; the graph stays for the next product."""

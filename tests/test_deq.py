@@ -1341,7 +1341,7 @@ TRANSFORMS = {
 
 
 @scripted
-@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom()], ids=str)
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(), Reversible(3)], ids=str)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_of_torch_are_refused_with_what_to_use_instead(name, gradient):
     message, transform = TRANSFORMS[name]
@@ -1381,7 +1381,7 @@ def test_transforms_in_the_parameters_or_in_what_a_callable_closes_over_are_refu
     assert torch.equal(doubled[1], outside(x)[0])
 
 
-@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom()], ids=str)
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(), Reversible(3)], ids=str)
 def test_vectorised_backward_passes_work_or_are_refused(gradient):
     (layer, _), x = tanh_layer(gradient), random(2, 3)
 
