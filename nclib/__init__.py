@@ -30,8 +30,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "Implicit",
         "Neumann",
         "Phantom",
+        "Reversible",
         "Unrolled",
         "jacobian_frobenius_sq",
+        "row_jacobians",
         "spectral_radius",
     ),
     "metrics": (
