@@ -32,7 +32,7 @@ from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import regression
-from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.papers.separation_bias.grad_cam import CamConfig
 from nclib.reproduce import regenerate
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")

@@ -12,8 +12,10 @@ from nclib.data import DataError
 from nclib.engine import runs
 from nclib.engine.experiments import PROFILES
 from nclib.engine.store import ReferenceStore, load_run
-from nclib.papers.separation_bias import regression, separation
+from nclib.papers.separation_bias import diagonal, gotu, regions, regression
+from nclib.papers.separation_bias.ledger import LEDGER, separation_ledger
 from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
+from nclib.papers.separation_bias.steep import steep_table, steep_target
 from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
@@ -33,9 +35,9 @@ def _config(task=None, model=FNN, steps=20, **options):
 
 def test_targets_are_the_functions_they_are_named_after():
     saw = regression._Task(TaskConfig(name="sawtooth", level=3), 0).test
-    np.testing.assert_allclose(saw.y, separation.tent_map((saw.x[:, 0].double().numpy() + 1) / 2, 3), atol=1e-5)
+    np.testing.assert_allclose(saw.y, regions.tent_map((saw.x[:, 0].double().numpy() + 1) / 2, 3), atol=1e-5)
     steep = regression._Task(TaskConfig(name="steep", level=8), 0).test
-    np.testing.assert_array_equal(steep.y, separation.steep_target(steep.x[:, 0].numpy(), 8))
+    np.testing.assert_array_equal(steep.y, steep_target(steep.x[:, 0].numpy(), 8))
     assert (steep.x < 2.0**-8).double().mean() > 0.1, "points where the target changes"
 
 
@@ -297,7 +299,7 @@ def test_verdicts_on_statements_follow_their_rule(rows, verdict, remark):
     (row,) = regression.trained_ledger(rows, "fig3").itertuples()
     assert row.verdict == verdict and remark in row.remark and bool(row.remark) == bool(remark)
     assert (row.part, row.reading, row.scale) == ("statement", "as printed", "toy")
-    assert list(regression.trained_ledger(rows, "fig3").columns) == separation.LEDGER
+    assert list(regression.trained_ledger(rows, "fig3").columns) == LEDGER
 
 
 @pytest.mark.parametrize(
@@ -333,16 +335,16 @@ def test_everything_trained_with_a_target_constraint_or_setting_of_ours_is_beyon
 
 
 def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_ours():
-    trials = pd.concat([separation.flow_trials(1, signs) for signs in ("positive", "mixed")])
-    ledger = separation.separation_ledger(
-        regions=separation.regions_table([1, 2, 5]),
-        networks=separation.random_fnn_table(5, [(3, 2)], draws=5),
-        steep=separation.steep_table([6, 20], 0.05),
+    trials = pd.concat([diagonal.flow_trials(1, signs) for signs in ("positive", "mixed")])
+    ledger = separation_ledger(
+        regions=regions.regions_table([1, 2, 5]),
+        networks=regions.random_fnn_table(5, [(3, 2)], draws=5),
+        steep=steep_table([6, 20], 0.05),
         trials=trials,
-        density=separation.density_table(5),
-        gotu=separation.gotu_table(),
+        density=diagonal.density_table(5),
+        gotu=gotu.gotu_table(),
     )
-    assert list(ledger.columns) == separation.LEDGER and ledger["verdict"].map(words.is_word).all()
+    assert list(ledger.columns) == LEDGER and ledger["verdict"].map(words.is_word).all()
     statements = ledger[ledger["part"] == "statement"]
     assert (statements["verdict"] == "typo").sum() == 1 and set(statements["verdict"]) == {"holds", "typo"}
     typo = statements[statements["verdict"] == "typo"].iloc[0]
@@ -354,8 +356,8 @@ def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_o
     ours = ledger[ledger["reading"] == "ours"]
     assert (ours["claim"] + ours["rule"] + ours["remark"]).str.contains("our").all()
     assert ledger.loc[ledger["place"].str.startswith("Theorem 2"), "claim"].str.startswith("our g").all()
-    wrong = separation.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
-    assert separation.separation_ledger(regions=wrong)["verdict"].iloc[0] == "not shown"
+    wrong = regions.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
+    assert separation_ledger(regions=wrong)["verdict"].iloc[0] == "not shown"
 
 
 def test_weights_are_judged_over_the_dimensions():

@@ -30,7 +30,7 @@ from nclib.papers.kernel_equivalence import kernels
 from nclib.papers.kernel_equivalence.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import regression
-from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.papers.separation_bias.grad_cam import CamConfig
 from nclib.system import words
 
 

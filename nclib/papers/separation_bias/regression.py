@@ -31,7 +31,7 @@ from nclib.config import Config, StoredConfig, nested, run_id
 from nclib.data import DataError
 from nclib.deq import Implicit, Unrolled
 from nclib.models import FNN, ReluDEQ, SelfLoopDEQ, count_parameters
-from nclib.papers.separation_bias import separation
+from nclib.papers.separation_bias import diagonal, ledger, regions, steep
 from nclib.publish.artefacts import write_atomic
 from nclib.solver import EPSILON, FixedPointIteration
 from nclib.system import paths
@@ -75,7 +75,7 @@ class TaskConfig(Config):
     @pydantic.model_validator(mode="after")
     def _fits(self) -> TaskConfig:
         if self.name in ("sawtooth", "steep"):
-            most = separation.LARGEST_LEVEL if self.name == "sawtooth" else 40
+            most = regions.LARGEST_LEVEL if self.name == "sawtooth" else 40
             if self.level is None or not 1 <= self.level <= most:
                 raise ValueError(f"task {self.name!r} needs a level from 1 to {most}, got {self.level}")
             self._refuse("target", "variables", "coefficients")
@@ -188,11 +188,11 @@ class _Task:
         level = self.config.level or 0
         at = torch.rand(size, generator=generator, dtype=torch.float64)
         if self.config.name == "sawtooth":
-            x, y = 2 * at - 1, separation.tent_map(at.numpy(), level)
+            x, y = 2 * at - 1, regions.tent_map(at.numpy(), level)
         else:
             lowest = math.log(2.0**-level / 30)
             at[size // 2 :] = torch.exp(lowest * (1 - at[size // 2 :]))
-            x, y = at, separation.steep_target(at.numpy(), level)
+            x, y = at, steep.steep_target(at.numpy(), level)
         return _Samples(x[:, None].to(self.dtype), torch.from_numpy(y).to(self.dtype))
 
     def _boolean(self, count: int, seen: bool) -> _Samples:
@@ -652,12 +652,12 @@ def _final(
         rows.append(("train", "mse", _mse(model, task.train)))
         features = model(task.train.x).features.double().numpy()
         sizes = np.abs(features).mean(axis=0)
-        rows.append(("train", "density", float(np.nanmean(separation.participation_ratio(features)))))
+        rows.append(("train", "density", float(np.nanmean(diagonal.participation_ratio(features)))))
         rows.append(("train", "heat", float(sizes.mean() / sizes.max())))
     if config.task.name == "steep":
-        s = separation.steep_points(config.task.level)
+        s = steep.steep_points(config.task.level)
         y = model(torch.from_numpy(s)[:, None]).values.numpy()
-        rows.append(("test", "sup_error", float(np.abs(y - separation.steep_target(s, config.task.level)).max())))
+        rows.append(("test", "sup_error", float(np.abs(y - steep.steep_target(s, config.task.level)).max())))
     if config.task.name == "audio":
         power = task.test.y.double().square().mean() / error.square().mean()
         rows.append(("test", "snr", float(10 * torch.log10(power))))
@@ -921,7 +921,7 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
 
     Returns
     -------
-    DataFrame with the columns of `nclib.papers.separation_bias.separation.LEDGER`
+    DataFrame with the columns of `nclib.papers.separation_bias.ledger.LEDGER`
     """
     rows = []
     for claim in CLAIMS:
@@ -931,7 +931,7 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
             rows.append(_judged(claim, of_task))
     if notebook in (None, "theorem2_steep"):
         rows += _judged_weights(table)
-    return pd.DataFrame(rows, columns=separation.LEDGER)
+    return pd.DataFrame(rows, columns=ledger.LEDGER)
 
 
 def _row(place: str, claim: str, found: dict[str, str], remarks: Sequence[str], ours: str) -> dict[str, str]:
@@ -939,7 +939,7 @@ def _row(place: str, claim: str, found: dict[str, str], remarks: Sequence[str], 
 
     found : evidence, rule, verdict and computed
     """
-    reading, part = (separation.OURS, separation.BEYOND) if ours else (separation.PRINTED, separation.STATEMENT)
+    reading, part = (ledger.OURS, ledger.BEYOND) if ours else (ledger.PRINTED, ledger.STATEMENT)
     said = dict(scale="toy", remark="; ".join(filter(None, (*remarks, ours))), certificate="")
     return dict(place=place, part=part, claim=claim, reading=reading) | found | said
 
@@ -1023,9 +1023,9 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
-    """Figure 6 as a row of `nclib.papers.separation_bias.separation.LEDGER`, reported and never judged.
+    """Figure 6 as a row of `nclib.papers.separation_bias.ledger.LEDGER`, reported and never judged.
 
-    frame : tidy frame that holds runs of `nclib.papers.separation_bias.saliency`
+    frame : tidy frame that holds runs of `nclib.papers.separation_bias.grad_cam`
     """
     looked = frame[frame["split"] == "cam"]
     measures = ("coverage", "entropy", "accuracy")
@@ -1035,7 +1035,7 @@ def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
     judged |= _trained_on(len(found["coverage"]))
     ours = "our networks, images and settings of Grad-CAM"
     row = _row("Figure 6", "Grad-CAM of the DEQ is more diffuse", judged, [], ours)
-    return pd.DataFrame([row], columns=separation.LEDGER)
+    return pd.DataFrame([row], columns=ledger.LEDGER)
 
 
 def weight_bounds(table: pd.DataFrame) -> pd.DataFrame:
@@ -1049,7 +1049,7 @@ def weight_bounds(table: pd.DataFrame) -> pd.DataFrame:
         d=rows["task"].str.removeprefix("steep-d").astype(int)
     )
     found["bound"] = [
-        separation.fnn_weight_bound(row.d, 20, 2, row.sup_error) if row.sup_error < 0.25 else math.nan
+        steep.fnn_weight_bound(row.d, 20, 2, row.sup_error) if row.sup_error < 0.25 else math.nan
         for row in found.itertuples()
     ]
     return found.assign(above=(found["rebalanced"] >= found["bound"]) | found["bound"].isna()).sort_values(
