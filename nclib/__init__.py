@@ -175,7 +175,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "run_id",
     ),
     "data": ("Dataset", "load_dataset", "resolve_dataset"),
-    "models": ("FNN", "Classifier", "Output", "ReluDEQ", "SelfLoopDEQ", "build_model", "count_parameters"),
+    "models": ("Classifier", "Output", "build_model", "count_parameters"),
     "training": ("evaluate", "learning_rate", "train"),
     "papers.neural_collapse.probes": (
         "ProbeConfig",
@@ -225,6 +225,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "papers.separation_bias.gotu": ("gotu_diagonal", "gotu_table"),
     "papers.separation_bias.grad_cam": ("CamConfig", "cam_spread", "grad_cam"),
     "papers.separation_bias.ledger": ("separation_ledger",),
+    "papers.separation_bias.networks": ("FNN", "ReluDEQ", "SelfLoopDEQ"),
     "papers.separation_bias.regression": (
         "RegressionConfig",
         "arm_names",

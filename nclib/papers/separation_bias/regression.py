@@ -30,8 +30,9 @@ from nclib import comparison
 from nclib.config import Config, StoredConfig, nested, run_id
 from nclib.data import DataError
 from nclib.deq import Implicit, Unrolled
-from nclib.models import FNN, ReluDEQ, SelfLoopDEQ, count_parameters
+from nclib.models import count_parameters
 from nclib.papers.separation_bias import diagonal, ledger, regions, steep
+from nclib.papers.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
 from nclib.publish.artefacts import write_atomic
 from nclib.solver import EPSILON, FixedPointIteration
 from nclib.system import paths
