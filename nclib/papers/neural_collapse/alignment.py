@@ -9,7 +9,7 @@ from nclib.papers.certify import require, states
 
 
 @states(
-    "App. B.2, conditions of equality of (21) and (32): Theorem 3.1, NC3, from the budget on H0",
+    "App. B.2, below (21) and (32): Theorem 3.1, NC3, with the budget on H0 alone",
     "h_k,i = C5 w_k, demonstrating the validity of NC3",
     "false",
     "K = 3, E_H = 1/2, E_W = 8/25, sum from 0: every point with W ∥ Hᵀ that is stationary loses to a feasible one by "
@@ -55,8 +55,8 @@ def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
     "App. C.2, below (54)",
     "NC2 and NC3 do not hold under imbalanced dataset conditions",
     "false",
-    "at the paper's own budgets NC3 holds: W ∥ Hᵀ at every minimiser, K = 10, K_A = 3, 5, 7, R = 10, 50, 100 "
-    "(gradient). Second derivation: two classes, any R",
+    "read of every budget, H0 free and the budget on h: at the paper's own NC3 holds, W ∥ Hᵀ at every minimiser, K = "
+    "10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient). Second derivation: two classes, any R",
 )
 def after_54(factor: F = F(1)) -> bool:
     """As printed, E_W = E_H = 1/100.

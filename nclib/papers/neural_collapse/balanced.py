@@ -47,7 +47,7 @@ def lemma_b1(equality: F = F(1)) -> bool:
 
 @states(
     "App. B.1, Remark B.2, (18)",
-    "when C2/C1 = exp(Δ)/(K−1), the right term reaches its maximum",
+    "when C2/C1 = exp(Δ)/(K−1), the right term of the inequality in lemma B.1 reaches its maximum",
     "typo",
     "(24) has it right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1): equality there, at the printed "
     "ratio 4 the bound exceeds 0, and larger ratios exceed it",
@@ -137,8 +137,9 @@ def _optimum(num_classes: int, t: F) -> tuple[exact.Matrix, F]:
     "§3, Theorem 3.1, NC2, and (26)",
     "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
     "holds",
-    "its misprint corrected: 1_K, K×K in (26), is the identity. Our proof (duality, uniqueness): gradient −λ C_K with "
-    "‖C_K‖ = 1 at every size of the logits, K = 2, 3, 10; (26) spends the budgets exactly",
+    "its misprint corrected: 1_K, K×K in (26), is the identity. H0 free, the budget on h. Our proof (duality, "
+    "uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits, K = 2, 3, 10; (26) spends the budgets "
+    "exactly",
 )
 def thm31_nc2(scale: F = F(1)) -> bool:
     """As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
@@ -178,8 +179,8 @@ def thm31_nc2(scale: F = F(1)) -> bool:
     "§3, Theorem 3.1, NC3",
     "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k",
     "holds",
-    "our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when a factor is turned, in "
-    "fractions, K = 2, 5, 10",
+    "H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when "
+    "a factor is turned, in fractions, K = 2, 5, 10",
 )
 def thm31_nc3(trace: F = F(1)) -> bool:
     """As printed.

@@ -43,7 +43,7 @@ def thm41_nc1(share: F = F(1)) -> bool:
     "read for all i, j: Σ_ij (2S_ij − m_ij) = −‖Σ h0_k‖² ≤ 0 < K² E_H, so no H0 meets the premise, with S the Gram "
     "matrix or as Definition 2.1 prints it. For i ≠ j alone, S the Gram matrix, it needs inputs beyond E_H; with S as "
     "printed (α < 0) it can be met, and for i = j it can. There the conclusion is not always true: false at K = 2 in "
-    "an instance of each (series from 0)",
+    "an instance of each (series from 0), for i = j at E_H = 1/2; there it was true in every case computed at 1/100",
 )
 def thm41_nc2(
     least: F = F(1, 100), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)

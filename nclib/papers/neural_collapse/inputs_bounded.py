@@ -246,10 +246,10 @@ def residual_order(scale: F = F(1)) -> bool:
     "App. B.2, (22) and (33)",
     "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4, inf L_DEQ = −2C1K/((C1+C2)(K−1)) √(E_W E_H) + C4",
     "false",
-    "with the constants of Lemma B.1 never both, not even with other constants for each: (22) is below inf L_EX where "
-    "the inputs are bounded and E_H < 1, (33) below inf L_DEQ where the features are. With C4 solved from both "
-    "formulas C4 > log K at K = 10, E_W = E_H = 1/100, which no such constants have. (Free C1, C2 fit any two ordered "
-    "numbers.) Second derivation: by polynomials",
+    "read as infima, with the constants of Lemma B.1 never both, not even with other constants for each: (22) is "
+    "below inf L_EX where the inputs are bounded and E_H < 1, (33) below inf L_DEQ where the features are. With C4 "
+    "solved from both formulas C4 > log K at K = 10, E_W = E_H = 1/100, which no such constants have. (Free C1, C2 "
+    "fit any two ordered numbers.) Second derivation: by polynomials",
     reading="proofs'",
 )
 def b3_v2_values(budget: F = _E, twice: F = F(2)) -> bool:
@@ -288,11 +288,12 @@ def _gains(r: F, root: F) -> dict[str, tuple[F, F]]:
 
 
 @states(
-    "App. B.2, conditions of equality of (21) and (32): Theorem 3.1, NC2, from the budget on H0",
+    "App. B.2, below (21) and (32): Theorem 3.1, NC2, with the budget on H0 alone",
     "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
     "false",
     "K = 10, E_W = E_H = 1/100: rank-one logits have a lower loss than every ETF-shaped point, explicit and DEQ (sum "
-    "from 0 or 1). Second derivation: by polynomials. The theorem as printed holds (thm31_nc2)",
+    "from 0 or 1). With the budget on h as well, the DEQ (from 0) has the printed optimum. Second derivation: by "
+    "polynomials. The theorem as printed holds (thm31_nc2)",
     reading="proofs'",
 )
 def nc31_proofs_reading(root: F = F(3)) -> bool:
@@ -304,6 +305,7 @@ def nc31_proofs_reading(root: F = F(3)) -> bool:
     so ‖Z‖_* ≤ B r/(√(K−1) − r). If instead the classifier has K−1 equal singular values t, ‖Z‖_* ≤ t ‖P A H0‖_* with a
     projection P of rank K−1 and t = √(K E_W)/√(K−1), ‖P A H0‖_* ≤ ‖P A‖_F ‖H0‖_F, and ‖P A‖_F ≤ r; √(K−1) + r/(1−r);
     r/(1−r): the second numbers of `_gains`. The loss of all of these is at least `exact.etf_loss` there.
+    (With the budget on h too and the sum from 0, h0 = h and W_DEQ = 0 reach the optimum of `balanced.thm31_nc2`.)
     Rank one: u = (1, −1, 1, …)/√K, a unit f, W = √(K E_W) u fᵀ, M = r f fᵀ, H0 = √(K E_H) f uᵀ is feasible with Z =
     g B uuᵀ, g = r, 1/(1−r), r/(1−r); its logits are ±gB/K, the right class with +. Its loss is lower.
     """
