@@ -19,22 +19,23 @@ from pathlib import Path
 import pandas as pd
 from common import Figure, finish, threads
 
-from nclib import cluster, experiments
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.engine import cluster, experiments
 
 TARGET_OVERHEAD = 1.05
 TASKS = 500
 
 PLAIN = """
 import sys
-from nclib import runs, training
+from nclib import training
+from nclib.engine import runs
 for line in open(sys.argv[1]):
     with runs._threads():
         training.train(runs.read_config(line), device="cpu")
 """
 ENGINE = """
 import sys
-from nclib import cluster, runs
+from nclib.engine import cluster, runs
 if __name__ == "__main__":
     configs = [runs.read_config(line) for line in open(sys.argv[1])]
     if int(sys.argv[2]):

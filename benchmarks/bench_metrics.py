@@ -109,7 +109,7 @@ def accumulation(repeats: int, classes: int, dim: int, batch: int = 128, in_a_ro
 
 
 def _peak(samples: int, dim: int, classes: int) -> dict[str, float]:
-    from nclib.provenance import Cost
+    from nclib.system.provenance import Cost
 
     with Cost() as cost:
         data = features(samples, dim, classes)

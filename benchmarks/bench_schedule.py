@@ -19,8 +19,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from common import Figure, finish
 
-from nclib import paths, plotting, provenance
-from nclib.costs import makespan
+from nclib.engine.costs import makespan
+from nclib.publish import plotting
+from nclib.system import paths, provenance
 
 RUNS, WORKERS = 10_000, 64
 SCHEDULER_SECONDS = 0.004

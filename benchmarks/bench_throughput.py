@@ -32,10 +32,11 @@ from torch.autograd import DeviceType
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from nclib import data, processes, provenance, training
+from nclib import data, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.deq import BackwardNotConverged
 from nclib.models import build_model
+from nclib.system import processes, provenance
 
 EPOCHS = 4
 PROFILED = 10  # training steps in the profile, whose record grows by thousands of events each

@@ -15,7 +15,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from nclib import paths, plotting, provenance
+from nclib.publish import plotting
+from nclib.system import paths, provenance
 
 REPEATS = 7
 PEERS = ("torchdeq", "jaxopt", "optimistix")

@@ -61,8 +61,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "simplex_etf",
     ),
     "measuring": ("features", "measure", "ood_scores"),
-    "imbalance": ("exponential_imbalance", "majority_classes", "step_imbalance", "subsample_indices"),
-    "evidence": (
+    "imbalance": ("exponential_imbalance", "majority_classes", "sample_rows", "step_imbalance", "subsample_indices"),
+    "comparison": (
         "accuracy_display",
         "accuracy_table",
         "by_run",
@@ -79,14 +79,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "published",
         "published_ticks",
         "ratios",
-        "sample_rows",
         "setting",
         "solver_audit",
         "spread",
         "terminal_phase",
         "verdict",
     ),
-    "audit": (
+    "papers.neural_collapse.audit": (
         "audit_axes",
         "audit_effects",
         "audit_grid",
@@ -96,7 +95,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "integrated_rate",
         "largest_std",
     ),
-    "proofs": (
+    "papers.neural_collapse.proofs": (
         "cosine_ratio_printed",
         "inequality_58",
         "judge",
@@ -106,7 +105,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "theory_statements",
         "theory_steps",
     ),
-    "layer_peeled": (
+    "papers.neural_collapse.layer_peeled": (
         "PeeledProblem",
         "collapse_ratio",
         "imbalance_curve",
@@ -121,9 +120,16 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "total_collapse_budget",
         "total_collapse_ratio",
     ),
-    "scorecard": ("count_verdicts", "read_table", "score_claims"),
-    "activations": ("ACTIVATIONS", "Activation", "HardTanh", "LeakyReLU", "activation_moments", "well_posedness"),
-    "kernels": (
+    "publish.scorecard": ("count_verdicts", "read_table", "score_claims"),
+    "papers.kernel_equivalence.activations": (
+        "ACTIVATIONS",
+        "Activation",
+        "HardTanh",
+        "LeakyReLU",
+        "activation_moments",
+        "well_posedness",
+    ),
+    "papers.kernel_equivalence.kernels": (
         "assemble",
         "ck_entrywise",
         "ck_equivalent",
@@ -148,7 +154,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "resolve_tau0",
         "spectral_norm",
     ),
-    "kernel_tables": (
+    "papers.kernel_equivalence.kernel_tables": (
         "equivalence_errors",
         "finite_width_errors",
         "image_samples",
@@ -156,7 +162,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "matching_errors",
         "published_kernels",
     ),
-    "shallow": ("ShallowConfig", "describe_shallow"),
+    "papers.kernel_equivalence.shallow": ("ShallowConfig", "describe_shallow"),
     "config": (
         "ConfigError",
         "DataConfig",
@@ -171,7 +177,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "data": ("Dataset", "load_dataset", "resolve_dataset"),
     "models": ("FNN", "Classifier", "Output", "ReluDEQ", "SelfLoopDEQ", "build_model", "count_parameters"),
     "training": ("evaluate", "learning_rate", "train"),
-    "probes": (
+    "papers.neural_collapse.probes": (
         "ProbeConfig",
         "block_operations",
         "collapse_inside",
@@ -182,7 +188,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "probe_rows",
         "tolerance_effect",
     ),
-    "separation": (
+    "papers.separation_bias.separation": (
         "bisect_scalar",
         "cam_spread",
         "count_regions",
@@ -199,7 +205,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "gotu_table",
         "grad_cam",
         "iterate_from_zero",
-        "linear_coefficients",
         "linear_regions_deq",
         "lower_triangular_equilibrium",
         "participation_ratio",
@@ -218,7 +223,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "steep_values",
         "tent_map",
     ),
-    "regression": (
+    "papers.separation_bias.regression": (
         "RegressionConfig",
         "arm_names",
         "curve_rows",
@@ -232,10 +237,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "trained_ledger",
         "weight_bounds",
     ),
-    "saliency": ("CamConfig",),
-    "teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
-    "store": ("RunStore", "load_run"),
-    "experiments": (
+    "papers.separation_bias.saliency": ("CamConfig",),
+    "course.teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
+    "engine.store": ("RunStore", "load_run"),
+    "engine.experiments": (
         "describe_runs",
         "describe_seeds",
         "experiment",
@@ -245,13 +250,12 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "scale_of",
         "stand_ins",
     ),
-    "runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
-    "contents": ("notebook_list", "reproduction_costs"),
-    "playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
-    "train_panel": ("TrainPanel",),
-    "laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
-    "artefacts": ("format_mean_std", "save_figure", "save_table"),
-    "plotting": (),
+    "engine.runs": ("compute_in_blocks", "ensure_runs", "plan", "runs_provenance"),
+    "reproduce.contents": ("notebook_list", "reproduction_costs"),
+    "laboratory.playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
+    "laboratory.train_panel": ("TrainPanel",),
+    "laboratory.laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
+    "publish.artefacts": ("save_figure", "save_table"),
 }
 
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -261,8 +265,8 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"nclib.{_HOME[name]}"), name)
-    if name in _MODULES:
-        return import_module(f"nclib.{name}")
+    if name == "plotting":
+        return import_module("nclib.publish.plotting")
     raise AttributeError(f"module 'nclib' has no attribute {name!r}")
 
 

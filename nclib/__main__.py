@@ -1,5 +1,5 @@
-"""``python -m nclib`` is the ``nclib`` command; torchrun starts it that way on each rank."""
+"""``python -m nclib`` is the ``nclib`` command."""
 
-from nclib.cli import main
+from nclib.cli.commands import main
 
 main()

@@ -24,6 +24,9 @@ from nclib import deq, losses, solver
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
 
+LAST_EPOCHS = 10
+"""The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
+
 ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"]
 
 

@@ -4,7 +4,7 @@ The way down: a name → `load_dataset` (all images of a split) → `make_split`
 the run's options and seed) → `Batches` (normalised, augmented, shuffled). There are no worker processes: an
 image set lives on the device as uint8, and every batch is one gather.
 
-Everything that touches the disk lies below `nclib.paths.data()`; nothing is kept in a home folder. Downloads
+Everything that touches the disk lies below `nclib.system.paths.data()`; nothing is kept in a home folder. Downloads
 are verified by checksum before a byte of them is interpreted; no data set is ever taken in place of another.
 """
 
@@ -35,8 +35,9 @@ from rich.markup import escape
 from rich.progress import DownloadColumn, Progress, TransferSpeedColumn, track
 from torch import Tensor
 
-from nclib import imbalance, paths
+from nclib import imbalance
 from nclib.config import ConfigError, DataConfig, suggest
+from nclib.system import paths
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -103,7 +104,7 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
     Built-in and already resolved names come back unchanged. ``folder:PATH``, a tree ``train/<class>/*`` and
     ``test/<class>/*``, becomes ``folder:NAME@FINGERPRINT``: the folder's base name, and 12 hexadecimal digits
     of a SHA-256 over the names below it and the bytes of its files (not where it lies, the order of its
-    listing or its times). The first call decodes the images into the cache below ``nclib.paths.data()``;
+    listing or its times). The first call decodes the images into the cache below ``nclib.system.paths.data()``;
     later ones only read and compare. The fingerprint names files, not pixels: another version of the JPEG
     decoder may differ by a grey level.
 

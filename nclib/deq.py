@@ -535,12 +535,10 @@ def jacobian_frobenius_sq(
     z: Tensor,
     num_probes: int = 1,
     generator: torch.Generator | None = None,
-    part: tuple[int, slice] | None = None,
 ) -> Tensor:
     """Unbiased estimate of ‖J‖_F² = E‖Jᵀv‖² for J = ∂f/∂z and random signs v, for each row.
 
-    f: maps (B, *) to (B, *) row by row. z: (B, *). num_probes: independent v, at least 1. part: how many rows a larger
-    batch has and which of them are z, whose v are then those drawn for them there.
+    f: maps (B, *) to (B, *) row by row. z: (B, *). num_probes: independent v, at least 1.
     Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
     Returns (B,) ≥ 0, differentiable in z and in what f depends on while torch records gradients; 0 for a constant map.
     As a regulariser, give z*.detach() unless the gradient through z* is wanted as well.
@@ -550,10 +548,9 @@ def jacobian_frobenius_sq(
         raise ValueError(f"num_probes={num_probes}: give at least 1")
     recorded = torch.is_grad_enabled()
     fz, z = _linearise(f, z)
-    rows, mine = (len(z), slice(None)) if part is None else part
     total = z.new_zeros(len(z))
     for _ in range(num_probes):
-        signs = torch.randint(0, 2, (rows, *z.shape[1:]), device=z.device, generator=generator)[mine]
+        signs = torch.randint(0, 2, z.shape, device=z.device, generator=generator)
         w = _vjp(fz, z, (2 * signs - 1).to(z.dtype), create_graph=recorded)
         total = total + _by_row(w).square().sum(1)
     return total / num_probes

@@ -195,6 +195,11 @@ def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
         )
 
 
+def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
+    """Indices (M,) of the first `per_class` samples of each class, or of all where a class has fewer."""
+    return np.concatenate([np.flatnonzero(labels == k)[:per_class] for k in np.unique(labels)])
+
+
 def _check_num_majority(num_classes: int, num_majority: int) -> None:
     if not _is_int(num_majority) or not 1 <= num_majority <= num_classes - 1:
         raise ValueError(

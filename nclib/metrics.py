@@ -14,7 +14,7 @@ import copy
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -25,17 +25,12 @@ from torch import Tensor
 Weighting = Literal["class", "sample"]
 Array = Tensor | np.ndarray
 Classes = Array | Sequence[int] | Sequence[bool]
-Total = Callable[[Tensor], Tensor]
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
 _COINCIDE = 1e-12  # class means closer than this fraction of ``_resolution``'s scale differ by rounding only
 _STRIP = 128  # rows of the scatter per product: what lies above its diagonal is left out
 _CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
-
-
-def _as_it_is(sums: Tensor) -> Tensor:
-    return sums
 
 
 class EmptyClassWarning(UserWarning):
@@ -467,8 +462,8 @@ def nc1_pinv_class_balanced(h: Array, labels: Array, m: ClassMoments) -> float:
     return _class_balanced_pinv(h, labels, m)
 
 
-def _class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments, total: Total = _as_it_is) -> float:
-    """As above; samples labelled −1 belong to no class of ``m``, and ``total`` is that of ``nc_report``."""
+def _class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
+    """As above; samples labelled −1 belong to no class of ``m``."""
     values, directions = m.between_eigen()
     if not len(values):
         return math.nan
@@ -479,7 +474,7 @@ def _class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments, total: Tota
         x, y = h[rows].to(m.device, torch.float64), labels[rows].to(m.device)
         x, y = x[y >= 0], y[y >= 0]
         squares.index_add_(0, y, ((x - m._sums.shift) @ whiten - means[y]).square().sum(1))
-    return _ratio((total(squares) / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
+    return _ratio((squares / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
 
 
 def nc1_trace_ratio(m: ClassMoments) -> float:
@@ -1014,7 +1009,7 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
     }
 
 
-def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments, total: Total) -> bool:
+def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments) -> bool:
     """Whether the features have the class means of the moments, up to the rounding of sums in float64."""
     sums, size = torch.zeros_like(m._sums.means), torch.zeros_like(m._sums.shift)
     for rows in _chunks(h):
@@ -1022,7 +1017,7 @@ def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments, total: Total) -> bool
         sums.index_add_(0, labels[rows].to(m.device), part)
         size += part.abs().sum(0)
     theirs = m.counts.unsqueeze(1) * m.class_means.nan_to_num()
-    return bool(((total(sums) - theirs).abs() <= 1e-9 * total(size)).all())
+    return bool(((sums - theirs).abs() <= 1e-9 * size).all())
 
 
 def nc_report(
@@ -1034,7 +1029,6 @@ def nc_report(
     minority: Classes | None = None,
     *,
     moments: ClassMoments | None = None,
-    total: Total = _as_it_is,
     num_classes: int | None = None,
 ) -> dict[str, float]:
     """Every metric of this module at once, each under the name of its function.
@@ -1064,8 +1058,6 @@ def nc_report(
         minority: None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
         moments: of these very features, if they are known already (in either weighting): the second weighting
             then costs no second pass for the covariances.
-        total: where h, labels and logits are a part of the samples and ``moments`` those of all parts, merged: adds
-            up a tensor over the parts, in the process of each. The report is then that of all samples.
         num_classes: K; left out, it is the number of rows of w, of columns of the logits, the moments', or one more
             than the largest label, the first of these that is given.
 
@@ -1104,9 +1096,9 @@ def nc_report(
     given = moments is not None
     m = moments.with_weighting(weighting) if given else class_moments(h, labels, num_classes, weighting)
     h, labels = _check_batch(h, labels, num_classes, m.dim)
-    counts = total(torch.bincount(labels, minlength=num_classes).to(m.device))
+    counts = torch.bincount(labels, minlength=num_classes).to(m.device)
     same = m.num_classes == num_classes and torch.equal(counts, m.counts)
-    if not same or (given and not _same_sums(h, labels, m, total)):
+    if not same or (given and not _same_sums(h, labels, m)):
         raise ValueError(
             f"moments are of other data: {m.num_classes} classes and {int(m.counts.sum())} samples, not "
             f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "
@@ -1122,9 +1114,9 @@ def nc_report(
         logits = _check_logits(logits, len(h), num_classes)
         mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact
         wrong = _ncc_mismatches(h, logits.argmax(1), m).double()
-        mismatches = total(mismatches.index_add_(0, labels.to(m.device), wrong))
+        mismatches.index_add_(0, labels.to(m.device), wrong)
     report = _moments_report(m, w)
-    report["nc1_pinv_class_balanced"] = _class_balanced_pinv(h, labels, m, total)
+    report["nc1_pinv_class_balanced"] = _class_balanced_pinv(h, labels, m)
     if mismatches is not None:
         report["nc4_ncc_mismatch"] = _ratio(mismatches.sum(), m.counts.sum())
     if minority is not None:
@@ -1137,7 +1129,7 @@ def nc_report(
             report["minority_cosine"] = minority_cosine(w, mask)
             report["classifier_norm_ratio"] = classifier_norm_ratio(w, mask)
         for name, block in (("majority", ~mask), ("minority", mask)):
-            values = _block(h, labels, mismatches, m, w, block, total)
+            values = _block(h, labels, mismatches, m, w, block)
             report |= {f"{key}_{name}": value for key, value in values.items()}
     return _in_order(report, num_classes)
 
@@ -1205,7 +1197,6 @@ def _block(
     m: ClassMoments,
     w: Tensor | None,
     block: Tensor,
-    total: Total,
 ) -> dict[str, float]:
     block = block & m.present
     if not block.any():
@@ -1215,7 +1206,7 @@ def _block(
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
     labels = renumber[labels.to(m.device)]
     w = None if w is None else w[block] - part._weights() @ w[block]
-    values = {"nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, part, total), **_distances(part, w)}
+    values = {"nc1_pinv_class_balanced": _class_balanced_pinv(h, labels, part), **_distances(part, w)}
     if mismatches is not None:
         values["nc4_ncc_mismatch"] = _ratio(mismatches[block].sum(), part.counts.sum())
     return values

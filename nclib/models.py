@@ -414,7 +414,7 @@ class SelfLoopDEQ(nn.Module):
     steep : neurons that start so; others tried here did not learn the steepest targets
     seed : of the initial weights, alone
 
-    Source: ours, the trained counterpart of `nclib.separation.steep_deq_triangular`.
+    Source: ours, the trained counterpart of `nclib.papers.separation_bias.separation.steep_deq_triangular`.
     """
 
     def __init__(self, width: int, steep: int = 7, seed: int = 0) -> None:

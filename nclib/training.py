@@ -20,14 +20,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from nclib import metrics, ranks
-from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
+from nclib import metrics
+from nclib.config import LAST_EPOCHS, ConfigError, RunConfig, TrainConfig, run_id
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
-from nclib.evidence import LAST_EPOCHS
 from nclib.losses import Loss, adjusted_logits
 from nclib.models import Classifier, Output, build_model, count_parameters
 
@@ -117,37 +116,29 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
 
 
 def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Mean of `values` (N,) over the samples of each class (K,), on all ranks; float64; NaN for a class without
-    samples."""
+    """Mean of `values` (N,) over the samples of each class (K,); float64; NaN for a class without samples."""
     ones = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
     sums = ones.index_add(0, labels, values.double())
     counts = ones.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
-    return ranks.total(sums) / ranks.total(counts)
+    return sums / counts
 
 
 def merged_moments(outputs: Outputs, num_classes: int) -> metrics.ClassMoments:
-    """Moments of the features of a split, of which each rank has seen a part."""
-    moments = metrics.ClassMoments(num_classes, outputs.features.shape[1]).update(outputs.features, outputs.labels)
-    if not ranks.together():
-        return moments
-    whole, *others = ranks.everyones(moments.to("cpu"))
-    for other in others:
-        whole.merge(other)
-    return whole.to(outputs.features.device)
+    """Moments of the features of a split."""
+    return metrics.ClassMoments(num_classes, outputs.features.shape[1]).update(outputs.features, outputs.labels)
 
 
 def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
-    """Every scalar reported for one split: see `evaluate`. With several ranks each has the outputs of a part, and all
-    get the report of the whole split."""
+    """Every scalar reported for one split: see `evaluate`."""
     labels, num_classes = outputs.labels, len(counts)
     per_class = class_means(outputs.logits.argmax(1) == labels, labels, num_classes).cpu()
     counts, minority = torch.as_tensor(counts).cpu().double(), torch.as_tensor(minority).cpu()
 
     def average(values: Tensor) -> float:
-        return ranks.mean(values.double().mean(), len(values)).item()
+        return values.double().mean().item()
 
     report = {
-        "loss": ranks.mean(F.cross_entropy(outputs.logits.double(), labels), len(labels)).item(),
+        "loss": F.cross_entropy(outputs.logits.double(), labels).item(),
         "accuracy_balanced": per_class.mean().item(),
         "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
         "feature_norm": average(outputs.features.double().norm(dim=1)),
@@ -160,7 +151,7 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             report[f"accuracy_{group}"] = per_class[members].mean().item()
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
-        residual = ranks.gather(outputs.residual).double()
+        residual = outputs.residual.double()
         report |= {
             "solver_converged": average(outputs.converged),
             "solver_steps": average(outputs.steps),
@@ -174,10 +165,10 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
     if with_nc:
         weights = model.classifier.weight
         groups = minority if minority.any() else None
-        merged = dict(moments=merged_moments(outputs, num_classes), total=ranks.total)
+        merged = merged_moments(outputs, num_classes)
         seen = (outputs.features, labels, outputs.logits, weights)
-        report |= metrics.nc_report(*seen, minority=groups, **merged)
-        other = metrics.nc_report(*seen, weighting="sample", **merged)
+        report |= metrics.nc_report(*seen, minority=groups, moments=merged)
+        other = metrics.nc_report(*seen, weighting="sample", moments=merged)
         report |= {f"{name}.sample": other[name] for name in CENTRED}
     return report
 
@@ -267,48 +258,34 @@ def _loss(
     train: TrainConfig,
     class_loss: Callable[[Tensor, Tensor], Tensor],
     z0: Tensor | None = None,
-    part: tuple[int, slice] | None = None,
 ) -> _Step:
-    """The objective of a batch. With several ranks `images`, `labels` and `z0` are this rank's rows of it, `part` says
-    of how many and which, and `loss` is what they add to the objective: the sum over the ranks is that of the whole
-    batch."""
+    """The objective of a batch."""
     x = model.encoder(images)
     z, solution = model.transform(x, z0)
     out = model.read_out(z, solution)
     keep = usable(out, train.skip)
     # torch.where, not multiplication: 0 · NaN would be NaN
     values = class_loss(torch.where(keep[:, None], out.logits.to(z.dtype), 0.0), labels)
-    kept = ranks.total(keep.sum()).clamp_min(1)
+    kept = keep.sum().clamp_min(1)
     loss = torch.where(keep, values, 0.0).sum() / kept
     if train.constraint == "penalty":
         h = torch.where(keep[:, None], out.features, 0.0)
-        loss = loss + train.e_w / 2 / ranks.world() * model.classifier.weight.square().sum()
+        loss = loss + train.e_w / 2 * model.classifier.weight.square().sum()
         loss = loss + train.e_h / 2 * h.square().sum() / kept
     if train.jacobian_reg:
         cell, cell_input = model.block.cell, x.to(z.dtype)
         # forward: a compiled cell cannot be differentiated twice; no autocast: as `Classifier.transform` computes cells
         with torch.autocast(x.device.type, enabled=False):
-            size = jacobian_frobenius_sq(lambda state: cell.forward(state, cell_input), z.detach(), part=part)
+            size = jacobian_frobenius_sq(lambda state: cell.forward(state, cell_input), z.detach())
         size = size / math.prod(z.shape[1:])
-        loss = loss + train.jacobian_reg * (size.sum() / (len(z) if part is None else part[0]))
+        loss = loss + train.jacobian_reg * (size.sum() / len(z))
     with torch.no_grad():
         distance = _start_distance(model, x, z, z0) if solution is not None else None
     return _Step(loss, out, keep, z.detach(), distance)
 
 
-class _Objective(nn.Module):
-    """`_loss` as a module of the network's parameters, which is what the ranks average gradients of."""
-
-    def __init__(self, model: Classifier) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *arguments: Any) -> _Step:
-        return _loss(self.model, *arguments)
-
-
 class _Tally:
-    """Sums over the training steps of one epoch, kept on the device; reported over all ranks."""
+    """Sums over the training steps of one epoch, kept on the device."""
 
     COLUMNS = (
         "skipped",
@@ -344,9 +321,9 @@ class _Tally:
 
     def report(self, names: list[str]) -> tuple[dict[str, float], list[tuple[int, str, float]]]:
         """Overall means, and (class, metric, value) rows; a class not seen has no row."""
-        sums = {name: ranks.total(values).cpu() for name, values in self.sums.items()}
+        sums = {name: values.cpu() for name, values in self.sums.items()}
         seen = sums["seen"]
-        overall = {"loss": (ranks.total(self.loss) / self.steps).item(), "dropped": self.dropped / self.steps}
+        overall = {"loss": (self.loss / self.steps).item(), "dropped": self.dropped / self.steps}
         overall |= {name: (sums[name].sum() / seen.sum()).item() for name in names}
         rows = [
             (k, name, (sums[name][k] / seen[k]).item())
@@ -380,8 +357,6 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     torch.backends.cudnn.allow_tf32 = half
     try:
         devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
-        if devices and ranks.together():  # the other GPUs are other ranks'
-            devices = [device]
         # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
         cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
         with torch.random.fork_rng(devices), cast, _reusable_buffers() if train.compile else nullcontext():
@@ -434,11 +409,6 @@ class _Trainer:
         self.config, self.device = config, device
         self.split: Split = make_split(config.data, config.seed)
         num_classes = len(self.split.counts)
-        fewest = min(len(self.split.train_labels), len(self.split.test_labels))
-        if train.compile and ranks.together():
-            raise ConfigError("compiled networks cannot sum BatchNorm's moments over ranks: leave train.compile out")
-        if ranks.world() > fewest:
-            raise ConfigError(f"{ranks.world()} ranks and {fewest} images to evaluate: use at most {fewest} ranks")
         dtype = _DTYPES[train.precision]
         channels = self.split.train_images.shape[1]
         self.model = build_model(config.model, num_classes, channels, config.seed).to(device, dtype)
@@ -447,8 +417,6 @@ class _Trainer:
         if train.compile:
             self.model.encoder.compile()
             getattr(self.model.block, "cell", self.model.block).compile()
-        ranks.synchronise_norms(self.model, device)
-        self.objective = ranks.parallel(_Objective(self.model))
         self.optimiser = torch.optim.SGD(
             self.model.parameters(), lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay
         )
@@ -458,12 +426,11 @@ class _Trainer:
             split.train_images, split.train_labels, batch_size=train.batch_size, augment=split.augment, **common
         )
         self.loaders = {
-            name: Batches(images[mine], labels[mine], batch_size=_EVALUATION_BATCH, augment="none", **common)
+            name: Batches(images, labels, batch_size=_EVALUATION_BATCH, augment="none", **common)
             for name, images, labels in (
                 ("train", split.train_images, split.train_labels),
                 ("test", split.test_images, split.test_labels),
             )
-            for mine in [ranks.share(len(labels))]
         }
         self.class_loss = Loss(train.loss, split.counts, train.epochs, device, dtype)
         self.equilibria: Tensor | None = None  # (N, d, H, W) of the last epoch, kept for start="previous" alone
@@ -523,24 +490,18 @@ class _Trainer:
         total = train.epochs * len(self.train_batches)
         torch.manual_seed(1_000_003 * self.config.seed + epoch)  # the probes of the Jacobian regulariser
         model.train()
-        seen = []
-        for i, batch in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
-            mine = ranks.share(len(batch[0]))
-            images, labels, rows = (values[mine] for values in batch)
-            seen.append(rows)
+        for i, (images, labels, rows) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * len(self.train_batches) + i, total)
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
             z0 = self.equilibria[rows] if self.equilibria is not None and epoch > 1 else None
             class_loss = functools.partial(self.class_loss, epoch=epoch)
-            part = (len(batch[0]), mine)
-            step: _Step = self.objective(images, labels, train, class_loss, z0, part)
+            step = _loss(model, images, labels, train, class_loss, z0)
             if self.config.model.start == "previous":
                 self._remember(rows, step.z)
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
-                # ranks average their gradients, and what is wanted is that of the sum of their losses
-                step.loss.backward(torch.full_like(step.loss, ranks.world()))
+                step.loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip or math.inf)
             # A sample that leaves the loss can still have left 0 · inf = NaN in a gradient: one such step would end the
             # network, so it is dropped and counted.
@@ -555,8 +516,6 @@ class _Trainer:
             names += ["not_converged", "solver_steps", "start_distance"]
             if layer.last_backward is not None:
                 names += ["backward_not_converged", "backward_steps"]
-        if self.equilibria is not None:
-            self.equilibria = ranks.rows_of_all(self.equilibria, torch.cat(seen))
         overall, rows = tally.report(names)
         self._check(overall, epoch, rate)
         if overall.get("backward_not_converged", 0.0) > BACKWARD_FAILURES_TO_WARN_OF:
@@ -598,7 +557,7 @@ class _Trainer:
         splits = ["train", "test"] if full else ["test"] if epoch > train.epochs - LAST_EPOCHS else []
         for name in splits:
             outputs = collect(self.model, self.loaders[name].in_order())
-            if ranks.total((~outputs.features.isfinite()).sum()) > 0:
+            if not outputs.features.isfinite().all():
                 raise TrainingDiverged(
                     f"features of {self.config.model.kind!r} are not finite after epoch {epoch}; use a lower lr "
                     f"(now {train.lr:g})"
@@ -622,12 +581,12 @@ class _Trainer:
             "classifier": self.model.classifier.weight,
         }
         for name, outputs in self.outputs.items():
-            arrays[f"{name}_features"] = ranks.gather(outputs.features)
-            arrays[f"{name}_labels"] = ranks.gather(outputs.labels)
+            arrays[f"{name}_features"] = outputs.features
+            arrays[f"{name}_labels"] = outputs.labels
             if name == "train":
                 arrays["class_means"] = merged_moments(outputs, len(split.counts)).class_means
             if outputs.residual is not None:
-                arrays[f"{name}_residual"] = ranks.gather(outputs.residual)
+                arrays[f"{name}_residual"] = outputs.residual
         return Run(
             config=self.config,
             history=pd.DataFrame(self.history, columns=["epoch", "split", "metric", "value"]),
@@ -659,8 +618,7 @@ def train(
     ----------
     config : data, model, protocol and seed
     device : left out: the first CUDA device where there is one, else the CPU. Not part of the run's identity
-    checkpoint : loaded before the first epoch and saved after each but the last; left out: nothing is kept. With
-        several ranks (`nclib.ranks`) the first one alone reads and writes it
+    checkpoint : loaded before the first epoch and saved after each but the last; left out: nothing is kept
     progress : called as ``progress(finished_epochs, epochs)``
     session : gives what each checkpoint says of the session that writes it, such as code, device and cost so far; the
         facts of a run that goes on from it hold that, with the epoch
@@ -669,19 +627,16 @@ def train(
     -------
     Run
         On the CPU bit for bit the same, at the same number of threads, whether or not the training was interrupted.
-        With several ranks the same on each of them, and that of one process up to rounding.
 
     Raises
     ------
     TrainingDiverged
         When the loss or the features are no longer finite.
-    RankLost
-        When another rank ended.
     """
     device = torch.device(device) if device is not None else default_device()
-    with ranks.losses_named(), arithmetic(config.train, device):
+    with arithmetic(config.train, device):
         trainer = _Trainer(config, device)
-        state = ranks.once(checkpoint.load) if checkpoint is not None else None
+        state = checkpoint.load() if checkpoint is not None else None
         if state is not None:
             trainer.restore(state)
         while trainer.epoch < config.train.epochs:
@@ -691,7 +646,7 @@ def train(
             trainer.evaluate_epoch()
             trainer.epoch += 1
             trainer.cost.append((trainer.epoch, trained - started, time.perf_counter() - trained))
-            if checkpoint is not None and trainer.epoch < config.train.epochs and ranks.is_main():
+            if checkpoint is not None and trainer.epoch < config.train.epochs:
                 checkpoint.save(trainer.state(session() if session is not None else {}))
             if progress is not None:
                 progress(trainer.epoch, config.train.epochs)

@@ -17,8 +17,8 @@ from pathlib import Path
 import dask
 from dask_jobqueue import SLURMCluster
 
-from nclib import paths
-from nclib.cluster import make_key, security
+from nclib.engine.cluster import make_key, security
+from nclib.system import paths
 
 DEATHS = 20
 """Ends of jobs that one run may see before it is named as failed: a time limit ends one now and then."""

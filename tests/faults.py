@@ -19,14 +19,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nclib import runs, training
-from nclib import store as store_module
+from nclib import training
 from nclib.config import StoredConfig, run_id
-from nclib.store import RunStore
+from nclib.engine import runs
+from nclib.engine import store as store_module
+from nclib.engine.store import RunStore
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["pytest", "nclib.runs", "nclib.regenerate", "nclib.cli", "sklearn.datasets", "torch._inductor", "distributed"]
+    [
+        "pytest",
+        "nclib.engine.runs",
+        "nclib.reproduce.regenerate",
+        "nclib.cli.commands",
+        "sklearn.datasets",
+        "torch._inductor",
+        "distributed",
+    ]
 )
 
 

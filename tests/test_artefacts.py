@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from nclib import artefacts, paths
+from nclib.publish import artefacts
+from nclib.system import paths
 
 CAPTION = "Accuracy against epoch, profile quick, 3 seeds, band one standard deviation."
 
@@ -65,7 +66,7 @@ def test_figure_is_saved_at_its_size_with_embedded_fonts():
 def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
-        "import test_artefacts as t; from nclib import artefacts\n"
+        "import test_artefacts as t; from nclib.publish import artefacts\n"
         "artefacts.save_figure(t.figure(), 'f', t.CAPTION, [], 'quick')\n"
         "artefacts.save_table(t.table(), 't', t.CAPTION, [], 'quick')"
     )
@@ -126,25 +127,6 @@ def test_what_could_mislead_is_refused_and_nothing_written(save, thing, name, ca
 def test_a_single_string_is_no_list_of_runs():
     with pytest.raises(TypeError, match="list of run ids"):
         artefacts.save_figure(figure(), "f", CAPTION, "abc", "quick")
-
-
-@pytest.mark.parametrize(
-    "arguments, text",
-    [
-        ((94.0, 1.0, 3), "94.00 ± 1.00"),
-        ((94.004, 0.996, 2, 1), "94.0 ± 1.0"),
-        ((94.0, float("nan"), 1), "94.00"),
-        ((float("nan"), float("nan"), 3), "–"),
-        ((0.0, 0.0, 0), "–"),
-    ],
-)
-def test_format_mean_std(arguments, text):
-    assert artefacts.format_mean_std(*arguments) == text
-
-
-def test_format_mean_std_refuses_a_missing_spread():
-    with pytest.raises(ValueError, match="n = 3"):
-        artefacts.format_mean_std(94.0, float("nan"), 3)
 
 
 def test_write_atomic_replaces_and_creates_folders(tmp_path):

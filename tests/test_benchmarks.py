@@ -28,7 +28,7 @@ def load(monkeypatch):
     "name", ["solver", "metrics", "training", "schedule", "throughput", pytest.param("engine", marks=pytest.mark.slow)]
 )
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
-    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
+    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)
     assert len(frame) >= 4 and frame.ratio.map(math.isfinite).all() and (frame.low <= frame.high).all()
     assert {"part", "what", "case", "ratio", "low", "high", "target", "note", "met"} <= set(frame)
@@ -37,7 +37,7 @@ def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypa
 
 def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, tmp_path):
     common = load("common")
-    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
+    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
     figures = [
         common.Figure("a", "kept", "B=1", 0.5, 0.4, 0.6, 1.0, "note"),
         common.Figure("a", "missed", "B=1", 1.5, 1.4, 1.6, 1.2),
@@ -80,7 +80,7 @@ def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
 
 def test_a_table_is_not_replaced_by_one_without_the_peers(load, monkeypatch, tmp_path):
     bench = load("bench_solver")
-    monkeypatch.setattr("nclib.paths.reference", lambda: tmp_path)
+    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
     monkeypatch.setattr(load("common").importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError()))
     with pytest.raises(SystemExit, match="would lack torchdeq, jaxopt, optimistix"):
         bench.main()

@@ -31,7 +31,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from test_report import Links
 
-from nclib import paths, regenerate, report
+from nclib.publish import report
+from nclib.reproduce import regenerate
+from nclib.system import paths
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")

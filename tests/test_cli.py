@@ -14,10 +14,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nclib import cli, data, experiments, measuring, models, paths, regenerate, runs
+from nclib import data, measuring, models
+from nclib.cli import commands as cli
 from nclib.config import ConfigError, RunConfig, run_id
+from nclib.engine import experiments, runs
+from nclib.engine.store import default_store, reference_store
 from nclib.metrics import nc_report
-from nclib.store import default_store, reference_store
+from nclib.reproduce import regenerate
+from nclib.system import paths
 
 
 def nclib(*arguments, typed=None):
@@ -65,7 +69,7 @@ def trained(project, monkeypatch):
 
 def test_help_needs_nothing_heavy():
     code = (
-        "import sys, nclib.cli as cli\n"
+        "import sys, nclib.cli.commands as cli\n"
         "sys.argv = ['nclib', '--help']\n"
         "try:\n    cli.main()\n"
         "finally:\n    assert not {'torch', 'pandas', 'numpy', 'matplotlib', 'papermill'} & set(sys.modules)\n"

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from nclib import contents, paths, regenerate, runs
 from nclib.config import ConfigError, run_id
-from nclib.experiments import EXPERIMENTS, PROFILES, experiment
+from nclib.engine import runs
+from nclib.engine.experiments import EXPERIMENTS, PROFILES, experiment
+from nclib.reproduce import contents, regenerate
+from nclib.system import paths
 
 
 def _write(path, *cells):

@@ -15,8 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from nclib import data, paths
+from nclib import data
 from nclib.config import ConfigError, DataConfig
+from nclib.system import paths
 
 
 @pytest.fixture(autouse=True)

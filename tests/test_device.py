@@ -6,12 +6,15 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import deq, metrics, probes, saliency, shallow, training
+from nclib import deq, metrics, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.data import Batches
 from nclib.deq import DEQ
 from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
+from nclib.papers.kernel_equivalence import shallow
+from nclib.papers.neural_collapse import probes
+from nclib.papers.separation_bias import saliency
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
 
 GPU = "cuda:0"

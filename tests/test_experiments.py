@@ -13,12 +13,14 @@ import pytest
 import torch
 from PIL import Image
 
-from nclib import costs, data, experiments, paths, provenance, runs, training
+from nclib import data, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
-from nclib.experiments import experiment, get_profile, override
-from nclib.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.engine import costs, experiments, runs
+from nclib.engine.experiments import experiment, get_profile, override
+from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
+from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
 
@@ -155,7 +157,7 @@ def test_a_data_set_of_ones_own_replaces_the_first_column_and_drops_the_second()
         experiment("fig3", "quick", dataset="digit_pairs")
 
 
-@pytest.mark.parametrize("name", ["smoke", "quick", "lite", "paper"])
+@pytest.mark.parametrize("name", ["smoke", "quick", "lite", "full", "paper"])
 def test_every_profile_plans_every_experiment_without_any_data(name, trained):
     for notebook in experiments.EXPERIMENTS:
         configs = experiment(notebook, name)
@@ -164,6 +166,8 @@ def test_every_profile_plans_every_experiment_without_any_data(name, trained):
             assert "deq" in {c.model.kind for c in configs if c.kind == "classifier"}
         assert len({run_id(c) for c in configs}) == len(configs)
         seeds = 1 if notebook == "walkthrough/07_imbalance" else get_profile(name).seeds  # that one looks at the first
+        if seeds >= 3 and notebook in {f"separation_bias/{part}" for part in ("fig1", "fig2", "verdicts")}:
+            seeds = 8  # of f1 and f2, whose spread is wide
         assert {c.seed for c in configs} == set(range(seeds))
     assert not trained and not paths.runs().exists()
 
@@ -406,7 +410,7 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
 
 
 def test_a_full_disk_fails_the_run_and_the_next_call_goes_on(monkeypatch, trained):
-    from nclib import store as store_module
+    from nclib.engine import store as store_module
 
     config, honest = _config(epochs=2), store_module.write_atomic
 

@@ -22,14 +22,18 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from nclib import cli, data, regenerate, regression, runs
-from nclib import store as store_module
+from nclib import data
+from nclib.cli import commands
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
-from nclib.experiments import experiment
-from nclib.probes import ProbeConfig
-from nclib.saliency import CamConfig
-from nclib.store import CorruptRun, DamageWarning, RunStore
+from nclib.engine import runs
+from nclib.engine import store as store_module
+from nclib.engine.experiments import experiment
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore
+from nclib.papers.neural_collapse.probes import ProbeConfig
+from nclib.papers.separation_bias import regression
+from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.reproduce import regenerate
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")
 SECONDS = 20
@@ -217,7 +221,7 @@ def test_configuration_files_and_settings(fuzz, tmp_path, monkeypatch):
         if text is not None:
             file.write_text(text, encoding="utf-8", errors="surrogatepass")
         try:
-            config = cli.build_config(None if text is None else file, recipe, options, texts)
+            config = commands.build_config(None if text is None else file, recipe, options, texts)
         except (ConfigError, DataError) as error:
             return _message(error, "Config", "own.json", "recipe", "assignment", "data set", "folder", "option", "kind")
         assert isinstance(config, RunConfig) and run_id(config)
@@ -297,7 +301,7 @@ def test_settings_that_once_ended_in_a_traceback(tmp_path, file, recipe, given, 
     if path is not None:
         path.write_text(file)
     with pytest.raises((ConfigError, DataError)):
-        cli.build_config(path, recipe, given, texts)
+        commands.build_config(path, recipe, given, texts)
 
 
 # --- run folders ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from nclib.imbalance import (
     class_order,
     exponential_imbalance,
     majority_classes,
+    sample_rows,
     step_imbalance,
     subsample_indices,
 )
@@ -217,3 +218,8 @@ def test_no_global_random_state_is_touched(labels):
     assert before[2] == random.getstate()
     torch.manual_seed(99)  # nor does the global state decide anything
     assert torch.equal(drawn, subsample_indices(labels, [5] * 5, seed=5))
+
+
+def test_sample_rows_takes_the_first_of_each_class():
+    labels = np.array([2, 0, 2, 0, 2, 5])
+    assert sample_rows(labels, 2).tolist() == [1, 3, 0, 2, 5]

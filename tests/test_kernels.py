@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 from scipy import linalg
 
-from nclib import activations, paths
-from nclib import kernel_tables as tables
-from nclib import kernels as ker
+from nclib.papers.kernel_equivalence import activations
+from nclib.papers.kernel_equivalence import kernel_tables as tables
+from nclib.papers.kernel_equivalence import kernels as ker
 from nclib.solver import FixedPointIteration
+from nclib.system import paths
 
 NAMES = list(ker.ACTIVATIONS)
 FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)'', α_1 … α_4, γ², β_1, β_2, β_3, κ² at τ_0 = 1, σ_a² = 0.2

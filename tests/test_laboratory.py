@@ -21,15 +21,20 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import nclib as nc
-from nclib import cli, laboratory, live, paths, playground, regenerate, runs, training, views
+from nclib import training
+from nclib.cli import commands
 from nclib.config import ConfigError, RunConfig, run_id
-from nclib.experiments import PROFILES
-from nclib.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
+from nclib.engine import runs
+from nclib.engine.experiments import PROFILES
+from nclib.engine.store import DamageWarning, RunStore, default_store, dotted
+from nclib.laboratory import laboratory, live, playground, views
+from nclib.laboratory.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
+from nclib.laboratory.panels import read_number
+from nclib.laboratory.train_panel import OPTIONS, Choices, TrainPanel
 from nclib.metrics import simplex_etf
-from nclib.panels import read_number
+from nclib.reproduce import regenerate
 from nclib.solver import fixed_point
-from nclib.store import DamageWarning, RunStore, default_store, dotted
-from nclib.train_panel import OPTIONS, Choices, TrainPanel
+from nclib.system import paths
 
 NOTEBOOK = paths.notebooks() / "explore.ipynb"
 
@@ -60,7 +65,7 @@ def _parsed(command, monkeypatch):
     monkeypatch.setattr(regenerate, "check_runs", note)  # the last thing before it trains
     program, *arguments = shlex.split(command)
     assert program == "nclib"
-    result = CliRunner().invoke(cli.app, arguments)
+    result = CliRunner().invoke(commands.app, arguments)
     assert isinstance(result.exception, _Reached), result.output
     return asked[0]
 
@@ -78,7 +83,7 @@ def _spare_process():
 @pytest.fixture
 def no_process(monkeypatch):
     """Choosing starts a process that waits; here none is wanted."""
-    monkeypatch.setattr("nclib.train_panel.prepare", lambda: None)
+    monkeypatch.setattr("nclib.laboratory.train_panel.prepare", lambda: None)
 
 
 @pytest.fixture
@@ -89,7 +94,7 @@ def panel(no_process):
 @pytest.fixture(scope="module")
 def _choosing():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nclib.train_panel.prepare", lambda: None)
+        patch.setattr("nclib.laboratory.train_panel.prepare", lambda: None)
         yield TrainPanel("smoke")
 
 
@@ -157,7 +162,7 @@ def test_any_choice_survives_the_command_line(given_, recipe, extras):
         given_["data.ratio"] = 7.25
     choices = Choices(given_, recipe, tuple(sorted(extras)))
     arguments = shlex.split(choices.command())[2:]
-    command = cli.typer.main.get_command(cli.app).commands["train"]
+    command = commands.typer.main.get_command(commands.app).commands["train"]
     read = command.make_context("train", arguments).params
     names = {option.opts[0]: option.name for option in command.params}
     again = {key: read[names[option]] for key, option in OPTIONS.items() if read[names[option]] is not None}
@@ -359,7 +364,7 @@ def test_a_run_that_fails_says_why(panel):
 def test_a_killed_session_leaves_no_process(isolated):
     code = """
 import os, signal
-from nclib import live
+from nclib.laboratory import live
 live.prepare()
 print(live._spare[0].process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

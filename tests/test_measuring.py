@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
-from nclib import measuring, metrics, plotting
+from nclib import measuring, metrics
+from nclib.publish import plotting
 
 K = 4
 LABELS = torch.arange(60) % K

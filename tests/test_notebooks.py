@@ -11,7 +11,12 @@ import pytest
 from test_plotting import confusable
 
 import nclib
-from nclib import experiments, paths, proofs, regenerate, regression, teaching, words
+from nclib.course import teaching
+from nclib.engine import experiments
+from nclib.papers.neural_collapse import proofs
+from nclib.papers.separation_bias import regression
+from nclib.reproduce import contents, regenerate
+from nclib.system import paths, words
 
 NAMES = regenerate.available()
 LONGEST_CELL = 25
@@ -167,7 +172,7 @@ def test_the_index_runs_and_lists_every_folder(smoke, monkeypatch):
     monkeypatch.chdir(paths.notebooks())
     assert "index" in PLACES
     namespace, listed = {}, []
-    monkeypatch.setattr(nclib, "notebook_list", lambda *given: listed.append(nclib.contents.notebook_list(*given)))
+    monkeypatch.setattr(nclib, "notebook_list", lambda *given: listed.append(contents.notebook_list(*given)))
     for is_parameters, text in _code("index"):
         exec(compile(text, "index", "exec"), namespace)
         if is_parameters:

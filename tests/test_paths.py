@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nclib import paths
+from nclib.system import paths
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -74,7 +74,7 @@ def test_an_installed_copy_without_a_project_says_what_to_set(tmp_path):
         PROJECT / "nclib", tmp_path / "site" / "nclib", ignore=shutil.ignore_patterns("__pycache__")
     )
     code = (
-        "import os; from nclib import paths\n"
+        "import os; from nclib.system import paths\n"
         "try: paths.results()\n"
         "except FileNotFoundError as error: print(error)\n"
         "os.environ['NCLIB_RESULTS'] = 'here'; print(paths.results('quick'))"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
 
-from nclib import plotting
+from nclib.publish import plotting
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nclib import evidence, experiments, metrics, paths, probes, runs, training
+from nclib import comparison, metrics, training
 from nclib.config import (
     ConfigError,
     DataConfig,
@@ -21,10 +21,13 @@ from nclib.config import (
     TrainConfig,
     run_id,
 )
+from nclib.engine import experiments, runs
+from nclib.engine.runs import MissingRuns, ensure_runs
+from nclib.engine.store import default_store, identity_columns, load_run, reference_store
 from nclib.models import build_model, count_parameters
-from nclib.probes import COLLAPSE, METHODS, ProbeConfig, probe_rows
-from nclib.runs import MissingRuns, ensure_runs
-from nclib.store import default_store, identity_columns, load_run, reference_store
+from nclib.papers.neural_collapse import probes
+from nclib.papers.neural_collapse.probes import COLLAPSE, METHODS, ProbeConfig, probe_rows
+from nclib.system import paths
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 
@@ -207,7 +210,7 @@ def test_a_probe_repeats_the_runs_last_evaluation(probed):
     same = probes.probe_consistency(probed, [*COLLAPSE, "loss", "solver_steps", "accuracy_minority"])
     assert len(same) == len(COLLAPSE) + 3 and same["difference"].max() < 1e-6
     own = probe_rows(probed).query("sweep == 'own' and split == 'test' and metric == 'accuracy_majority'")
-    final = evidence.by_run(probed, "accuracy_majority", "test")
+    final = comparison.by_run(probed, "accuracy_majority", "test")
     assert own["value"].tolist() == final["value"].tolist() and own["at"].tolist() == [2]
 
 
@@ -287,8 +290,8 @@ def test_weights_of_another_network_are_refused(results, monkeypatch):
 
 
 def test_rows_of_probes_are_never_taken_for_rows_of_runs(probed):
-    assert len(evidence.by_run(probed, "nc1_pinv", "train")) == 1
-    assert len(evidence.solver_audit(probed)) == 1 and len(evidence.terminal_phase(probed)) == 1
+    assert len(comparison.by_run(probed, "nc1_pinv", "train")) == 1
+    assert len(comparison.solver_audit(probed)) == 1 and len(comparison.terminal_phase(probed)) == 1
     rows = probe_rows(probed)
     assert set(rows["split"]) == {"train", "test", "steps"} and set(rows["sweep"]) == {
         "own",
@@ -382,7 +385,7 @@ def test_collapse_inside_follows_its_rule(seeds, verdicts):
         np.testing.assert_allclose(table["change"], [-1.49 / 3, 1.2 / 3, -0.29 / 3])
         half = 4.302652729911275 * np.std([-0.5, -0.49, -0.5], ddof=1) / math.sqrt(3)
         assert table["half"].iloc[0] == pytest.approx(half)
-    assert table[evidence.JUDGED].to_numpy().tolist()[:2] == verdicts
+    assert table[comparison.JUDGED].to_numpy().tolist()[:2] == verdicts
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib import paths, proofs
+from nclib.papers.neural_collapse import proofs
+from nclib.system import paths
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from nclib import provenance
+from nclib.system import provenance
 
-PACKAGE = Path(provenance.__file__).parent
+PACKAGE = Path(provenance.__file__).parents[1]
 
 
 def test_record_is_json_and_complete():
@@ -26,6 +26,7 @@ def test_record_is_json_and_complete():
         "python",
         "platform",
         "cpu",
+        "bfloat16",
         "cores",
         "threads",
         "device",
@@ -79,7 +80,7 @@ def test_cost_separates_waiting_from_work():
 def test_peak_memory_sees_an_allocation_of_this_process_alone():
     ballast = bytearray(b"x") * (300 * 2**20)  # of the parent: not to be counted
     code = (
-        "from nclib.provenance import Cost\n"
+        "from nclib.system.provenance import Cost\n"
         "with Cost() as small: pass\n"
         "with Cost() as large: block = bytearray(b'x') * (200 * 2**20)\n"
         "print(large.as_dict()['peak_rss_mib'] - small.as_dict()['peak_rss_mib'])"
@@ -104,7 +105,7 @@ def test_commit_and_dirty_flag_follow_the_tree(tmp_path, monkeypatch):
     package = tmp_path / "clone" / "nclib"
     package.mkdir(parents=True)
     (package / "provenance.py").write_text("x = 1\n")
-    monkeypatch.setattr(provenance, "_PACKAGE", package)
+    monkeypatch.setattr(provenance, "_FOLDER", package)
     assert provenance.git_state() == (None, None)  # outside git
     git(package.parent, "init", "-q")
     assert provenance.git_state() == (None, None)  # in a repository that does not track the code
@@ -132,3 +133,20 @@ def test_gpu_is_named_and_its_memory_measured():
     record = provenance.capture("cuda", cost=cost)
     assert record["device"]["name"] == torch.cuda.get_device_name()
     assert record["cost"]["peak_device_mib"] >= 64
+
+
+def test_the_code_that_makes_runs_is_told_by_what_is_in_its_files(tmp_path, monkeypatch):
+    package = tmp_path / "nclib"
+    for wing in ("system", "engine", "cli"):
+        (package / wing).mkdir(parents=True)
+        (package / wing / "part.py").write_text("x = 1\n")
+    monkeypatch.setattr(provenance, "_FOLDER", package / "system")
+    code = provenance.code.__wrapped__
+    first = code()
+    assert first.startswith(provenance.versions()["nclib"]) and code() == first
+    (package / "cli/part.py").write_text("x = 2\n")  # makes no run
+    assert code() == first
+    (package / "engine/part.py").write_text("x = 2\n")
+    assert code() != first
+    (package / "engine/part.py").write_text("x = 1\n")
+    assert code() == first

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nclib import experiments, runs
 from nclib.config import run_id
-from nclib.store import ReferenceStore
+from nclib.engine import experiments, runs
+from nclib.engine.store import ReferenceStore
 
 ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
 STORE = ReferenceStore(ROOT)

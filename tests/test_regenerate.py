@@ -16,10 +16,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nclib import data, experiments, other_parameters, paths, regenerate, runs
-from nclib.artefacts import save_table
+from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
-from nclib.store import default_store
+from nclib.engine import experiments, runs
+from nclib.engine.store import default_store
+from nclib.publish.artefacts import save_table
+from nclib.reproduce import regenerate
+from nclib.system import other_parameters, paths
 
 PARAMETERS = """\
 profile: str = "quick"  # the size
@@ -134,7 +137,7 @@ def bench(project, monkeypatch):
 
 DRAW = """
 import pandas as pd
-from nclib.artefacts import save_table
+from nclib.publish.artefacts import save_table
 save_table(pd.DataFrame({{"x": [1.0]}}), "{name}", f"profile {{profile}}", [], profile)
 """
 
@@ -427,7 +430,7 @@ def test_a_pipe_in_the_place_of_a_result_is_replaced_and_not_waited_for(bench, f
 
 SEEN = """
 import pandas as pd
-from nclib.artefacts import save_table
+from nclib.publish.artefacts import save_table
 save_table(pd.DataFrame({"epochs": [epochs]}), "neural_collapse/fig1", f"profile {profile}", [], profile)
 """
 
@@ -700,7 +703,7 @@ def test_a_clock_that_is_set_back_hides_no_file(bench):
     write_notebook("neural_collapse/fig2")
     bench.reproduce("fig1")
     sidecar = paths.results("smoke") / "tables" / "neural_collapse" / "fig1.json"
-    back = "import os, pathlib\nfrom nclib import paths\n"
+    back = "import os, pathlib\nfrom nclib.system import paths\n"
     back += "for file in paths.results('smoke').rglob('fig1.*'): os.utime(file, (1, 1))"
     figure("neural_collapse/fig1", back)
     rows = bench.reproduce("fig1").rows
@@ -757,7 +760,8 @@ def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
 
 CLOSED_TERMINAL = """
 import multiprocessing, time
-from nclib import processes, regenerate
+from nclib.reproduce import regenerate
+from nclib.system import processes
 
 processes.keep_tracker()
 with regenerate.terminable():
@@ -839,7 +843,8 @@ def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
 def test_two_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeypatch):
     monkeypatch.setattr(experiments, "EXPERIMENTS", {})
     look = "from pathlib import Path\nimport os\nprint(epochs, end='!')\nprint(profile, Path.cwd().name)"
-    good = write_notebook("walkthrough/01", look, "assert os.environ['OMP_NUM_THREADS'] == '1'\nimport nclib.paths")
+    threads = "assert os.environ['OMP_NUM_THREADS'] == '1'\nimport nclib.system.paths"
+    good = write_notebook("walkthrough/01", look, threads)
     write_notebook("walkthrough/02", look, "raise ArithmeticError('on purpose')")
     before = good.read_bytes()
     summary = regenerate.reproduce(profile="smoke", overrides=["epochs=7"], workers=2, echo=lambda line: None)

@@ -7,12 +7,14 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import paths, regression, runs, separation, words
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
-from nclib.experiments import PROFILES
-from nclib.regression import RegressionConfig, RegressorConfig, TaskConfig
-from nclib.store import ReferenceStore, load_run
+from nclib.engine import runs
+from nclib.engine.experiments import PROFILES
+from nclib.engine.store import ReferenceStore, load_run
+from nclib.papers.separation_bias import regression, separation
+from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
+from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
 UNROLLED = RegressorConfig(kind="unrolled_deq", width=6, iterations=4, spread=0.5)
@@ -385,3 +387,22 @@ def test_our_settings_are_those_the_captions_name():
     assert set(regression.STEEP_DIMENSIONS) == known["figure 4", "d"]
     assert {2.0**-c.task.level for c in runs["fig1"] if c.task.name == "steep"} == known["figure 1", "delta"]
     assert {c.model.width for c in runs["fig2"]} == known["figure 2", "features shown"]
+
+
+# ---- the tracked tables
+
+
+def test_the_tracked_table_holds_nothing_against_wu_et_al_but_one_misprint():
+    table = pd.read_csv(paths.reference() / "sister-papers/wu-verdicts-quick.csv", keep_default_na=False)
+    assert list(table.columns) == separation.LEDGER and table["verdict"].map(words.is_word).all()
+    assert not table["verdict"].isin(["false", "contradicted", "vacuous", "proof gap"]).any()
+    statements, others = (table[table["part"] == part] for part in (separation.STATEMENT, separation.BEYOND))
+    assert len(statements) + len(others) == len(table)
+    misprints = statements[statements["verdict"] == "typo"]
+    assert misprints["place"].tolist() == ["Theorem 3, rebuttal"]
+    assert not others["verdict"].isin([*words.ON_TOYS, *words.ON_TOYS.values(), "typo"]).any()
+    assert (others["reading"] == "ours").all()
+    trained = table[table["computed"].str.startswith("trained")]
+    assert len(trained) == len(regression.CLAIMS) + 3 and set(trained["scale"]) == {"toy"}
+    eight = trained["claim"].str.contains("our f[12]", regex=True)
+    assert eight.sum() == 10 and set(trained.loc[eight, "computed"]) == {"trained, 8 seeds"}

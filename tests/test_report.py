@@ -18,8 +18,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import artefacts, cli, other_parameters, paths, regenerate, report, words
+from nclib.cli import commands
 from nclib.config import ConfigError
+from nclib.publish import artefacts, report
+from nclib.reproduce import regenerate
+from nclib.system import other_parameters, paths, words
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(module) is None for module in report._NEEDED.values()),
@@ -345,11 +348,11 @@ def test_only_a_repository_on_github_has_links_to_services(smoke, monkeypatch, o
     assert repository is None or f"!git clone -q --depth 1 https://github.com/{repository} nclib\n%cd nclib" in landing
 
 
-def test_the_readme_shows_the_same_links():
-    readme = (paths.root() / "README.md").read_text()
+def test_the_page_on_running_shows_the_same_links():
+    page = (paths.root() / "book/running.md").read_text()
     for link in report._services("OWNER/REPO", "walkthrough/01_fixed_points").values():
-        assert f"`{link}`" in readme
-    assert report.COLAB.format(address="https://github.com/OWNER/REPO") in readme
+        assert f"`{link}`" in page
+    assert report.COLAB.format(address="https://github.com/OWNER/REPO") in page
     assert (paths.notebooks() / "walkthrough/01_fixed_points.ipynb").exists()
 
 
@@ -638,7 +641,7 @@ def test_a_damaged_file_is_named(smoke, file, content):
 
 
 def command(*arguments):
-    return CliRunner().invoke(cli.app, list(arguments))
+    return CliRunner().invoke(commands.app, list(arguments))
 
 
 def test_the_command_passes_its_options_on_and_ends_with_one_message(monkeypatch):

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import data, runs, saliency
+from nclib import data
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.saliency import CamConfig
-from nclib.store import load_run
+from nclib.engine import runs
+from nclib.engine.store import load_run
+from nclib.papers.separation_bias import saliency
+from nclib.papers.separation_bias.saliency import CamConfig
 
 
 def _base(kind, dataset="digit_scenes"):

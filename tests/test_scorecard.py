@@ -3,8 +3,10 @@
 import pandas as pd
 import pytest
 
-from nclib import evidence, paths, scorecard
-from nclib.artefacts import save_table
+from nclib import comparison
+from nclib.publish import scorecard
+from nclib.publish.artefacts import save_table
+from nclib.system import paths
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def _accuracies():
         for model, values in {"explicit": (0.4, 0.7, 0.1), "deq": (0.5, 0.7, 0.3)}.items()
         for seed in range(3)
         for epoch in (1, 2)
-        for metric, value in zip(evidence.SPLITS.values(), values, strict=True)
+        for metric, value in zip(comparison.SPLITS.values(), values, strict=True)
     ]
     frame = pd.DataFrame(rows, columns=["model", "seed", "epoch", "metric", "value"])
     frame["run_id"] = frame["model"] + "-s" + frame["seed"].astype(str)
@@ -37,12 +39,12 @@ def test_nothing_regenerated_says_so(results):
 
 
 def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
-    table = evidence.accuracy_table(_accuracies(), evidence.published(3), {"digits": "cifar10"}, "toy")
+    table = comparison.accuracy_table(_accuracies(), comparison.published(3), {"digits": "cifar10"}, "toy")
     _save("table3", table, ["deq-s0"])
     card = scorecard.score_claims("quick")
     row = card[card["item"] == "Table 3: digits K_A=5, R=100, overall"].iloc[0]
     assert (row["printed"], row["regenerated"], row["seeds"]) == ("+1.23 points", "+9.89 points", 3)
-    wanted = evidence.interval([10 - 10 * seed / 90 for seed in range(3)])
+    wanted = comparison.interval([10 - 10 * seed / 90 for seed in range(3)])
     assert (row["interval"], row["detectable"]) == pytest.approx((wanted.half, wanted.detectable))
     said = row[["verdict", "scale", "remark", "notebook"]].tolist()
     assert said == ["as claimed here", "toy", "size not comparable", "table3"]
@@ -70,7 +72,7 @@ def test_claims_theorems_findings_and_comparisons(results):
     one = step | {"step": "cell / explicit", "low": None, "high": None, "detectable": None, "seeds": 1}
     one |= {"verdict": "reported", "remark": "1 seed"}
     _save("equilibrium_or_cell", pd.DataFrame([step, one]))
-    _save("table2_pooled", evidence.pooled_table(evidence.Interval(-1.06, 0.69, 3), "toy", "higher"))
+    _save("table2_pooled", comparison.pooled_table(comparison.Interval(-1.06, 0.69, 3), "toy", "higher"))
     card = scorecard.score_claims("quick").set_index("item")
     row = card.loc["Table 2: all cells, overall"]
     assert row[["printed", "regenerated", "verdict"]].tolist() == ["DEQ higher", "-1.06", "opposite here"]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import separation as sep
 from nclib.config import ModelConfig
 from nclib.models import build_model
+from nclib.papers.separation_bias import separation as sep
 
 # ---- linear regions
 
@@ -330,22 +330,11 @@ def test_the_condition_predicts_who_wins():
         (lambda: sep.gotu_diagonal(0, 1, "cnn"), "none of"),
         (lambda: sep.gotu_diagonal(0, 1, beta0=0.0), "positive"),
         (lambda: sep.gotu_diagonal(0, -1, "deq_bias_feature"), "cannot add up"),
-        (lambda: sep.linear_coefficients(np.ones(12)), "2\\^d values; 12"),
-        (lambda: sep.linear_coefficients(np.ones((2, 2))), "2\\^d values"),
     ],
 )
 def test_impossible_boolean_settings_are_refused(call, says):
     with pytest.raises(ValueError, match=says):
         call()
-
-
-def test_fourier_coefficients():
-    index = np.arange(16)
-    x = 1.0 - 2.0 * ((index[:, None] >> np.arange(4)) & 1)
-    constant, linear, rest = sep.linear_coefficients(0.5 + 2 * x[:, 1] - x[:, 3])
-    assert constant == 0.5 and rest == pytest.approx(0, abs=1e-15)
-    np.testing.assert_array_equal(linear, [0, 2, 0, -1])
-    assert sep.linear_coefficients(x[:, 0] * x[:, 2])[2] == 1
 
 
 # ---- Grad-CAM

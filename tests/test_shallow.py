@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from nclib import experiments, kernels, runs, shallow, verification
 from nclib.config import ConfigError, DataConfig, RunConfig, run_id
-from nclib.experiments import experiment
-from nclib.runs import ensure_runs
-from nclib.shallow import ShallowConfig, ShallowModelConfig, ShallowNetwork, ShallowTrainConfig
-from nclib.store import default_store, load_run
+from nclib.engine import experiments, runs, verification
+from nclib.engine.experiments import experiment
+from nclib.engine.runs import ensure_runs
+from nclib.engine.store import default_store, load_run
+from nclib.papers.kernel_equivalence import kernels, shallow
+from nclib.papers.kernel_equivalence.shallow import (
+    ShallowConfig,
+    ShallowModelConfig,
+    ShallowNetwork,
+    ShallowTrainConfig,
+)
 
 SMALL = DataConfig(n_max=20, test_per_class=10)
 

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib import store as store_module
 from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
-from nclib.store import FRAME_COLUMNS, CorruptRun, DamageWarning, ReferenceStore, RunStore, read_csv
+from nclib.engine import store as store_module
+from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, ReferenceStore, RunStore, read_csv
 
 
 class SisterConfig(StoredConfig):

@@ -18,11 +18,13 @@ import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
 
-from nclib import cli, paths, runs
-from nclib import store as store_module
+from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.runs import RunsFailed, ensure_runs
-from nclib.store import CorruptRun, DamageWarning, RunStore
+from nclib.engine import runs
+from nclib.engine import store as store_module
+from nclib.engine.runs import RunsFailed, ensure_runs
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore
+from nclib.system import paths
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
 
@@ -188,7 +190,7 @@ def _train_command(config_json, journal, said):
     sys.argv = ["nclib", "train", "--config", str(file)]
     with open(said, "w", buffering=1) as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         output.reconfigure = lambda **_: None
-        cli.main()
+        commands.main()
 
 
 def test_two_clients_that_want_the_same_grid_train_each_run_once(undisturbed, tmp_path, ledger, store):
@@ -314,7 +316,7 @@ def _dask_worker(address, journal):
 
 
 def _dask_client(address, texts, journal):
-    from nclib import cluster
+    from nclib.engine import cluster
 
     cluster._CONNECT_SECONDS = 3
     with cluster.connect(address, insecure=True) as executor:
@@ -331,7 +333,7 @@ def _dask_client(address, texts, journal):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_worker_that_hangs_is_started_again_and_its_run_goes_on(undisturbed, ledger, store, monkeypatch):
     pytest.importorskip("distributed")
-    from nclib import cluster
+    from nclib.engine import cluster
 
     reference, _ = undisturbed
     wanted, stopped = _config("deq", seed=0), []
@@ -757,7 +759,7 @@ def test_a_run_that_produces_nan_fails_by_name_with_what_to_change_and_no_other_
 NOTEBOOK = """
 import os, pathlib, signal
 import pandas as pd
-from nclib.artefacts import save_table
+from nclib.publish.artefacts import save_table
 save_table(pd.DataFrame({"x": [1.0]}), "neural_collapse/fig1", f"profile {profile}", [], profile)
 if pathlib.Path("trap").exists():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -810,10 +812,10 @@ def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_s
 
 
 def _reproduce_command(said):
-    from nclib import experiments
+    from nclib.engine import experiments
 
     experiments.EXPERIMENTS = {}
     sys.argv = ["nclib", "reproduce", "--profile", "smoke", "--workers", "1", "--no-report"]
     with open(said, "w", buffering=1) as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         output.reconfigure = lambda **_: None
-        cli.main()
+        commands.main()

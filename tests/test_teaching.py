@@ -9,11 +9,12 @@ import pytest
 import torch
 from scipy import stats
 
-from nclib import evidence, metrics, teaching
+from nclib import comparison, metrics
+from nclib.course import teaching
+from nclib.course.teaching import EXERCISES, check_exercise
 from nclib.deq import DEQ, Implicit, Unrolled
 from nclib.metrics import simplex_etf
 from nclib.solver import FixedPointIteration, fixed_point
-from nclib.teaching import EXERCISES, check_exercise
 
 MISTAKES = [(name, why) for name, exercise in EXERCISES.items() for why in exercise.mistakes]
 
@@ -119,12 +120,12 @@ def test_minority_cosine_is_the_librarys_and_blind_to_the_number_of_samples():
 
 def test_paired_interval_and_verdict_follow_the_librarys_rules():
     for deq, explicit, t in EXERCISES["08/interval"].cases:
-        wanted = evidence.interval(deq - explicit)
+        wanted = comparison.interval(deq - explicit)
         assert t == pytest.approx(stats.t.ppf(0.975, len(deq) - 1), rel=1e-6)
         assert EXERCISES["08/interval"].reference(deq, explicit, t) == pytest.approx((wanted.mean, wanted.half))
     words = {"supported": 1, "contradicted": -1, "not significant": 0}
     for mean, half, claim in EXERCISES["08/verdict"].cases:
-        said = evidence.verdict(evidence.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
+        said = comparison.verdict(comparison.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
         assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said.word]
 
 

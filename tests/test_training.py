@@ -14,10 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from nclib import metrics, training
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+from nclib.config import LAST_EPOCHS, ConfigError, DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
 from nclib.data import Batches, make_split
 from nclib.deq import BackwardNotConverged, jacobian_frobenius_sq
-from nclib.evidence import LAST_EPOCHS
 from nclib.losses import adjusted_logits
 from nclib.models import Output, build_model, count_parameters
 from nclib.solver import Solution, Status
@@ -384,7 +383,7 @@ def test_penalty_is_half_the_weighted_squares(kind):
         model.block.get_parameter("cell.norm2.weight" if kind == "deq" else "norm2.weight").mul_(0.1)
     generator = torch.Generator().manual_seed(0)
     images, labels = torch.randn(4, 1, 16, 16, generator=generator, dtype=torch.float64), torch.arange(4)
-    plain, out, keep, _ = _objective(model, images, labels, TrainConfig())
+    plain, out, keep, *_ = _objective(model, images, labels, TrainConfig())
     loss = _objective(model, images, labels, TrainConfig(constraint="penalty", e_w=0.3, e_h=0.7)).loss
     assert keep.all()
     wanted = 0.15 * model.classifier.weight.square().sum() + 0.35 * out.features.square().sum(1).mean()

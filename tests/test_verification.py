@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import cli, metrics, solver, verification
+from nclib import metrics, solver
+from nclib.cli import commands
 from nclib.config import DataConfig, RunConfig, run_id
-from nclib.experiments import experiment
-from nclib.probes import ProbeConfig
-from nclib.store import ReferenceStore, StoredRun, default_store, reference_store
+from nclib.engine import verification
+from nclib.engine.experiments import experiment
+from nclib.engine.store import ReferenceStore, StoredRun, default_store, reference_store
+from nclib.papers.neural_collapse.probes import ProbeConfig
 
 ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
 SOUND = "sound: closed forms hold and the reference is reproduced"
@@ -25,7 +27,7 @@ def project(tmp_path, monkeypatch):
 
 
 def verify(*arguments):
-    result = CliRunner().invoke(cli.app, ["verify", *arguments])
+    result = CliRunner().invoke(commands.app, ["verify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

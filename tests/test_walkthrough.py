@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import nclib
-from nclib import paths, regenerate
-from nclib.teaching import EXERCISES
+from nclib.course.teaching import EXERCISES
+from nclib.reproduce import regenerate
+from nclib.system import paths
 
 COURSE = [name for name in regenerate.available() if name.startswith("walkthrough/")]
 ANSWER = re.compile(r"<details>\n<summary>Answer</summary>\n\n(.*?)</details>", re.DOTALL)

@@ -47,7 +47,7 @@ def test_numbers_are_the_recorded_ones(name, place):
 @pytest.mark.slow
 def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, monkeypatch):
     """The drawings above run in this process; the command runs a notebook in a kernel."""
-    from nclib import regenerate
+    from nclib.reproduce import regenerate
 
     monkeypatch.setenv("NCLIB_ROOT", str(record.ROOT))
     summary = regenerate.reproduce(["table1"], workers=1, train="never", echo=lambda line: None)

@@ -1,0 +1,5 @@
+"""The command line, ``nclib``."""
+
+from nclib.cli.commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,581 @@
+"""From tidy frames to statements: seed means with intervals, paired differences, printed values, verdicts by stated
+rules.
+
+Everything here takes and returns plain tables. A verdict is a function of what was measured; it never raises and never
+hides a result that contradicts a claim.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy
+
+from nclib.config import LAST_EPOCHS
+from nclib.system import paths, words
+
+LEVEL = 0.95
+POWER = 0.8
+"""How often a difference called detectable would be found."""
+MIN_SEEDS = 3
+"""Fewer seeds than this are reported and get no verdict."""
+EQUAL_WITHIN = 0.1
+"""Two networks are equal in a metric of collapse when the whole interval of their difference lies within this share of
+the explicit network's value. Our reading of the paper's "comparable", chosen after the first runs were seen."""
+TERMINAL_ACCURACY = 0.999
+"""Training accuracy from which on a network counts as in the terminal phase of training."""
+
+_ROUNDING = 1e-9
+"""Half-widths below this share of the mean are rounding."""
+
+CELL = ["dataset", "K_A", "R"]
+_SHOWN = ["difference", "half", "detectable", "seeds"]
+"""Names of `Interval.columns`."""
+JUDGED = ["verdict", "scale", "remark"]
+"""Names of what a `Verdict` says."""
+SPLITS = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
+"""Names of the paper's accuracy columns and the metrics they are."""
+
+
+class Interval(NamedTuple):
+    """Mean with a two-sided 95 % t-interval, mean ± half; half is NaN for one value, mean too for none."""
+
+    mean: float
+    half: float
+    n: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether 0 lies outside."""
+        return bool(abs(self.mean) > self.half)
+
+    @property
+    def varies(self) -> bool:
+        """Whether the values differ, beyond rounding. Where they do not, as with three small test sets that give the
+        same difference, no interval follows from them."""
+        return bool(self.half > _ROUNDING * abs(self.mean))
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true mean that as many values of this spread would show to be other than 0 in 80 % of the
+        cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
+        return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.varies else float("nan")
+
+    @property
+    def columns(self) -> tuple[float, float, float, int]:
+        """What tables show of it: mean, half, detectable, n."""
+        return self.mean, self.half, self.detectable, self.n
+
+    def __str__(self) -> str:
+        """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
+        seeds = f"({self.n} seed{'' if self.n == 1 else 's'})"
+        return f"{self.mean:+.2f} ± {self.half:.2f} {seeds}" if self.n > 1 else f"{self.mean:+.2f} {seeds}"
+
+
+@functools.cache
+def _reach(n: int) -> float:
+    """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval: 1.31 for three."""
+    critical = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
+
+    def missing(ratio: float) -> float:  # the square of a shifted t is a noncentral F
+        return float(scipy.stats.ncf.sf(critical**2, 1, n - 1, (ratio * critical) ** 2)) - POWER
+
+    return scipy.optimize.brentq(missing, 0.5, 2.0)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n."""
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    if n < 2:
+        return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    return Interval(float(values.mean()), float(half), n)
+
+
+def published(paper_table: int | None = None) -> pd.DataFrame:
+    """Every accuracy printed in Tables 1–4 of Sun & Shi (2024), in percent: table, dataset, K_A, R, model, split,
+    mean, std."""
+    frame = pd.read_csv(paths.published() / "sun_shi_2024_tables.csv")
+    return frame if paper_table is None else frame[frame["table"] == paper_table].reset_index(drop=True)
+
+
+def published_ticks(figure: int, panel: str, quantity: str) -> tuple[float, float]:
+    """First and last axis tick of a panel of a printed figure, for instance (3, "b", "nc2"). Ticks bound the plotted
+    range roughly; they are not values of curves."""
+    frame = pd.read_csv(paths.published() / "sun_shi_2024_figures.csv", keep_default_na=False)
+    rows = frame[(frame["figure"] == figure) & (frame["panel"] == panel) & (frame["quantity"] == quantity)]
+    if len(rows) != 1:
+        raise ValueError(
+            f"no axis of {quantity!r} in figure {figure}{panel}; there are\n{frame.to_string(index=False)}"
+        )
+    return float(rows["axis_min_tick"].iloc[0]), float(rows["axis_max_tick"].iloc[0])
+
+
+def percent(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with accuracies in percent instead of fractions, as papers print them."""
+    accuracy = frame["metric"].str.startswith("accuracy_")
+    return frame.assign(value=frame["value"].where(~accuracy, frame["value"] * 100))
+
+
+def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, ratio: float = 1.0) -> pd.DataFrame:
+    """The rows of one setting: data set, K_A (None for balanced) and R."""
+    rows = (frame["dataset"] == dataset.split("@")[0]) & (frame["R"] == ratio)
+    return frame[rows & (frame["K_A"].isna() if num_majority is None else frame["K_A"].eq(num_majority).fillna(False))]
+
+
+def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
+    """One row a run: dataset, K_A, R, model, seed, value, std, n.
+
+    Parameters
+    ----------
+    frame : tidy frame
+    metric, split : which rows
+    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
+        standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+    """
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
+    keys = ["run_id", *CELL, "model", "seed"]
+    count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
+    tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(
+        lambda values: values.to_numpy()[-count:]
+    )
+    out = tails.reset_index()
+    out["n"] = out["value"].map(len)
+    out["std"] = out["value"].map(lambda values: values.std(ddof=1) if len(values) > 1 else np.nan)
+    out["value"] = out["value"].map(np.mean)
+    return out
+
+
+def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and
+    within_std, the mean of the within-run deviations."""
+    rows = []
+    for keys, group in runs.groupby([*CELL, "model"], dropna=False, sort=False):
+        found = interval(group["value"])
+        rows.append((*keys, found.mean, found.half, found.n, group["std"].mean()))
+    return pd.DataFrame(rows, columns=[*CELL, "model", "value", "half", "seeds", "within_std"])
+
+
+def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> pd.DataFrame:
+    """Difference arm − against by seed (the same subset and initial encoder): dataset, K_A, R, seed, difference.
+
+    Seeds that only one of the two has are left out.
+
+    Raises ValueError where a model has several runs of one setting and seed: which belong together is not known.
+    """
+    keys = [*CELL, "seed"]
+    twice = runs[runs["model"].isin([arm, against]) & runs.duplicated([*keys, "model"])]
+    if len(twice):
+        model, seed = twice.iloc[0][["model", "seed"]]
+        raise ValueError(
+            f"{model} has several runs of one data set, K_A, R and seed (seed {seed}), which differ in something else; "
+            "select the runs of one kind first"
+        )
+    both = runs[runs["model"] == arm].merge(runs[runs["model"] == against], on=keys, suffixes=("", "_against"))
+    return both[keys].assign(difference=both["value"] - both["value_against"])
+
+
+def pooled(differences: pd.DataFrame) -> Interval:
+    """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a
+    t-interval over seeds. Stated before any result; the verdicts of single cells are secondary.
+
+    A difference that is NaN makes its seed's mean NaN. Raises ValueError where a seed lacks a cell that another has:
+    its mean would be over other cells.
+    """
+    if not len(differences):
+        return interval([])
+    seeds = differences.groupby("seed")["difference"]
+    if seeds.size().nunique() > 1:
+        raise ValueError(f"each seed needs the same cells; differences by seed: {seeds.size().to_dict()}")
+    return interval(seeds.agg(lambda values: values.mean(skipna=False)))
+
+
+CLAIMS = ("lower", "higher", "equal")
+
+
+class Verdict(NamedTuple):
+    """A word of `nclib.system.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
+
+    word: str
+    scale: str
+    remark: str = ""
+
+    def __str__(self) -> str:
+        """For instance "reported (toy scale; 2 seeds)"."""
+        return f"{self.word} ({'; '.join(filter(None, [f'{self.scale} scale', self.remark]))})"
+
+
+def verdict(
+    found: Interval,
+    scale: str,
+    claim: str | float | None = None,
+    terminal: bool = True,
+    size: float = float("nan"),
+) -> Verdict:
+    """What a measured difference says of a claim.
+
+    In this order: fewer than three seeds, a run short of the terminal phase, and values that are not numbers are
+    "reported", and so is a difference that is the same in every seed; where it is 0 in every seed, "equal". A claim
+    of equality: "equal" when the whole 95 % interval lies within 10 % of `size`, which takes evidence and not the lack
+    of it. 0 inside the interval: "not significant". Else "supported" on the claimed side of 0, "contradicted" on the
+    other; at toy scale "as claimed here" and "opposite here". A claim of equality is never contradicted by a
+    significant difference, because the papers give "comparable" no size: "reported", with its sign. Without a claim:
+    "higher" or "lower".
+
+    Parameters
+    ----------
+    found : our paired difference with its interval
+    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
+    claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
+        paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
+        A printed 0 has no sign. None where no paper claims anything
+    terminal : whether all runs ended in the terminal phase; leave it out for accuracies
+    size : the value that "equal" is relative to; without it nothing is equal
+
+    Raises
+    ------
+    ValueError
+        For another scale or claim.
+    """
+    if scale not in words.SCALES:
+        raise ValueError(f"scale {scale!r} is none of {', '.join(words.SCALES)}")
+    if isinstance(claim, str) and claim not in CLAIMS:
+        raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
+    word, remark = _judged(found, claim, terminal, size)
+    if word == "supported" and not isinstance(claim, str):
+        compatible = abs(claim - found.mean) <= found.half
+        remark = "size not comparable" if scale != "paper" else "compatible in size" if compatible else "other size"
+    return Verdict(words.ON_TOYS.get(word, word) if scale == "toy" else word, scale, remark)
+
+
+def _judged(found: Interval, claim: str | float | None, terminal: bool, size: float) -> tuple[str, str]:
+    """Word and remark, whatever the scale."""
+    if found.n < MIN_SEEDS:
+        return "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"
+    if not terminal:
+        return "reported", "before the terminal phase"
+    if not np.isfinite(found.mean):
+        return "reported", "not measured"
+    if not found.varies:
+        said = "reported", "the same difference in every seed"
+        return said if found.mean else ("equal", "the same value in every seed")
+    if claim == "equal" and abs(found.mean) + found.half <= EQUAL_WITHIN * abs(size):
+        return "equal", f"within {100 * EQUAL_WITHIN:.0f} %"
+    if not found.significant:
+        return "not significant", ""
+    side = "higher" if found.mean > 0 else "lower"
+    if claim is None:
+        return side, ""
+    if claim == "equal":
+        return "reported", f"{side}, where equality is claimed"
+    if claim == 0:
+        return "reported", f"{side}, where the printed difference is 0"
+    wanted = claim if isinstance(claim, str) else "higher" if claim > 0 else "lower"
+    return "supported" if side == wanted else "contradicted", ""
+
+
+def pooled_table(found: Interval, scale: str, claim: str | None = None) -> pd.DataFrame:
+    """A pooled test as a table of one row: difference, half (95 % interval), detectable (see `Interval`), seeds, and
+    verdict, scale and remark, by the rule of `verdict`."""
+    return pd.DataFrame([(*found.columns, *verdict(found, scale, claim))], columns=[*_SHOWN, *JUDGED])
+
+
+def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
+    that errors in small classes count: run columns, value (the smaller of the two), reached.
+
+    Raises ValueError where accuracies are in percent, of which every one would count as reached."""
+    runs = by_run(frame, "accuracy_train_prior", "train")
+    balanced = by_run(frame, "accuracy_balanced", "train").set_index("run_id")["value"]
+    runs["value"] = np.minimum(runs["value"], runs["run_id"].map(balanced))
+    if (runs["value"] > 1 + _ROUNDING).any():
+        raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
+    return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
+
+
+def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, split: str = "train") -> pd.DataFrame:
+    """Metrics of both models at the last epoch, their paired difference and what it says of the paper's claim.
+
+    Parameters
+    ----------
+    frame : tidy frame of one setting
+    claims : metric name → "lower", "higher" or "equal", what the paper says of the DEQ against the explicit network
+    scale : of the runs (`nclib.scale_of`)
+    split : of the metrics
+
+    Returns
+    -------
+    DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), detectable (see
+    `Interval`), seeds, claim, and verdict, scale and remark, by the rule of `verdict`.
+    """
+    phases = terminal_phase(frame)
+    reached = bool(len(phases)) and bool(phases["reached"].all())
+    rows = []
+    for metric, claim in claims.items():
+        runs = by_run(frame, metric, split)
+        means = runs.groupby("model")["value"].mean()
+        found = interval(paired(runs)["difference"])
+        size = means.get("explicit", np.nan)
+        said = verdict(found, scale, claim, reached, size)
+        rows.append((metric, size, means.get("deq"), *found.columns, f"DEQ {claim}", *said))
+    columns = ["metric", "explicit", "deq", *_SHOWN, "claim", *JUDGED]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def ratios(
+    frame: pd.DataFrame,
+    metrics: Sequence[str],
+    scale: str,
+    split: str = "train",
+    arm: str = "deq",
+    against: str = "explicit",
+) -> pd.DataFrame:
+    """One model's metrics of collapse over another's, pooled over all cells as by `pooled`.
+
+    Each seed's mean over the cells of log(arm / against) at the last epoch, a 95 % t-interval over seeds, and both as
+    a change in percent.
+
+    Parameters
+    ----------
+    frame : tidy frame of runs, the same cells for every seed
+    metrics : positive ones, 0 at collapse
+    scale : of the runs (`nclib.scale_of`)
+    split : of the metrics
+    arm, against : which model, and which it is compared with
+
+    Returns
+    -------
+    DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all in percent), cells,
+    lower_in (cells whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule of `verdict`.
+    """
+    frame = frame[frame["model"].isin([arm, against])]
+    reached = bool(terminal_phase(frame)["reached"].all())
+    rows = []
+    for metric in metrics:
+        runs = by_run(frame, metric, split)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = paired(runs.assign(value=np.log(runs["value"].astype(float))), arm, against)
+        found = pooled(logs)
+        said = verdict(found, scale, terminal=reached)
+        cells = logs.groupby(CELL, dropna=False)["difference"].mean()
+        percents = [100 * np.expm1(x) for x in (found.mean, found.mean - found.half, found.mean + found.half)]
+        least = -100 * np.expm1(-found.detectable)
+        rows.append((metric, *percents, least, len(cells), int((cells < 0).sum()), found.n, *said))
+    columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", *JUDGED]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
+    """How well the equilibria were solved, a row for each cell and model that has them, means over seeds at the last
+    epoch.
+
+    Columns in percent: train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
+    backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
+    """
+    wanted = {
+        "train_converged": ("solver_converged", "train", 100),
+        "test_converged": ("solver_converged", "test", 100),
+        "evaluations": ("solver_steps", "train", 1),
+        "step_not_converged": ("not_converged", "steps", 100),
+        "skipped": ("skipped", "steps", 100),
+        "backward_not_converged": ("backward_not_converged", "steps", 100),
+    }
+    solved = frame[frame["metric"] == "solver_converged"]["run_id"].unique()
+    frame = frame[frame["run_id"].isin(solved)]
+    columns = {
+        name: over_seeds(by_run(frame, metric, split)).set_index([*CELL, "model"])["value"] * scale
+        for name, (metric, split, scale) in wanted.items()
+    }
+    return pd.DataFrame(columns).reset_index()
+
+
+def accuracy_table(
+    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], scale: str
+) -> pd.DataFrame:
+    """Test accuracies beside the printed ones, in percent.
+
+    Parameters
+    ----------
+    frame : tidy frame of runs
+    printed : rows of `published`
+    stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
+    scale : of the runs (`nclib.scale_of`); sizes are compared at the paper's alone
+
+    Returns
+    -------
+    DataFrame
+        A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
+        (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
+        difference (DEQ − explicit, paired by seed), difference_half, detectable (see `Interval`),
+        printed_difference, seeds, runs (their ids), and verdict, scale and remark, by the rule of `verdict`. A printed
+        cell without runs of ours has the paper's data set for its own and the verdict "not run", of no scale.
+    """
+    rows, ours = [], set()
+    for accuracy, metric in SPLITS.items():
+        runs = by_run(frame, metric, "test", "last_epochs")
+        runs[["value", "std"]] *= 100
+        for cell, group in runs.groupby(CELL, dropna=False, sort=False):
+            found = dict(zip(CELL, cell, strict=True)) | {"accuracy": accuracy}
+            for mean in over_seeds(group).itertuples():
+                found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
+            theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
+            difference = interval(paired(group)["difference"])
+            found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
+            found |= {"detectable": difference.detectable, "seeds": difference.n}
+            found |= {"runs": " ".join(sorted(group["run_id"]))}
+            said = verdict(difference, scale, found["printed_difference"])
+            rows.append(found | dict(zip(JUDGED, said, strict=True)))
+            ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
+    for cell, theirs in printed.groupby([*CELL, "split"], dropna=False, sort=False):
+        dataset, k_a, ratio, accuracy = cell
+        if (dataset, *_sortable(k_a), ratio) not in ours:
+            found = dict(zip(CELL, cell, strict=False)) | {"accuracy": accuracy} | _beside(theirs.set_index("model"))
+            rows.append(found | {"seeds": 0, "runs": "", "verdict": "not run", "scale": "", "remark": ""})
+    # the paper's order: its data sets, balanced first, then by K_A and R; accuracies as in SPLITS
+    order = list(SPLITS)
+    rows.sort(
+        key=lambda row: (
+            stands_for.get(row["dataset"], row["dataset"]),
+            *_sortable(row["K_A"]),
+            row["R"],
+            order.index(row["accuracy"]),
+        )
+    )
+    return pd.DataFrame(rows)
+
+
+def _sortable(k_a: float) -> tuple[bool, float]:
+    """A missing K_A (balanced) comes before all others."""
+    return (False, 0.0) if pd.isna(k_a) else (True, float(k_a))
+
+
+def _printed_cell(printed: pd.DataFrame, dataset: str | None, k_a: float, ratio: float, accuracy: str) -> pd.DataFrame:
+    """The printed rows of one cell and accuracy, by model; empty where the paper prints none."""
+    same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
+    same &= printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a
+    return printed[same].set_index("model")
+
+
+def _beside(theirs: pd.DataFrame) -> dict[str, float | None]:
+    """The printed columns of one row of `accuracy_table`, from the printed rows by model."""
+    found: dict[str, float | None] = {}
+    for model in ("explicit", "deq"):
+        found |= {f"{model}_printed": theirs["mean"].get(model, np.nan)}
+        found |= {f"{model}_printed_std": theirs["std"].get(model, np.nan)}
+    both = {"explicit", "deq"} <= set(theirs.index)
+    gap = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2) if both else None
+    return found | {"printed_difference": gap}
+
+
+def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
+    """`accuracy_table` as people read it: of both models ours ± within [± 95 % interval] beside the printed value, the
+    difference beside the printed one, the smallest one that so many seeds would find in 80 % of the cases
+    (detectable), and verdict, scale and remark. What was not run reads so."""
+
+    def text(pattern: str, *names: str) -> list[str]:
+        columns = [table[name] if name in table else pd.Series(np.nan, table.index) for name in names]
+        rows = zip(*columns, strict=True)
+        return [pattern.format(*row).replace("nan", "–") if pd.notna(row[0]) else "–" for row in rows]
+
+    idle = table["verdict"] == "not run"
+    shown: dict[str, Any] = {
+        "data": table["dataset"].where(~idle, "–"),
+        "printed for": [
+            stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle, strict=True)
+        ],
+    }
+    if table["K_A"].notna().any():
+        shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}
+    for model, label in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+        ours = text("{:.2f} ± {:.2f} [± {:.2f}]", f"{model}_value", f"{model}_within_std", f"{model}_half")
+        shown[f"{label}, ours ± within [95 %]"] = ours
+        shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
+    shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "difference_half")
+    shown["detectable"] = text("{:.1f}", "detectable")
+    shown["printed difference"] = text("{:+.2f}", "printed_difference")
+    return pd.DataFrame(shown | {name: table[name] for name in JUDGED})
+
+
+def differences(
+    frame: pd.DataFrame,
+    metrics: Mapping[str, str],
+    scale: str,
+    arm: str = "deq",
+    against: Sequence[str] = ("explicit",),
+) -> pd.DataFrame:
+    """One model against others, paired by seed, in several metrics.
+
+    Parameters
+    ----------
+    frame : tidy frame of one setting, accuracies as fractions
+    metrics : metric → split it is taken from. Accuracies are means over the last ten logged epochs, in percent; all
+        others are those of the last one
+    scale : of the runs (`nclib.scale_of`)
+    arm, against : which model, and which it is compared with
+
+    Returns
+    -------
+    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference (arm −
+    model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds, and verdict, scale and remark, by the
+    rule of `verdict`; metrics of collapse need the terminal phase of both models.
+    """
+    phases, points = terminal_phase(frame).groupby("model")["reached"].all(), percent(frame)
+    rows = []
+    for metric, split in metrics.items():
+        accuracy = metric.startswith("accuracy")
+        runs = by_run(points, metric, split, "last_epochs" if accuracy else "last")
+        means = runs.groupby("model")["value"].mean()
+        for model in against:
+            found = interval(paired(runs, arm, model)["difference"])
+            terminal = accuracy or bool(phases.get(arm, False) and phases.get(model, False))
+            said = verdict(found, scale, terminal=terminal)
+            rows.append((metric, model, means.get(arm), means.get(model), *found.columns, *said))
+    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *JUDGED])
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Standard deviation of independent values with its 95 % interval, (s, low, high), as if they were normal.
+
+        s √((n−1)/χ²_{0.975}) … s √((n−1)/χ²_{0.025})
+
+    From three values it reaches from half of s to six times s: such a spread is an order of magnitude. NaN for fewer
+    than two.
+    """
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    if n < 2:
+        return (float("nan"),) * 3
+    deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
+    low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
+    return deviation, low, high
+
+
+def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
+    """t-SNE of features (N, d) in the plane, (N, 2), from the principal components; the same for the same seed and
+    threads.
+
+    Distances between clusters and their sizes mean nothing in such a picture. The perplexity is lowered where N is
+    small.
+    """
+    from sklearn.manifold import TSNE
+
+    perplexity = min(perplexity, (len(features) - 1) / 3)
+    return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features.astype(np.float64))
+
+
+def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
+    """Cosines (K, K) between the rows of `vectors` (K, d), after subtracting their mean if `centred`.
+
+    Ideal: a simplex ETF has 1 on the diagonal and −1/(K−1) elsewhere, when centred.
+    """
+    vectors = np.asarray(vectors, dtype=float)
+    if centred:
+        vectors = vectors - vectors.mean(axis=0)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
+    return directions @ directions.T

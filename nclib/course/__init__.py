@@ -1,0 +1,1 @@
+"""The walkthrough: its exercises, their checks and the answers that are wrong."""

@@ -1,0 +1,196 @@
+"""What runs cost: seconds of each, scaled to finished ones; what a grid of them will take; GPU memory."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nclib.config import RunConfig, StoredConfig
+from nclib.engine.experiments import class_counts, outline
+from nclib.papers.kernel_equivalence.shallow import ShallowConfig
+from nclib.papers.neural_collapse.probes import ProbeConfig
+from nclib.system.provenance import duration
+
+# Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,
+# and one for the arithmetic.
+_SECONDS_PER_BATCH = 0.022
+_SECONDS_PER_GMAC = 0.021
+_DEQ_OVER_EXPLICIT = 2.1
+_SECONDS_PER_SOLVE = 0.025
+
+_FEWEST = 3
+"""Finished runs of a kind before they say more than those of the other kinds."""
+_LATEST = 300
+"""Finished runs that the model is scaled to, the latest ones."""
+
+
+def _reckoned(config: StoredConfig) -> tuple[str, float]:
+    """Kind of a run, and its seconds by the constants above."""
+    if isinstance(config, ProbeConfig):
+        return config.kind, _probe_seconds(config)
+    if isinstance(config, ShallowConfig):
+        return config.kind, config.work() * int(class_counts(config.data).sum()) / 1400
+    if not isinstance(config, RunConfig):
+        return config.kind, config.work()
+    images = int(class_counts(config.data).sum())
+    batches = config.train.epochs * -(-images // config.train.batch_size)
+    evaluations = config.train.epochs // config.train.log_every
+    passes = 3 * config.train.epochs * images + evaluations * images
+    seconds = _SECONDS_PER_BATCH * batches
+    seconds += _SECONDS_PER_GMAC * passes * _gigamacs(config.model.width, config.data.dataset)
+    return config.model.kind, seconds * (_DEQ_OVER_EXPLICIT if config.model.kind == "deq" else 1.0)
+
+
+def _probe_seconds(config: ProbeConfig) -> float:
+    """Solves with their neural-collapse report, and multiplications of the cell, of whose evaluations most images need
+    a third of those allowed."""
+    test = outline(config.data.dataset).classes * (config.data.test_per_class or 50)
+    evaluations = (int(class_counts(config.data).sum()) + test) * config.evaluations() / 3
+    gmacs = evaluations * 0.14 * _gigamacs(config.model.width, config.data.dataset)
+    return _SECONDS_PER_SOLVE * len(list(config.settings())) + _SECONDS_PER_GMAC * gmacs
+
+
+def _gigamacs(width: int, dataset: str) -> float:
+    """Billions of multiplications of one forward pass: 0.555 for ResNet-18 of width 64 on 32×32 pixels."""
+    return 0.555 * (width / 64) ** 2 * math.prod(outline(dataset).size) / 1024
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Seconds of a run before it starts: those of another machine, times the median ratio of finished runs of its kind.
+
+    ratios : for each kind, seconds here over seconds there
+    speed : the same over all kinds, for those that are not in `ratios`
+    """
+
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    speed: float = 1.0
+
+    @classmethod
+    def fit(cls, finished: Iterable[tuple[StoredConfig, float]]) -> CostModel:
+        """The model of finished runs and their seconds. A kind counts for itself from its third finished run on."""
+        kinds: defaultdict[str, list[float]] = defaultdict(list)
+        for config, seconds in finished:
+            kind, reckoned = _reckoned(config)
+            if seconds > 0:
+                kinds[kind].append(seconds / max(reckoned, 1e-9))
+        if not kinds:
+            return cls()
+        ratios = {kind: statistics.median(each) for kind, each in kinds.items() if len(each) >= _FEWEST}
+        return cls(ratios, statistics.median(ratio for each in kinds.values() for ratio in each))
+
+    def seconds(self, config: StoredConfig) -> float:
+        """Estimated seconds of a run on one core of this machine."""
+        kind, reckoned = _reckoned(config)
+        return reckoned * self.ratios.get(kind, self.speed)
+
+
+def makespan(seconds: Iterable[float], workers: int) -> float:
+    """Seconds until the last of these runs ends, when each starts, in this order, at the first worker that is free."""
+    free = [0.0] * max(1, workers)
+    for each in seconds:
+        heapq.heapreplace(free, free[0] + each)
+    return max(free)
+
+
+class Forecast:
+    """How long the rest of a grid takes, told while it runs.
+
+    configs : the runs that are to be trained, by id
+    finished : earlier runs and their seconds, which the model is scaled to
+    longest_first : hand the longest runs out first: what is left for the end is short, so that no worker waits long for
+        the last. Otherwise in the order of `configs`
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, StoredConfig],
+        finished: Iterable[tuple[StoredConfig, float]] = (),
+        longest_first: bool = True,
+    ) -> None:
+        self._configs = dict(configs)
+        self._longest_first = longest_first
+        self._finished = list(finished)
+        self._started = time.monotonic()
+        self._workers = 1
+        self._took = 0.0
+        self._not_trained = 0
+        self._refit()
+
+    def _refit(self) -> None:
+        self._fitted = len(self._finished)
+        self.model = CostModel.fit(self._finished[-_LATEST:])
+        self._seconds = {run: self.model.seconds(config) for run, config in self._configs.items()}
+
+    def order(self) -> list[str]:
+        """The runs as they are to be handed out."""
+        return sorted(self._seconds, key=lambda run: -self._seconds[run]) if self._longest_first else [*self._configs]
+
+    def seconds(self, run: str) -> float:
+        return self._seconds[run]
+
+    def done(self, run: str, seconds: float | None) -> None:
+        """Learn from a run that has finished; None where its seconds are not known."""
+        if seconds:
+            self._finished.append((self._configs[run], seconds))
+            if len(self._finished) >= 1.1 * self._fitted:
+                self._refit()
+
+    def remaining(self, progress: Mapping[str, float], workers: int) -> float:
+        """Seconds until the last run ends.
+
+        progress : finished share, 0 to 1, of each run that has begun; the others wait
+        workers : runs at once
+        """
+        left = {run: seconds * (1.0 - progress.get(run, 0.0)) for run, seconds in self._seconds.items()}
+        begun = [left[run] for run in left if progress.get(run, 0.0) > 0]
+        waiting = [left[run] for run in self.order() if not progress.get(run, 0.0)]
+        self._workers = max(1, workers)
+        return makespan([*begun, *waiting], workers)
+
+    def close(self, not_trained: int = 0) -> None:
+        """The grid has ended, so many of its runs without a result."""
+        self._took, self._not_trained = round(time.monotonic() - self._started, 1), not_trained
+
+    def text(self) -> str:
+        """One line, of a grid that has ended: how many runs, and how long they took."""
+        runs = len(self._configs)
+        trained = f"{runs - self._not_trained} of {runs}" if self._not_trained else runs
+        return f"trained {trained} runs in {duration(self._took)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, of a grid that has ended: runs, workers and seconds."""
+        return {"runs": len(self._configs), "workers": self._workers, "seconds": self._took}
+
+
+# --- GPU memory -----------------------------------------------------------------------------------------------------
+
+_CONTEXT_GIB = 1.0
+_SAFETY = 1.5
+
+
+def estimate_gpu_gib(config: StoredConfig) -> float:
+    """GPU memory of a run in GiB, to plan how many share a device.
+
+        1.5 (16 P + 12 B A + I) + 1 GiB
+
+    P parameters in four copies (weight, gradient, momentum, the optimiser's temporary), each 4 bytes; A outputs of
+    convolutions of one image, each kept as it is, normalised and rectified, for B images; I bytes of images; half as
+    much again for the memory of the solver and of cuDNN, and 1 GiB for CUDA itself. Configurations that look into a run
+    need as much as that run, small regressions CUDA alone. Reckoned, not measured.
+    """
+    base = getattr(config, "base", None) or getattr(config, "encoder", None) or config
+    if not isinstance(base, RunConfig):
+        return _CONTEXT_GIB
+    about, width = outline(base.data.dataset), base.model.width / 64
+    pixels = math.prod(about.size)
+    parameters = 11.2e6 * width**2
+    outputs = 614e3 * width * pixels / 1024
+    images = 3.0 * pixels * int(class_counts(base.data).sum()) * 1.2
+    return _SAFETY * (16 * parameters + 12 * base.train.batch_size * outputs + images) / 2**30 + _CONTEXT_GIB

@@ -1,0 +1,149 @@
+"""Arithmetic that the printed tables must satisfy, whatever was trained: functions of `nclib.comparison.published`.
+
+Each returns a table with one row for each printed cell and a column that says by a stated rule whether the cell passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+ROUNDING = 0.0101
+"""A number printed to two digits is off by 0.005; a combination of three such numbers by at most 0.01."""
+CELL = ["table", "dataset", "K_A", "R", "model"]
+CLASSES = {"cifar10": 10, "cifar100": 100}
+TICK_STEP = {(3, "a"): 20.0, (3, "b"): 5.0, (4, ""): 2.0, (5, ""): 10.0}
+"""Distance of the tick labels of the accuracy axes, from the text of the paper (Figs. 3 to 5)."""
+
+
+def wide(published: pd.DataFrame) -> pd.DataFrame:
+    """One row for each printed row of Tables 2 to 4: the cell, K, and for overall, majority and minority the mean and
+    the standard deviation (columns ``overall``, ``overall_std``, …)."""
+    rows = published[published["table"] > 1]
+    parts = [
+        rows.pivot_table(index=CELL, columns="split", values=value, sort=False).add_suffix(suffix)
+        for value, suffix in (("mean", ""), ("std", "_std"))
+    ]
+    joined = pd.concat(parts, axis=1).reset_index().rename_axis(columns=None)
+    return joined.assign(K=joined["dataset"].map(CLASSES))
+
+
+def audit_overall(published: pd.DataFrame) -> pd.DataFrame:
+    """Whether a printed overall accuracy is the class-balanced mean of its parts or the mean under the training counts.
+
+        balanced  (K_A maj + K_B min)/K        train prior  (K_A R maj + K_B min)/(K_A R + K_B)
+
+    A class-balanced mean does not show that the test set is balanced: an average over classes gives it on any test set.
+
+    Adds to `wide`: balanced, train_prior, their differences off_balanced and off_train_prior (printed minus computed),
+    and fits: "balanced", "train prior" or "neither", by `ROUNDING`.
+    """
+    cells = wide(published)
+    share = cells["K_A"] / cells["K"]
+    prior = cells["K_A"] * cells["R"] / (cells["K_A"] * cells["R"] + cells["K"] - cells["K_A"])
+    for name, weight in (("balanced", share), ("train_prior", prior)):
+        cells[name] = weight * cells["majority"] + (1 - weight) * cells["minority"]
+        cells[f"off_{name}"] = cells["overall"] - cells[name]
+    fits = np.where(cells["off_train_prior"].abs() <= ROUNDING, "train prior", "neither")
+    return cells.assign(fits=np.where(cells["off_balanced"].abs() <= ROUNDING, "balanced", fits))
+
+
+def audit_overall_std(published: pd.DataFrame, tolerance: float = 0.011) -> pd.DataFrame:
+    """Whether the three standard deviations of a row can belong to the same ten epochs.
+
+        |a s_maj − b s_min| ≤ s_overall ≤ a s_maj + b s_min,   a = K_A/K,   b = 1 − a
+
+    the triangle inequality for overall = a maj + b min epoch by epoch. Adds to `wide`: least, most, possible.
+    """
+    cells = wide(published)
+    a = cells["K_A"] / cells["K"]
+    majority, minority = a * cells["majority_std"], (1 - a) * cells["minority_std"]
+    least, most = (majority - minority).abs(), majority + minority
+    possible = cells["overall_std"].between(least - tolerance, most + tolerance)
+    return cells.assign(least=least, most=most, possible=possible)
+
+
+def largest_std(mean: float, count: int = 10, top: float = 100.0) -> float:
+    """The largest sample standard deviation that `count` values between 0 and `top` with this mean can have.
+
+    For mean ≤ top/count it is mean √count: one value carries everything. In general as many values as fit are at the
+    top, one takes the rest, the others are 0.
+    """
+    full, rest = divmod(mean * count, top)
+    values = np.zeros(count)
+    values[: int(full)] = top
+    if full < count:
+        values[int(full)] = rest
+    return float(values.std(ddof=1))
+
+
+def audit_part_std(published: pd.DataFrame, count: int = 10) -> pd.DataFrame:
+    """Whether each printed standard deviation fits its mean at all: accuracies lie between 0 and 100 %. Adds to the
+    tidy published rows: most (for the largest mean that rounds to the printed one) and possible."""
+    most = [largest_std(min(mean + 0.005, 100.0), count) for mean in published["mean"]]
+    return published.assign(most=most, possible=published["std"] <= np.array(most) + 0.005)
+
+
+def audit_effects(published: pd.DataFrame) -> pd.DataFrame:
+    """DEQ − explicit against the printed noise, a row for each cell and accuracy (Table 1 too).
+
+    Columns: table, dataset, K_A, R, split, difference, noise √(s_deq² + s_explicit²), z, std_ratio s_deq/s_explicit.
+    The noise is the fluctuation of the last epochs of one run; it holds no seeds.
+    """
+    keys = ["table", "dataset", "K_A", "R", "split"]
+    deq, explicit = (
+        published[published["model"] == name].set_index(keys)[["mean", "std"]] for name in ("deq", "explicit")
+    )
+    noise = np.hypot(deq["std"], explicit["std"])
+    difference = (deq["mean"] - explicit["mean"]).round(2)
+    ratio = deq["std"] / explicit["std"].where(explicit["std"] > 0)
+    table = {"difference": difference, "noise": noise, "z": difference / noise.where(noise > 0), "std_ratio": ratio}
+    return pd.DataFrame(table).reset_index()
+
+
+def audit_axes(published: pd.DataFrame, last_ticks: Mapping[tuple[int, str], float]) -> pd.DataFrame:
+    """Whether the printed accuracies (mean of the last 10 epochs) can lie in the figure that shows the same run.
+
+    An axis that reached its next tick would carry that tick, so a printed value at or above last tick + step
+    contradicts the figure ("outside"), and one between the last tick and the next is "beyond the last tick".
+
+    last_ticks : figure and panel to the last tick of its accuracy axis, from `nclib.comparison.published_ticks`
+    """
+    shown = {(3, "a"): (1, None, 1), (3, "b"): (3, 5, 100), (4, ""): (2, 3, 100), (5, ""): (4, 7, 100)}
+    rows = []
+    overall = published[(published["dataset"] == "cifar10") & (published["split"] == "overall")]
+    for (figure, panel), (table, k_a, ratio) in shown.items():
+        cell = overall[(overall["table"] == table) & (overall["R"] == ratio)]
+        last = last_ticks[figure, panel]
+        for row in cell.itertuples():
+            following = last + TICK_STEP[figure, panel]
+            says = "inside" if row.mean <= last else "beyond the last tick" if row.mean < following else "outside"
+            rows.append((f"{figure}{panel}", table, k_a, row.model, row.mean, last, following, says))
+    return pd.DataFrame(rows, columns=["figure", "table", "K_A", "model", "printed", "last_tick", "next_tick", "says"])
+
+
+def integrated_rate(
+    images: int, epochs: int, batch_size: int, lr: float, momentum: float, weight_decay: float
+) -> dict[str, float]:
+    """How far a constant-rate recipe moves: steps, rate lr · steps/(1−momentum), and decay weight_decay · rate, the
+    share by which weight decay shrinks weights (the last short batch of an epoch counts as a step)."""
+    steps = epochs * math.ceil(images / batch_size)
+    rate = lr * steps / (1 - momentum)
+    return {"steps": steps, "rate": rate, "decay": weight_decay * rate}
+
+
+def audit_grid(images_per_class: Mapping[str, int]) -> pd.DataFrame:
+    """The cells of Tables 2 to 4: dataset, K_A, R = n_A/n_B (section 5), n_A, n_B, N, and share = K_A n_A/N, which
+    Proposition 4.2 calls R as well."""
+    rows = []
+    for dataset, n_a in images_per_class.items():
+        classes = CLASSES[dataset]
+        for tenths in (3, 5, 7):
+            for ratio in (10, 50, 100):
+                k_a, n_b = classes * tenths // 10, n_a // ratio
+                total = k_a * n_a + (classes - k_a) * n_b
+                rows.append((dataset, k_a, ratio, n_a, n_b, total, k_a * n_a / total))
+    return pd.DataFrame(rows, columns=["dataset", "K_A", "R", "n_A", "n_B", "N", "share"])

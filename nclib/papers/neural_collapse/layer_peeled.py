@@ -1,0 +1,709 @@
+"""The layer-peeled model: its exact optimum under step imbalance, and the maps that Sun & Shi (2024) put before it.
+
+    min_{W, H}  Σ_k (n_k/N) CE(W h_k, k)   s.t.   (1/K) Σ_k ‖w_k‖² ≤ E_W,   (1/K) Σ_k ‖h_k‖² ≤ E_H
+
+One feature a class is enough: for a fixed W the loss is convex in each feature, so replacing the features of a class
+by their mean lowers both loss and norm (Jensen). With at least K feature dimensions the problem is the convex one
+
+    min_Z  Σ_k (n_k/N) CE(Z e_k, k)   s.t.   ‖Z‖_* ≤ B = K √(E_W E_H),   Z = W H,
+
+whose solution is symmetric within majority and minority: four numbers, found here from the optimality conditions and
+certified for *all* matrices Z by the Frank–Wolfe gap. Everything is numpy in float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy
+
+from nclib import metrics
+from nclib.publish import artefacts
+from nclib.system import paths
+
+_LARGEST_EXPONENT = 700.0
+"""Beyond it exp leaves float64."""
+
+
+class Optimum(NamedTuple):
+    """Solution of the layer-peeled model.
+
+    loss : Σ_k (n_k/N) CE
+    gap : upper bound on how far `loss` lies above the minimum over all K×K logit matrices in the nuclear-norm ball
+    logits : (K, K), column k holds the logits w_j·h_k of a sample of class k, majority classes first
+    classifier_gram : (K, K) inner products w_j·w_k
+    minority_cosine : cosine between two minority classifiers; NaN where they are zero or there is only one
+    """
+
+    loss: float
+    gap: float
+    logits: np.ndarray
+    classifier_gram: np.ndarray
+    minority_cosine: float
+
+
+class _Symmetric(NamedTuple):
+    """Z = a C_A ⊕ e C_B + u [x 1_Aᵀ, −t 1_Bᵀ] with u ∝ (1_A/K_A, −1_B/K_B) of length 1 and C the centring matrices."""
+
+    a: float
+    e: float
+    x: float
+    t: float
+
+
+def reference_optimum(
+    num_classes: int, num_majority: int, n_major: float, n_minor: float, e_w: float, e_h: float
+) -> Optimum:
+    """The global optimum of the layer-peeled model with K_A classes of n_A and K_B = K − K_A of n_B samples.
+
+        W Wᵀ = √(E_W/E_H) (a C_A ⊕ e C_B + σ u uᵀ),   σ = √(K_A x² + K_B t²)
+
+    Feature dimension at least K.
+
+    Parameters
+    ----------
+    num_classes, num_majority : K and K_A, 1 ≤ K_A < K
+    n_major, n_minor : n_A ≥ n_B > 0; only their ratio R matters
+    e_w, e_h : the budgets E_W, E_H > 0
+
+    Returns
+    -------
+    Optimum; its gap is at rounding level, below 1e-9.
+
+    Raises
+    ------
+    ValueError
+        For impossible numbers.
+
+    Source: the model is Fang et al. (2021), eq. 7; the solution by four numbers is derived here.
+    """
+    k_a, k_b = _sizes(num_classes, num_majority)
+    if not 0 < n_minor <= n_major < math.inf:
+        raise ValueError(f"need 0 < n_minor ≤ n_major, got {n_minor} and {n_major}; name the larger classes first")
+    budget = _budget(num_classes, e_w, e_h)
+    ratio = n_major / n_minor
+    found = _solve(k_a, k_b, ratio, budget)
+    z = _logits(k_a, k_b, found)
+    weights = _class_weights(k_a, k_b, ratio)
+    loss, gradient = _cross_entropy(z, weights)
+    gap = max(float((gradient * z).sum() + budget * np.linalg.norm(gradient, 2)), 0.0)
+    root = _root(k_a, k_b, found)
+    gram = math.sqrt(e_w / e_h) * root
+    return Optimum(loss, gap, z, gram, _off_diagonal_cosine(gram[k_a:, k_a:]))
+
+
+def collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: float) -> float:
+    """R*: from this imbalance n_A/n_B on, all minority classifiers coincide (minority collapse).
+
+        R* = 1/(1 − s_A),   s_A = p_kk − p_kk' of a majority sample, k' another majority class, at R = R*
+
+    Returns
+    -------
+    float ≥ 1, inf where it is beyond what float64 holds; it depends on E_W and E_H through their product alone.
+
+    Source: derived here; the transition is Fang et al. (2021), theorem 5. 12.19 for K=10, K_A=5, E_W=1, E_H=5.
+    """
+    k_a, k_b = _sizes(num_classes, num_majority)
+    budget = _budget(num_classes, e_w, e_h)
+    total = total_collapse_ratio(num_classes, num_majority, e_w, e_h)
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        return _spent(k_a, k_b, _stationary(k_a, k_b, 1 / mu, mu)) - budget
+
+    return min(_exp(-_decreasing_root(excess)), total)
+
+
+def total_collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: float) -> float:
+    """R0: from this imbalance on, classifiers and features of all minority classes are exactly zero.
+
+        R0 = max{ √( s² K_B K_A²/K² / ((1−s_A)² − s² K_A P_B²) ), 1/(1−s_A) },   s² = K/(K_A K_B)
+
+    with s_A and P_B, the probability that a majority sample gives to the minority classes, at Z = a C_A ⊕ 0 and
+    a = B/(K_A−1). inf where the denominator is not positive: the budget is too large for a total collapse.
+
+    Source: derived here, from the optimality of w_B = h_B = 0.
+    """
+    k_a, k_b = _sizes(num_classes, num_majority)
+    return _total_ratio(k_a, k_b, _budget(num_classes, e_w, e_h))
+
+
+def total_collapse_budget(num_classes: int, num_majority: int) -> float:
+    """E0: total collapse (w_B = h_B = 0, Proposition 4.2) happens at a finite imbalance iff √(E_W E_H) < E0.
+
+        E0 = (K_A(K_A−1)/K) log( K_A σ / (K_B (1−σ)) ),   σ = √(K_B/K)
+
+    It is where P_B √(K/K_B) = 1 − s_A. Above it the minority classifiers tend to a common vector that is not zero.
+
+    Source: derived here. 0.472, 1.763, 4.363 for K = 10 and K_A = 3, 5, 7.
+    """
+    k_a, k_b = _sizes(num_classes, num_majority)
+    share = math.sqrt(k_b / num_classes)
+    return k_a * (k_a - 1) / num_classes * math.log(k_a * share / ((1 - share) * k_b))
+
+
+def loss_lower_bound(num_classes: int, e_w: float, e_h: float) -> float:
+    """Least mean cross-entropy of balanced classes under the budgets, attained by a simplex ETF.
+
+        log(1 + (K−1) e^−m),   m = √(E_W E_H) K/(K−1)
+
+    The probability of the right class at the optimum is exp(−loss), the same for all samples.
+
+    Returns
+    -------
+    float in (0, log K); 2.292590665 for K=10, E_W = E_H = 0.01, where log K = 2.302585093.
+
+    Source: Fang et al. (2021), theorem 1; the margin m follows from w_k·h_k = √(E_W E_H).
+    """
+    if num_classes < 2:
+        raise ValueError(f"need at least 2 classes, got {num_classes}")
+    margin = _budget(num_classes, e_w, e_h) / (num_classes - 1)
+    return math.log1p((num_classes - 1) * math.exp(-margin))
+
+
+def semidefinite_optimum(
+    num_classes: int, num_majority: int, n_major: float, n_minor: float, e_w: float, e_h: float
+) -> tuple[float, float]:
+    """The same optimum from the semidefinite program of Fang et al. (2021), by an interior-point solver: independent of
+    everything above, slower and less exact.
+
+        min Σ_k (n_k/N) CE(X[:K, K+k], k),   X ⪰ 0 (2K × 2K),   tr X[:K, :K] ≤ K E_W,   tr X[K:, K:] ≤ K E_H
+
+    Returns
+    -------
+    loss and minority cosine (NaN as in `reference_optimum`)
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Without cvxpy, which the extra ``notebooks`` brings.
+    """
+    import cvxpy as cp
+
+    k_a, k_b = _sizes(num_classes, num_majority)
+    weights = _class_weights(k_a, k_b, n_major / n_minor)
+    x = cp.Variable((2 * num_classes, 2 * num_classes), PSD=True)
+    # in units of the budgets, so that small ones do not drown in the solver's tolerance
+    scale = math.sqrt(e_w * e_h)
+    logits = scale * x[:num_classes, num_classes:]
+    terms = [weights[k] * (cp.log_sum_exp(logits[:, k]) - logits[k, k]) for k in range(num_classes)]
+    traces = [cp.trace(x[:num_classes, :num_classes]), cp.trace(x[num_classes:, num_classes:])]
+    problem = cp.Problem(cp.Minimize(cp.sum(terms)), [trace <= num_classes for trace in traces])
+    # the loss is so flat near its optimum that a gap of 1e-8, the default, leaves the cosine uncertain by 2e-4
+    problem.solve(solver="CLARABEL", **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10))
+    gram = x.value[:num_classes, :num_classes][k_a:, k_a:]
+    return float(problem.value), _off_diagonal_cosine(gram, tiny=1e-5)
+
+
+def threshold_table(num_classes: Sequence[int], num_majority: Sequence[int], budgets: Sequence[float]) -> pd.DataFrame:
+    """R*, R0 and E0 for each setting and budget √(E_W E_H): K, K_A, budget, collapse_ratio, total_collapse_ratio,
+    total_collapse_budget."""
+    rows = [
+        (k, k_a, e, collapse_ratio(k, k_a, e, e), total_collapse_ratio(k, k_a, e, e), total_collapse_budget(k, k_a))
+        for k, k_a in zip(num_classes, num_majority, strict=True)
+        for e in budgets
+    ]
+    names = ["K", "K_A", "budget", "collapse_ratio", "total_collapse_ratio", "total_collapse_budget"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def imbalance_curve(
+    num_classes: int, num_majority: int, ratios: Sequence[float], e_w: float, e_h: float
+) -> pd.DataFrame:
+    """The optimum along the imbalance: ratio, loss, gap, minority_cosine, majority_cosine, norm_ratio (‖w_B‖/‖w_A‖) and
+    feature_ratio (‖h_B‖/‖h_A‖)."""
+    rows = []
+    for ratio in ratios:
+        found = reference_optimum(num_classes, num_majority, ratio, 1.0, e_w, e_h)
+        gram, k_a = found.classifier_gram, num_majority
+        features = features_gram(found, e_w, e_h)
+        sizes = [math.sqrt(max(g[-1, -1], 0) / g[0, 0]) for g in (gram, features)]
+        majority = _off_diagonal_cosine(gram[:k_a, :k_a])
+        rows.append((ratio, found.loss, found.gap, found.minority_cosine, majority, *sizes))
+    names = ["ratio", "loss", "gap", "minority_cosine", "majority_cosine", "norm_ratio", "feature_ratio"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def features_gram(optimum: Optimum, e_w: float, e_h: float) -> np.ndarray:
+    """HᵀH (K, K) of an optimum: √(E_H/E_W) (ZᵀZ)^½."""
+    _, sizes, right = np.linalg.svd(optimum.logits)
+    return math.sqrt(e_h / e_w) * (right.T * sizes) @ right
+
+
+def factors(optimum: Optimum, e_w: float, e_h: float) -> tuple[np.ndarray, np.ndarray]:
+    """Classifier rows W (K, K) and features H (K, K), class in columns, of an optimum; Z = W H."""
+    left, sizes, right = np.linalg.svd(optimum.logits)
+    root = np.sqrt(sizes)
+    return (e_w / e_h) ** 0.25 * left * root, (e_h / e_w) ** 0.25 * root[:, None] * right
+
+
+def _sizes(num_classes: int, num_majority: int) -> tuple[int, int]:
+    if not 1 <= num_majority < num_classes:
+        raise ValueError(f"need 1 ≤ K_A < K, got K_A = {num_majority} of K = {num_classes} classes")
+    return num_majority, num_classes - num_majority
+
+
+def _budget(num_classes: int, e_w: float, e_h: float) -> float:
+    """B, the radius of the nuclear-norm ball."""
+    if not (0 < e_w < math.inf and 0 < e_h < math.inf):
+        raise ValueError(f"the budgets e_w and e_h must be positive and finite, got {e_w} and {e_h}")
+    return num_classes * math.sqrt(e_w) * math.sqrt(e_h)
+
+
+def _class_weights(k_a: int, k_b: int, ratio: float) -> np.ndarray:
+    """n_k/N (K,)."""
+    counts = np.repeat([ratio, 1.0], [k_a, k_b])
+    return counts / counts.sum()
+
+
+def _cross_entropy(z: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    """Σ_k weights_k CE(z[:, k], k) and its gradient, (K, K) each."""
+    # (logsumexp − own) as log1p of the others, exact also where it is tiny
+    margins = z - np.diag(z)
+    np.fill_diagonal(margins, -np.inf)
+    loss = float(weights @ np.logaddexp(0, scipy.special.logsumexp(margins, axis=0)))
+    gradient = scipy.special.softmax(z, axis=0)
+    np.fill_diagonal(gradient, 0)
+    np.fill_diagonal(gradient, -gradient.sum(axis=0))
+    return loss, gradient * weights
+
+
+def _solve(k_a: int, k_b: int, ratio: float, budget: float) -> _Symmetric:
+    """The optimality conditions are solved for a given multiplier μ = λN/n_A in (0, 1); the nuclear norm falls with μ,
+    and the μ that spends the budget is the solution."""
+    if ratio >= _total_ratio(k_a, k_b, budget):
+        return _Symmetric(budget / (k_a - 1), 0.0, 0.0, 0.0)
+    log_mu = _decreasing_root(lambda log: _spent(k_a, k_b, _stationary(k_a, k_b, ratio, math.exp(log))) - budget)
+    found = _stationary(k_a, k_b, ratio, math.exp(log_mu))
+    return _Symmetric(*(value * budget / _spent(k_a, k_b, found) for value in found))
+
+
+def _total_ratio(k_a: int, k_b: int, budget: float) -> float:
+    """R0. Divided by 1 − s_A throughout, and in logarithms: it is 1e-16 long before the budget is large."""
+    if k_a == 1:
+        return math.inf  # a single class has no other to be told from once the minority is zero
+    a = budget / (k_a - 1)
+    log_q = math.log(k_b) + a / k_a
+    share = scipy.special.expit(log_q - math.log(k_a))  # P_B/(1 − s_A)
+    spare = 1 - (k_a + k_b) / k_b * share**2
+    if spare <= 0:
+        return math.inf
+    log_rest = np.logaddexp(math.log(k_a), log_q) - scipy.special.logsumexp([a, math.log(k_a - 1), log_q])
+    log_ratio = 0.5 * math.log(k_a / (k_a + k_b) / spare)
+    return _exp(max(log_ratio, 0.0) - log_rest)
+
+
+def _exp(value: float) -> float:
+    """Like math.exp; inf where it does not fit into a float."""
+    return math.exp(value) if value < _LARGEST_EXPONENT else math.inf
+
+
+def _spent(k_a: int, k_b: int, found: _Symmetric) -> float:
+    """Nuclear norm of Z."""
+    a, e, x, t = found
+    return (k_a - 1) * a + (k_b - 1) * e + math.hypot(math.sqrt(k_a) * x, math.sqrt(k_b) * t)
+
+
+def _stationary(k_a: int, k_b: int, ratio: float, mu: float) -> _Symmetric:
+    """Solution of the optimality conditions for a multiplier μ = λN/n_A.
+
+    With q = K_B e^{−v}, v = s x − a/K_A the margin between majority and minority logits, 1 − s_A = μ gives a(v), and
+    the gradient along x over μ is s ρ with ρ = q/(K_A + q). The same holds for the minority with μR in place of μ,
+    unless μR ≥ 1, where e = 0. Both gradients together form a unit vector in the norm of the ball, (cos θ, sin θ);
+    each θ gives everything in closed form, and x, t must lie in that same direction: one monotone equation in θ.
+    """
+    s = math.sqrt((k_a + k_b) / (k_a * k_b))
+    steep = mu * ratio  # 1 − s_B at e = 0 is 1
+    alone, frozen = k_a == 1, k_b == 1 or steep >= 1
+    shrink_major, shrink = mu if alone else 1.0, steep if frozen else 1.0
+    limit = s * math.sqrt(k_b) / shrink
+    widest = math.pi / 2 if limit >= 1 else math.asin(limit)
+
+    def at(where: float) -> tuple[_Symmetric, float, float]:
+        theta = widest * scipy.special.expit(where)
+        along, across = math.cos(theta) / math.sqrt(k_a), math.sin(theta) / math.sqrt(k_b)
+        q = _odds(along * shrink_major / s) * k_a
+        q_minor = _odds(across * shrink / s) * k_b
+        a = 0.0 if alone else math.log1p((1 - mu) * (k_a + q) / mu)
+        e = 0.0 if frozen else math.log1p((1 - steep) * (k_b + q_minor) / steep)
+        x = (math.log(k_b / q) + a / k_a) / s
+        t = (math.log(k_a / q_minor) + e / k_b) / s
+        return _Symmetric(a, e, x, t), along, across
+
+    def mismatch(where: float) -> float:
+        found, along, across = at(where)
+        return found.x * across - found.t * along
+
+    low, high = -36.0, 36.0
+    where = scipy.optimize.brentq(mismatch, low, high, xtol=1e-14, rtol=8.9e-16)
+    found, _, _ = at(where)
+    if found.x >= 0 and found.t >= 0:
+        return found
+    return _Symmetric(_majority_only(k_a, k_b, mu), 0.0, 0.0, 0.0)
+
+
+def _odds(p: float) -> float:
+    """p/(1−p), finite where rounding makes p = 1."""
+    return p / max(1 - p, 1e-16)
+
+
+def _majority_only(k_a: int, k_b: int, mu: float) -> float:
+    """a with 1 − s_A = μ where x = 0."""
+
+    def miss(a: float) -> float:
+        return (k_a + k_b * math.exp(a / k_a)) / (math.exp(a) + k_a - 1 + k_b * math.exp(a / k_a)) - mu
+
+    return scipy.optimize.brentq(miss, 0.0, _LARGEST_EXPONENT) if mu < 1 and k_a > 1 else 0.0
+
+
+def _decreasing_root(function: Callable[[float], float]) -> float:
+    """log μ < 0 where a decreasing function of it vanishes."""
+    low, high = -1.0, -1e-3
+    while function(low) < 0:
+        low *= 2
+        if low < -_LARGEST_EXPONENT:
+            return -_LARGEST_EXPONENT
+    while function(high) > 0:
+        high /= 10
+        if high > -1e-15:
+            return high
+    return scipy.optimize.brentq(function, low, high, xtol=1e-16, rtol=8.9e-16)
+
+
+def _logits(k_a: int, k_b: int, found: _Symmetric) -> np.ndarray:
+    a, e, x, t = found
+    z = _blocks(k_a, k_b, a, e)
+    return z + np.outer(_direction(k_a, k_b), np.repeat([x, -t], [k_a, k_b]))
+
+
+def _root(k_a: int, k_b: int, found: _Symmetric) -> np.ndarray:
+    """(Z Zᵀ)^½."""
+    a, e, x, t = found
+    u = _direction(k_a, k_b)
+    return _blocks(k_a, k_b, a, e) + math.hypot(math.sqrt(k_a) * x, math.sqrt(k_b) * t) * np.outer(u, u)
+
+
+def _blocks(k_a: int, k_b: int, a: float, e: float) -> np.ndarray:
+    z = np.zeros((k_a + k_b, k_a + k_b))
+    z[:k_a, :k_a] = a * (np.eye(k_a) - 1 / k_a)
+    z[k_a:, k_a:] = e * (np.eye(k_b) - 1 / k_b)
+    return z
+
+
+def _direction(k_a: int, k_b: int) -> np.ndarray:
+    u = np.repeat([1 / k_a, -1 / k_b], [k_a, k_b])
+    return u / np.linalg.norm(u)
+
+
+def _off_diagonal_cosine(gram: np.ndarray, tiny: float = 0.0) -> float:
+    """Mean cosine between different vectors of a Gram matrix; NaN for fewer than two, or where one is zero."""
+    squares = np.diag(gram)
+    if len(gram) < 2 or squares.min() <= tiny:
+        return math.nan
+    cosines = gram / np.sqrt(np.outer(squares, squares))
+    return float(cosines[~np.eye(len(gram), dtype=bool)].mean().clip(-1, 1))
+
+
+# --- the maps before the layer-peeled model ------------------------------------------------------------------
+
+PEELED_MAPS = ("none", "explicit", "residual", "deq0", "deq1")
+"""h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block, our control); h = Σ_{i≥0} Mⁱ h0 (the
+linear DEQ of section 3.2 and eq. 28); h = Σ_{i≥1} Mⁱ h0 (the linear DEQ of eq. 27)."""
+PEELED_READINGS = ("V1", "V2", "V4")
+"""Where the budget E_H binds: V1 the features h, as problems (7) and (9) say; V2 the inputs h0, as eqs. 21 and 32 use
+it; V4 fixed random inputs h0 within that budget, the same for all maps ("we assume H0 are the same")."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PeeledProblem:
+    """min (1/N) Σ n_k CE(W h_k, k) with (1/K) ‖W‖² ≤ E_W, ‖M‖_F ≤ E_H and a mean square norm of h or h0 ≤ E_H.
+
+    copies : feature columns that each class has; 1 is enough for everything but NC1
+    dim : feature dimension, more than K, or the optimisers stop at points of lower rank
+    """
+
+    map: str
+    reading: str
+    e_w: float
+    e_h: float
+    num_classes: int = 10
+    num_majority: int = 5
+    ratio: float = 1.0
+    copies: int = 1
+    dim: int = 12
+
+    def __post_init__(self) -> None:
+        for value, allowed in ((self.map, PEELED_MAPS), (self.reading, PEELED_READINGS)):
+            if value not in allowed:
+                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
+        _sizes(self.num_classes, self.num_majority)
+        _budget(self.num_classes, self.e_w, self.e_h)
+        if self.map in ("deq0", "deq1") and self.e_h >= 1:
+            raise ValueError(f"the Neumann series of a DEQ needs ‖M‖_F ≤ E_H < 1, got E_H = {self.e_h}")
+
+
+_PRESENT = 1e-3
+"""A vector shorter than this share of the longest one is what an optimiser leaves of zero: it has no direction."""
+
+
+class PeeledFit(NamedTuple):
+    """The best local optimum found: loss, classifier (K, d), inputs (d, n), features (d, n), matrix M (d, d), with the
+    columns of a class side by side. Not certified, except where a lower bound is attained."""
+
+    loss: float
+    classifier: np.ndarray
+    inputs: np.ndarray
+    features: np.ndarray
+    matrix: np.ndarray
+
+
+class _Objective:
+    """Loss and gradient in unconstrained variables: each block is scaled to its sphere."""
+
+    def __init__(self, problem: PeeledProblem, seed: int) -> None:
+        p = self.problem = problem
+        self.labels = np.repeat(np.arange(p.num_classes), p.copies)
+        weights = _class_weights(p.num_majority, p.num_classes - p.num_majority, p.ratio)
+        self.weights = weights[self.labels] / p.copies
+        n = len(self.labels)
+        self.shapes = (p.num_classes, p.dim), (p.dim, n), (p.dim, p.dim)
+        self.radii = math.sqrt(p.num_classes * p.e_w), math.sqrt(n * p.e_h), p.e_h
+        self.fixed = None
+        if p.reading == "V4":
+            self.fixed = _scaled(np.random.default_rng(seed).standard_normal(self.shapes[1]), self.radii[1])
+
+    def split(self, flat: np.ndarray) -> list[np.ndarray]:
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = np.split(flat, ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def forward(self, flat: np.ndarray) -> PeeledFit:
+        w, h0, m = self.split(flat)
+        w, m = _scaled(w, self.radii[0]), _scaled(m, self.radii[2])
+        if self.fixed is not None:
+            h0 = self.fixed
+        elif self.problem.reading == "V2":
+            h0 = _scaled(h0, self.radii[1])
+        h = self._operator(m) @ h0
+        if self.problem.reading == "V1":
+            h = _scaled(h, self.radii[1])
+        z = w @ h
+        loss = float(self.weights @ (scipy.special.logsumexp(z, axis=0) - z[self.labels, np.arange(len(self.labels))]))
+        return PeeledFit(loss, w, h0, h, m)
+
+    def _operator(self, m: np.ndarray) -> np.ndarray:
+        identity = np.eye(len(m))
+        match self.problem.map:
+            case "none":
+                return identity
+            case "explicit":
+                return m
+            case "residual":
+                return identity + m
+            case "deq0":
+                return np.linalg.inv(identity - m)
+            case _:
+                return np.linalg.inv(identity - m) - identity
+
+    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w_free, h0_free, m_free = self.split(flat)
+        fit, kind = self.forward(flat), self.problem.map
+        z = fit.classifier @ fit.features
+        slope = scipy.special.softmax(z, axis=0)
+        slope[self.labels, np.arange(len(self.labels))] -= 1
+        slope *= self.weights
+        d_w, d_h = slope @ fit.features.T, fit.classifier.T @ slope
+        operator = self._operator(fit.matrix)
+        if self.problem.reading == "V1":
+            d_h = _pull(d_h, operator @ fit.inputs, self.radii[1])
+        d_operator, d_h0 = d_h @ fit.inputs.T, operator.T @ d_h
+        if kind == "none":
+            d_m = np.zeros_like(m_free)
+        elif kind in ("deq0", "deq1"):
+            inverse = operator if kind == "deq0" else operator + np.eye(len(operator))
+            d_m = inverse.T @ d_operator @ inverse.T
+        else:
+            d_m = d_operator
+        if self.fixed is not None:
+            d_h0 = np.zeros_like(h0_free)
+        elif self.problem.reading == "V2":
+            d_h0 = _pull(d_h0, h0_free, self.radii[1])
+        parts = _pull(d_w, w_free, self.radii[0]), d_h0, _pull(d_m, m_free, self.radii[2])
+        return fit.loss, np.concatenate([part.ravel() for part in parts])
+
+
+def _scaled(x: np.ndarray, radius: float) -> np.ndarray:
+    return x * (radius / np.linalg.norm(x))
+
+
+def _pull(slope: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
+    """Gradient with respect to x of a function of radius · x/‖x‖ whose gradient there is `slope`."""
+    size = np.linalg.norm(x)
+    return radius / size * (slope - x * ((x * slope).sum() / size**2))
+
+
+def peeled_fit(
+    problem: PeeledProblem, starts: int = 8, iterations: int = 1500, seed: int = 0, also: Sequence[PeeledFit] = ()
+) -> PeeledFit:
+    """The best local optimum of several L-BFGS runs.
+
+    Parameters
+    ----------
+    problem : what to minimise
+    starts : random starts, besides one at the optimum of the layer-peeled model and, where there are any and the
+        features are not bounded themselves, one at the optimum for a tenth of E_W, which is of lower rank
+    iterations : at most; the three best of an eighth of them are followed to the end
+    seed : of the random starts, and of the fixed inputs of reading V4
+    also : solutions of other maps of the same shape to start from as well
+    """
+    rng = np.random.default_rng(seed + 1)
+    found = _descend(problem, [_peeled_start(problem, rng), *also], starts, iterations, seed, rng)
+    if starts and problem.reading != "V1":
+        lower = dataclasses.replace(problem, e_w=problem.e_w / 10)
+        below = _descend(lower, [_peeled_start(lower, rng)], starts, iterations, seed, rng)
+        found = min(found, _descend(problem, [_flat(below)], 0, iterations, seed, rng), key=lambda f: f.loss)
+    return found
+
+
+def _flat(found: PeeledFit) -> np.ndarray:
+    return np.concatenate([part.ravel() for part in (found.classifier, found.inputs, found.matrix)])
+
+
+def _descend(
+    problem: PeeledProblem,
+    points: Sequence[PeeledFit | np.ndarray],
+    starts: int,
+    iterations: int,
+    seed: int,
+    rng: np.random.Generator,
+) -> PeeledFit:
+    """The best of L-BFGS from the given points and from random ones."""
+    objective = _Objective(problem, seed)
+    size = sum(math.prod(shape) for shape in objective.shapes)
+    flat = [point if isinstance(point, np.ndarray) else _flat(point) for point in points]
+    flat += [rng.standard_normal(size) for _ in range(starts)]
+    # blocks of one size, so that no block moves much faster than another
+    flat = [np.concatenate([_scaled(part, 10).ravel() for part in objective.split(point)]) for point in flat]
+    scale = min(math.sqrt(problem.e_w * problem.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
+
+    def scaled(point: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, slope = objective(point)
+        return loss / scale, slope / scale
+
+    def descend(point: np.ndarray, steps: int) -> scipy.optimize.OptimizeResult:
+        options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
+        return scipy.optimize.minimize(scaled, point, jac=True, method="L-BFGS-B", options=options)
+
+    first = sorted((descend(point, -(-iterations // 8)) for point in flat), key=lambda result: result.fun)
+    best = min((descend(result.x, iterations) for result in first[:3]), key=lambda result: result.fun)
+    return objective.forward(best.x)
+
+
+def _peeled_start(problem: PeeledProblem, rng: np.random.Generator) -> np.ndarray:
+    """Classifier and features of the layer-peeled optimum, M the projection on their span, a little noise."""
+    k, d = problem.num_classes, problem.dim
+    optimum = reference_optimum(k, problem.num_majority, problem.ratio, 1.0, problem.e_w, problem.e_h)
+    w, h = np.zeros((k, d)), np.zeros((d, k))
+    w[:, :k], h[:k] = factors(optimum, problem.e_w, problem.e_h)
+    m = np.zeros((d, d))
+    m[:k, :k] = np.eye(k)
+    parts = _scaled(w, 10), _scaled(np.repeat(h, problem.copies, axis=1), 10), _scaled(m, 10)
+    return np.concatenate([(part + 1e-2 * rng.standard_normal(part.shape)).ravel() for part in parts])
+
+
+def peeled_fits(
+    problems: Sequence[PeeledProblem], profile: str, starts: int = 8, iterations: int = 1500, seed: int = 0
+) -> dict[PeeledProblem, PeeledFit]:
+    """`peeled_fit` for each problem, kept in ``results/<profile>/fits``; then once more from the solutions that the
+    other maps of the same setting found, so that no map stays at a poorer kind of optimum than its neighbours.
+
+    Returns
+    -------
+    dict from problem to fit, in the order asked for
+    """
+    first = {p: _kept(p, profile, starts, iterations, seed, ()) for p in dict.fromkeys(problems)}
+    found = {}
+    for problem, own in first.items():
+        others = [f for p, f in first.items() if p != problem and dataclasses.replace(p, map=problem.map) == problem]
+        again = _kept(problem, profile, 0, iterations, seed, tuple(others)) if others else own
+        found[problem] = min(own, again, key=lambda f: f.loss)
+    return found
+
+
+_CACHE_VERSION = 2
+"""Raised whenever `peeled_fit` changes, so that what was kept before is not read."""
+
+
+def _kept(
+    problem: PeeledProblem, profile: str, starts: int, iterations: int, seed: int, also: tuple[PeeledFit, ...]
+) -> PeeledFit:
+    others = [float(f"{f.loss:.9g}") for f in also]
+    key = json.dumps([_CACHE_VERSION, dataclasses.astuple(problem), starts, iterations, seed, others])
+    path = paths.results(profile) / "fits" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as stored:
+            return PeeledFit(float(stored["loss"]), *(stored[name] for name in PeeledFit._fields[1:]))
+    found = peeled_fit(problem, starts, iterations, seed, also)
+    buffer = io.BytesIO()
+    np.savez(buffer, **found._asdict())
+    artefacts.write_atomic(path, buffer.getvalue())
+    return found
+
+
+def peeled_table(fits: dict[PeeledProblem, PeeledFit]) -> pd.DataFrame:
+    """What the optima look like, a row for each: the options of the problem, then
+
+    loss; rank, the number of singular values of the features above 1e-3 of the largest; nc2 and nc3, eqs. 13 and 14 of
+    the class means as the paper has them (uncentred, constant corrected); etf_distance, ‖HᵀH − S‖_F of theorem 4.1 with
+    S = K/(K−1) (I − 11ᵀ/K); least_cosine, the smallest cos(h_k, w_k); nc1, tr Σ_W / tr Σ_B (0 by construction for one
+    copy); separable, the number of classes whose own logit is the largest.
+    """
+    return pd.DataFrame([dataclasses.asdict(problem) | _measure(problem, found) for problem, found in fits.items()])
+
+
+def _measure(problem: PeeledProblem, found: PeeledFit) -> dict[str, float]:
+    k = problem.num_classes
+    means = class_means(problem, found)
+    spread = found.features - np.repeat(means, problem.copies, axis=1)
+    centred = means - means.mean(axis=1, keepdims=True)
+    values = np.linalg.svd(found.features, compute_uv=False)
+    logits = found.classifier @ means
+    return {
+        "loss": found.loss,
+        "rank": int((values > 1e-3 * values[0]).sum()),
+        "nc2": metrics.nc2_etf_distance(means.T),
+        "nc3": float(np.linalg.norm(_scaled(found.classifier, 1) - _scaled(means.T, 1))),
+        "etf_distance": float(np.linalg.norm(means.T @ means - simplex_gram(k))),
+        "least_cosine": float(np.nanmin(peeled_alignment(problem, found))),
+        "nc1": float((spread**2).sum() / problem.copies / (centred**2).sum()),
+        "separable": int((logits.argmax(axis=0) == np.arange(k)).sum()),
+    }
+
+
+def simplex_gram(num_classes: int) -> np.ndarray:
+    """S = K/(K−1) (I − 11ᵀ/K), (K, K): the Gram matrix of a simplex ETF of unit vectors."""
+    return (np.eye(num_classes) - 1 / num_classes) * num_classes / (num_classes - 1)
+
+
+def class_means(problem: PeeledProblem, found: PeeledFit) -> np.ndarray:
+    """Class means of the features (d, K)."""
+    return found.features.reshape(problem.dim, problem.num_classes, problem.copies).mean(axis=2)
+
+
+def peeled_alignment(problem: PeeledProblem, found: PeeledFit) -> np.ndarray:
+    """cos(h_k, w_k) for each class (K,), the quantity of theorem 4.1, NC3; NaN where one of them is zero (shorter than
+    a thousandth of the longest)."""
+    means, w = class_means(problem, found), found.classifier
+    sizes = np.linalg.norm(means, axis=0), np.linalg.norm(w, axis=1)
+    present = np.logical_and(*(size > _PRESENT * size.max() for size in sizes))
+    cosines = np.full(len(w), np.nan)
+    cosines[present] = (means.T * w).sum(axis=1)[present] / (sizes[0] * sizes[1])[present]
+    return cosines

@@ -1,0 +1,476 @@
+"""Looks into networks: what their parts are and cost, and what happens to collapse inside the equilibrium solver.
+
+`layer_table` and `block_operations` read any `Classifier`, trained or not. A `ProbeConfig` describes the dissection of
+one finished DEQ run: its weights stay as they are, and its equilibria are solved again by every method, with 1, 2, 3, …
+evaluations of the cell and to ever smaller tolerances. That is a stored run like any other (`nclib.engine.runs` makes
+sure that the run it looks into is stored, then calls `measure`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import pandas as pd
+import pydantic
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from nclib import comparison, training
+from nclib.config import LookConfig, SolverConfig
+from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
+
+# --- the parts of a network ----------------------------------------------------------------------------------
+
+
+def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
+    """What a forward pass went through, stage by stage, read from the modules while it ran.
+
+    Parameters
+    ----------
+    model : any `Classifier`; run in evaluation mode, without gradients, and left in the mode it was in
+    images : (B, C, H, W) what to send through it
+
+    Returns
+    -------
+    DataFrame
+        A row for each stage with stage; output, its shape without the batch, such as "128×4×4"; parameters, trainable
+        ones; macs, multiplications per image in convolutions and matrix products, for *one* evaluation of the stage;
+        evaluations, how often an image went through it: 1, the steps of an unrolled cell, or the mean number of calls
+        the solver needed for these images. So the cost of an image is the sum of macs × evaluations.
+
+    Norms, ReLU, additions and pooling count no multiplications, which is the usual convention.
+    """
+    stages = _stages(model)
+    shapes: dict[str, torch.Size] = {}
+    macs, rows = dict.fromkeys(stages, 0), dict.fromkeys(stages, len(images))
+    cell = getattr(model.block, "cell", None)
+    handles = []
+
+    def multiplications(stage: str) -> Any:
+        def count(module: nn.Module, _: Any, out: Tensor) -> None:
+            each = module.in_features if isinstance(module, nn.Linear) else module.weight[0].numel()
+            macs[stage] += out.numel() * each
+
+        return count
+
+    def shape(stage: str) -> Any:
+        def note(_: nn.Module, __: Any, out: Any) -> None:
+            shapes[stage] = (out[0] if isinstance(out, tuple) else out).shape[1:]
+
+        return note
+
+    def evaluations(_: nn.Module, __: Any, out: Tensor) -> None:
+        rows["last block"] += len(out)
+
+    for stage, parts in stages.items():
+        handles.append(parts[-1].register_forward_hook(shape(stage)))
+        for part in parts:
+            for module in part.modules():
+                if isinstance(module, (nn.Conv2d, nn.Linear)):
+                    handles.append(module.register_forward_hook(multiplications(stage)))
+    if cell is not None:
+        rows["last block"] = 0
+        handles.append(cell.register_forward_hook(evaluations))
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(images)
+    finally:
+        model.train(was_training)
+        for handle in handles:
+            handle.remove()
+    return pd.DataFrame(
+        [
+            {
+                "stage": stage,
+                "output": "×".join(map(str, shapes[stage])),
+                "parameters": sum(map(count_parameters, parts)),
+                "macs": round(macs[stage] / rows[stage]),
+                "evaluations": rows[stage] / len(images),
+            }
+            for stage, parts in stages.items()
+        ]
+    )
+
+
+def _stages(model: Classifier) -> dict[str, list[nn.Module]]:
+    """Name and modules of each stage, in the order in which they run."""
+    stages: dict[str, list[nn.Module]] = {"stem": []}
+    number = 0
+    for part in model.encoder:
+        if not isinstance(part, BasicBlock):
+            stages["stem"].append(part)
+            continue
+        number += number == 0 or part.conv1.stride[0] > 1
+        stages.setdefault(f"stage {number}", []).append(part)
+    last = list(stages)[-1]
+    stages[f"{last}, first block"] = stages.pop(last)
+    return stages | {"last block": [model.block], "pooling": [model.feature_norm], "classifier": [model.classifier]}
+
+
+_OPERATIONS = {F.relu: "ReLU", torch.relu: "ReLU", operator.add: "add"}
+
+
+def block_operations(model: Classifier) -> pd.DataFrame:
+    """The operations of a network's last block in the order of its code, traced from the module itself.
+
+    Parameters
+    ----------
+    model : any `Classifier`; of an equilibrium or a weight-tied network the cell is traced, of several untied blocks
+        the first
+
+    Returns
+    -------
+    DataFrame
+        A row for each operation with operation, such as "conv 3×3", "BatchNorm", "GroupNorm", "ReLU" or "add"; and
+        joins, the name of the block's argument that an addition brings in ("x", in cells also "z"), else "".
+    """
+    block = model.block.cells[0] if isinstance(model.block, UntiedCells) else getattr(model.block, "cell", model.block)
+    rows = []
+    for node in fx.symbolic_trace(block).graph.nodes:
+        if node.op == "call_module":
+            rows.append((_module_name(block.get_submodule(node.target)), ""))
+        elif node.op == "call_function":
+            joined = [str(source) for source in node.args if getattr(source, "op", "") == "placeholder"]
+            rows.append((_OPERATIONS[node.target], ", ".join(joined)))
+    return pd.DataFrame(rows, columns=["operation", "joins"])
+
+
+def _module_name(module: nn.Module) -> str:
+    if isinstance(module, nn.Conv2d):
+        return "conv {}×{}".format(*module.kernel_size)
+    return type(module).__name__.removesuffix("2d")
+
+
+# --- the solver of a trained network -------------------------------------------------------------------------
+
+METHODS = ("fixed_point", "anderson", "broyden")
+"""The methods a probe compares: plain iteration, Anderson, Broyden."""
+
+COLLAPSE = (
+    "nc1_pinv",
+    "nc1_trace_ratio",
+    "nc1_cdnv",
+    "nc1_pinv_class_balanced",
+    "nc2_etf_distance",
+    "nc2_equiangular",
+    "nc3_self_duality",
+    "nc3_alignment",
+    "nc4_ncc_mismatch",
+    "paper_eq13_uncentred",
+    "paper_eq14_uncentred",
+)
+"""The part of the neural-collapse report that a probe keeps: what depends on the features, of all classes together."""
+
+_STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
+
+
+class ProbeConfig(LookConfig):
+    """A look at the solver of one finished DEQ run.
+
+    Parameters
+    ----------
+    base : the run; its model must be of kind "deq", with a gradient that uses a solver
+    last_step : the equilibria are solved with at most 1, 2, 3, … up to this many evaluations of the cell
+    last_digit : and to the tolerances 1e-1, 1e-2, … up to this digit
+    limit : evaluations allowed for the latter
+
+    The seed and the profile are those of the base. The data, model and train of the base are found here too, so that
+    planning, checks and captions treat a probe like the run it looks into.
+    """
+
+    kind: Literal["solver_probe"] = "solver_probe"
+    last_step: int = pydantic.Field(default=50, ge=1)
+    last_digit: int = pydantic.Field(default=6, ge=1, le=15)
+    limit: int = pydantic.Field(default=100, ge=1)
+
+    @pydantic.model_validator(mode="after")
+    def _base_has_a_solver(self) -> ProbeConfig:
+        model = self.base.model
+        if model.kind != "deq":
+            raise ValueError(f"base must be a run of kind 'deq', which has a solver; this one is {model.kind!r}")
+        if model.gradient.method == "unrolled":
+            raise ValueError("a base with gradient method 'unrolled' never calls its solver; use another gradient")
+        if self.seed != self.base.seed:
+            raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
+        return self
+
+    def label(self) -> str:
+        return f"{self.base.label()}-solver"
+
+    def settings(self) -> Iterator[tuple[str, int, SolverConfig]]:
+        """(sweep, number, solver) of every solve: the run's own, then each method with few evaluations, then each with
+        small tolerances. The number stands in the column `epoch` of the history."""
+        own = self.model.solver
+        yield "own", self.train.epochs, own
+        for method in METHODS:
+            base = own if method == own.method else SolverConfig(method=method)
+            for steps in (t for t in _STEPS if t <= self.last_step):
+                yield "steps", steps, base.replace(tol=10.0**-self.last_digit, max_steps=steps)
+            for digit in range(1, self.last_digit + 1):
+                yield "tolerance", digit, base.replace(tol=10.0**-digit, max_steps=self.limit)
+
+    def evaluations(self) -> int:
+        """Evaluations of the cell that the probe allows each image."""
+        return sum(solver.max_steps for _, _, solver in self.settings())
+
+
+def measure(
+    config: ProbeConfig, weights: Mapping[str, Tensor], classes: pd.DataFrame, device: torch.device
+) -> pd.DataFrame:
+    """The history of a probe.
+
+    Parameters
+    ----------
+    config : what to look into
+    weights : final weights of its base run
+    classes : the base run's table of classes: epoch, split, class, metric, value
+    device : where to compute
+
+    Returns
+    -------
+    DataFrame
+        Columns epoch, split, metric, value, as in every history. `split` holds three parts, "split/sweep/method", so
+        that no row can be taken for one of an ordinary run; `probe_rows` takes them apart. Sweeps, and what `epoch`
+        holds in them:
+
+        own        the solver of the run; the last epoch. Must repeat the run's own last evaluation
+        steps      the number of evaluations T allowed; T = 1 returns the start of the solve, T = 2 the better of it
+                   and the first iterate, f(x, x) where the start is x
+        tolerance  the digit n of the tolerance 10⁻ⁿ
+        epochs     the epoch; means over the majority and the minority classes of what the run noted while it trained
+
+        Metrics are those of `nclib.training.evaluate`, the neural-collapse report on training images alone, and
+        solver_steps and solver_residual_median of both groups of classes. In the sweep "steps" solver_converged is the
+        share of images whose residual is within the *run's own* tolerance after T evaluations.
+
+    Raises
+    ------
+    ConfigError
+        When the weights are those of another network.
+    """
+    with training.arithmetic(config.train, device), torch.no_grad():
+        model, split, loaders = training.reopen(config.base, weights, device)
+        model.eval()
+        inputs = {
+            name: [(model.encoder(images), labels) for images, labels in loader.in_order()]
+            for name, loader in loaders.items()
+        }
+        model.encoder = nn.Identity()  # the block's inputs are computed once, for all solvers
+        rows = list(_group_rows(classes, split.minority, config.model.solver.method))
+        for sweep, number, solver in config.settings():
+            model.block.solver = solver.build()
+            for name, batches in inputs.items():
+                outputs = training.collect(model, batches)
+                if sweep == "steps":
+                    outputs = outputs._replace(converged=outputs.residual <= config.model.solver.tol)
+                report = training.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
+                report |= _by_group(outputs, split.minority)
+                key = f"{name}/{sweep}/{solver.method}"
+                rows += [(number, key, metric, value) for metric, value in report.items() if _kept(metric)]
+    return pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+
+
+def _kept(metric: str) -> bool:
+    return metric in COLLAPSE or (metric.startswith(("loss", "accuracy", "solver")) and "." not in metric)
+
+
+def _groups(minority: Tensor) -> dict[str, Tensor]:
+    """Classes (K,) of each group; none where no class is in the minority."""
+    minority = torch.as_tensor(minority).cpu()
+    return {"majority": ~minority, "minority": minority} if minority.any() else {}
+
+
+def _by_group(outputs: training.Outputs, minority: Tensor) -> dict[str, float]:
+    steps = training.class_means(outputs.steps, outputs.labels, len(minority)).cpu()
+    report = {}
+    for group, members in _groups(minority).items():
+        rows = members.to(outputs.labels.device)[outputs.labels]
+        report[f"solver_steps_{group}"] = steps[members].mean().item()
+        report[f"solver_residual_median_{group}"] = outputs.residual[rows].double().median().item()
+    return report
+
+
+def _group_rows(classes: pd.DataFrame, minority: Tensor, method: str) -> Iterator[tuple[int, str, str, float]]:
+    """A run's table of classes as means over the two groups."""
+    for group, members in _groups(minority).items():
+        chosen = classes[classes["class"].isin(torch.nonzero(members).flatten().tolist())]
+        means = chosen.groupby(["epoch", "split", "metric"], sort=False)["value"].mean()
+        for (epoch, split, metric), value in means.items():
+            yield epoch, f"{split}/epochs/{method}", f"{metric}_{group}", value
+
+
+# --- what the probes say -------------------------------------------------------------------------------------
+
+
+def probe_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of probes in a tidy frame, with the parts of `split` in columns of their own.
+
+    Returns: the columns of the frame, `split` now "train", "test" or "steps" (averages over training steps); and
+        sweep, method, and at: evaluations T, tolerance, or epoch, whatever the sweep goes over (see `measure`).
+    """
+    rows = frame[frame["split"].str.count("/") == 2]
+    parts = rows["split"].str.split("/", expand=True).reindex(columns=range(3))
+    at = rows["epoch"].astype(float)
+    is_tolerance = parts[1] == "tolerance"
+    at = at.where(~is_tolerance, [float(f"1e-{int(n)}") for n in rows["epoch"]])
+    return rows.assign(split=parts[0], sweep=parts[1], method=parts[2], at=at)
+
+
+def probe_consistency(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Whether each probe repeats the last evaluation of the run it looked into.
+
+    frame: tidy frame of runs and their probes. metrics: of training images.
+    Returns: a row for each seed and metric with run (what the run noted), probe, and difference, the relative one.
+    """
+    probes = probe_rows(frame)
+    probes = probes[(probes["sweep"] == "own") & (probes["split"] == "train")]
+    runs = frame[(frame["split"] == "train") & (frame["model"] == "deq")]
+    keys = ["seed", "metric", "epoch"]
+    both = runs.merge(probes, on=keys, suffixes=("", "_probe"))
+    both = both[both["metric"].isin(list(metrics))][[*keys, "value", "value_probe"]]
+    difference = (both["value_probe"] - both["value"]).abs() / both["value"].abs().clip(lower=1e-12)
+    both = both.rename(columns={"value": "run", "value_probe": "probe"}).drop(columns="epoch")
+    return both.assign(difference=difference).reset_index(drop=True)
+
+
+def probe_groups(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """The rows of a quantity of both groups of classes, for instance "accuracy" or "solver_converged", with the column
+    group, "majority" or "minority"."""
+    groups = {f"{quantity}_{group}": group for group in ("majority", "minority")}
+    chosen = rows[rows["metric"].isin(groups)]
+    return chosen.assign(group=chosen["metric"].map(groups))
+
+
+def _at(rows: pd.DataFrame, sweep: str, method: str, at: float, split: str = "train") -> pd.DataFrame:
+    """Values (seed × metric) at one point of a sweep."""
+    chosen = (rows["sweep"] == sweep) & (rows["method"] == method) & (rows["split"] == split)
+    near = (rows["at"] - at).abs() <= 1e-9 * abs(at)
+    found = rows[chosen & near]
+    if found.empty:
+        raise ValueError(f"the probes have no {sweep} at {at:g} by {method} on {split} images")
+    return found.pivot(index="seed", columns="metric", values="value")
+
+
+_NEARER = {"lower": "nearer to collapse", "higher": "farther from collapse"}
+_WORSE = {"lower": "better", "higher": "worse"}
+
+
+def collapse_inside(
+    frame: pd.DataFrame, metrics: Sequence[str], scale: str, method: str = "broyden"
+) -> pd.DataFrame:
+    """How far collapse comes between the start of the solve, the first iterate and the equilibrium.
+
+    Rule: `nclib.verdict` on the paired change over seeds. The remark is "nearer to collapse" where it is lower,
+    "farther from collapse" where it is higher.
+
+    Parameters
+    ----------
+    frame : tidy frame that holds probes of one setting
+    metrics : of training images, each 0 at collapse
+    scale : of the runs (`nclib.scale_of`)
+    method : whose iterates
+
+    Returns
+    -------
+    DataFrame with a row for each metric and way: metric, way, before, after (means over seeds), change, half,
+    detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark. The equilibrium is that at the smallest
+    tolerance.
+    """
+    rows = probe_rows(frame)
+    tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
+    points = {
+        "start": _at(rows, "steps", method, 1),
+        "one evaluation": _at(rows, "steps", method, 2),
+        "equilibrium": _at(rows, "tolerance", method, tightest),
+    }
+    ways = [("start", "one evaluation"), ("one evaluation", "equilibrium"), ("start", "equilibrium")]
+    found = []
+    for metric in metrics:
+        for before, after in ways:
+            change = points[after][metric] - points[before][metric]
+            result = comparison.interval(change)
+            said = comparison.verdict(result, scale)
+            said = said._replace(remark=_NEARER.get(said.word, said.remark))
+            means = points[before][metric].mean(), points[after][metric].mean()
+            found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *comparison.JUDGED]
+    return pd.DataFrame(found, columns=columns)
+
+
+TOLERANCE_SHARE = 0.1
+"""A tolerance is enough for a metric when it moves it by at most this share of the metric's spread over seeds."""
+
+
+def tolerance_effect(
+    frame: pd.DataFrame, metrics: Sequence[str], scale: str, tol: float = 1e-3, method: str = "broyden"
+) -> pd.DataFrame:
+    """Whether a tolerance is small enough for numbers that are reported with their spread over seeds.
+
+    Rule: the largest change over seeds from `tol` to the smallest tolerance, as a share of the standard deviation over
+    seeds at the smallest. At most 0.1, or a metric that does not move at all: "equal", with the remark "enough". More
+    is "reported": at most 1, "below the spread over seeds"; above, "not enough". So are fewer than three seeds.
+
+    Returns
+    -------
+    DataFrame with a row for each metric: metric, value (mean over seeds at `tol`), tightest (the same at the smallest
+    tolerance), change (largest, absolute), relative (to the value), seed_std, share, seeds, verdict,
+    scale, remark.
+    """
+    rows = probe_rows(frame)
+    tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
+    loose, tight = (_at(rows, "tolerance", method, at) for at in (tol, tightest))
+    found = []
+    for metric in metrics:
+        change = (loose[metric] - tight[metric]).abs().max()
+        mean, std, seeds = loose[metric].mean(), tight[metric].std(ddof=1), tight[metric].count()
+        share = 0.0 if change == 0 else change / std if std > 0 else math.inf
+        remark = "enough" if share <= TOLERANCE_SHARE else "below the spread over seeds" if share <= 1 else "not enough"
+        said = comparison.Verdict("equal" if remark == "enough" else "reported", scale, remark)
+        if seeds < comparison.MIN_SEEDS:
+            share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
+        relative = change / abs(mean) if mean else math.nan
+        found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *comparison.JUDGED]
+    return pd.DataFrame(found, columns=columns)
+
+
+def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """Whether the equilibria of minority images are harder to find, by the run's own solver.
+
+    Rule: `nclib.verdict` on minority − majority (means over the classes of each group), paired by seed. The remark is
+    "worse" where it is higher, "better" where it is lower, and "no failures" where both are 0 in every seed.
+
+    Returns
+    -------
+    DataFrame with a row for each quantity and split: quantity, split, majority, minority (means over seeds),
+    difference, half, detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark.
+    Rows of the split "steps" are means over all training steps.
+    """
+    rows = probe_rows(frame)
+    own, course = rows[rows["sweep"] == "own"], rows[(rows["sweep"] == "epochs") & (rows["split"] == "steps")]
+    wanted = [("not converged (%)", own, split, "solver_converged", -100.0, 100.0) for split in ("train", "test")]
+    wanted += [("evaluations", own, split, "solver_steps", 1.0, 0.0) for split in ("train", "test")]
+    wanted += [("not converged (%)", course, "steps", "not_converged", 100.0, 0.0)]
+    wanted += [("left out of the loss (%)", course, "steps", "skipped", 100.0, 0.0)]
+    found = []
+    for quantity, source, split, metric, factor, shift in wanted:
+        chosen = probe_groups(source[source["split"] == split], metric)
+        if chosen.empty:
+            raise ValueError("the probed runs are balanced: there is no minority to compare with")
+        values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
+        majority, minority = values["majority"], values["minority"]
+        result = comparison.interval(minority - majority)
+        said = comparison.verdict(result, scale)
+        remark = "no failures" if said.word == "equal" and not values.to_numpy().any() else said.remark
+        said = said._replace(remark=_WORSE.get(said.word, remark))
+        means = majority.mean(), minority.mean()
+        found.append((quantity, split, *means, *result.columns, *said))
+    columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
+    columns += comparison.JUDGED
+    return pd.DataFrame(found, columns=columns)

@@ -1,0 +1,127 @@
+"""Where finished classifiers look: Grad-CAM of stored runs, as stored runs of their own.
+
+A `CamConfig` names a finished run. Its weights stay as they are; class-activation maps of its test images, how diffuse
+they are and, for scenes whose parts are known, where they lie, are computed once and kept. An equilibrium is solved
+again with 300 evaluations, so that the table says how far the network depends on where its solver stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pydantic
+import torch
+from torch import Tensor
+
+from nclib import data, training
+from nclib.config import LookConfig
+from nclib.papers.separation_bias.separation import cam_spread, grad_cam
+
+LONG_SOLVE = 300
+"""Evaluations allowed in the second solve of an equilibrium."""
+
+
+class CamConfig(LookConfig):
+    """Grad-CAM of one finished run.
+
+    Parameters
+    ----------
+    base : the run
+    examples : how many test images are kept with their maps
+
+    Seed and profile are the base's. Its data, model and train are found here too, so that planning, checks and captions
+    treat this like the run it looks at.
+    """
+
+    kind: Literal["grad_cam"] = "grad_cam"
+    examples: int = pydantic.Field(default=8, ge=0)
+
+    def label(self) -> str:
+        return f"{self.base.label()}-cam"
+
+
+def look(
+    config: CamConfig, weights: Mapping[str, Tensor], device: torch.device
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Maps of the predicted class on all test images, and what they look like.
+
+    Parameters
+    ----------
+    config : which run
+    weights : its final weights
+    device : where to compute
+
+    Returns
+    -------
+    history
+        Columns epoch, split, metric, value. Split "cam", means over the correctly classified test images: coverage and
+        entropy (`cam_spread`), blank (share of maps that are 0 everywhere) and, for "digit_scenes", on_digit and
+        on_cue, the share of the map's mass there; accuracy of all test images; for an equilibrium residual and steps
+        (means), and residual_300 and accuracy_300 of a solve with up to 300 evaluations to a tolerance of 1e-6.
+    arrays
+        images (n, C, H, W), cams (n, H, W), labels and predicted (n,) of the first test images of each class in turn
+    """
+    epoch = config.train.epochs
+    with training.arithmetic(config.train, device):
+        model, split, loaders = training.reopen(config.base, weights, device)
+        model.eval()
+        parts = [_one_batch(model, images.to(device), labels) for images, labels in loaders["test"].in_order()]
+        found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        rows = dict(_summary(config, found, split.test_indices))
+        if "residual" in found and hasattr(model.block, "solver"):
+            rows |= {"residual": float(found["residual"].mean()), "steps": float(found["steps"].mean())}
+            model.block.solver = replace(model.block.solver, tol=1e-6, max_steps=LONG_SOLVE)
+            again = [_predict(model, images.to(device), labels) for images, labels in loaders["test"].in_order()]
+            rows["residual_300"], rows["accuracy_300"] = (
+                float(torch.cat(part).mean()) for part in zip(*again, strict=True)
+            )
+    history = pd.DataFrame(
+        [(epoch, "cam", *row) for row in rows.items()], columns=["epoch", "split", "metric", "value"]
+    )
+    shown = _one_of_each(found["labels"], config.examples)
+    arrays = {name: found[name][shown].numpy() for name in ("cams", "labels", "predicted")}
+    return history, arrays | {"images": split.test_images[shown].cpu().numpy()}
+
+
+def _one_batch(model: Any, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    with torch.no_grad():
+        out = model(images)
+    predicted = out.logits.argmax(1)
+    found = {"cams": grad_cam(model, images, predicted), "labels": labels, "predicted": predicted}
+    if out.solution is not None:
+        found |= {"residual": out.solution.residual.double(), "steps": out.solution.steps.double()}
+    return {name: value.detach().cpu() for name, value in found.items()}
+
+
+def _predict(model: Any, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        out = model(images)
+    return out.solution.residual.double().cpu(), (out.logits.argmax(1).cpu() == labels.cpu()).double()
+
+
+def _summary(config: CamConfig, found: dict[str, Tensor], indices: Any) -> list[tuple[str, float]]:
+    right = found["labels"] == found["predicted"]
+    cams = found["cams"][right].double()
+    mass = cams.sum(dim=(1, 2))
+    spread = cam_spread(cams)[(mass > 0).numpy()].mean()
+    rows = [("accuracy", float(right.double().mean())), ("blank", float((mass == 0).double().mean()))]
+    rows += [(name, float(spread[name])) for name in ("coverage", "entropy")]
+    if config.data.dataset == "digit_scenes":
+        chosen = torch.as_tensor(indices).cpu()[right]
+        for name, mask in zip(("on_digit", "on_cue"), data.scene_places("test"), strict=True):
+            share = (cams * mask[chosen]).sum(dim=(1, 2)) / mass
+            rows.append((name, float(share[mass > 0].mean())))
+    return rows
+
+
+def _one_of_each(labels: Tensor, count: int) -> Tensor:
+    """Row numbers of the first image of each class, then of the second, and so on."""
+    place = torch.zeros(len(labels), dtype=torch.long)
+    for k in labels.unique():
+        own = labels == k
+        place[own] = torch.arange(int(own.sum()))
+    return torch.argsort(place * (int(labels.max()) + 1) + labels, stable=True)[:count]

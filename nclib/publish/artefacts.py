@@ -1,0 +1,226 @@
+"""Figures and tables on disk: several formats of one thing, and a sidecar that says where it came from.
+
+Same input, same bytes: no format holds a date, a version or a random identifier, so a file that changed in a
+comparison did change. Circumstances (time, commit, versions) are in the sidecar alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import html
+import io
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from nclib.system import paths, provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MISSING = "–"
+_NAME_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def save_figure(
+    fig: Figure,
+    name: str,
+    caption: str,
+    runs: Iterable[str],
+    profile: str,
+    data: pd.DataFrame | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    cost: Mapping[str, Any] | None = None,
+    device: str | None = None,
+) -> dict[str, Path]:
+    """Save a figure as PDF (TrueType fonts embedded) and PNG (300 dpi), its numbers as CSV, and a sidecar.
+
+    fig: drawn at its final width; it is saved as it is, nothing is cropped.
+    name: "paper/notebook" or any path of plain names, without an ending; it lands in
+        `results(profile)/figures/<name>.*`.
+    caption: what is drawn, from which profile (its name must stand in it), how many seeds, what the error
+        bars mean.
+    runs: ids of the runs behind it; empty where nothing was trained.
+    data: tidy frame of the plotted numbers.
+    config, cost: what the runs were and what they took, JSON-ready.
+    device: where the numbers were computed; None means the CPU.
+    Returns: {"pdf", "png", "csv" (with data), "json"} to absolute paths.
+    Raises: ValueError for an empty caption, one that does not name the profile, or an unusable name.
+    """
+    base = _base("figures", name, caption, profile)
+    contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
+    if data is not None:
+        contents["csv"] = csv_bytes(data)
+    return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
+
+
+def save_table(
+    frame: pd.DataFrame,
+    name: str,
+    caption: str,
+    runs: Iterable[str],
+    profile: str,
+    display: pd.DataFrame | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    cost: Mapping[str, Any] | None = None,
+    device: str | None = None,
+) -> dict[str, Path]:
+    """Save a table as CSV (the raw numbers), Markdown and HTML (what a reader sees), and a sidecar.
+
+    frame: the numbers, in full precision; its index is left out, so name every column that matters.
+    display: the same content as readable text, such as "94.00 ± 1.00"; None prints `frame` with four
+        significant digits and a dash for what is missing.
+    The other arguments and the errors are those of `save_figure`; it lands in
+        `results(profile)/tables/<name>.*`.
+    Returns: {"csv", "md", "html", "json"} to absolute paths.
+    """
+    base = _base("tables", name, caption, profile)
+    shown = _as_text(frame if display is None else display)
+    contents = {
+        "csv": csv_bytes(frame),
+        "md": f"{_markdown(shown)}\n\n{caption}\n".encode(),
+        "html": _html(shown, caption).encode(),
+    }
+    return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
+
+
+def write_atomic(path: Path | str, content: bytes | str) -> Path:
+    """Write a file completely or not at all: aside in the same folder, to the disk, then renamed into place.
+
+    path: missing parent folders are created; an existing file is replaced in one step.
+    content: bytes, or text that is written as UTF-8.
+    Returns: the path. Raises: OSError as it comes (no permission), with the file and what to do for a full disk; the
+    old file is then untouched.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(aside, "xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException as error:  # Ctrl-C as well: nothing half-written stays behind
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # a failed write names no file
+            raise OSError(error.errno, f"{error.strerror} ({_MORE_ROOM})", str(path)) from None
+        raise
+    return path
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MORE_ROOM = "free some space there and type the same again: what was finished is kept"
+
+
+def _base(kind: str, name: str, caption: str, profile: str) -> Path:
+    """Destination without an ending, once name and caption are found usable."""
+    if not all(_NAME_PART.fullmatch(part) for part in name.split("/")):
+        raise ValueError(f"name {name!r}: use plain names joined by '/', as in 'neural_collapse/fig3'")
+    folder = paths.results(profile) / kind
+    if not caption.strip():
+        raise ValueError(f"{name}: the caption is empty; say what is shown, which profile and how many seeds")
+    if not re.search(rf"(?<![\w-]){re.escape(profile)}(?![\w-])", caption, flags=re.IGNORECASE):
+        raise ValueError(
+            f"{name}: the caption does not name the profile {profile!r}, so it could pass for another one's; "
+            f"write for example 'profile {profile}' into it"
+        )
+    return folder / name
+
+
+def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) -> dict[str, Path]:
+    written = {kind: write_atomic(f"{base}.{kind}", content) for kind, content in contents.items()}
+    sidecar["files"] = {
+        path.name: {"sha256": hashlib.sha256(contents[kind]).hexdigest(), "bytes": len(contents[kind])}
+        for kind, path in written.items()
+    }
+    text = json.dumps(sidecar, indent=2, ensure_ascii=False) + "\n"
+    written["json"] = write_atomic(f"{base}.json", text)  # last: its presence says that the rest is complete
+    return written
+
+
+def _sidecar(
+    name: str,
+    caption: str,
+    runs: Iterable[str],
+    profile: str,
+    config: Mapping[str, Any] | None,
+    cost: Mapping[str, Any] | None,
+    device: str | None,
+) -> dict[str, Any]:
+    if isinstance(runs, str):
+        raise TypeError(f"runs must be a list of run ids, not the single string {runs!r}")
+    record = provenance.capture(device)
+    return {
+        "name": name,
+        "caption": caption,
+        "profile": profile,
+        "runs": sorted({str(run) for run in runs}),
+        "config": config,
+        **record,
+        "cost": cost,
+    }
+
+
+def _render(fig: Figure, kind: str) -> bytes:
+    import matplotlib as mpl  # here, since every worker loads this module, and none of them draws
+
+    empty = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}[kind]
+    buffer = io.BytesIO()
+    # "standard": nothing is cropped, so the width is the one asked for, whatever a front end has set.
+    with mpl.rc_context({"pdf.fonttype": 42, "savefig.bbox": "standard"}):
+        fig.savefig(buffer, format=kind, dpi=300, metadata=dict.fromkeys(empty))
+    return buffer.getvalue()
+
+
+def csv_bytes(frame: pd.DataFrame) -> bytes:
+    """A table as it is written to disk: no index, every float in full, the same bytes on every system."""
+    return frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def _as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.astype(object).map(_cell).set_axis([str(column) for column in frame.columns], axis="columns")
+
+
+def _cell(value: object) -> str:
+    if pd.isna(value):
+        return _MISSING
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _markdown(text: pd.DataFrame) -> str:
+    rows = [list(text.columns), ["---"] * len(text.columns), *text.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(_one_line(cell) for cell in row) + " |" for row in rows)
+
+
+def _one_line(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")
+
+
+def _html(text: pd.DataFrame, caption: str) -> str:
+    return "\n".join(
+        [
+            "<table>",
+            f"<caption>{html.escape(caption)}</caption>",
+            f"<thead>{_html_row(text.columns, 'th')}</thead>",
+            "<tbody>",
+            *(_html_row(row, "td") for row in text.to_numpy()),
+            "</tbody>",
+            "</table>\n",
+        ]
+    )
+
+
+def _html_row(cells: Iterable[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"

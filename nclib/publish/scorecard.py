@@ -1,0 +1,265 @@
+"""One table over everything that was regenerated: the claim, the printed value, ours with its interval, the verdict.
+
+Built from the tables that the notebooks wrote and the records beside them, never from numbers kept anywhere else. A
+notebook that has not been run in a profile stands in the table as "not run".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pandas as pd
+
+from nclib import comparison
+from nclib.system import paths
+
+COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "scale", "remark"]
+COLUMNS += ["notebook", "runs"]
+PARTS = ("tables", "figures", "theory", "audit", "beyond the paper")
+PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+METRICS = {
+    "accuracy_balanced": "accuracy",
+    "accuracy_majority": "majority accuracy",
+    "accuracy_minority": "minority accuracy",
+    "nc1_pinv": "NC1, eq. 12",
+    "nc1_pinv_class_balanced": "NC1, class-balanced",
+    "nc1_trace_ratio": "NC1, trace ratio",
+    "paper_eq13_uncentred": "NC2, eq. 13",
+    "paper_eq14_uncentred": "NC3, eq. 14",
+    "nc1_cdnv": "NC1, CDNV",
+    "nc2_etf_distance": "NC2, centred",
+    "nc2_equiangular": "NC2, angles",
+    "nc3_self_duality": "NC3, centred",
+    "minority_cosine": "cosine among minority classes",
+}
+"""What readers call the metrics; others keep the name of their function."""
+
+
+_ROUNDING = 1e-12
+
+
+class StaleTable(RuntimeError):
+    """A table on the disk is not the one its record speaks of."""
+
+
+def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+    """A table written by `save_table` and its record, or None where there is none.
+
+    Parameters
+    ----------
+    name : as it was saved, for instance "neural_collapse/table1"
+    profile : whose results
+
+    Raises
+    ------
+    StaleTable
+        When the file is not what the record says, with what to type.
+    """
+    path = paths.results(profile) / "tables" / f"{name}.csv"
+    record = path.with_suffix(".json")
+    if not record.exists():
+        return None
+    sidecar = json.loads(paths.content(record))
+    content = paths.content(path) if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != sidecar["files"][path.name]["sha256"]:
+        raise StaleTable(f"{path} was changed after it was written; type: nclib reproduce {name} --force")
+    return pd.read_csv(io.BytesIO(content)), sidecar
+
+
+def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None = None) -> pd.DataFrame:
+    """Everything regenerated in a profile, a row for each claim or cell.
+
+    Parameters
+    ----------
+    profile : whose tables are read
+    runs_of : gives the ids of the runs that a notebook is made from. A table with other runs, made at another size or
+        on other data, is then "not run" with that remark; left out: every table is taken
+
+    Returns
+    -------
+    DataFrame
+        part, one of `PARTS` ("theory" holds statements of the paper, one row each; what was tested besides them, at
+        another reading or on maps of our own, is "beyond the paper"); item; printed, what the paper states;
+        regenerated, ours; interval, half the 95 % t-interval over seeds; detectable, the smallest difference that so
+        many seeds would find in 80 % of the cases; seeds; verdict, a word of `nclib.system.words`, by the rule
+        named in the notebook; scale, how far the evidence reaches; remark; notebook; runs, the ids of the runs
+        behind the row, separated by spaces.
+
+    Raises
+    ------
+    StaleTable
+        When a table was changed by hand or written by another version.
+    """
+    rows: list[dict[str, Any]] = []
+    for part, notebook, table, read in _SOURCES:
+        found = read_table(f"neural_collapse/{table}", profile)
+        facts = {"part": part, "notebook": notebook, "scale": "", "remark": ""}
+        if found is None:
+            rows.append(facts | {"item": table.replace("_", " "), "verdict": "not run", "remark": "not regenerated"})
+            continue
+        runs = " ".join(found[1]["runs"])
+        if runs_of and runs and not set(found[1]["runs"]) <= set(runs_of(notebook)):
+            said = {"verdict": "not run", "remark": "made at other parameters", "runs": runs}
+            rows.append(facts | {"item": table.replace("_", " ")} | said)
+            continue
+        try:
+            rows += [facts | {"runs": runs} | row for row in read(notebook, found[0])]
+        except AttributeError as error:  # columns came and went with versions of the library
+            said = f"{table} was written by another version ({error}); type: nclib reproduce {notebook}"
+            raise StaleTable(said) from error
+    card = pd.DataFrame(rows, columns=COLUMNS)
+    return card.sort_values("part", key=lambda part: part.map(PARTS.index), kind="stable", ignore_index=True)
+
+
+def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
+    """How often each verdict was given in each part of `score_claims`, at each scale ("" where none applies): part,
+    verdict, scale, rows, the most frequent first."""
+    counts = card.groupby(["part", "verdict", "scale"], sort=False, dropna=False).size()
+    counts = counts.rename("rows").reset_index()
+    order = {part: place for place, part in enumerate(dict.fromkeys(card["part"]))}
+    return counts.sort_values(["part", "rows"], key=lambda c: c.map(order) if c.name == "part" else -c).reset_index(
+        drop=True
+    )
+
+
+def _cells(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of Tables 1–4."""
+    for row in table.itertuples():
+        cell = "balanced" if pd.isna(row.K_A) else f"K_A={row.K_A:.0f}, R={row.R:g}"
+        data = PAPERS_DATA.get(row.dataset, row.dataset)
+        yield {
+            "item": f"Table {notebook[-1]}: {data} {cell}, {row.accuracy}",
+            "printed": _signed(row.printed_difference, " points"),
+            "regenerated": _signed(row.difference, " points"),
+            "interval": row.difference_half,
+            "detectable": row.detectable,
+            "seeds": row.seeds,
+            **_said(row),
+            "runs": row.runs if isinstance(row.runs, str) else "",
+        }
+
+
+def _one_test(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The pooled test of each of Tables 1–4."""
+    for row in table.itertuples():
+        item = f"Table {notebook[-1]}: all cells, overall"
+        yield {"item": item, "printed": "DEQ higher", **_measured(row, row.difference)}
+
+
+def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Claims about collapse in Figures 2–5."""
+    for row in table.itertuples():
+        panel = getattr(row, "panel", "")
+        yield {
+            "item": f"Figure {notebook[-1]}{panel}: {METRICS.get(row.metric, row.metric)}",
+            "printed": row.claim,
+            **_measured(row, row.difference),
+        }
+
+
+def _ledger(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Statements of the paper, with the evidence in words; what is not the paper's own goes beyond it."""
+    for row in table.fillna("").itertuples():
+        control = row.kind != "statement"
+        remark = ["control"] * control + [f"reading: {row.reading}"]
+        remark += [f"defect {row.defect}"] * bool(row.defect)
+        remark += [f"nclib certify {row.certificate}"] * bool(row.certificate)
+        facts = {"item": row.claim, "printed": row.place, "regenerated": row.evidence, "verdict": row.verdict}
+        yield facts | {"remark": "; ".join(remark)} | ({"part": "beyond the paper"} if control else {})
+
+
+def _findings(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for row in table.fillna("").itertuples():
+        remark = f"nclib certify {row.certificate}" if row.certificate else "computed from the printed numbers"
+        facts = {"item": f"Finding {row.number}", "printed": "", "regenerated": row.finding}
+        yield facts | {"verdict": "reported", "remark": remark}
+
+
+def _compared(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of `comparison.differences`, with the setting where the table has one."""
+    for row in table.itertuples():
+        setting = f", {row.setting}" if "setting" in table else ""
+        against = row.model.replace("_", " ")
+        yield {
+            "item": f"{notebook.replace('_', ' ')}{setting}: {METRICS.get(row.metric, row.metric)}, DEQ − {against}",
+            "printed": "",
+            **_measured(row, row.difference),
+        }
+
+
+def _inside(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """What the solver does to collapse."""
+    for row in table.itertuples():
+        yield {
+            "item": f"inside the solver, {row.way}: {METRICS.get(row.metric, row.metric)}",
+            "printed": "",
+            **_measured(row, row.change),
+        }
+
+
+def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Minority against majority in the solver."""
+    for row in table.itertuples():
+        yield {
+            "item": f"solver, minority − majority, {row.split}: {row.quantity}",
+            "printed": "",
+            **_measured(row, row.difference),
+        }
+
+
+def _pooled(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of `comparison.ratios`, whose intervals are not symmetric."""
+    for row in table.itertuples():
+        interval = "" if pd.isna(row.low) else f" ({row.low:+.1f} to {row.high:+.1f})"
+        yield {
+            "item": f"all cells, {row.step}: {METRICS.get(row.metric, row.metric)}",
+            "printed": "",
+            "regenerated": f"{row.change:+.1f} %{interval}",
+            "detectable": row.detectable,
+            "seeds": row.seeds,
+            **_said(row),
+        }
+
+
+def _measured(row: Any, value: float) -> dict[str, Any]:
+    """The columns that every row with an interval over seeds has."""
+    shown = {"regenerated": _signed(value), "interval": row.half, "detectable": row.detectable}
+    return shown | {"seeds": row.seeds} | _said(row)
+
+
+def _said(row: Any) -> dict[str, str]:
+    """Verdict, scale and remark; what is empty in a table is read as a missing number."""
+    found = {name: getattr(row, name) for name in comparison.JUDGED}
+    return {name: said if isinstance(said, str) else "" for name, said in found.items()}
+
+
+def _signed(value: float | None, unit: str = "") -> str:
+    """Three digits; what rounding leaves of a 0 is shown as 0."""
+    if value is None or pd.isna(value):
+        return ""
+    return f"{value if abs(value) > _ROUNDING else 0.0:+.3g}{unit}"
+
+
+_Reader = Callable[[str, pd.DataFrame], Iterator[dict[str, Any]]]
+_SOURCES: tuple[tuple[str, str, str, _Reader], ...] = (
+    *(
+        ("tables", f"table{n}", f"table{n}{part}", read)
+        for n in (1, 2, 3, 4)
+        for part, read in (("_pooled", _one_test), ("", _cells))
+    ),
+    *(("figures", f"fig{n}", f"fig{n}_claims", _claims) for n in (2, 3, 4, 5)),
+    *(("theory", name, f"{name}_ledger", _ledger) for name in ("theory_layer_peeled", "theory_imbalance")),
+    ("audit", "audit", "audit_findings", _findings),
+    *(
+        ("beyond the paper", name, f"{name}_differences", _compared)
+        for name in ("controls", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets")
+    ),
+    ("beyond the paper", "equilibrium_or_cell", "equilibrium_or_cell", _pooled),
+    ("beyond the paper", "solver_and_collapse", "solver_and_collapse_inside", _inside),
+    ("beyond the paper", "solver_and_collapse", "solver_and_collapse_minority", _by_group),
+)
+"""Part, notebook, the table it saves, and how its rows read."""

@@ -1,0 +1,1 @@
+"""`nclib reproduce`: notebooks executed, what they cost, the front page."""

@@ -1,0 +1,70 @@
+"""Results of parameters that are not the profile's own: the folder they lie in, their name in words, and the lock
+that keeps two clients from mixing theirs."""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nclib.system import processes
+
+SET_BY_THE_COMMAND = ("profile", "train")
+"""Parameters that ``nclib reproduce`` sets itself in the notebooks that declare them."""
+
+
+@contextlib.contextmanager
+def results_with(name: str) -> Iterator[None]:
+    """Within the block, and in processes started there, the results of a profile are those of other parameters:
+    ``results/<profile>/with/<name>/``; of the profile's own where the name is "". Names are made by `folder_name`."""
+    with processes.environment_restored(["NCLIB_WITH"]):
+        os.environ["NCLIB_WITH"] = name
+        yield
+
+
+def folder_name(values: Mapping[str, Any]) -> str:
+    """Parameters as the name of a folder, "epochs=3,seeds=5"; "" for none. Where letters must be replaced, or the name
+    would be too long, a digest makes it unique."""
+    parts = [f"{name}={_plain_number(value)}" for name, value in sorted(values.items())]
+    text = ",".join(parts)
+    name = re.sub(r"[^a-z0-9_.=@,+-]", "-", text)
+    if name == text and len(name) <= 120:
+        return name
+    return f"{name[:110]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _plain_number(value: Any) -> Any:
+    """The same for 3 and 3.0: what is a float in one notebook may be an integer in another."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+
+
+def other_values(injected: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The parameters that are not the profile's own, by name, among those injected into notebooks."""
+    return {
+        name: value for values in injected for name, value in values.items() if name not in SET_BY_THE_COMMAND
+    }
+
+
+def in_words(profile: str, others: Mapping[str, Any]) -> str:
+    """A profile and the parameters that are not its own, in words."""
+    return profile + (f" with {', '.join(f'{name}={value}' for name, value in others.items())}" if others else "")
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, what: str, echo: Callable[[str], None]) -> Iterator[None]:
+    """Held while files are written to a folder of results, so that two clients do not mix theirs: the second waits."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / f".{what}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        echo(f"another process is at work on the {what} of {folder}; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

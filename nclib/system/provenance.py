@@ -1,0 +1,263 @@
+"""What a number depends on besides its configuration: code, versions, machine, threads, time and memory.
+
+Records are meant to be published with the results, so they hold no host name, user name or absolute path.
+Importing this module is cheap: torch is loaded by the first measurement, not before.
+"""
+
+import contextlib
+import datetime
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+try:
+    import resource
+except ImportError:  # not a POSIX system: peak memory is then unknown
+    resource = None
+
+if TYPE_CHECKING:
+    import torch
+
+_FOLDER = Path(__file__).resolve().parent
+_MAKE_NO_RUN = ("reproduce", "laboratory", "course", "cli")
+_DISTRIBUTIONS = (
+    "nclib",
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "matplotlib",
+    "pydantic",
+)
+_MIB = 2**20
+
+
+class Cost:
+    """Wall time, processor time and peak memory of a block, in this process.
+
+    ```
+    with Cost(device) as cost:
+        train(...)
+    cost.as_dict()
+    ```
+
+    device: where the work runs; None or a CPU leaves device memory unmeasured.
+    `as_dict` may be called inside the block (cost so far) and after it (final). Peak device memory counts
+    from the start of the block; peak resident memory is the whole process's, the only one a system reports.
+    """
+
+    def __init__(self, device: "torch.device | str | None" = None):
+        self._cuda = _cuda_device(device)
+        self._wall = self._cpu = 0.0
+        self._final: dict[str, float | None] | None = None
+
+    def __enter__(self) -> "Cost":
+        if self._cuda is not None:
+            import torch
+
+            torch.cuda.init()  # without it a device with a number is refused
+            torch.cuda.reset_peak_memory_stats(self._cuda)
+        self._final = None
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._final = self._now()
+
+    def as_dict(self) -> dict[str, float | None]:
+        """wall_seconds, cpu_seconds, peak_rss_mib, peak_device_mib; memory is None where it is not known."""
+        return dict(self._final) if self._final is not None else self._now()
+
+    def _now(self) -> dict[str, float | None]:
+        return {
+            "wall_seconds": round(time.perf_counter() - self._wall, 3),
+            "cpu_seconds": round(time.process_time() - self._cpu, 3),
+            "peak_rss_mib": _peak_rss_mib(),
+            "peak_device_mib": self._peak_device_mib(),
+        }
+
+    def _peak_device_mib(self) -> float | None:
+        if self._cuda is None:
+            return None
+        import torch
+
+        return round(torch.cuda.max_memory_allocated(self._cuda) / _MIB, 1)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "12 s", "3.5 min", "2.0 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def capture(
+    device: "torch.device | str | None" = None,
+    seeds: Sequence[int] | None = None,
+    cost: Cost | None = None,
+) -> dict[str, Any]:
+    """A JSON-ready record of the circumstances of a result.
+
+    device: where it was computed; None means the CPU.
+    seeds: the seeds that entered it.
+    cost: a `Cost` around the work; None leaves `cost` null.
+    Returns: time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform,
+    cpu, bfloat16 (the processor's unit for it, or null), cores (usable by this process), threads (torch's), device,
+    deterministic, seeds, slurm_job, cost.
+    """
+    import torch
+
+    commit, dirty = git_state()
+    return {
+        "time_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "dirty": dirty,
+        "versions": versions(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "bfloat16": bfloat16_unit(),
+        "cores": _usable_cores(),
+        "threads": torch.get_num_threads(),
+        "device": describe_device(device),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "seeds": None if seeds is None else [int(seed) for seed in seeds],
+        "slurm_job": os.environ.get("SLURM_JOB_ID"),
+        "cost": None if cost is None else cost.as_dict(),
+    }
+
+
+def sessions(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of all that trained a run: the sessions before it was continued from a checkpoint, then the last one,
+    whose record this is. Runs of before 22 November 2026 kept no earlier ones."""
+    return [*record.get("facts", {}).get("earlier_sessions", []), record]
+
+
+def processor_seconds(record: Mapping[str, Any]) -> float:
+    """What training a run took in all its `sessions`; what was lost between a checkpoint and an interruption is not
+    known."""
+    return sum(session["cost"]["cpu_seconds"] for session in sessions(record))
+
+
+def versions() -> dict[str, str]:
+    """Versions of nclib and of what its numbers depend on, as installed; absent packages are left out."""
+    found = {}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def digest(files: Iterable[Path]) -> str:
+    """SHA-256 over the contents of files, in the order given."""
+    contents = (hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+    return hashlib.sha256("".join(contents).encode()).hexdigest()
+
+
+@functools.cache
+def code() -> str:
+    """Version of nclib and digest of those of its sources that make and store runs. Where two processes differ in it,
+    the same configuration may be another run."""
+    package = _FOLDER.parent
+    sources = sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix())
+    making = [path for path in sources if path.relative_to(package).parts[0] not in _MAKE_NO_RUN]
+    return f"{versions().get('nclib', 'not installed')} (sources {digest(making)[:12]})"
+
+
+def describe_device(device: "torch.device | str | None" = None) -> dict[str, str | int | None]:
+    """{"type": "cpu"} or {"type": "cuda", "name": …, "cuda": …, "cudnn": …}; no index, no serial number."""
+    import torch
+
+    kind = torch.device(device or "cpu").type
+    if kind != "cuda":
+        return {"type": kind}
+    return {
+        "type": kind,
+        "name": torch.cuda.get_device_name(_cuda_device(device)),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+    }
+
+
+def git_state() -> tuple[str | None, bool | None]:
+    """Commit of the code that is running, and whether the tree differs from it; (None, None) outside git.
+
+    Untracked files count as a difference, ignored ones do not. A copy of nclib that git does not track, such
+    as one installed into another project's environment, has no commit: that project's would be a false one.
+    """
+    if not _git("ls-files", Path(__file__).name):
+        return None, None
+    commit = _git("rev-parse", "--verify", "HEAD")
+    if commit is None:  # a repository without a commit yet
+        return None, None
+    status = _git("status", "--porcelain")
+    return commit, None if status is None else bool(status)
+
+
+def git_origin() -> str | None:
+    """Address of the repository that this one was cloned from; None where there is none, or no git."""
+    return _git("remote", "get-url", "origin")
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(_FOLDER), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):  # no git on this machine, or a very slow disk
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cuda_device(device: "torch.device | str | None") -> "torch.device | None":
+    if device is None:
+        return None
+    import torch
+
+    device = torch.device(device)
+    return device if device.type == "cuda" else None
+
+
+def _peak_rss_mib() -> float | None:
+    # On Linux getrusage hands a spawned process its parent's peak; the kernel's own record starts afresh.
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024, 1)
+    if resource is None:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
+    return round(peak * unit / _MIB, 1)
+
+
+def _usable_cores() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def bfloat16_unit() -> str | None:
+    """"AMX" or "AVX-512" where the processor multiplies in bfloat16, else None: there training in it takes tens of
+    times as long as in float32."""
+    flags = (_cpu_fact("flags") or "").split()
+    return "AMX" if "amx_bf16" in flags else "AVX-512" if "avx512_bf16" in flags else None
+
+
+def _cpu_model() -> str | None:
+    return _cpu_fact("model name") or platform.processor() or None
+
+
+def _cpu_fact(name: str) -> str | None:
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.partition(":")[0].strip() == name)
+    return None
