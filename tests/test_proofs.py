@@ -102,6 +102,8 @@ def test_a_row_that_says_false_without_a_certificate_is_found():
     assert said == "row 1 says false without a certificate: b"
     assert proofs.uncertified(table[:2].assign(certificate="thm_b3")) == []
     assert proofs.uncertified(table[:2].assign(certificate=[None, np.nan])) == [said]
+    assert proofs.uncertified(table[:2].assign(remark="reading: as printed; nclib certify thm_b3")) == []
+    assert proofs.uncertified(table[:2].assign(remark="nclib certify thm31_nc1")) == [said]
 
 
 REFERENCE = paths.notebooks().parent / "results" / "reference"
