@@ -67,7 +67,7 @@ def test_the_statements_stand_under_the_verdicts_of_their_certificates():
 
 
 def _statements(text):
-    """Names as `STATEMENTS` has them, from "Theorem 3.1, NC1–3 · Theorem 4.1, NC1"."""
+    """Names as `STATEMENTS` has them, without what they are read as, from "Theorem 3.1, NC1–3 · Theorem 4.1, NC1"."""
     found = []
     for name, first, last in re.findall(r"((?:Lemma|Theorem|Remark|Proposition) \w\.\d)(?:, NC(\d)(?:–(\d))?)?", text):
         numbers = range(int(first), int(last or first) + 1) if first else [None]

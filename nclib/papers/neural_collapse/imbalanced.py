@@ -45,16 +45,15 @@ def thm41_nc1(share: F = F(1)) -> bool:
     "printed (α < 0) it can be met, and for i = j it can. There the conclusion is not always true: false at K = 2 in "
     "an instance of each (series from 0), for i = j at E_H = 1/2; there it was true in every case computed at 1/100",
 )
-def thm41_nc2(
-    least: F = F(1, 100), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)
-) -> bool:
+def thm41_nc2(least: F = F(1, 100), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)) -> bool:
     """Proof. (a) All i, j, as the Frobenius norm has them: a Gram matrix of a simplex ETF, S = α² K/(K−1) (I − 11ᵀ/K),
     and Definition 2.1's S = α √(K/(K−1)) P (I − 11ᵀ/K), for D = K, have S1 = 0, for every α and P, and Σ_ij m_ij =
     ‖Σ_k h0_k‖². So the sum of 2S_ij − m_ij is −‖Σ h0_k‖² ≤ 0. The premise makes it larger than K² E_H > 0. No H0 meets
     it.
     (b) i ≠ j alone, S the Gram matrix, S_ij = −α²/(K−1): the premise gives Σ_{i≠j} m_ij < −K(K−1)E_H − 2Kα², and Σ_ij
     m_ij ≥ 0, so the mean of ‖h0_k‖² exceeds (K−1) E_H + 2α² ≥ E_H: not with inputs bounded by E_H. With free inputs
-    HᵀH is the same in both models (`thm41_nc3`), so the strict inequality fails. In (c) and (e) K = 2 and inputs are
+    HᵀH is the same in both models (`thm41_nc3`), so the strict inequality fails.
+    In (c) and (e) K = 2 and inputs are
     bounded, any R. By (c) of `thm41_nc3`, h0_k = y_k c_k x̂ and h_k = y_k c_k g v̂ with c_k > 0, y = (1, −1), c_1² +
     c_2² = 2E_H = 2E, g = E for the explicit layer and 1/(1 − E) for the DEQ from 0. So HᵀH has the norm n = 2E g², and
     ‖h_1 − h_2‖² lies between n and 2n.
@@ -105,8 +104,9 @@ def thm41_nc2(
     "false",
     "the condition holds for all E_W, E_H > 0 (left side < 5/4). As printed, H0 free and the budget on h: both models "
     "have the same, unique Z, WWᵀ ∝ (ZZᵀ)^½ and HᵀH ∝ (ZᵀZ)^½, so the ratio is exactly 1 wherever it is defined, any "
-    "K, K_A, R and budgets (D ≥ K). Other readings in part: K = 2, inputs bounded, E_H < 1: 1; (14) in place of the "
-    "cosines: thm41_nc3_eq14. Second derivation: duality at K = 10, K_A = 3, R = 100",
+    "K, K_A, R and budgets (D ≥ K). Other readings in part: K = 2, inputs bounded, E_H < 1: 1; K = 2, H0 given, "
+    "series from 0: below 3/4 in a class; (14) in place of the cosines: thm41_nc3_eq14. Second derivation: duality at "
+    "K = 10, K_A = 3, R = 100",
 )
 def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F(3, 4)) -> bool:
     """Proof. (a) E_H/(E_W+E_H) < 1 and E_H(1−E_H) ≤ 1/4 for all E_W, E_H > 0.
