@@ -11,7 +11,12 @@ from nclib.engine import experiments, runs, verification
 from nclib.engine.experiments import experiment
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store, load_run
-from nclib.papers.kernel_equivalence import kernels, shallow
+from nclib.papers.kernel_equivalence import shallow
+from nclib.papers.kernel_equivalence.activations import HardTanh
+from nclib.papers.kernel_equivalence.equivalents import spectral_norm
+from nclib.papers.kernel_equivalence.exact import explicit_ck, implicit_ck
+from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from nclib.papers.kernel_equivalence.mixtures import empirical_tau0, gaussian_mixture
 from nclib.papers.kernel_equivalence.shallow import (
     ShallowConfig,
     ShallowModelConfig,
@@ -47,25 +52,25 @@ class _Memory:
 @pytest.mark.parametrize(
     ("kind", "layers"),
     [
-        ("h_tanh_enn", [kernels.HardTanh(*kernels.match_htanh(0.2))]),
+        ("h_tanh_enn", [HardTanh(*match_htanh(0.2))]),
         ("tanh_enn", ["tanh"]),
-        ("l_relu_enn", kernels.match_leaky_relu(0.2)[1].layers),
+        ("l_relu_enn", match_leaky_relu(0.2)[1].layers),
         ("relu_enn", ["relu", "relu"]),
         ("tanh_deq", "tanh"),
         ("relu_deq", "relu"),
     ],
 )
 def test_features_of_wide_networks_have_the_kernels(kind, layers):
-    x, _ = kernels.gaussian_mixture(20, 25)
-    x /= kernels.empirical_tau0(x)
-    exact = kernels.implicit_ck(x, layers, 0.2) if isinstance(layers, str) else kernels.explicit_ck(x, layers)
+    x, _ = gaussian_mixture(20, 25)
+    x /= empirical_tau0(x)
+    exact = implicit_ck(x, layers, 0.2) if isinstance(layers, str) else explicit_ck(x, layers)
     found = np.zeros_like(exact)
     for seed in range(8):
         net = ShallowNetwork(_models(1500)[kind], 25, 3, seed)
         with torch.no_grad():
             z, _ = net.features(torch.tensor(x.T, dtype=torch.float32))
         found += (z @ z.T).double().numpy() / 8
-    assert kernels.spectral_norm(found - exact) < 0.08 * kernels.spectral_norm(exact)
+    assert spectral_norm(found - exact) < 0.08 * spectral_norm(exact)
 
 
 def test_arms_of_one_seed_share_their_weights():
@@ -181,4 +186,4 @@ def test_what_cannot_be_is_refused(make, says):
 def test_numbers_are_rounded_for_the_identity():
     numbers = _models(4)["h_tanh_enn"].numbers
     assert numbers == (0.764296679, 1.19648533)
-    assert math.isclose(numbers[0], kernels.match_htanh(0.2)[0], rel_tol=1e-8)
+    assert math.isclose(numbers[0], match_htanh(0.2)[0], rel_tol=1e-8)
