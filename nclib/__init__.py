@@ -149,7 +149,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "papers.kernel_equivalence.matching": ("match_htanh", "match_layers", "match_leaky_relu"),
     "papers.kernel_equivalence.finite_width": ("finite_width_ck", "finite_width_kernels"),
-    "papers.kernel_equivalence.kernel_tables": (
+    "papers.kernel_equivalence.errors": (
         "equivalence_errors",
         "finite_width_errors",
         "image_samples",

@@ -8,7 +8,7 @@ import pytest
 from scipy import linalg
 
 from nclib.papers.kernel_equivalence import activations
-from nclib.papers.kernel_equivalence import kernel_tables as tables
+from nclib.papers.kernel_equivalence import errors as tables
 from nclib.papers.kernel_equivalence.activations import (
     ACTIVATIONS,
     Activation,
