@@ -157,7 +157,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "matching_errors",
         "published_kernels",
     ),
-    "papers.kernel_equivalence.shallow": ("ShallowConfig", "describe_shallow"),
+    "papers.kernel_equivalence.networks": ("ShallowConfig", "describe_shallow"),
     "config": (
         "ConfigError",
         "DataConfig",

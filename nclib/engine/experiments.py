@@ -28,7 +28,7 @@ from nclib.config import (
 from nclib.engine.store import reference_store
 from nclib.papers.kernel_equivalence.coefficients import coefficients, explicit_coefficients
 from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
-from nclib.papers.kernel_equivalence.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
+from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import regression
 from nclib.papers.separation_bias.saliency import CamConfig
