@@ -75,14 +75,16 @@ bench bench-scale bench-gpu: setup
 survival: setup
 	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest tests/test_survival.py tests/test_fuzz.py -m "slow or not slow" $(ARGS)
 
-# The pictures of README, drawn anew from results/reference/: an empty run store, nothing trained.
+# The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
 PICTURES := fig1 fig3 controls equilibrium_or_cell
+TABLES := scorecard equilibrium_or_cell
 CIFAR10_250 := -p dataset=folder:cifar10-jpeg@ef1101d4a992 -p images_per_class=250 -p test_images_per_class=100 -p seeds=3
 figures: setup
 	rm -rf build/figures
-	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce $(PICTURES) --train never --no-report
+	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce neural_collapse --train never --no-report
 	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce fig3 --profile lite --train never --no-report $(CIFAR10_250)
 	for name in $(PICTURES); do cp build/figures/quick/figures/neural_collapse/$$name.png results/reference/figures/$$name-quick.png; done
+	for name in $(TABLES); do for end in csv json; do cp build/figures/quick/tables/neural_collapse/$$name.$$end results/reference/tables/$$name-quick.$$end; done; done
 	cp build/figures/lite/with/*/figures/neural_collapse/fig3.png results/reference/figures/fig3-lite.png
 
 lint: setup

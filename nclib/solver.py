@@ -47,6 +47,8 @@ class Solution:
     steps: (B,) calls of f on the row until it was decided, the one that measured its residual included.
     num_evals: calls of f made, T.
     trace: (T, B) residual of each iterate; once a row has left, its last value is repeated; inf where not finite.
+    part_residual: for a state of P parts (B, P), the residual of each, of which ``residual`` is the largest; else None.
+        The value of a layer whose state has parts is a tuple of tensors.
     """
 
     value: Tensor
@@ -56,11 +58,14 @@ class Solution:
     steps: Tensor
     num_evals: int
     trace: Tensor
+    part_residual: Tensor | None = None
 
     def __repr__(self) -> str:
         found = ", ".join(f"{int((self.status == code).sum())} {code.name.lower()}" for code in Status)
         worst = f"{float(self.residual.max()):.1e}" if len(self.residual) else "–"
-        return f"Solution({tuple(self.value.shape)}: {found}; worst residual {worst}; {self.num_evals} evaluations)"
+        parts = self.value if isinstance(self.value, tuple) else (self.value,)
+        shapes = ", ".join(str(tuple(part.shape)) for part in parts)
+        return f"Solution({shapes}: {found}; worst residual {worst}; {self.num_evals} evaluations)"
 
 
 def _check(solver: Solver, **conditions: tuple[bool, str]) -> None:
@@ -293,6 +298,7 @@ def fixed_point(
     args: Sequence[Tensor] = (),
     *,
     rows: Literal["leave", "halve", "stay"] = "leave",
+    parts: Sequence[int] | None = None,
 ) -> Solution:
     """Solve z = f(z, *args) for every row of a batch.
 
@@ -313,12 +319,15 @@ def fixed_point(
         everything the method remembers stay in float32.
     args: tensors (B, *) that belong to the rows. With them, rows that are done leave the work; without them f may close
         over the batch, so it always sees all B rows and those that are done stand still.
-    rows: "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay".
+    rows: "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay": f always
+        sees all B rows in their order, so that it may close over tensors of the batch.
+    parts: how many features of z0 (B, n) each part of the state has, one part after the other. Then every part has a
+        residual of its own, and a row is solved when all of them are ≤ tol.
     Returns a ``Solution``. Not converging is reported there and never raised.
     Raises TypeError for what is no solver or tensor, and ValueError where shapes do not fit, where tol is below what
     half precision can reach and where f changes what it is given.
     """
-    _check_problem(solver, z0, args, rows)
+    _check_problem(solver, z0, args, rows, parts)
     batch = len(z0)
     flatten, restore = _layout(z0)
     dtype = torch.promote_types(z0.dtype, torch.float32)
@@ -329,6 +338,8 @@ def fixed_point(
     place = np.arange(batch)  # the row of the batch that is held at each working place
     live = np.ones(batch, dtype=bool)  # by working place; everything below is by row of the batch
     best, last = np.full(batch, np.inf), np.full(batch, np.inf)
+    sizes = [z.shape[1]] if parts is None else list(parts)
+    best_parts = np.full((len(sizes), batch), np.inf)
     status, steps, trace = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64), []
 
     def to_device(array: np.ndarray) -> Tensor:
@@ -342,13 +353,15 @@ def fixed_point(
         if not trace:
             _check_precision(fz, z0, solver.tol)
         fz = flatten(fz).to(dtype)
-        norms = [torch.linalg.vector_norm(t, dim=1) for t in (memory.take(z, fz), fz)]
-        size, scale = torch.stack(norms).cpu().numpy().astype(float)  # the one synchronisation of a step
+        norms = [torch.linalg.vector_norm(t, dim=1) for all in (memory.take(z, fz), fz) for t in all.split(sizes, 1)]
+        found = torch.stack(norms).cpu().numpy().astype(float)  # the one synchronisation of a step
+        size, scale = found.reshape(2, len(sizes), -1)  # of each part and row
         finite = np.isfinite(size) & np.isfinite(scale)
         with np.errstate(all="ignore"):
-            residual = np.where(finite, size / (scale + EPSILON), np.inf)
+            by_part = np.where(finite, size / (scale + EPSILON), np.inf)
+            residual = by_part.max(0)
             if not trace:  # of the whole batch, in its order
-                limit = GROWTH * (size + scale)
+                limit = GROWTH * (size + scale).max(0)
 
         rows_here = place[live]
         last[rows_here] = residual[live]
@@ -356,12 +369,13 @@ def fixed_point(
         trace.append(last.copy())
         better = live & (residual < best[place])
         best[place[better]] = residual[better]
+        best_parts[:, place[better]] = by_part[:, better]
         if better[live].all():
             best_z = z
         elif better.any():
             best_z = torch.where(to_device(better).unsqueeze(1), z, best_z)
         solved = live & (residual <= solver.tol)
-        lost = live & ~solved & ~(finite & (size <= limit[place]))
+        lost = live & ~solved & ~(finite & (size <= limit[place])).all(0)
         status[place[solved]], status[place[lost]] = Status.CONVERGED, Status.DIVERGED
         gone = live if len(trace) == solver.max_steps else solved | lost
         if gone.any():
@@ -397,6 +411,7 @@ def fixed_point(
         steps=to_device(steps),
         num_evals=len(trace),
         trace=to_device(np.array(trace).reshape(len(trace), batch)).to(dtype),
+        part_residual=None if parts is None else to_device(np.ascontiguousarray(best_parts.T)).to(dtype),
     )
 
 
@@ -415,7 +430,7 @@ def _evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch
         if len(z) < batch:
             error.add_note(
                 f"f was given the {len(z)} rows that are not solved yet, of {batch}, in another order. Tensors that "
-                "belong to the rows go into args, which follow; or rows='stay' keeps all of them."
+                "belong to the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
             )
         raise
     return fz
@@ -443,7 +458,9 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
     return lambda t: t.reshape(len(t), math.prod(shape)), lambda t: t.view(-1, *shape)
 
 
-def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str) -> None:
+def _check_problem(
+    solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str, parts: Sequence[int] | None
+) -> None:
     if not isinstance(solver, Solver):
         raise TypeError(f"solver={solver!r}: give a FixedPointIteration(...), Anderson(...) or Broyden(...)")
     if isinstance(args, Tensor):
@@ -453,6 +470,8 @@ def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str
             raise TypeError(f"{name} must be a tensor, not a {type(tensor).__name__}")
     if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
         raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")
+    if parts is not None and (z0.dim() != 2 or any(n < 1 for n in parts) or sum(parts) != z0.shape[1]):
+        raise ValueError(f"parts={parts!r}: numbers of features that sum to those of z0 (B, n), {tuple(z0.shape)}")
     if rows not in ("leave", "halve", "stay"):
         raise ValueError(f"rows={rows!r}: allowed are 'leave', 'halve' and 'stay'")
     for i, arg in enumerate(args):

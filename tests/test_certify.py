@@ -26,18 +26,22 @@ FIELDS = ["id", "paper", "place", "statement", "reading", "verdict", "certificat
 WRONG = {  # a claimed number of each certificate, changed: it must fail
     "lemma_b1": {"equality": F(99, 100)},
     "remark_b2": {"printed": F(1, 4)},
-    "thm31_nc1": {"share": F(9, 10)},
+    "thm31_nc1": {"share": F(9, 10), "second": F(1)},
     "thm31_nc2": {"scale": F(2)},
     "thm31_nc3": {"trace": F(9, 10)},
     "thm_b3": {"scale": F(2)},
     "thm41_nc1": {"share": F(2)},
-    "thm41_nc2": {"least": F(-1000)},
-    "thm41_nc3": {"ceiling": F(1, 2)},
-    "prop42": {"e0": (F(472, 1000), F(1764, 1000), F(4363, 1000))},
+    "thm41_nc2": {"least": F(-1000), "share": F(-1), "given": F(2), "budget": F(1, 4)},
+    "thm41_nc3": {"ceiling": F(1, 2), "same": F(2), "spent": F(2), "most": F(7, 10)},
+    "prop42": {"e0": (F(472, 1000), F(17627, 10**4), F(43628, 10**4))},
+    "thm41_nc3_eq14": {"ratio": 1},
+    "b3_same_inputs_series_from_1": {"scale": F(2)},
+    "b3_same_inputs_series_from_0": {"length": F(1), "gain": F(1, 2)},
+    "b3_both_budgets": {"scale": F(2)},
     "b3_v2_order": {"scale": F(2)},
     "residual_order": {"scale": F(2)},
-    "b3_v2_values": {"budget": F(1)},
-    "b3_given_inputs": {"size": F(1, 20)},
+    "b3_v2_gap": {"share": F(1, 1000)},
+    "b3_v2_values": {"budget": F(1), "twice": F(1)},
     "nc31_proofs_reading": {"root": F(1)},
     "nc31_nc3_proofs_reading": {"mu": (F(1, 2), F(0))},
     "after_54": {"factor": F(50)},
@@ -119,9 +123,13 @@ def test_each_certificate_is_ok(name, all_results):
     assert result.ok, result.certificate
 
 
-@pytest.mark.parametrize("name", certify.ids())
-def test_each_certificate_can_fail(name):
-    result = certify._run(name, **WRONG[name])
+def test_every_certificate_has_a_claimed_number_to_change():
+    assert set(WRONG) == set(certify.ids())
+
+
+@pytest.mark.parametrize(("name", "claimed"), [(name, claimed) for name in WRONG for claimed in WRONG[name]])
+def test_each_certificate_can_fail_by_each_of_its_numbers(name, claimed):
+    result = certify._run(name, **{claimed: WRONG[name][claimed]})
     assert not result.ok and "FAILED: " in result.certificate
     assert "TypeError" not in result.certificate
 

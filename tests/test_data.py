@@ -191,7 +191,7 @@ def test_resolved_name_needs_no_folder_any_more(tmp_path, monkeypatch):
 def test_second_call_decodes_nothing(tmp_path, monkeypatch):
     folder = tree(tmp_path / "pets", colours())
     name = data.resolve_dataset(f"folder:{folder}")
-    monkeypatch.setattr(data, "_decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(data.folders, "_decode", lambda *_: pytest.fail("decoded again"))
     assert data.resolve_dataset(f"folder:{folder}") == name
 
 

@@ -1,9 +1,12 @@
 """Gradients against finite differences and closed forms, then the layer's behaviour."""
 
 import copy
+import doctest
 import gc
 import math
 import re
+import subprocess
+import sys
 import warnings
 import weakref
 
@@ -13,12 +16,14 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
+from nclib import deq
 from nclib.deq import (
     DEQ,
     BackwardNotConverged,
     Implicit,
     Neumann,
     Phantom,
+    Reversible,
     Unrolled,
     jacobian_frobenius_sq,
     spectral_radius,
@@ -1020,3 +1025,588 @@ def test_cells_that_return_something_else_are_refused(gradient, value):
 def test_status_codes_reach_the_layer():
     _, solution = DEQ(lambda z, x: 2 * z + x, FixedPointIteration(1e-6, 5))(random(2, 3))
     assert (solution.status == Status.MAX_STEPS).all()
+
+
+# ---- which solver, and what is returned
+
+
+def test_the_examples_of_the_docstrings_run():
+    tests = [test for test in doctest.DocTestFinder().find(deq) if test.examples]
+    assert {"nclib.deq.DEQ"} <= {test.name for test in tests}
+    for test in tests:
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_a_call_and_the_evaluation_mode_can_have_a_solver_of_their_own():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    rough, fine, own = FixedPointIteration(1e-1, 9), Broyden(1e-8, 90), Anderson(1e-5, 90)
+    layer = DEQ(cell, rough, eval_solver=fine)
+    expected = {solver: DEQ(cell, solver)(x) for solver in (rough, fine, own)}
+    for training in (True, False):
+        layer.train(training)
+        for given, used in ((None, rough if training else fine), (own, own)):
+            z, solution = layer(x, solver=given)
+            assert torch.equal(z, expected[used][0]) and solution.num_evals == expected[used][1].num_evals
+            got, same = (torch.autograd.grad(t.sum(), x, retain_graph=True)[0] for t in (z, expected[used][0]))
+            assert z.requires_grad and torch.equal(got, same)
+    assert len({solution.num_evals for _, solution in expected.values()}) == 3
+    assert "eval_solver=Broyden(tol=1e-08" in repr(layer) and "eval_solver" not in repr(DEQ(cell))
+    assert torch.equal(DEQ(cell, rough).eval()(x)[0], expected[rough][0]), "without one, evaluation changes nothing"
+
+
+def test_the_backward_pass_uses_the_solver_of_its_forward_pass_unless_it_has_its_own():
+    x = random(3, 4, seed=3).requires_grad_()
+    for gradient, tol in ((Implicit(), 1e-9), (Implicit(Broyden(1e-3, 90)), 1e-3)):
+        layer = DEQ(TanhCell(), Broyden(1e-2, 90), gradient)
+        layer(x, solver=Broyden(1e-9, 90))[0].sum().backward()
+        worst = layer.last_backward.residual.max()
+        assert worst <= tol and (worst > 1e-9) == (tol > 1e-9)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_a_layer_that_returns_its_value_alone_stands_in_a_sequence(gradient):
+    cell, x = TanhCell(), random(3, 4, seed=3)
+    layer = DEQ(cell, gradient=gradient, return_solution=False)
+    z, solution = DEQ(cell, gradient=gradient)(x)
+    network = nn.Sequential(nn.Identity(), layer, nn.Flatten())
+    assert layer.last_solution is None and torch.equal(network(x), z)
+    kept = layer.last_solution
+    assert torch.equal(kept.value, solution.value) and torch.equal(kept.trace, solution.trace)
+    assert not kept.value.requires_grad and not kept.residual.requires_grad
+    copy.deepcopy(network)
+    network(random(5, 4))
+    assert len(layer.last_solution.converged) == 5
+
+
+def test_what_is_no_solver_is_refused():
+    for make in (lambda: DEQ(torch.cos, eval_solver="fine"), lambda: DEQ(torch.cos)(random(2, 3), solver=Broyden)):
+        with pytest.raises(TypeError, match=r"solver=.*give a FixedPointIteration"):
+            make()
+
+
+# ---- what a wrong call is told
+
+
+def test_args_are_counted_as_the_user_counts_them_and_a_shared_tensor_has_a_place():
+    layer, x = DEQ(lambda z, x, pad, mask: torch.tanh(0.5 * z + x)), random(8, 12)
+    for gradient in (Implicit(), Unrolled(2)):
+        layer.gradient = gradient
+        with pytest.raises(ValueError, match=r"args\[1\] has shape \(12, 12\).*8 rows of x.*register_buffer"):
+            layer(x, args=(x, torch.ones(12, 12)))
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(40)], ids=str)
+def test_a_causal_mask_is_a_buffer_of_the_cell_or_closed_over(gradient):
+    mask = torch.tril(random(4, 4, seed=1)) / 8
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", mask)
+
+        def forward(self, z, x):
+            return torch.tanh(z @ self.mask.T + x)
+
+    x = random(6, 4) * torch.logspace(-3, 1, 6).double().unsqueeze(1)
+    z, solution = DEQ(Cell(), EXACT[2], gradient)(x)
+    assert torch.equal(z, DEQ(lambda z, x: torch.tanh(z @ mask.T + x), EXACT[2], gradient)(x)[0])
+    assert solution.converged.all() or isinstance(gradient, Unrolled)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+@pytest.mark.parametrize("mask", [torch.ones(6, 4, dtype=torch.bool), torch.ones(6, 4, dtype=torch.long)])
+def test_a_mask_given_as_the_start_is_told_about_args(gradient, mask):
+    with pytest.raises(ValueError, match=r"z0 is torch\.(bool|int64).*did you mean layer\(x, args=\(mask,\)\)"):
+        DEQ(lambda z, x, mask: 0.5 * z + x, gradient=gradient)(random(6, 4), mask)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_an_input_without_a_batch_axis_is_refused(gradient):
+    """Its 64 features were taken for 64 rows, and the cell failed once one of them was solved: "1x63 and 64x64"."""
+    layer = DEQ(TanhCell(), gradient=gradient)
+    with pytest.raises(ValueError, match=r"x has shape \(4,\).*4 rows of one number.*layer\(x\.unsqueeze\(0\)\)"):
+        layer(random(4))
+    assert layer(random(4).unsqueeze(0))[0].shape == (1, 4)
+    with pytest.raises(ValueError, match="single number"):
+        layer(torch.tensor(1.0))
+
+
+def test_a_start_with_other_rows_is_refused():
+    with pytest.raises(ValueError, match=r"z0 has shape \(5, 4\); its first axis must be the 6 rows of x"):
+        DEQ(TanhCell())(random(6, 4), random(5, 4))
+
+
+def test_only_errors_of_shapes_are_told_about_the_start():
+    def cell(z, x):
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError) as caught:
+        DEQ(cell)(random(2, 3))
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(ValueError, match="unpack") as caught:
+        DEQ(unpacking)(random(6, 3))
+    assert "give the start" in caught.value.__notes__[0]
+
+
+def unpacking(z, x):
+    first, second = z
+    return first + second
+
+
+def test_no_option_is_recommended_that_the_layer_does_not_have():
+    x, keep = random(6, 3), random(6, 3) > 0
+    gain = torch.linspace(0.1, 0.9, 6).double().unsqueeze(1)
+    with pytest.raises(RuntimeError) as caught:
+        DEQ(lambda z, x: torch.tanh(gain * z) + x * keep, Broyden(1e-10, 100))(x)
+    assert "stay" not in "".join(caught.value.__notes__)
+
+
+# ---- a state of several tensors
+
+
+class TwoPartCell(nn.Module):
+    """z₁ (B, 3) and z₂ (B, 2, 2), each a function of both."""
+
+    def __init__(self, gain=0.5):
+        super().__init__()
+        w = random(7, 7, seed=1)
+        self.w = nn.Parameter(gain * w / torch.linalg.matrix_norm(w, 2))
+
+    def forward(self, z, x):
+        first, second = z
+        value = torch.tanh(torch.cat((first, second.flatten(1)), 1) @ self.w.T + x)
+        return value[:, :3], value[:, 3:].reshape(-1, 2, 2)
+
+
+def zeros_of_two_parts(rows):
+    return torch.zeros(rows, 3).double(), torch.zeros(rows, 2, 2).double()
+
+
+def joined(z):
+    return torch.cat([part.flatten(1) for part in z], 1)
+
+
+ALL_RULES = [Implicit(), Neumann(60), Phantom(60, 0.1), Unrolled(60)]
+
+
+@pytest.mark.parametrize("gradient", ALL_RULES, ids=str)
+@pytest.mark.parametrize("module", [True, False])
+def test_a_state_of_several_tensors_has_the_value_and_the_gradients_of_one_that_holds_them(gradient, module):
+    cell, x = TwoPartCell(), random(4, 7, seed=2).requires_grad_()
+    one = DEQ(lambda z, x: torch.tanh(z @ cell.w.T + x), EXACT[2], gradient)
+    z, solution = DEQ(cell if module else cell.forward, EXACT[2], gradient)(x, z0=zeros_of_two_parts(4))
+    expected, _ = one(x, z0=torch.zeros(4, 7).double())
+    assert [tuple(part.shape) for part in z] == [(4, 3), (4, 2, 2)] and solution.converged.all()
+    assert torch.allclose(joined(z), expected, rtol=0, atol=1e-11)
+    assert all(torch.equal(part, value) for part, value in zip(z, solution.value, strict=True))
+    assert not any(value.requires_grad for value in solution.value)
+    g = random(4, 7, seed=3)
+    for a, b in zip(
+        torch.autograd.grad((joined(z) * g).sum(), (x, cell.w), retain_graph=True),
+        torch.autograd.grad((expected * g).sum(), (x, cell.w)),
+        strict=True,
+    ):
+        assert torch.allclose(a, b, rtol=1e-8, atol=1e-10)
+    (alone,) = torch.autograd.grad(z[1].sum(), x)  # the other part is not used
+    assert alone.abs().sum() > 0
+
+
+@pytest.mark.parametrize("solver", EXACT, ids=lambda s: type(s).__name__)
+def test_gradients_of_a_state_of_several_tensors_and_their_gradients(solver):
+    cell, x = TwoPartCell(), random(2, 7, seed=2).requires_grad_()
+    layer = DEQ(cell, solver)
+
+    def value(x, *parameters):
+        return layer(x, z0=zeros_of_two_parts(len(x)))[0]
+
+    inputs = (x, *cell.parameters())
+    assert gradcheck(value, inputs, fast_mode=True) and gradgradcheck(value, inputs, fast_mode=True)
+    assert [tuple(part.shape) for part in layer.last_backward.value] == [(2, 3), (2, 2, 2)]
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(3)], ids=str)
+@pytest.mark.parametrize("solver", [FixedPointIteration(1e-4, 100), Anderson(1e-4, 100), Broyden(1e-4, 100)], ids=str)
+def test_a_row_is_solved_when_every_part_is(solver, gradient):
+    """Of one tensor that held both parts the large one, which is solved at once, would hide the small one."""
+    x = torch.cat((torch.full((5, 1), 1e6), random(5, 1, dtype=torch.float32)), 1).double()
+
+    def cell(z, x):
+        return x[:, :1] + 0.0 * z[0], 0.9 * torch.cos(z[1]) + x[:, 1:]
+
+    layer = DEQ(cell, solver, gradient)
+    z, solution = layer(x, z0=(torch.zeros(5, 1).double(),) * 2)
+    by_hand = torch.stack([(f - z).abs()[:, 0] / (f.abs()[:, 0] + 1e-8) for f, z in zip(cell(z, x), z, strict=True)], 1)
+    assert torch.allclose(solution.part_residual, by_hand, rtol=1e-4, atol=1e-9)
+    assert torch.equal(solution.residual, solution.part_residual.amax(1))
+    assert torch.equal(solution.converged, (solution.part_residual <= 1e-4).all(1))
+    if isinstance(gradient, Implicit):
+        assert solution.converged.all() and solution.num_evals > 3
+        packed = DEQ(lambda z, x: torch.cat(cell(z.split(1, 1), x), 1), solver)(x)[1]
+        assert packed.num_evals < solution.num_evals, "one residual for both is met too early"
+    else:
+        assert not solution.converged.any() and (solution.part_residual[:, 0] <= 1e-4).all()
+    assert "(5, 1), (5, 1): " in repr(solution)
+    assert DEQ(lambda z, x: torch.cos(z))(x)[1].part_residual is None
+
+
+def test_a_state_of_several_tensors_keeps_its_rows_and_starts_warm():
+    cell, x = TwoPartCell(0.9), random(6, 7, seed=2) * torch.logspace(-3, 1, 6).double().unsqueeze(1)
+    def held(z, x, keep):
+        return [part * keep.view(-1, *[1] * (part.dim() - 1)) for part in cell(z, x)]
+
+    layer = DEQ(held, Broyden(1e-9, 90))
+    keep = torch.linspace(0.1, 1, 6).double()
+    with torch.no_grad():
+        z, solution = layer(x, z0=zeros_of_two_parts(6), args=(keep,))
+        assert solution.converged.all() and len(set(solution.steps.tolist())) > 2
+        for row in range(6):
+            own, _ = layer(x[row : row + 1], z0=zeros_of_two_parts(1), args=(keep[row : row + 1],))
+            assert all((a[0] - b[row]).abs().max() < 1e-7 for a, b in zip(own, z, strict=True))
+        assert layer(x, z0=z, args=(keep,))[1].num_evals == 1
+
+
+def test_a_state_of_several_tensors_under_autocast_is_float32():
+    x, half = random(4, 7).bfloat16(), [part.bfloat16() for part in zeros_of_two_parts(4)]
+    cell = TwoPartCell().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        z, solution = DEQ(cell, Broyden(1e-2, 30))(x, z0=half)
+    assert {part.dtype for part in z} == {torch.float32} and solution.converged.all()
+
+
+@pytest.mark.parametrize(
+    "z0, error, message",
+    [
+        ((), TypeError, "at least two"),
+        (lambda x: (x, None), TypeError, "z0 is a tuple of 2: Tensor, NoneType.*at least two"),
+        (lambda x: (x, x[:2]), ValueError, r"z0\[1\] has shape \(2, 7\); its first axis must be the 4 rows of x"),
+        (lambda x: (x, x[:, :0]), ValueError, r"z0\[1\] has shape \(4, 0\)"),
+        (lambda x: (x, x.float()), ValueError, r"z0\[1\] is torch.float32.*must have one floating-point type"),
+        (lambda x: (x > 0, x > 0), ValueError, "floating-point"),
+    ],
+)
+def test_starts_that_are_no_state_of_several_tensors_are_refused(z0, error, message):
+    x = random(4, 7)
+    with pytest.raises(error, match=message):
+        DEQ(lambda z, x: z)(x, z0=z0(x) if callable(z0) else z0)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_cells_that_return_other_parts_are_refused(gradient):
+    x = random(4, 7)
+    for cell, error, message in (
+        (lambda z, x: z[0], TypeError, "the cell returned a Tensor; z0 is a tuple of 2 tensors"),
+        (lambda z, x: (z[0], None), TypeError, "must return a tuple of tensors"),
+        (lambda z, x: (*z, x), ValueError, "it must return the shapes it is given"),
+        (lambda z, x: z[::-1], ValueError, r"shapes \[\(4, 3\), \(4, 2, 2\)\] to \[\(4, 2, 2\), \(4, 3\)\]"),
+    ):
+        with pytest.raises(error, match=message):
+            DEQ(cell, gradient=gradient)(x, z0=zeros_of_two_parts(4))
+    with pytest.raises(TypeError, match="returned a tuple") as caught:
+        DEQ(lambda z, x: (z, z), gradient=gradient)(x)
+    assert "layer(x, z0=(z1, z2))" in "".join(caught.value.__notes__)
+
+
+def test_a_part_that_starts_at_zero_may_grow():
+    """Its first change was 0, and so was what it was allowed to grow to."""
+    (first, second), solution = DEQ(lambda z, x: (0.5 * z[1] + x, 0.5 * z[0]), EXACT[0])(
+        x := random(3, 2), z0=(torch.zeros_like(x), torch.zeros_like(x))
+    )
+    assert solution.converged.all() and torch.allclose(first, x / 0.75) and torch.allclose(second, x / 1.5)
+    up = DEQ(lambda z, x: (0.5 * z[0], 9.0 * z[1] + x), FixedPointIteration(1e-6, 90))
+    assert (up(x, z0=(x, torch.zeros_like(x)))[1].status == Status.DIVERGED).all()
+
+
+# ---- transforms of torch, and the Jacobian of every row
+
+
+def tanh_layer(gradient, *settings, **options):
+    a = 0.3 * random(3, 3, seed=1)
+    return DEQ(lambda z, x: torch.tanh(z @ a.T) + x, EXACT[2], gradient, *settings, **options), a
+
+
+# Of torch's own forward mode.
+scripted = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")
+TRANSFORMS = {
+    "vmap": (r"put the\s+mapped axis into the rows", lambda f, x: torch.func.vmap(lambda x: f(x.unsqueeze(0))[0])(x)),
+    "grad": (r"use backward\(\)", lambda f, x: torch.func.grad(lambda x: f(x).sum())(x)),
+    "vjp": (r"use backward\(\)", lambda f, x: torch.func.vjp(f, x)[1](x)[0]),
+    "jacrev": (r"nclib\.row_jacobians", lambda f, x: torch.func.jacrev(f)(x)),
+    "hessian": (r"use backward\(\)", lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x)),
+    "jvp": (r"use torch\.autograd\.functional\.jvp", lambda f, x: torch.func.jvp(f, (x,), (x,))[1]),
+    "jacobian by jvp": (
+        r"nclib\.row_jacobians",
+        lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode"),
+    ),
+}
+
+
+@scripted
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(), Reversible(3)], ids=str)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_torch_are_refused_with_what_to_use_instead(name, gradient):
+    message, transform = TRANSFORMS[name]
+    layer, _ = tanh_layer(gradient)
+    with pytest.raises(RuntimeError, match=message) as caught:
+        transform(lambda x: layer(x)[0], random(2, 3))
+    assert "cannot pass through" in str(caught.value) and not hasattr(caught.value, "__notes__")
+
+
+@scripted
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_torch_pass_through_unrolled_steps(name):
+    (layer, a), x = tanh_layer(Unrolled(3)), random(2, 3)
+
+    def by_hand(x):
+        z = x
+        for _ in range(3):
+            z = torch.tanh(z @ a.T) + x
+        return z
+
+    transform = TRANSFORMS[name][1]
+    assert torch.allclose(transform(lambda x: layer(x)[0], x), transform(by_hand, x), rtol=0, atol=1e-12)
+
+
+def test_transforms_in_the_parameters_or_in_what_a_callable_closes_over_are_refused():
+    x, layer = random(2, 4), DEQ(TanhCell())
+    with pytest.raises(RuntimeError, match=r"torch\.func\.grad.*cannot pass"):
+        torch.func.grad(lambda p: torch.func.functional_call(layer, p, (x,))[0].sum())(dict(layer.named_parameters()))
+    for transform, name in ((torch.func.grad, "grad"), (torch.func.vmap, "vmap")):
+        w = torch.zeros(4, 4).double() if name == "grad" else torch.zeros(2, 4, 4).double()
+        with pytest.raises(RuntimeError, match=rf"torch\.func\.{name}.*cannot pass"):
+            transform(lambda w: DEQ(lambda z, x: torch.tanh(z @ w) + x)(x)[0].sum())(w)
+    outside, _ = tanh_layer(Implicit())  # nothing of it is transformed
+    x = random(2, 3)
+    with torch.no_grad():
+        doubled = torch.func.vmap(lambda scale: scale * outside(x)[0])(torch.ones(2).double())
+    assert torch.equal(doubled[1], outside(x)[0])
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(), Reversible(3)], ids=str)
+def test_vectorised_backward_passes_work_or_are_refused(gradient):
+    (layer, _), x = tanh_layer(gradient), random(2, 3)
+
+    def jacobian(vectorize):
+        return torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize)
+
+    if isinstance(gradient, Implicit):
+        with pytest.raises(RuntimeError, match=r"vectorised backward pass.*nclib\.row_jacobians"):
+            jacobian(True)
+        y = x.clone().requires_grad_()
+        with pytest.raises(RuntimeError, match="is_grads_batched"):
+            torch.autograd.grad(layer(y)[0], y, torch.eye(6).double().view(6, 2, 3), is_grads_batched=True)
+    else:
+        assert torch.allclose(jacobian(True), jacobian(False))
+
+
+def test_the_recommended_ways_give_the_derivatives():
+    (layer, _), x, v = tanh_layer(Implicit()), random(2, 3), random(2, 3, seed=9)
+    f = lambda x: layer(x)[0]  # noqa: E731
+    whole = torch.autograd.functional.jacobian(f, x)
+    assert torch.allclose(torch.autograd.functional.jvp(f, x, v)[1], torch.einsum("bidj,dj->bi", whole, v))
+    assert torch.allclose(torch.autograd.functional.vjp(f, x, v)[1], torch.einsum("bidj,bi->dj", whole, v))
+    jacobians = deq.row_jacobians(layer, x)
+    assert torch.allclose(jacobians, torch.stack([whole[b, :, b] for b in range(2)]), rtol=0, atol=1e-9)
+
+
+def test_the_jacobians_of_rows_are_those_of_the_closed_form():
+    x, mix = random(4, 5, seed=2), random(3, 5, seed=3)
+    layer, a = linear_layer(Implicit())
+    inverse = torch.linalg.inv(torch.eye(3).double() - a.detach())
+    got = deq.row_jacobians(lambda x, gain: layer(gain * (x @ mix.T))[0], x, gain := random(4, 1, seed=4))
+    assert got.shape == (4, 3, 5) and not got.requires_grad
+    assert torch.allclose(got, gain.unsqueeze(2) * (inverse @ mix), rtol=1e-8)
+    maps = DEQ(lambda z, x: 0.5 * z + x.flip(2), EXACT[2], return_solution=False)
+    with torch.no_grad():
+        images = deq.row_jacobians(maps, random(2, 2, 3))
+    expected = 2 * torch.eye(6).double().view(2, 3, 2, 3).flip(1)
+    assert images.shape == (2, 2, 3, 2, 3) and torch.allclose(images, expected.expand_as(images))
+    assert torch.equal(deq.row_jacobians(lambda x: x.detach(), x), torch.zeros(4, 5, 5).double())
+    with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
+        deq.row_jacobians(layer, x)
+
+
+# ---- torch.compile of a network around the layer
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.layer = DEQ(TanhCell(dtype=torch.float32), Anderson(1e-3, 30))
+
+    def forward(self, x):
+        return self.after(torch.relu(self.layer(torch.relu(self.before(x)))[0]))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
+def test_a_compiled_network_breaks_at_the_layer_and_nowhere_else(caplog):
+    """Its solver was traced piece by piece, with warnings that the limit of recompilations was hit."""
+    torch._dynamo.reset()
+    graphs, network = [], Around()
+
+    def backend(graph, examples):
+        graphs.append([node for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    compiled = torch.compile(network, backend=backend)
+    for rows in (3, 5, 8, 2):
+        x = random(rows, 4, dtype=torch.float32)
+        got, expected = compiled(x), network(x)
+        assert torch.equal(got, expected)
+        grads = (torch.autograd.grad(t.sum(), network.before.weight)[0] for t in (got, expected))
+        assert torch.equal(*grads)
+    assert 2 <= len(graphs) <= 4, "before and after, once for a shape and once for any"
+    assert not [record for record in caplog.records if record.levelno >= 30 and "torch._dynamo" in record.name]
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"DEQ\._call"):
+        torch.compile(network, backend=backend, fullgraph=True)(x)
+
+
+def test_export_is_refused():
+    with pytest.raises(RuntimeError, match=r"torch\.export cannot record an equilibrium layer"):
+        torch.export.export(Around(), (random(3, 4, dtype=torch.float32),))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
+@pytest.mark.slow
+def test_a_network_of_many_layers_compiles_without_warnings(caplog):
+    torch._dynamo.reset()
+    compiled = torch.compile(nn.Sequential(*(nn.Sequential(Around(), nn.Linear(2, 4)) for _ in range(10))))
+    for rows in range(2, 12):
+        compiled(random(rows, 4, dtype=torch.float32)).sum().backward()
+    assert not [record for record in caplog.records if record.levelno >= 30 and "torch._dynamo" in record.name]
+
+
+def test_the_compiler_is_not_imported_until_it_is_asked_for():
+    code = "import sys, torch; from nclib import DEQ; DEQ(lambda z, x: 0.5 * z + x)(torch.ones(2, 3)); "
+    code += "sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# ---- reversible steps
+
+
+def reversible_by_hand(cell, z, x, steps, beta):
+    y = z
+    for _ in range(steps):
+        y = (1 - beta) * y + beta * cell(z, x)
+        z = (1 - beta) * z + beta * cell(y, x)
+    return z
+
+
+@pytest.mark.parametrize("steps, beta", [(1, 0.5), (6, 0.5), (5, 0.8), (5, 1.4)])
+@pytest.mark.parametrize("module", [True, False])
+def test_reversible_steps_have_the_gradient_of_backpropagation_through_them(module, steps, beta):
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    z0 = random(3, 4, seed=4).requires_grad_()
+    layer = DEQ(cell if module else cell.forward, gradient=Reversible(steps, beta))
+    z, solution = layer(x, z0=z0)
+    by_hand = reversible_by_hand(cell, z0, x, steps, beta)
+    assert torch.equal(z, by_hand) and torch.equal(solution.value, z) and not solution.value.requires_grad
+    g, inputs = random(3, 4, seed=5), (x, z0, cell.w, cell.u)
+    for a, b in zip(torch.autograd.grad(z, inputs, g), torch.autograd.grad(by_hand, inputs, g), strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)
+    with torch.no_grad():
+        alone, found = layer(x, z0=z0)
+    assert torch.equal(alone, z) and not alone.requires_grad
+    assert found.num_evals == 2 * steps + 1 and found.trace.shape == (2 * steps + 1, 3)
+    true = (cell(z, x) - z).norm(dim=1) / (cell(z, x).norm(dim=1) + 1e-8)
+    assert torch.allclose(found.residual, true.detach(), rtol=0, atol=1e-12)
+
+
+def test_gradients_of_reversible_steps_against_differences():
+    cell, x = TanhCell(), random(2, 4, seed=3).requires_grad_()
+    layer = DEQ(cell, gradient=Reversible(8))  # that starts at x, so that x enters twice
+    assert gradcheck(lambda x, *parameters: layer(x)[0], (x, *cell.parameters()), fast_mode=True)
+    pair = DEQ(TwoPartCell(), gradient=Reversible(5))
+    y = random(2, 7, seed=3).requires_grad_()
+    inputs = (y, *pair.parameters())
+    assert gradcheck(lambda x, w: pair(x, z0=zeros_of_two_parts(2))[0], inputs, fast_mode=True)
+
+
+def test_many_reversible_steps_reach_the_equilibrium_and_its_gradient():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    exact, near = DEQ(cell, EXACT[2])(x)[0], DEQ(cell, Broyden(1e-6), Reversible(36))(x)
+    assert near[1].converged.all() and torch.allclose(near[0], exact, rtol=0, atol=1e-6)
+    for a, b in zip(*(torch.autograd.grad(t.sum(), (x, cell.w)) for t in (exact, near[0])), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_reversible_steps_of_a_float32_cell_are_as_exact_as_its_rounding():
+    """With states in float32 a step back doubles the rounding, and 24 steps leave nothing."""
+    cell, x = TanhCell(dtype=torch.float32), random(3, 4, seed=3, dtype=torch.float32).requires_grad_()
+    z, _ = DEQ(cell, gradient=Reversible(24))(x)
+    exact = TanhCell()
+    y = x.detach().double().requires_grad_()
+    by_hand = reversible_by_hand(exact, y, y, 24, 0.5)
+    assert z.dtype == torch.float32
+    got, expected = torch.autograd.grad(z.sum(), (x, cell.w)), torch.autograd.grad(by_hand.sum(), (y, exact.w))
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == torch.float32 and torch.allclose(a.double(), b, rtol=1e-4, atol=1e-5)
+
+
+def test_too_many_reversible_steps_warn():
+    layer, x = DEQ(TanhCell(), gradient=Reversible(40, beta=0.9)), random(3, 4).requires_grad_()
+    z, _ = layer(x)
+    with pytest.warns(BackwardNotConverged, match=r"3 of 3 rows missed their start.*Take fewer steps"):
+        z.sum().backward()
+    layer(x)[0].sum().backward()  # once
+
+
+@pytest.mark.parametrize("gradient, grows", [(Reversible, False), (Unrolled, True)])
+def test_what_reversible_steps_keep_does_not_grow_with_their_number(gradient, grows):
+    def kept(steps):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
+            DEQ(ConvCell(), gradient=gradient(steps))(random(4, 8, 4, 4, dtype=torch.float32))
+        return sum(sizes)
+
+    assert kept(3) > 0 and (kept(12) > 3 * kept(3)) == grows and (kept(12) == kept(3)) != grows
+
+
+def test_reversible_steps_are_not_differentiated_twice():
+    x = random(3, 4).requires_grad_()
+    with pytest.raises(RuntimeError, match=r"Reversible\(steps\) cannot be differentiated twice.*Implicit\(\)"):
+        torch.autograd.grad(DEQ(TanhCell(), gradient=Reversible(3))(x)[0].sum(), x, create_graph=True)
+
+
+def test_reversible_steps_with_args_unused_parameters_and_constant_cells():
+    cell, x, gain = WithUnused(), random(3, 4).requires_grad_(), random(3, 1, seed=2).requires_grad_()
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, z, x, gain, keep):
+            return torch.where(keep, gain * self.cell(z, x), 0.0)
+
+    keep = torch.tensor([[True], [True], [False]])
+    z, _ = DEQ(Scaled(), gradient=Reversible(4), z0="zeros")(x, args=(gain, keep))
+    got = torch.autograd.grad(z.sum(), (x, gain, cell.unused), allow_unused=True)
+    by_hand = reversible_by_hand(lambda z, x: torch.where(keep, gain * cell(z, x), 0.0), 0 * x, x, 4, 0.5)
+    assert got[2] is None
+    for a, b in zip(got, torch.autograd.grad(by_hand.sum(), (x, gain)), strict=False):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
+    z, _ = DEQ(lambda z, x: torch.ones_like(x), gradient=Reversible(4))(x)
+    assert torch.allclose(torch.autograd.grad(z.sum(), x)[0], torch.full_like(x, 0.5**4))
+
+
+@pytest.mark.parametrize("beta", [0, 1, 2, -0.5, math.nan, True, "half"])
+def test_impossible_relaxations_are_refused(beta):
+    with pytest.raises(ValueError, match="beta must be"):
+        Reversible(3, beta)
+    with pytest.raises(ValueError, match="steps must be"):
+        Reversible(0)
+
+
+def test_reversible_steps_under_autocast():
+    layer, x = DEQ(ConvCell(), gradient=Reversible(8)), random(4, 8, 4, 4, dtype=torch.float32)
+    layer(x)[0].square().mean().backward()
+    full = layer.cell.conv1.weight.grad.clone()
+    layer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        z, _ = layer(x.bfloat16())
+    z.square().mean().backward()
+    assert z.dtype == torch.float32
+    assert nn.functional.cosine_similarity(full.flatten(), layer.cell.conv1.weight.grad.flatten(), 0) > 0.98

@@ -227,6 +227,10 @@ STUB = """#!/bin/sh
 for place in quick lite/with/images_per_class=250; do
   folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
   for name in fig1 fig3 controls equilibrium_or_cell; do echo "$place" >"$folder/$name.png"; done
+  folder="$NCLIB_RESULTS/$place/tables/neural_collapse"; mkdir -p "$folder"
+  for file in scorecard.csv scorecard.json equilibrium_or_cell.csv equilibrium_or_cell.json; do
+    echo "$place" >"$folder/$file"
+  done
 done
 """
 
@@ -236,7 +240,8 @@ def _clone(folder: Path) -> Path:
     for name in ("Makefile", "pyproject.toml"):
         folder.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder)
-    (folder / "results" / "reference" / "figures").mkdir(parents=True)
+    for name in ("figures", "tables"):
+        (folder / "results" / "reference" / name).mkdir(parents=True)
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "nclib").write_text(STUB)
     (folder / ".venv" / "bin" / "nclib").chmod(0o755)
@@ -272,6 +277,8 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
     assert not (clone / "build" / "figures" / "old.png").exists()
     drawn = {path.name: path.read_text() for path in (clone / "results" / "reference" / "figures").iterdir()}
     assert len(drawn) == 5
+    tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
+    assert tables == ["quick\n"] * 4
     assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite/with/images_per_class=250\n"
 
 
@@ -344,8 +351,12 @@ def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
         exec(block, {})
     said = capsys.readouterr().out
     shown = {
-        "README.md": ["32 converged, 0 max_steps, 0 diverged", r"seed +value\n0 +0 +0\.\d"],
-        "book/library.md": [r"tensor\(True\)", r"torch\.Size\(\[16, 10\]\) torch\.Size\(\[16, 32\]\)"],
+        "README.md": [r"nc1_trace_ratio +\d+\.\d+ +\d+\.\d+\n", r"(?s)(32 converged, 0 max_steps, 0 diverged.*){2}"],
+        "book/library.md": [
+            r"seed +value\n0 +0 +0\.\d",
+            r"tensor\(True\)",
+            r"torch\.Size\(\[16, 10\]\) torch\.Size\(\[16, 32\]\)",
+        ],
     }
     assert all(re.search(pattern, said) for pattern in shown[page])
 

@@ -31,8 +31,8 @@ from nclib.engine import store as store_module
 from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.papers.separation_bias import regression
-from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.papers.separation_bias import tasks
+from nclib.papers.separation_bias.grad_cam import CamConfig
 from nclib.reproduce import regenerate
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")
@@ -606,7 +606,7 @@ def test_wav_files(fuzz, tmp_path):
     def check(content):
         path.write_bytes(content)
         try:
-            samples = regression.read_wav(path)
+            samples = tasks.read_wav(path)
         except DataError as error:
             _message(error, "song.wav")
         else:
@@ -623,5 +623,5 @@ def test_a_sound_that_is_hardly_there_is_one(tmp_path):
     sound = np.zeros(3000)
     sound[2000:2200] = 5e-324
     wavfile.write(tmp_path / "faint.wav", 8000, sound)
-    samples = regression.read_wav(tmp_path / "faint.wav")
+    samples = tasks.read_wav(tmp_path / "faint.wav")
     assert len(samples) == 1000 and samples[0] == 1 and np.isfinite(samples).all()

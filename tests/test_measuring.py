@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
 from nclib import measuring, metrics
-from nclib.publish import plotting
+from nclib.publish import plots, plotting
 
 K = 4
 LABELS = torch.arange(60) % K
@@ -62,7 +62,7 @@ IMAGES = normal(60, 1, 8, 8)
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (measuring, metrics, plotting):
+    for module in (measuring, metrics, plots.curves):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
         assert tests
         for test in tests:

@@ -6,7 +6,8 @@ from torch import nn
 
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.deq import DEQ
-from nclib.models import FNN, BasicBlock, Output, ReluDEQ, ResidualCell, SelfLoopDEQ, build_model, count_parameters
+from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
+from nclib.papers.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
 from nclib.solver import FixedPointIteration
 
 ENCODER, CELL = 6_448_192, 4_720_640

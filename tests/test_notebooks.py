@@ -14,13 +14,13 @@ import nclib
 from nclib.course import teaching
 from nclib.engine import experiments
 from nclib.papers.neural_collapse import proofs
-from nclib.papers.separation_bias import regression
+from nclib.papers.separation_bias import grids
 from nclib.reproduce import contents, regenerate
 from nclib.system import paths, words
 
 NAMES = regenerate.available()
 LONGEST_CELL = 25
-NO_IMAGES = {f"separation_bias/{name}" for name in (*regression.NOTEBOOKS, "verdicts")}
+NO_IMAGES = {f"separation_bias/{name}" for name in (*grids.NOTEBOOKS, "verdicts")}
 """Notebooks whose trainings have nothing but their seeds to change."""
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""

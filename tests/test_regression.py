@@ -12,8 +12,11 @@ from nclib.data import DataError
 from nclib.engine import runs
 from nclib.engine.experiments import PROFILES
 from nclib.engine.store import ReferenceStore, load_run
-from nclib.papers.separation_bias import regression, separation
-from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
+from nclib.papers.separation_bias import claims, diagonal, gotu, grids, regions, regression, tasks
+from nclib.papers.separation_bias.ledger import BEYOND, LEDGER, STATEMENT, separation_ledger
+from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig
+from nclib.papers.separation_bias.steep import steep_table, steep_target
+from nclib.papers.separation_bias.tasks import TaskConfig
 from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
@@ -32,18 +35,18 @@ def _config(task=None, model=FNN, steps=20, **options):
 
 
 def test_targets_are_the_functions_they_are_named_after():
-    saw = regression._Task(TaskConfig(name="sawtooth", level=3), 0).test
-    np.testing.assert_allclose(saw.y, separation.tent_map((saw.x[:, 0].double().numpy() + 1) / 2, 3), atol=1e-5)
-    steep = regression._Task(TaskConfig(name="steep", level=8), 0).test
-    np.testing.assert_array_equal(steep.y, separation.steep_target(steep.x[:, 0].numpy(), 8))
+    saw = tasks._Task(TaskConfig(name="sawtooth", level=3), 0).test
+    np.testing.assert_allclose(saw.y, regions.tent_map((saw.x[:, 0].double().numpy() + 1) / 2, 3), atol=1e-5)
+    steep = tasks._Task(TaskConfig(name="steep", level=8), 0).test
+    np.testing.assert_array_equal(steep.y, steep_target(steep.x[:, 0].numpy(), 8))
     assert (steep.x < 2.0**-8).double().mean() > 0.1, "points where the target changes"
 
 
 @pytest.mark.parametrize(
-    "task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in regression._BOOLEAN)]
+    "task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in tasks._BOOLEAN)]
 )
 def test_the_unseen_is_never_trained_on(task):
-    found = regression._Task(task, 0)
+    found = tasks._Task(task, 0)
     unseen = {
         "linear": lambda x: x[:, 0] < 0,
         "product": lambda x: (x[:, 0] < 0) & (x[:, 1] < 0),
@@ -90,21 +93,21 @@ def test_options_that_do_not_apply_to_a_network_are_refused(options, says):
 
 
 def test_a_configuration_survives_json_with_its_identity():
-    for config in regression.regression_runs("verdicts", 1, "quick"):
+    for config in grids.regression_runs("verdicts", 1, "quick"):
         assert RegressionConfig.from_json(config.model_dump_json()) == config
-    ids = [run_id(config) for config in regression.regression_runs("verdicts", 2, "quick")]
+    ids = [run_id(config) for config in grids.regression_runs("verdicts", 2, "quick")]
     assert len(set(ids)) == len(ids)
 
 
 def test_figures_share_their_runs():
-    every = {run_id(config) for config in regression.regression_runs("verdicts", 3, "quick")}
-    for notebook in regression.NOTEBOOKS:
-        assert {run_id(config) for config in regression.regression_runs(notebook, 3, "quick")} <= every
+    every = {run_id(config) for config in grids.regression_runs("verdicts", 3, "quick")}
+    for notebook in grids.NOTEBOOKS:
+        assert {run_id(config) for config in grids.regression_runs(notebook, 3, "quick")} <= every
 
 
 def _seeds_of(seeds, profile="quick"):
     found = {}
-    for config in regression.regression_runs("fig1", seeds, profile):
+    for config in grids.regression_runs("fig1", seeds, profile):
         found.setdefault(config.task.label(), set()).add(config.seed)
     return {name: len(numbers) for name, numbers in found.items()}
 
@@ -122,10 +125,10 @@ def test_runs_of_fewer_than_three_seeds_and_of_more_than_eight_are_as_many_as_as
 
 def test_more_seeds_move_no_run():
     """Ids of the first three seeds, as results and tables already name them."""
-    ids = {run_id(config) for config in regression.regression_runs("fig1", 3, "quick") if config.seed < 3}
+    ids = {run_id(config) for config in grids.regression_runs("fig1", 3, "quick") if config.seed < 3}
     assert {"f1-deq20-s0-a01c3fbbc527", "f1-deq20-s1-75ea6a8279e2", "f1-fnn20L5-s0-4097b2ea09cc"} <= ids
-    assert ids == {run_id(config) for config in regression.regression_runs("fig1", 8, "quick") if config.seed < 3}
-    assert regression.describe_regressions(regression.regression_runs("fig1", 3, "quick")).endswith(
+    assert ids == {run_id(config) for config in grids.regression_runs("fig1", 8, "quick") if config.seed < 3}
+    assert claims.describe_regressions(grids.regression_runs("fig1", 3, "quick")).endswith(
         "3 seeds, 8 of f1 and f2."
     )
 
@@ -134,7 +137,7 @@ def test_more_seeds_move_no_run():
 
 
 def test_flops_and_parameters_of_the_matched_networks():
-    runs = regression.regression_runs("table1", 1, "quick")
+    runs = grids.regression_runs("table1", 1, "quick")
     flops = {c.model.label(): c.model.flops(1, c.model.iterations or 1) for c in runs}
     assert flops["DEQ-10, free W, T = 30"] == 6040
     matched = {"FNN 54×L3": 6048, "FNN 31×L5": 5890, "FNN 22×L8": 5896, "FNN 10×L32": 6040}
@@ -143,9 +146,9 @@ def test_flops_and_parameters_of_the_matched_networks():
 
 
 def test_claims_name_networks_that_are_trained():
-    runs = regression.regression_runs("verdicts", 1, "quick")
+    runs = grids.regression_runs("verdicts", 1, "quick")
     labels = {(c.task.label(), c.model.label()) for c in runs}
-    for claim in regression.CLAIMS:
+    for claim in claims.CLAIMS:
         assert {(claim.task, name) for name in (claim.arm, *claim.rivals)} <= labels, claim
 
 
@@ -167,7 +170,7 @@ def test_the_audit_is_the_iteration_of_the_trained_cell():
     run = regression.train_regression(config)
     model = UNROLLED.build(1, 0)
     model.load_state_dict(run.weights)
-    task = regression._Task(config.task, 0)
+    task = tasks._Task(config.task, 0)
     x, y = task.test.x[:1024], task.test.y[:1024]
     rows = run.history.query("split == 'iterations'").pivot(index="epoch", columns="metric", values="value")
     assert rows.index.max() == 300
@@ -179,12 +182,12 @@ def test_the_audit_is_the_iteration_of_the_trained_cell():
 def test_a_solved_deq_is_an_equilibrium_and_a_wild_one_is_called_recurrent():
     configs = [_config(model=SOLVED), _config(model=UNROLLED), _config()]
     frame = runs.ensure_runs(configs)
-    table = regression.regression_table(configs, frame)
+    table = claims.regression_table(configs, frame)
     assert table["equilibrium"].tolist()[::2] == ["equilibrium", "feed-forward"]
     assert table["residual"][0] <= 1e-3 and np.isnan(table["residual"][2])
-    assert regression._what_it_is("unrolled_deq", {"residual": 0.3, "residual_300": 0.0}) == "weight-tied recurrent"
-    assert regression._what_it_is("unrolled_deq", {"residual": 0.0, "residual_300": 0.3}) == "weight-tied recurrent"
-    names = regression.arm_names(table.assign(equilibrium="weight-tied recurrent"))
+    assert claims._what_it_is("unrolled_deq", {"residual": 0.3, "residual_300": 0.0}) == "weight-tied recurrent"
+    assert claims._what_it_is("unrolled_deq", {"residual": 0.0, "residual_300": 0.3}) == "weight-tied recurrent"
+    names = claims.arm_names(table.assign(equilibrium="weight-tied recurrent"))
     assert names["DEQ-6, free W, T = 4"] == "weight-tied RNN-6, free W, T = 4"
 
 
@@ -193,7 +196,7 @@ def test_runs_are_stored_and_not_trained_again(monkeypatch):
     first = runs.ensure_runs([config])
     monkeypatch.setattr(regression, "train_regression", lambda *a: pytest.fail("trained again"))
     pd.testing.assert_frame_equal(runs.ensure_runs([config]), first)
-    curves = regression.curve_rows([config], first, config.task.label())
+    curves = claims.curve_rows([config], first, config.task.label())
     assert list(curves.columns) == ["model", "kind", "seed", "at", "value"] and len(curves) > 1
     assert {"density", "heat"} <= set(first["metric"])
 
@@ -230,13 +233,13 @@ def test_a_recording_is_found_by_its_content(tmp_path):
     sound = (8000 * np.sin(np.arange(3000) / 5)).astype(int)
     silence = np.zeros(500, dtype=int)
     path = _wav(tmp_path / "my song.wav", np.concatenate([silence, sound]))
-    name = regression.resolve_sound(path)
+    name = tasks.resolve_sound(path)
     assert name.startswith("wav:my-song@")
     path.unlink()
-    samples = regression._sound(name)
+    samples = tasks._sound(name)
     assert len(samples.y) == 1000 and float(samples.y.abs().max()) == pytest.approx(1)
     np.testing.assert_allclose(samples.y, sound[1:1001] / np.abs(sound[1:1001]).max(), atol=1e-6)
-    (config, *_) = regression._repeated(regression._audio(name), 1, "smoke")
+    (config, *_) = grids._repeated(grids._audio(name), 1, "smoke")
     run = regression.train_regression(config)
     assert "snr" in set(run.history["metric"]) and run.arrays["fit"].shape == (3, 1000)
 
@@ -253,13 +256,13 @@ def test_unusable_recordings_are_refused(tmp_path):
     cases["text"] = (tmp_path / "f.wav", "cannot be read")
     for path, says in cases.values():
         with pytest.raises(DataError, match=says):
-            regression.read_wav(path)
+            tasks.read_wav(path)
     with pytest.raises(DataError, match="resolve_sound"):
-        regression._sound("wav:gone@0123456789ab")
+        tasks._sound("wav:gone@0123456789ab")
 
 
 def test_the_synthetic_tone_has_its_harmonics():
-    tone = regression.synthetic_tone(8000)
+    tone = tasks.synthetic_tone(8000)
     power = np.abs(np.fft.rfft(tone)) ** 2
     near = sum(power[220 * h - 40 : 220 * h + 41].sum() for h in (1, 2, 3, 5, 8, 11))
     assert near > 0.99 * power.sum() and np.abs(tone).max() == 1
@@ -268,8 +271,8 @@ def test_the_synthetic_tone_has_its_harmonics():
 # ---- verdicts
 
 
-def _rows(ours, theirs, arm=regression._MID_FREE, equilibrium="equilibrium", task="sawtooth-2^3"):
-    rivals = next(claim.rivals for claim in regression.CLAIMS if (claim.task, claim.arm) == (task, arm))
+def _rows(ours, theirs, arm=claims._MID_FREE, equilibrium="equilibrium", task="sawtooth-2^3"):
+    rivals = next(claim.rivals for claim in claims.CLAIMS if (claim.task, claim.arm) == (task, arm))
     rows = []
     for seed, pair in enumerate(zip(ours, theirs, strict=True)):
         for model, value in zip((arm, *rivals), (pair[0], pair[1], 2 * pair[1]), strict=True):
@@ -294,10 +297,10 @@ BETTER, WORSE = ([1e-4, 2e-4, 1.5e-4], [1e-2, 2e-2, 1.6e-2]), ([1e-2, 2e-2, 1.5e
     ],
 )
 def test_verdicts_on_statements_follow_their_rule(rows, verdict, remark):
-    (row,) = regression.trained_ledger(rows, "fig3").itertuples()
+    (row,) = claims.trained_ledger(rows, "fig3").itertuples()
     assert row.verdict == verdict and remark in row.remark and bool(row.remark) == bool(remark)
     assert (row.part, row.reading, row.scale) == ("statement", "as printed", "toy")
-    assert list(regression.trained_ledger(rows, "fig3").columns) == separation.LEDGER
+    assert list(claims.trained_ledger(rows, "fig3").columns) == LEDGER
 
 
 @pytest.mark.parametrize(
@@ -305,8 +308,8 @@ def test_verdicts_on_statements_follow_their_rule(rows, verdict, remark):
     [(BETTER, "lower", "DEQ better"), (WORSE, "higher", "DEQ worse"), ((WORSE[0], WORSE[0]), "equal", "same value")],
 )
 def test_what_is_beyond_the_paper_is_measured_and_neither_for_nor_against_it(values, verdict, remark):
-    rows = _rows(*values, arm=regression._MID_SOLVED)
-    (row,) = regression.trained_ledger(rows, "fig3").itertuples()
+    rows = _rows(*values, arm=claims._MID_SOLVED)
+    (row,) = claims.trained_ledger(rows, "fig3").itertuples()
     assert row.verdict == verdict and remark in row.remark and "our constraint" in row.remark
     assert (row.part, row.reading) == ("beyond the paper", "ours")
 
@@ -314,8 +317,8 @@ def test_what_is_beyond_the_paper_is_measured_and_neither_for_nor_against_it(val
 @pytest.mark.parametrize("task", ["f1", "f2"])
 def test_three_seeds_of_f1_and_f2_get_no_verdict_and_eight_do(task):
     few, enough = (
-        regression.trained_ledger(
-            _rows([1.0 + s / 9 for s in range(n)], [0.1] * n, regression._NARROW, task=task), "fig1"
+        claims.trained_ledger(
+            _rows([1.0 + s / 9 for s in range(n)], [0.1] * n, claims._NARROW, task=task), "fig1"
         ).iloc[0]
         for n in (7, 8)
     )
@@ -324,25 +327,25 @@ def test_three_seeds_of_f1_and_f2_get_no_verdict_and_eight_do(task):
 
 
 def test_everything_trained_with_a_target_constraint_or_setting_of_ours_is_beyond_the_paper():
-    for claim in regression.CLAIMS:
+    for claim in claims.CLAIMS:
         theirs = claim.task.startswith("sawtooth") and (claim.task != "sawtooth-2^3" or claim.notebook == "fig3")
         constrained = claim.arm.endswith(f"‖W‖ ≤ {regression.NORM:g}")
         assert bool(claim.ours) == (not theirs or constrained or "width 80" in claim.place), claim
     for task in ("f1", "f2", "steep-d10", "steep-d20", "tone"):
-        assert all("our" in claim.claim for claim in regression.CLAIMS if claim.task == task)
+        assert all("our" in claim.claim for claim in claims.CLAIMS if claim.task == task)
 
 
 def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_ours():
-    trials = pd.concat([separation.flow_trials(1, signs) for signs in ("positive", "mixed")])
-    ledger = separation.separation_ledger(
-        regions=separation.regions_table([1, 2, 5]),
-        networks=separation.random_fnn_table(5, [(3, 2)], draws=5),
-        steep=separation.steep_table([6, 20], 0.05),
+    trials = pd.concat([diagonal.flow_trials(1, signs) for signs in ("positive", "mixed")])
+    ledger = separation_ledger(
+        regions=regions.regions_table([1, 2, 5]),
+        networks=regions.random_fnn_table(5, [(3, 2)], draws=5),
+        steep=steep_table([6, 20], 0.05),
         trials=trials,
-        density=separation.density_table(5),
-        gotu=separation.gotu_table(),
+        density=diagonal.density_table(5),
+        gotu=gotu.gotu_table(),
     )
-    assert list(ledger.columns) == separation.LEDGER and ledger["verdict"].map(words.is_word).all()
+    assert list(ledger.columns) == LEDGER and ledger["verdict"].map(words.is_word).all()
     statements = ledger[ledger["part"] == "statement"]
     assert (statements["verdict"] == "typo").sum() == 1 and set(statements["verdict"]) == {"holds", "typo"}
     typo = statements[statements["verdict"] == "typo"].iloc[0]
@@ -354,36 +357,55 @@ def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_o
     ours = ledger[ledger["reading"] == "ours"]
     assert (ours["claim"] + ours["rule"] + ours["remark"]).str.contains("our").all()
     assert ledger.loc[ledger["place"].str.startswith("Theorem 2"), "claim"].str.startswith("our g").all()
-    wrong = separation.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
-    assert separation.separation_ledger(regions=wrong)["verdict"].iloc[0] == "not shown"
+    wrong = regions.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
+    assert separation_ledger(regions=wrong)["verdict"].iloc[0] == "not shown"
 
 
 def test_weights_are_judged_over_the_dimensions():
     rows = []
-    for d in regression.STEEP_DIMENSIONS:
+    for d in grids.STEEP_DIMENSIONS:
         for seed in range(3):
-            for model, size in ((regression._LOOPS, 1 + d / 20), (regression._SCALED, 2.0**d / 64)):
+            for model, size in ((claims._LOOPS, 1 + d / 20), (claims._SCALED, 2.0**d / 64)):
                 rows.append(
                     {"task": f"steep-d{d}", "model": model, "seed": seed, "largest": size, "rebalanced": 2.0 ** (d / 3)}
                     | {"mse": 1e-4, "sup_error": 0.05 if d < 20 else 0.3}
                 )
     table = pd.DataFrame(rows)
-    ledger = regression.trained_ledger(table, "theorem2_steep")
+    ledger = claims.trained_ledger(table, "theorem2_steep")
     assert ledger["verdict"].tolist() == ["reported", "reported"] and set(ledger["part"]) == {"beyond the paper"}
     assert ledger["remark"].str.startswith("met in the mean of 3 seeds").all()
-    far = regression.trained_ledger(table.assign(largest=2.0, mse=table["largest"]), "theorem2_steep")
+    far = claims.trained_ledger(table.assign(largest=2.0, mse=table["largest"]), "theorem2_steep")
     assert far["remark"].str.startswith("not met").all()
-    bounds = regression.weight_bounds(table)
+    bounds = claims.weight_bounds(table)
     assert bounds["bound"].isna().sum() == 3 and bounds["above"].all()
 
 
 def test_our_settings_are_those_the_captions_name():
     known = pd.read_csv(paths.published() / "wu_2024.csv").groupby(["item", "quantity"])["value"].apply(set)
-    runs = {name: regression.regression_runs(name, 1, "quick") for name in regression.NOTEBOOKS}
+    runs = {name: grids.regression_runs(name, 1, "quick") for name in grids.NOTEBOOKS}
     levels = {name: {2.0**c.task.level for c in r if c.task.name == "sawtooth"} for name, r in runs.items()}
     assert levels["fig1"] == known["figure 1", "sawtooth regions"]
     assert levels["fig3"] == known["figure 3", "sawtooth regions"]
     assert known["table 1", "sawtooth regions"] <= levels["table1"]
-    assert set(regression.STEEP_DIMENSIONS) == known["figure 4", "d"]
+    assert set(grids.STEEP_DIMENSIONS) == known["figure 4", "d"]
     assert {2.0**-c.task.level for c in runs["fig1"] if c.task.name == "steep"} == known["figure 1", "delta"]
     assert {c.model.width for c in runs["fig2"]} == known["figure 2", "features shown"]
+
+
+# ---- the tracked tables
+
+
+def test_the_tracked_table_holds_nothing_against_wu_et_al_but_one_misprint():
+    table = pd.read_csv(paths.reference() / "sister-papers/wu-verdicts-quick.csv", keep_default_na=False)
+    assert list(table.columns) == LEDGER and table["verdict"].map(words.is_word).all()
+    assert not table["verdict"].isin(["false", "contradicted", "vacuous", "proof gap"]).any()
+    statements, others = (table[table["part"] == part] for part in (STATEMENT, BEYOND))
+    assert len(statements) + len(others) == len(table)
+    misprints = statements[statements["verdict"] == "typo"]
+    assert misprints["place"].tolist() == ["Theorem 3, rebuttal"]
+    assert not others["verdict"].isin([*words.ON_TOYS, *words.ON_TOYS.values(), "typo"]).any()
+    assert (others["reading"] == "ours").all()
+    trained = table[table["computed"].str.startswith("trained")]
+    assert len(trained) == len(claims.CLAIMS) + 3 and set(trained["scale"]) == {"toy"}
+    eight = trained["claim"].str.contains("our f[12]", regex=True)
+    assert eight.sum() == 10 and set(trained.loc[eight, "computed"]) == {"trained, 8 seeds"}

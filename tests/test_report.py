@@ -348,11 +348,11 @@ def test_only_a_repository_on_github_has_links_to_services(smoke, monkeypatch, o
     assert repository is None or f"!git clone -q --depth 1 https://github.com/{repository} nclib\n%cd nclib" in landing
 
 
-def test_the_readme_shows_the_same_links():
-    readme = (paths.root() / "README.md").read_text()
+def test_the_page_on_running_shows_the_same_links():
+    page = (paths.root() / "book/running.md").read_text()
     for link in report._services("OWNER/REPO", "walkthrough/01_fixed_points").values():
-        assert f"`{link}`" in readme
-    assert report.COLAB.format(address="https://github.com/OWNER/REPO") in readme
+        assert f"`{link}`" in page
+    assert report.COLAB.format(address="https://github.com/OWNER/REPO") in page
     assert (paths.notebooks() / "walkthrough/01_fixed_points.ipynb").exists()
 
 

@@ -9,27 +9,28 @@ import torch
 
 from nclib.config import ModelConfig
 from nclib.models import build_model
-from nclib.papers.separation_bias import separation as sep
+from nclib.papers.separation_bias import diagonal, gotu, regions, steep
+from nclib.papers.separation_bias.grad_cam import cam_spread, grad_cam
 
 # ---- linear regions
 
 
 @pytest.mark.parametrize("m", range(1, 11))
 def test_a_width_of_m_has_two_to_the_m_regions(m):
-    w, u, b = sep.linear_regions_deq(m)
+    w, u, b = regions.linear_regions_deq(m)
     assert w.shape == (m, m) and not np.triu(w).any()
-    assert sep.count_regions(w, u, b) == 2**m
-    assert sep.count_regions(w, u, b, np.ones(m)) == 2**m
+    assert regions.count_regions(w, u, b) == 2**m
+    assert regions.count_regions(w, u, b, np.ones(m)) == 2**m
 
 
 @pytest.mark.parametrize("m", range(1, 11))
 def test_regions_by_sampling_every_piece(m):
     """Independent of the counter: activation patterns at a quarter and three quarters of each piece."""
-    w, u, b = sep.linear_regions_deq(m)
+    w, u, b = regions.linear_regions_deq(m)
     j = np.arange(2**m)
     patterns = []
     for part in (0.25, 0.75):
-        z = sep.lower_triangular_equilibrium(w, np.outer(u, (j + part) / 2**m) + b[:, None])
+        z = regions.lower_triangular_equilibrium(w, np.outer(u, (j + part) / 2**m) + b[:, None])
         patterns.append([tuple(column) for column in (z > 0).T])
     assert patterns[0] == patterns[1]
     assert len(set(patterns[0])) == 2**m
@@ -37,15 +38,15 @@ def test_regions_by_sampling_every_piece(m):
 
 @pytest.mark.parametrize("m", range(1, 11))
 def test_iteration_from_zero_is_fixed_after_m_steps(m):
-    w, u, b = sep.linear_regions_deq(m)
+    w, u, b = regions.linear_regions_deq(m)
     x = (np.arange(2**m) + 0.25) / 2**m
-    found = sep.iterate_from_zero(w, u, b, x)
+    found = regions.iterate_from_zero(w, u, b, x)
     assert found.iterations == m and found.residual == 0
-    np.testing.assert_array_equal(found.z, sep.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None]))
+    np.testing.assert_array_equal(found.z, regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None]))
 
 
 def test_printed_weights_of_the_construction():
-    w, u, b = sep.linear_regions_deq(3)
+    w, u, b = regions.linear_regions_deq(3)
     np.testing.assert_array_equal(w, [[0, 0, 0], [-4, 0, 0], [-8, -4, 0]])
     np.testing.assert_array_equal(u, [2, 4, 8])
     np.testing.assert_array_equal(b, [-1, -1, -1])
@@ -54,20 +55,20 @@ def test_printed_weights_of_the_construction():
 @pytest.mark.parametrize("m", [1, 2, 5, 10, 20, 37, 51])
 def test_the_sawtooth_is_exact(m):
     """Against rational arithmetic, so that neither side can be rounded."""
-    w, u, b, a = sep.sawtooth_deq(m)
+    w, u, b, a = regions.sawtooth_deq(m)
     assert len(a) == m + 1
     j = np.random.default_rng(m).integers(0, 2**m, size=50)
     x = (j + 0.25) / 2.0**m
-    y = a @ sep.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
+    y = a @ regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
     for at, value in zip(x, y, strict=True):
         exact = Fraction(at)
         for _ in range(m):
             exact = 2 * min(exact, 1 - exact)
         assert Fraction(value) == exact
-    np.testing.assert_array_equal(y, sep.tent_map(x, m))
+    np.testing.assert_array_equal(y, regions.tent_map(x, m))
 
 
-@pytest.mark.parametrize("make", [sep.linear_regions_deq, sep.sawtooth_deq])
+@pytest.mark.parametrize("make", [regions.linear_regions_deq, regions.sawtooth_deq])
 @pytest.mark.parametrize(("m", "says"), [(53, "53 binary digits"), (5000, "overflow float64"), (0, "at least 1")])
 def test_levels_beyond_float64_are_refused(make, m, says):
     with pytest.raises(ValueError, match=says):
@@ -76,57 +77,57 @@ def test_levels_beyond_float64_are_refused(make, m, says):
 
 def test_the_balanced_form_is_the_same_function_with_bounded_weights():
     for m in (4, 12):
-        w, u, b = sep.linear_regions_deq(m, eta=0)
-        assert sep.largest_weight(w, u, b) == 2
+        w, u, b = regions.linear_regions_deq(m, eta=0)
+        assert steep.largest_weight(w, u, b) == 2
         assert np.linalg.eigvalsh((2 * np.eye(m) - w - w.T) / 2).min() == pytest.approx(0, abs=1e-12)
         x = np.linspace(0, 1, 100)
-        plain = sep.linear_regions_deq(m)
-        z = sep.lower_triangular_equilibrium(plain[0], np.outer(plain[1], x) + plain[2][:, None])
-        balanced = sep.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
+        plain = regions.linear_regions_deq(m)
+        z = regions.lower_triangular_equilibrium(plain[0], np.outer(plain[1], x) + plain[2][:, None])
+        balanced = regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
         np.testing.assert_allclose(balanced * np.exp2(np.arange(1, m + 1))[:, None], z, atol=1e-12)
 
 
 def test_regions_of_the_strongly_monotone_form():
-    counts = {eta: sep.count_regions(*sep.linear_regions_deq(8, eta)) for eta in (1e-3, 0.01, 0.05)}
+    counts = {eta: regions.count_regions(*regions.linear_regions_deq(8, eta)) for eta in (1e-3, 0.01, 0.05)}
     assert counts == {1e-3: 256, 0.01: 252, 0.05: 212}
     with pytest.raises(ValueError, match=r"\[0, 1\)"):
-        sep.linear_regions_deq(3, eta=1)
+        regions.linear_regions_deq(3, eta=1)
 
 
 def test_counting_pieces_of_networks():
-    one = sep.fnn_as_deq([np.ones((3, 1)), np.array([[1.0, -2.0, 0.0]])], [np.array([-0.2, -0.5, -0.9])])
-    assert sep.count_regions(*one[:3]) == 4  # three kinks
-    assert sep.count_regions(*one) == 3  # the third neuron is not read
+    one = regions.fnn_as_deq([np.ones((3, 1)), np.array([[1.0, -2.0, 0.0]])], [np.array([-0.2, -0.5, -0.9])])
+    assert regions.count_regions(*one[:3]) == 4  # three kinks
+    assert regions.count_regions(*one) == 3  # the third neuron is not read
     with pytest.raises(ValueError, match="lower triangular"):
-        sep.count_regions(np.ones((2, 2)), np.ones(2), np.ones(2))
+        regions.count_regions(np.ones((2, 2)), np.ones(2), np.ones(2))
     with pytest.raises(ValueError, match="more than 100 regions"):
-        sep.count_regions(*sep.linear_regions_deq(10), most=100)
+        regions.count_regions(*regions.linear_regions_deq(10), most=100)
 
 
 def test_a_network_is_a_deq():
     stream = np.random.default_rng(0)
     weights = [stream.normal(size=s) for s in ((4, 1), (3, 4), (1, 3))]
     biases = [stream.normal(size=4), stream.normal(size=3)]
-    w, u, b, a = sep.fnn_as_deq(weights, biases)
+    w, u, b, a = regions.fnn_as_deq(weights, biases)
     x = stream.uniform(size=20)
     hidden = np.maximum(weights[0] @ x[None] + biases[0][:, None], 0)
     expected = weights[2] @ np.maximum(weights[1] @ hidden + biases[1][:, None], 0)
-    np.testing.assert_allclose(a @ sep.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None]), expected[0])
+    np.testing.assert_allclose(a @ regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None]), expected[0])
 
 
 def test_lower_bounds_hold_for_random_networks_and_are_sharp_for_constants():
-    table = sep.random_fnn_table(5, [(3, 2), (8, 2)], draws=40)
+    table = regions.random_fnn_table(5, [(3, 2), (8, 2)], draws=40)
     assert (table["most"] <= table["bound"]).all() and (table["margin"] >= -1e-9).all()
     x = (np.arange(1 << 12) + 0.5) / (1 << 12)
-    assert np.abs(sep.tent_map(x, 5) - 0.5).mean() == pytest.approx(sep.sawtooth_l1_bound(5, 1))
-    assert [round(sep.fnn_width_needed(m, h), 1) for m, h in ((16, 4), (32, 6), (64, 8))] == [10.3, 31.0, 214.3]
+    assert np.abs(regions.tent_map(x, 5) - 0.5).mean() == pytest.approx(regions.sawtooth_l1_bound(5, 1))
+    assert [round(regions.fnn_width_needed(m, h), 1) for m, h in ((16, 4), (32, 6), (64, 8))] == [10.3, 31.0, 214.3]
 
 
 def test_an_unsolvable_or_full_matrix_is_refused():
     with pytest.raises(ValueError, match="above its diagonal"):
-        sep.lower_triangular_equilibrium(np.ones((2, 2)), np.ones((2, 1)))
+        regions.lower_triangular_equilibrium(np.ones((2, 2)), np.ones((2, 1)))
     with pytest.raises(ValueError, match="self-loop of 1"):
-        sep.lower_triangular_equilibrium(np.eye(2), np.ones((2, 1)))
+        regions.lower_triangular_equilibrium(np.eye(2), np.ones((2, 1)))
 
 
 # ---- steep
@@ -134,56 +135,56 @@ def test_an_unsolvable_or_full_matrix_is_refused():
 
 @pytest.mark.parametrize("d", range(6, 21))
 def test_steep_equilibria_have_bounded_error_and_weights(d):
-    eps, s = 0.05, sep.steep_points(d)
-    g = sep.steep_target(s, d)
-    triangular, scalar = sep.steep_deq_triangular(d, eps), sep.steep_deq_scalar(d, eps)
-    assert np.abs(sep.steep_values(triangular, s) - g).max() <= eps + 1e-12
-    assert np.abs(sep.bisect_scalar(scalar, s) - g).max() <= eps + 2e-4
-    assert sep.largest_weight(*triangular) <= 1 / eps + 1
-    assert sep.largest_weight(*scalar) <= 1 / eps + 1
+    eps, s = 0.05, steep.steep_points(d)
+    g = steep.steep_target(s, d)
+    triangular, scalar = steep.steep_deq_triangular(d, eps), steep.steep_deq_scalar(d, eps)
+    assert np.abs(steep.steep_values(triangular, s) - g).max() <= eps + 1e-12
+    assert np.abs(steep.bisect_scalar(scalar, s) - g).max() <= eps + 2e-4
+    assert steep.largest_weight(*triangular) <= 1 / eps + 1
+    assert steep.largest_weight(*scalar) <= 1 / eps + 1
 
 
 @pytest.mark.parametrize("eps", [0.2, 0.1, 0.05, 0.02, 0.01])
 def test_steep_constructions_scale_with_the_error_wanted(eps):
-    s = sep.steep_points(14)
-    net = sep.steep_deq_triangular(14, eps)
-    assert np.abs(sep.steep_values(net, s) - sep.steep_target(s, 14)).max() <= eps
-    assert len(net[1]) <= 1 / (2 * eps) + 3.5 and sep.largest_weight(*net) <= 1 / eps
-    assert np.abs(sep.bisect_scalar(sep.steep_deq_scalar(14, eps), s, 30) - sep.steep_target(s, 14)).max() <= eps
+    s = steep.steep_points(14)
+    net = steep.steep_deq_triangular(14, eps)
+    assert np.abs(steep.steep_values(net, s) - steep.steep_target(s, 14)).max() <= eps
+    assert len(net[1]) <= 1 / (2 * eps) + 3.5 and steep.largest_weight(*net) <= 1 / eps
+    assert np.abs(steep.bisect_scalar(steep.steep_deq_scalar(14, eps), s, 30) - steep.steep_target(s, 14)).max() <= eps
 
 
 def test_the_triangular_equilibrium_is_a_fixed_point_of_its_deq():
-    w, u, b, _ = sep.steep_deq_triangular(6, 0.1)
+    w, u, b, _ = steep.steep_deq_triangular(6, 0.1)
     x = np.linspace(0, 1, 50)
-    z = sep.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
+    z = regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
     np.testing.assert_allclose(np.maximum(w @ z + np.outer(u, x) + b[:, None], 0), z, atol=1e-12)
 
 
 def test_bisection_finds_the_only_root():
-    net, s = sep.steep_deq_scalar(8, 0.05), np.linspace(0, 1, 30)
-    z = sep.bisect_scalar(net, s, 50)
+    net, s = steep.steep_deq_scalar(8, 0.05), np.linspace(0, 1, 30)
+    z = steep.bisect_scalar(net, s, 50)
     value = net.v @ np.maximum(np.outer(net.w, z) + (net.u + net.b)[:, None] - np.outer(net.u, s), 0)
     np.testing.assert_allclose(value, z, atol=1e-13)
 
 
 def test_networks_need_weights_that_grow():
-    table = sep.steep_table(range(6, 21, 2), 0.05).set_index("d")
+    table = steep.steep_table(range(6, 21, 2), 0.05).set_index("d")
     np.testing.assert_allclose(table["fnn_error"], table["triangular_error"], atol=1e-9)
     assert table["fnn_weight"][20] / table["fnn_weight"][6] >= 100
     assert table["triangular_weight"][20] / table["triangular_weight"][6] <= 1.3
     assert (table["fnn_bound"] < table["fnn_weight"]).all()
     assert [round(v) for v in table["picard_steps"][[6, 10]]] == [439, 7071]
-    assert sep.fnn_weight_bound(20, 20, 1, 0.05) == pytest.approx(144.8, abs=0.1)
+    assert steep.fnn_weight_bound(20, 20, 1, 0.05) == pytest.approx(144.8, abs=0.1)
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: sep.steep_deq_triangular(0, 0.05), "d=0"),
-        (lambda: sep.steep_fnn(1023, 0.05), "d=1023"),
-        (lambda: sep.steep_deq_scalar(20, 0.3), "between 0 and 1/4"),
-        (lambda: sep.steep_deq_scalar(2, 0.05), "raise d"),
-        (lambda: sep.fnn_weight_bound(6, 0, 1, 0.05), "at least 1"),
+        (lambda: steep.steep_deq_triangular(0, 0.05), "d=0"),
+        (lambda: steep.steep_fnn(1023, 0.05), "d=1023"),
+        (lambda: steep.steep_deq_scalar(20, 0.3), "between 0 and 1/4"),
+        (lambda: steep.steep_deq_scalar(2, 0.05), "raise d"),
+        (lambda: steep.fnn_weight_bound(6, 0, 1, 0.05), "at least 1"),
     ],
 )
 def test_impossible_steep_targets_are_refused(call, says):
@@ -196,7 +197,7 @@ def test_impossible_steep_targets_are_refused(call, says):
 
 @pytest.mark.parametrize("signs", ["positive", "mixed"])
 def test_flow_ends_at_the_minimum_of_the_regulariser(signs):
-    trials = sep.flow_trials(4, signs)
+    trials = diagonal.flow_trials(4, signs)
     assert (trials["gap"] <= 1e-8).all() and (trials["row_space"] <= 1e-8).all()
     assert (trials["plus"] <= 1e-8).all() and (trials["minus"] > 1).all()
     assert (trials["rise"] > 0).all()
@@ -212,12 +213,12 @@ def test_the_minus_of_the_rebuttal_is_right_for_sizes_and_wrong_for_negative_ent
 
     assert along(beta, 1) == 0 and along(beta, -1) == -14
     sizes = np.array([1.0, 0.5])
-    assert sep.diagonal_regulariser(sizes, -sizes, -1) == sep.diagonal_regulariser(-sizes, -sizes, 1)
+    assert diagonal.diagonal_regulariser(sizes, -sizes, -1) == diagonal.diagonal_regulariser(-sizes, -sizes, 1)
 
 
 def test_flow_follows_the_gradient_of_the_loss():
     """One equation with known limits: β₁ = β₂ moves along the bisector; and autograd gives the speed."""
-    limit = sep.diagonal_flow(np.ones((1, 2)), np.array([3.0]), 1.0)
+    limit = diagonal.diagonal_flow(np.ones((1, 2)), np.array([3.0]), 1.0)
     np.testing.assert_allclose(limit, [1.5, 1.5], atol=1e-10)
     x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     w = torch.linspace(-1, 0.5, 6, dtype=torch.float64, requires_grad=True)
@@ -228,40 +229,40 @@ def test_flow_follows_the_gradient_of_the_loss():
 
 def test_data_that_no_sign_preserving_flow_can_fit_are_refused():
     x, y = np.ones((1, 3)), np.array([-1.0])
-    for solve in (sep.diagonal_flow, sep.diagonal_regulariser_minimum, sep.diagonal_network_limit):
+    for solve in (diagonal.diagonal_flow, diagonal.diagonal_regulariser_minimum, diagonal.diagonal_network_limit):
         with pytest.raises(ValueError, match="no interpolator has the signs"):
             solve(x, y, 1.0)
-    np.testing.assert_allclose(sep.diagonal_regulariser_minimum(x, y, -1.0), [-1 / 3] * 3)
+    np.testing.assert_allclose(diagonal.diagonal_regulariser_minimum(x, y, -1.0), [-1 / 3] * 3)
     with pytest.raises(ValueError, match="not 0"):
-        sep.diagonal_flow(x, y, 0.0)
+        diagonal.diagonal_flow(x, y, 0.0)
     with pytest.raises(ValueError, match="full row rank"):
-        sep.diagonal_flow(np.ones((2, 3)), np.ones(2), 1.0)
+        diagonal.diagonal_flow(np.ones((2, 3)), np.ones(2), 1.0)
     with pytest.raises(ValueError, match=r"x \(N, d\)"):
-        sep.diagonal_flow(x, np.ones(2), 1.0)
-    assert sep.orthant_margin(x, y) == pytest.approx(-1 / 3)
+        diagonal.diagonal_flow(x, np.ones(2), 1.0)
+    assert diagonal.orthant_margin(x, y) == pytest.approx(-1 / 3)
 
 
 def test_limit_of_the_diagonal_network():
     stream = np.random.default_rng(3)
     x = stream.normal(size=(3, 8))
     y = x @ stream.uniform(0.5, 1, size=8)
-    beta = sep.diagonal_network_limit(x, y, 0.1)
+    beta = diagonal.diagonal_network_limit(x, y, 0.1)
     np.testing.assert_allclose(x @ beta, y, atol=1e-9)
     moved = np.log(beta / 0.1)
     np.testing.assert_allclose(moved, np.linalg.pinv(x) @ (x @ moved), atol=1e-7)
     with pytest.raises(ValueError, match="positive"):
-        sep.diagonal_network_limit(x, y, -0.1)
+        diagonal.diagonal_network_limit(x, y, -0.1)
 
 
 def test_participation_ratio():
-    assert sep.participation_ratio(np.ones(7)) == pytest.approx(1)
-    assert sep.participation_ratio(-5 * np.eye(4)[1]) == pytest.approx(1 / 4)
-    assert math.isnan(sep.participation_ratio(np.zeros(3)))
-    np.testing.assert_allclose(sep.participation_ratio(np.array([[1.0, 1.0], [1.0, 0.0]]), axis=0), [1, 0.5])
+    assert diagonal.participation_ratio(np.ones(7)) == pytest.approx(1)
+    assert diagonal.participation_ratio(-5 * np.eye(4)[1]) == pytest.approx(1 / 4)
+    assert math.isnan(diagonal.participation_ratio(np.zeros(3)))
+    np.testing.assert_allclose(diagonal.participation_ratio(np.array([[1.0, 1.0], [1.0, 0.0]]), axis=0), [1, 0.5])
 
 
 def test_density_depends_on_the_initial_scale():
-    table = sep.density_table(10).set_index(["model", "beta0"])["mean"]
+    table = diagonal.density_table(10).set_index(["model", "beta0"])["mean"]
     assert table["deq", 1.0] > 2 * table["network", 1e-3]
     assert table["deq", 0.1] < table["network", 0.1]
 
@@ -285,10 +286,10 @@ def test_density_depends_on_the_initial_scale():
 def test_gotu_of_the_specification(case, network, deq, feature):
     """To the digits of the table."""
     for model, value, atol in (("network", network, 0.05), ("deq", deq, 0.05), ("deq_bias_feature", feature, 0.005)):
-        assert sep.gotu_diagonal(*case, model).gotu == pytest.approx(value, abs=atol if value > 5 else 0.005)
+        assert gotu.gotu_diagonal(*case, model).gotu == pytest.approx(value, abs=atol if value > 5 else 0.005)
 
 
-@pytest.mark.parametrize("case", sep.GOTU_CASES)
+@pytest.mark.parametrize("case", gotu.GOTU_CASES)
 @pytest.mark.parametrize("model", ["network", "deq", "deq_bias_feature"])
 def test_gotu_against_the_integrated_flow(case, model):
     """Gradient flow of the population loss on the seen half, step by step, to 1e-3."""
@@ -310,26 +311,26 @@ def test_gotu_against_the_integrated_flow(case, model):
         return [-r * beta**2, -r if model == "deq" else -r * bias**2]
 
     end = solve_ivp(speed, (0, 1e4), start, method="LSODA", rtol=1e-10, atol=1e-13).y[:, -1]
-    assert sep.gotu_diagonal(*case, model).gotu == pytest.approx(4 * (case[1] - parts(end)[0]) ** 2, abs=1e-3)
+    assert gotu.gotu_diagonal(*case, model).gotu == pytest.approx(4 * (case[1] - parts(end)[0]) ** 2, abs=1e-3)
 
 
 def test_the_gotu_advantage_is_the_initial_scale():
     settings = (("deq", 1.0, 0.290), ("network", 1.0, 0.298), ("deq", 1e-2, 15.84), ("network", 1e-6, 16.0))
     for model, beta0, value in settings:
-        assert sep.gotu_diagonal(0, 2, model, beta0).gotu == pytest.approx(value, abs=1e-3)
+        assert gotu.gotu_diagonal(0, 2, model, beta0).gotu == pytest.approx(value, abs=1e-3)
 
 
 def test_the_condition_predicts_who_wins():
-    table = sep.gotu_table()
+    table = gotu.gotu_table()
     assert ((table["deq"] < table["network"]) == table["predicted"]).all()
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: sep.gotu_diagonal(0, 1, "cnn"), "none of"),
-        (lambda: sep.gotu_diagonal(0, 1, beta0=0.0), "positive"),
-        (lambda: sep.gotu_diagonal(0, -1, "deq_bias_feature"), "cannot add up"),
+        (lambda: gotu.gotu_diagonal(0, 1, "cnn"), "none of"),
+        (lambda: gotu.gotu_diagonal(0, 1, beta0=0.0), "positive"),
+        (lambda: gotu.gotu_diagonal(0, -1, "deq_bias_feature"), "cannot add up"),
     ],
 )
 def test_impossible_boolean_settings_are_refused(call, says):
@@ -344,7 +345,7 @@ def test_impossible_boolean_settings_are_refused(call, says):
 def test_grad_cam_of_a_pooled_linear_classifier_is_its_weights_on_the_last_map(kind):
     model = build_model(ModelConfig(kind=kind, width=2), num_classes=3, in_channels=1)
     images = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    cam = sep.grad_cam(model, images)
+    cam = grad_cam(model, images)
     assert model.training and cam.shape == (4, 32, 32)
     model.eval()
     with torch.no_grad():
@@ -360,14 +361,14 @@ def test_grad_cam_of_a_pooled_linear_classifier_is_its_weights_on_the_last_map(k
 def test_grad_cam_speaks_of_the_class_asked_for():
     model = build_model(ModelConfig(width=2), num_classes=3, in_channels=1)
     images = torch.randn(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    other = sep.grad_cam(model, images, torch.tensor([0, 0])), sep.grad_cam(model, images, torch.tensor([1, 1]))
+    other = grad_cam(model, images, torch.tensor([0, 0])), grad_cam(model, images, torch.tensor([1, 1]))
     assert not torch.allclose(*other)
 
 
 def test_spread_of_maps():
     even, point = torch.ones(1, 4, 4), torch.zeros(1, 4, 4)
     point[0, 1, 1] = 1
-    spread = sep.cam_spread(torch.cat([even, point]))
+    spread = cam_spread(torch.cat([even, point]))
     np.testing.assert_allclose(spread["coverage"], [1, 1 / 16])
     np.testing.assert_allclose(spread["entropy"], [1, 0])
-    assert math.isnan(sep.cam_spread(torch.zeros(1, 4, 4))["entropy"][0])
+    assert math.isnan(cam_spread(torch.zeros(1, 4, 4))["entropy"][0])

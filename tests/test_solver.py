@@ -854,3 +854,14 @@ def test_a_map_that_closes_over_the_batch_is_told_where_its_tensors_go():
     assert "f was given the 1 rows that are not solved yet, of 2" in caught.value.__notes__[0]
     stay = fixed_point(lambda z, x: rho * z + x, Broyden(1e-6, 90), torch.zeros(2, 1).double(), (rho,), rows="stay")
     assert stay.converged.all()
+
+
+@pytest.mark.parametrize("parts", [(1, 2), (3, 1), (0, 2), (2,), ()])
+def test_parts_are_the_features_of_the_state(parts):
+    z0 = torch.ones(3, 2)
+    if parts == (2,):
+        one, whole = fixed_point(torch.cos, Broyden(), z0, parts=parts), fixed_point(torch.cos, Broyden(), z0)
+        assert torch.equal(one.trace, whole.trace) and torch.equal(one.part_residual[:, 0], whole.residual)
+    else:
+        with pytest.raises(ValueError, match=r"numbers of features that sum to those of z0"):
+            fixed_point(torch.cos, Broyden(), z0, parts=parts)

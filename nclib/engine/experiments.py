@@ -30,8 +30,8 @@ from nclib.papers.kernel_equivalence.coefficients import coefficients, explicit_
 from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
 from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.papers.separation_bias import regression
-from nclib.papers.separation_bias.saliency import CamConfig
+from nclib.papers.separation_bias import grids
+from nclib.papers.separation_bias.grad_cam import CamConfig
 from nclib.system import words
 
 
@@ -517,7 +517,7 @@ def _kernel_fig3(profile: Profile) -> list[StoredConfig]:
 
 
 def _separation(notebook: str) -> Callable[[Profile], list[StoredConfig]]:
-    return lambda profile: list(regression.regression_runs(notebook, profile.seeds, profile.name))
+    return lambda profile: list(grids.regression_runs(notebook, profile.seeds, profile.name))
 
 
 _SCENES_PER_CLASS = 60
@@ -553,7 +553,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[RunConfig]]] = {
     "walkthrough/07_imbalance": _imbalance_at_a_glance,
     "walkthrough/08_reading_a_table": lambda profile: _runs(profile, _step(profile, 5, 100)),
     "kernel_equivalence/fig3": _kernel_fig3,
-    **{f"separation_bias/{name}": _separation(name) for name in regression.NOTEBOOKS},
+    **{f"separation_bias/{name}": _separation(name) for name in grids.NOTEBOOKS},
     "separation_bias/fig6": _where_networks_look,
     "separation_bias/verdicts": lambda profile: [*_separation("verdicts")(profile), *_where_networks_look(profile)],
 }

@@ -41,9 +41,9 @@ from nclib.papers.kernel_equivalence import networks
 from nclib.papers.kernel_equivalence.networks import ShallowConfig
 from nclib.papers.neural_collapse import probes
 from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.papers.separation_bias import regression, saliency
+from nclib.papers.separation_bias import grad_cam, regression
+from nclib.papers.separation_bias.grad_cam import CamConfig
 from nclib.papers.separation_bias.regression import RegressionConfig
-from nclib.papers.separation_bias.saliency import CamConfig
 from nclib.system import provenance
 from nclib.system.provenance import duration
 
@@ -170,7 +170,7 @@ def _look(
     """Grad-CAM of a stored run, which is trained first if it is not there."""
     base = train_run(_to_json(config.base), str(store.root), str(device), lambda done, total: progress(0, 1))
     with _threads(), provenance.Cost(device) as cost:
-        history, arrays = saliency.look(config, store.weights(base), device)
+        history, arrays = grad_cam.look(config, store.weights(base), device)
         with training.arithmetic(config.train, device):
             record = provenance.capture(device, [config.seed], cost)
     store.save(config, {"history": history}, arrays, {}, record | {"facts": {"base": base}, "warnings": []})

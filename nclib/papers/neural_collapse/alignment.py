@@ -9,7 +9,7 @@ from nclib.papers.certify import require, states
 
 
 @states(
-    "App. B.2, conditions of equality of (21) and (32): Theorem 3.1, NC3, from the budget on H0",
+    "App. B.2, below (21) and (32): Theorem 3.1, NC3, with the budget on H0 alone",
     "h_k,i = C5 w_k, demonstrating the validity of NC3",
     "false",
     "K = 3, E_H = 1/2, E_W = 8/25, sum from 0: every point with W ∥ Hᵀ that is stationary loses to a feasible one by "
@@ -19,13 +19,14 @@ from nclib.papers.certify import require, states
 def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
     """Inputs bounded, h = (I − M)⁻¹ h0, A = (I − M)⁻¹; W ∥ Hᵀ means one factor C5 for all classes.
 
-    Proof. A minimiser has G Hᵀ = −λ_W W, AᵀWᵀG = −λ_h H0, AᵀWᵀGHᵀ = −λ_M M. Since 1ᵀG = 0, 1ᵀW = 0. The loss f is
-    convex and below log K = f(0), so ⟨G, Z⟩ < 0; it is −λ_W ‖W‖² = −λ_h ‖H0‖²: both are positive. Multiplying the
-    second by Hᵀ, λ_M M = λ_h (I − M)HHᵀ, which is not 0: λ_M > 0, all budgets are spent, and M = cHHᵀ(I + cHHᵀ)⁻¹ is
-    symmetric. By the first and third WᵀW = (λ_M/λ_W)(I − M)M. For an eigenvalue μ > 0 of M: ‖h‖² ∝ μ/(1−μ), ‖w‖² ∝
-    μ(1−μ). If W ∥ Hᵀ, (1−μ)² is the same for all of them: M = (E_H/√r) P_r, and Z = (B_r/r) Π with a projection Π of
-    rank r orthogonal to 1, B_r = B/(1 − E_H/√r), B = K√(E_W E_H) = 6/5. Rank 2: Π = I − 11ᵀ/3. Rank 1: Π = xxᵀ/‖x‖²;
-    permutations and signs bring x to (1, t−1, −t), 0 ≤ t ≤ 1/2. Rank 0 has the loss log 3.
+    Proof. A minimiser has G Hᵀ = −λ_W W, AᵀWᵀG = −λ_h H0, AᵀWᵀGHᵀ = −λ_M M. Since 1ᵀG = 0, 1ᵀW = 0. By the slack lemma
+    (`balanced.thm31_nc1`) AᵀWᵀG is not 0, so H0 spends its budget and λ_h > 0. The first times W and the second times
+    H0 say ⟨G, Z⟩ = −λ_W ‖W‖² = −λ_h ‖H0‖² < 0, so λ_W > 0 too. Multiplying the second by Hᵀ, λ_M M = λ_h (I − M)HHᵀ,
+    which is not 0: λ_M > 0, all budgets are spent, and M = cHHᵀ(I + cHHᵀ)⁻¹ is symmetric. By the first and third WᵀW =
+    (λ_M/λ_W)(I − M)M. For an eigenvalue μ > 0 of M: ‖h‖² ∝ μ/(1−μ), ‖w‖² ∝ μ(1−μ). If W ∥ Hᵀ, (1−μ)² is the same for
+    all of them: M = (E_H/√r) P_r, and Z = (B_r/r) Π with a projection Π of rank r orthogonal to 1, B_r = B/(1 −
+    E_H/√r), B = K√(E_W E_H) = 6/5. Rank 2: Π = I − 11ᵀ/3. Rank 1: Π = xxᵀ/‖x‖²; permutations and signs bring x to (1,
+    t−1, −t), 0 ≤ t ≤ 1/2. Rank 0 has the loss log 3.
     Feasible: M with eigenvalues μ_1, μ_2, μ_1² + μ_2² = E_H², ‖w_i‖² and ‖h0_i‖² ∝ μ_i(1−μ_i), on u = (1, −1, 0)/√2 and
     v = (1, 1, −2)/√6: Z = Σ B μ_i/(Σ μ(1−μ)) · (uuᵀ, vvᵀ).
     """
@@ -54,8 +55,8 @@ def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
     "App. C.2, below (54)",
     "NC2 and NC3 do not hold under imbalanced dataset conditions",
     "false",
-    "at the paper's own budgets NC3 holds: W ∥ Hᵀ at every minimiser, K = 10, K_A = 3, 5, 7, R = 10, 50, 100 "
-    "(gradient). Second derivation: two classes, any R",
+    "read of every budget, H0 free and the budget on h: at the paper's own NC3 holds, W ∥ Hᵀ at every minimiser, K = "
+    "10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient). Second derivation: two classes, any R",
 )
 def after_54(factor: F = F(1)) -> bool:
     """As printed, E_W = E_H = 1/100.

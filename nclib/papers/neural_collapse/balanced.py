@@ -21,7 +21,8 @@ def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
     "App. B.1, Lemma B.1, (15)–(17)",
     "log(δ_k/Σδ) ≤ M1 (log δ_k − mean of log δ_k′) + M2",
     "holds",
-    "Gibbs' inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights",
+    "its misprint corrected, as (17) does: (15) prints δ_k in the inner sum and is false so (step_15). Gibbs' "
+    "inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights",
 )
 def lemma_b1(equality: F = F(1)) -> bool:
     """Read with the index of (17), δ_k′ in the inner sum.
@@ -46,7 +47,7 @@ def lemma_b1(equality: F = F(1)) -> bool:
 
 @states(
     "App. B.1, Remark B.2, (18)",
-    "when C2/C1 = exp(Δ)/(K−1), the right term reaches its maximum",
+    "when C2/C1 = exp(Δ)/(K−1), the right term of the inequality in lemma B.1 reaches its maximum",
     "typo",
     "(24) has it right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1): equality there, at the printed "
     "ratio 4 the bound exceeds 0, and larger ratios exceed it",
@@ -82,11 +83,12 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     "§3, Theorem 3.1, NC1",
     "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)",
     "holds",
-    "our proof (averages, slack): its equalities on rational instances, both readings of the budget. h0_k must be the "
-    "mean (printed as a sum); the paper's own proof of the DEQ half rests on (36), which is false",
+    "its misprint corrected: h0_k is the mean (printed as a sum, false for n ≥ 2). H0 free, with the budget on h or on "
+    "h0; with H0 given it fails (K = 2, h0 = 1, 2 and −1, −2). Our proof (averages, slack), its equalities on rational "
+    "instances; the paper's own proof of the DEQ half rests on (36), which is false",
 )
-def thm31_nc1(share: F = F(1)) -> bool:
-    """For any numbers of samples n_k, with the budget on h or on h0, explicit layer and DEQ alike.
+def thm31_nc1(share: F = F(1), second: F = F(2)) -> bool:
+    """For any numbers of samples n_k, H0 free, with the budget on h or on h0, explicit layer and DEQ alike.
 
     Proof. (a) Slack: at a minimiser with loss below log K, no budget on features (or inputs) is slack. Otherwise the
     loss is stationary in them: Wᵀ(p_k − e_k) = 0 for the softmax p_k of each sample (times the invertible map, or W_EX;
@@ -96,8 +98,13 @@ def thm31_nc1(share: F = F(1)) -> bool:
     convex in the logits, the logits linear), and the mean of ‖h_i‖² falls by the mean of ‖h_i − h̄‖². Unless all are
     equal a budget is slack at a minimiser, which (a) excludes. The mean of h is the map of the mean of h0, since
     both maps are linear. A minimiser with loss log K exists only where a budget is 0.
+    (c) h0_k as the printed sum of n ≥ 2 equal h0_k,i is n h0_k,i, whose feature is n h_k,i: not h_k,i unless it is 0.
+    (d) H0 given: K = 2, d = 1, h0 = 1, 2 in one class and −1, −2 in the other. W_EX = 0 has the loss log 2, and a
+    positive W_EX with w = ±1 a lower one. So W_EX ≠ 0 at the minimum, and W_EX·1 ≠ W_EX·2: NC1 needs H0 free.
     """
     rng = random.Random(2)
+    layer = F(1, 10)
+    require(0 < layer != layer * second, "(d) positive margins, and features of one class that differ")
     for n in (2, 3, 5):
         h = exact.random_matrix(rng, 4, n)
         mean = [[sum(row) / n] for row in h]
@@ -130,8 +137,9 @@ def _optimum(num_classes: int, t: F) -> tuple[exact.Matrix, F]:
     "§3, Theorem 3.1, NC2, and (26)",
     "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
     "holds",
-    "our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits, K = 2, 3, 10; (26) "
-    "spends the budgets exactly. 1_K is read as the identity",
+    "its misprint corrected: 1_K, K×K in (26), is the identity. H0 free, the budget on h. Our proof (duality, "
+    "uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits, K = 2, 3, 10; (26) spends the budgets "
+    "exactly",
 )
 def thm31_nc2(scale: F = F(1)) -> bool:
     """As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
@@ -171,8 +179,8 @@ def thm31_nc2(scale: F = F(1)) -> bool:
     "§3, Theorem 3.1, NC3",
     "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k",
     "holds",
-    "our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when a factor is turned, in "
-    "fractions, K = 2, 5, 10",
+    "H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when "
+    "a factor is turned, in fractions, K = 2, 5, 10",
 )
 def thm31_nc3(trace: F = F(1)) -> bool:
     """As printed.
@@ -200,13 +208,18 @@ def thm31_nc3(trace: F = F(1)) -> bool:
 
 @states(
     "App. B.2, Theorem B.3, (22), (33)",
-    "inf L_DEQ = −2 C1K/(K−1) √(E_W E_H) + C2, inf L_EX = −C1K/(K−1) √(E_W E_H) + C2",
+    "DEQ achieves a lower bound on the loss function compared to explicit neural network …: inf L_DEQ = −2C1K/(K−1) "
+    "√(E_W E_H) + C2, while the lower bound of loss function of explicit neural network remains: inf L_EX = −C1K/(K−1) "
+    "√(E_W E_H) + C2 [read as infima of (7) and (9), H0 free in each]",
     "false",
-    "both problems have the same set of logits, so the infima are equal; the difference printed is not 0 (any n_k; sum "
-    "from 0 or 1). Second derivation: one dual bound that both attain",
+    "read as infima of (7) and (9), H0 free in each and the budget on h: the infima are equal (any n_k, series from 0 "
+    "or 1), the two values differ unless C1 = 0. As lower bounds both are valid (constants of Lemma B.1) and order "
+    "nothing. With H0 the same for both models, as §3.2 assumes before Theorem 3.1, the order is right: weakly with "
+    "the series from 1 (b3_same_inputs_series_from_1), and from 0 for inputs within E_H ≤ 1 "
+    "(b3_same_inputs_series_from_0). Second derivation: one dual bound that both attain",
 )
 def thm_b3(scale: F = F(1)) -> bool:
-    """Read as infima of problems (7), (9) and B.1; as "lower bounds" two numbers below two infima say nothing.
+    """Read as infima of (7) and (9), each minimised over its own H0, with the budget on h as printed.
 
     Proof. The constraints on (W, h) and the loss are the same in both problems; they differ in how h is reached. Every
     h is reached, with d = dim h, E_H > 0 and free H0,
@@ -214,10 +227,14 @@ def thm_b3(scale: F = F(1)) -> bool:
       by (9), sum from 0, with W_DEQ = 0 and h0 = h;
       by (9), sum from 1, with W_DEQ = τI, τ = min(E_H/d, 1/2), and h0 = ((1−τ)/τ) h.
     So the sets of attainable losses are equal, and so are the infima, whatever n_k, d, E_W and E_H. The printed
-    difference C1K/(K−1) √(E_W E_H) is not 0 for any E_W, E_H > 0 and C1 > 0, as (16) and (17) need it.
-    Other readings: with the budget on H0 the order is right (`inputs_bounded.b3_v2_order`) and the values are not
-    (`b3_v2_values`); with H0 given and the budget on h, as B.1 lists them, the order can be the reverse
-    (`b3_given_inputs`).
+    difference C1K/(K−1) √(E_W E_H) is 0 only for C1 = 0.
+    What this does not say. The two models reach the same (W, h) from different inputs here, (d/E_H) h and h. With H0
+    the same for both, which the paper assumes before Theorem 3.1, the printed order is right: weakly for every H0 with
+    the series of B.1, strictly with the series from 0 for independent inputs within E_H ≤ 1. With the budget on H0 it
+    is right and strict for every E_H (`inputs_bounded`). As lower bounds, with the constants of Lemma B.1, (22) and
+    (33) are at most the loss of nuclear norm B and 2B (`inputs_bounded.b3_v2_values`): both lie below the common
+    infimum, so both are valid. Where the order is strict, some C1 > 0 and C2 solve the two equations, as they would
+    for any two numbers in that order.
     """
     rng = random.Random(5)
     cases = ((3, 3, 2, F(1, 100)), (4, 5, 1, F(1, 2)), (10, 10, 1, F(1, 100)), (3, 4, 3, F(9, 10)), (2, 1, 2, F(3)))

@@ -27,9 +27,9 @@ STATEMENTS = {
     "thm31_nc1": "Theorem 3.1, NC1",
     "thm31_nc2": "Theorem 3.1, NC2",
     "thm31_nc3": "Theorem 3.1, NC3",
-    "thm_b3": "Theorem B.3",
+    "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
     "thm41_nc1": "Theorem 4.1, NC1",
-    "thm41_nc2": "Theorem 4.1, NC2",
+    "thm41_nc2": "Theorem 4.1, NC2, for all i, j",
     "thm41_nc3": "Theorem 4.1, NC3",
     "prop42": "Proposition 4.2",
 }
@@ -37,15 +37,15 @@ STATEMENTS = {
 
 DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "D1": (
-        "two lower bounds are compared as if they were infima; problems (7) and (9) have the same optimum",
+        "two lower bounds are compared as if they were infima; (7) and (9), H0 free in each, have the same optimum",
         ("thm_b3", "loss_imbalance", "step_20_equality", "step_21_equality", "step_22_33"),
     ),
-    "D2": ("the premise of NC2 cannot be met by any features", ("thm41_nc2", "step_58_59")),
+    "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2", "step_58_59")),
     "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),
     "D4": ("the ratio of Remark B.2 is the reciprocal of the right one, and its maximum a minimum", ("remark_b2",)),
     "D5": ("the weights of majority and minority are dropped in L = L_A + L_B", ("step_49",)),
     "D6": (
-        "the proofs bound the inputs H0 where the problems bound the features",
+        "the chains of the proofs bound the inputs H0 where the problems bound the features",
         ("b3_v2_values", "nc31_proofs_reading", "nc31_nc3_proofs_reading", "prop42_proofs_reading"),
     ),
 }

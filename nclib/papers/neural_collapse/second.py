@@ -104,26 +104,13 @@ def constant_by_polynomials() -> bool:
     Explicit: the gradient at 0 is −(I − 11ᵀ/K)/K of norm 1/K, so the loss is at least log K − ‖Z‖_*/K ≥ log K − e·e.
     DEQ: W_DEQ = 0 and logits ±e in equal numbers, own +e (rank one, nuclear norm Ke): log cosh e − e + log K ≤ log K
     − e + e²/2. So C4 − log K ≥ −2e² + e − e²/2.
+    Separate constants: (22) is at most log K plus the log of the mean of exp(−X), X = 0 or c = Ke/(K−1) with
+    probabilities 1/K and (K−1)/K; by Hoeffding that is at most −e + c²/8, and for (33) −2e + (2c)²/8. Below inf L_EX ≥
+    log K − e·e and below log K − e, which is less than every loss with bounded features (tangent at 0).
     """
-    e = Fraction(1, 100)
-    return -2 * e**2 + e - e**2 / 2 > 0
-
-
-@also("b3_given_inputs")
-def empty_for_three_classes() -> bool:
-    """K = 3, d = 2, E_W = E_H = 1/4: h0 = (4, 0), (−4, 4), (0, −4), whose mean squared norm is 64/3.
-
-    ‖h0‖ = ‖(I − W)h‖ ≤ (1 + E_H)‖h‖, so the mean of ‖h‖² is at least (64/3)/(5/4)² > 1/4 for the DEQ, sum from 0:
-    nothing is feasible. Explicit: W_EX = x I with 2x² ≤ 1/16 and 64x²/3 ≤ 1/4, so x = 1/10; W with rows h0_k/‖·‖
-    scaled has a loss below log 3, because Σ_k w_k·h_k > 0 = Σ over other pairs plus that, the tangent at 0.
-    """
-    e = Fraction(1, 4)
-    h0 = [(4, 0), (-4, 4), (0, -4)]
-    mean = Fraction(sum(x * x + y * y for x, y in h0), 3)
-    x = Fraction(1, 10)
-    own = sum(x * (a * a + b * b) for a, b in h0)
-    everyone = x * (sum(a for a, _ in h0) ** 2 + sum(b for _, b in h0) ** 2)
-    return mean / (1 + e) ** 2 > e and 2 * x * x <= e * e and x * x * mean <= e and own > everyone / 3
+    e, c = Fraction(1, 100), Fraction(10, 9) * Fraction(1, 100)
+    separate = -e + c**2 / 8 < -(e**2) and -2 * e + c**2 / 2 < -e
+    return separate and -2 * e**2 + e - e**2 / 2 > 0
 
 
 @also("nc31_proofs_reading")

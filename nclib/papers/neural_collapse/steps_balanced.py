@@ -249,14 +249,15 @@ def step_32(power: int = 0) -> bool:
 
 @states(
     "App. B.2, (36)",
-    "W_DEQ G^{j−1} = h̄0_i − h0_k,i (for all j)",
+    "W_DEQ G^{j−1} = h̄0_i − h0_k,i",
     "false",
-    "G⁰ = x: j = 1 gives Wx = x, j = 2 gives 2Wx = x, so x = 0; in the limit it needs ‖W_DEQ‖ ≥ 1/2. Second "
-    "derivation: symbolic. The paper's proof of the DEQ half of Theorem 3.1 rests on it",
+    "needed for all j, x = h̄0_i − h0_k,i and G⁰ = x: j = 1 gives Wx = x, j = 2 gives 2Wx = x, so x = 0; in the limit "
+    "it needs ‖W_DEQ‖ ≥ 1/2. Second derivation: symbolic. The paper's proof of the DEQ half of Theorem 3.1 rests on it",
 )
 def step_36(x: F = F(1, 10)) -> bool:
-    """G^j = W G^{j−1} + x. If W G⁰ = x then G¹ = 2x, W G¹ = 2Wx = 2x ≠ x unless x = 0: no features but 0, whose loss
-    is log K. In one dimension: the only w with w·x = x is 1, beyond the budget, and there w·G¹ = 2x.
+    """G^j = W G^{j−1} + x. If W G⁰ = x then G¹ = 2x, W G¹ = 2Wx = 2x ≠ x unless x = 0: the centred inputs are 0, so
+    all classes have the same features for each i, and the loss is log K. In one dimension: the only w with w·x = x is
+    1, beyond the budget, and there w·G¹ = 2x.
     """
     w = F(1)
     g1 = w * x + x

@@ -256,8 +256,9 @@ def after_51(exponent: int = 1) -> bool:
     "§4, below Theorem 4.1; App. C.1, (43)–(44)",
     "the lower bound of the loss function in DEQ is still lower than that in explicit neural network",
     "not shown",
-    "the bounds with M of (46) are ordered for E_H < 1 (step_44_order), which orders no infima: those of (10) are "
-    "equal for any n_k (thm_b3), exact for unequal classes",
+    "the bounds with M of (46) are ordered for E_H < 1 (step_44_order), which orders no infima: those of (10), H0 "
+    "free in each, are equal for any n_k (thm_b3), exact for unequal classes. With the same or bounded inputs the "
+    "order of the infima is right (b3_same_inputs_series_from_1, b3_v2_order)",
 )
 def loss_imbalance(scale: F = F(1)) -> bool:
     """Proof. That of `balanced.thm_b3`: the logits of any feasible (W, h), sample by sample, are those of both

@@ -7,6 +7,7 @@ again with 300 evaluations, so that the table says how far the network depends o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,10 +17,11 @@ import pandas as pd
 import pydantic
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nclib import data, training
 from nclib.config import LookConfig
-from nclib.papers.separation_bias.separation import cam_spread, grad_cam
+from nclib.models import Classifier
 
 LONG_SOLVE = 300
 """Evaluations allowed in the second solve of an equilibrium."""
@@ -125,3 +127,49 @@ def _one_of_each(labels: Tensor, count: int) -> Tensor:
         own = labels == k
         place[own] = torch.arange(int(own.sum()))
     return torch.argsort(place * (int(labels.max()) + 1) + labels, stable=True)[:count]
+
+
+def grad_cam(model: Classifier, images: Tensor, classes: Tensor | None = None) -> Tensor:
+    """Grad-CAM of any `Classifier` at its last feature map, at the images' size.
+
+        CAM = ReLU(Σ_c α_c z_c),   α_c = mean over places of ∂(logit of the class)/∂z_c
+
+    For an equilibrium z is z* itself, so nothing is differentiated through the solver.
+
+    Parameters
+    ----------
+    model : a `Classifier`, taken in evaluation mode and left as it was
+    images : (B, C, H, W), normalised as in training
+    classes : (B,) class each map speaks of; None for the predicted one
+
+    Returns
+    -------
+    (B, H, W) in [0, 1], bilinearly enlarged and divided by its maximum; 0 where no place speaks for the class
+
+    Source: Selvaraju et al. (2017).
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            z, solution = model.transform(model.encoder(images))
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            logits = model.read_out(z, solution).logits
+            chosen = logits.argmax(1) if classes is None else classes
+            (slope,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), z)
+    finally:
+        model.train(was_training)
+    cam = F.relu((slope.mean(dim=(2, 3), keepdim=True) * z.detach()).sum(1, keepdim=True))
+    cam = F.interpolate(cam, size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+    top = cam.amax(dim=(1, 2), keepdim=True)
+    return torch.where(top > 0, cam / top.clamp_min(torch.finfo(cam.dtype).tiny), 0)
+
+
+def cam_spread(cam: Tensor) -> pd.DataFrame:
+    """How diffuse class-activation maps (B, H, W) are: coverage, the share of pixels above half of the maximum, and
+    entropy of CAM/ΣCAM over log(H·W), 0 for one pixel and 1 for an even map; NaN for a map of zeros."""
+    flat = cam.double().flatten(1)
+    share = flat / flat.sum(1, keepdim=True)
+    entropy = -torch.xlogy(share, share).sum(1) / math.log(flat.shape[1])
+    return pd.DataFrame({"coverage": (flat > 0.5).double().mean(1).numpy(), "entropy": entropy.numpy()})

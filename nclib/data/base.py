@@ -1,0 +1,82 @@
+"""What every kind of data set shares: names, the error, the images of one split, what is damaged set aside."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from torch import Tensor
+
+DATASETS = ("digits", "digit_pairs", "digit_scenes", "cifar10", "cifar100", "mnist", "fashion_mnist")
+"""Built-in names; the other form is ``folder:PATH``."""
+
+SPLITS = ("train", "test")
+Augment = Literal["none", "flip_crop"]
+
+_RESOLVED = re.compile(r"folder:(?P<name>[A-Za-z0-9._-]+)@(?P<fingerprint>[0-9a-f]{12})")
+_OFFLINE = (
+    "Without a network: dataset=digits and dataset=digit_pairs are embedded, "
+    "dataset=folder:PATH reads images of yours"
+)
+
+
+class DataError(ValueError):
+    """Images that are missing, damaged or not what was asked for; the message says what to do next."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """All images of one split.
+
+    Attributes:
+        images: (N, C, H, W) uint8.
+        labels: (N,) int64, 0 … K−1.
+        class_names: K names; label k is ``class_names[k]``.
+        name: a built-in name, or ``folder:NAME@FINGERPRINT``.
+    """
+
+    images: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+    name: str
+
+    @property
+    def augment(self) -> Augment:
+        """What may be done to an image without changing its class.
+
+        Colour images are photographs: mirrored and shifted. Grey ones are digits, letters, garments: left
+        alone, since a mirrored digit is no digit. Where a folder breaks the rule (house numbers in colour),
+        ask for ``DataConfig(augment="none")``.
+        """
+        return "flip_crop" if self.images.shape[1] == 3 else "none"
+
+    @property
+    def counts(self) -> Tensor:
+        """(K,) int64, images of each class."""
+        return torch.bincount(self.labels, minlength=len(self.class_names))
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename what cannot be trusted, so that it is neither read nor lost."""
+    number = 1
+    while (target := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    os.replace(path, target)
+    return target
+
+
+def _quiet() -> bool:
+    return not sys.stderr.isatty()
+
+
+def _track(items: Sequence[Any], text: str) -> Iterable[Any]:
+    return track(items, escape(text), console=Console(stderr=True), disable=_quiet(), transient=True)

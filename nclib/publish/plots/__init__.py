@@ -1,0 +1,1 @@
+"""How everything looks: the style, and the few kinds of picture the papers need."""
