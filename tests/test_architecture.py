@@ -32,7 +32,7 @@ def test_the_contracts_on_imports_are_kept():
         ("solver", "from nclib.deq import DEQ"),
         ("metrics", "def later():\n    from nclib import training"),
         ("engine/store", "from nclib.publish import report"),
-        ("papers/kernel_equivalence/kernels", "from nclib.papers.neural_collapse import probes"),
+        ("papers/kernel_equivalence/exact", "from nclib.papers.neural_collapse import probes"),
         ("publish/plotting", "from nclib import metrics"),
         ("course/teaching", "from nclib import metrics"),
         ("config", "import torch"),

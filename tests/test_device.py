@@ -12,7 +12,7 @@ from nclib.data import Batches
 from nclib.deq import DEQ
 from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
-from nclib.papers.kernel_equivalence import shallow
+from nclib.papers.kernel_equivalence import networks
 from nclib.papers.neural_collapse import probes
 from nclib.papers.separation_bias import grad_cam
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
@@ -214,11 +214,11 @@ def test_looks_into_runs_work_there(waits, monkeypatch):
 
 def test_shallow_networks_train_there(waits):
     data = DataConfig(n_max=12, test_per_class=4)
-    model = shallow.ShallowModelConfig(kind="tanh_deq", width=6)
-    config = shallow.ShallowConfig(
-        data=data, model=model, train=shallow.ShallowTrainConfig(readout_epochs=2, epochs=2, batch_size=32)
+    model = networks.ShallowModelConfig(kind="tanh_deq", width=6)
+    config = networks.ShallowConfig(
+        data=data, model=model, train=networks.ShallowTrainConfig(readout_epochs=2, epochs=2, batch_size=32)
     )
-    there, here = (shallow.train_shallow(config, torch.device(name)) for name in (GPU, "cpu"))
+    there, here = (networks.train_shallow(config, torch.device(name)) for name in (GPU, "cpu"))
     pd.testing.assert_frame_equal(there.history, here.history)
     for name, weights in here.weights.items():  # products of other numbers of rows, and so of other last bits
         torch.testing.assert_close(there.weights[name], weights)

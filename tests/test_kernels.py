@@ -8,12 +8,44 @@ import pytest
 from scipy import linalg
 
 from nclib.papers.kernel_equivalence import activations
-from nclib.papers.kernel_equivalence import kernel_tables as tables
-from nclib.papers.kernel_equivalence import kernels as ker
+from nclib.papers.kernel_equivalence import errors as tables
+from nclib.papers.kernel_equivalence.activations import (
+    ACTIVATIONS,
+    Activation,
+    HardTanh,
+    LeakyReLU,
+    activation,
+    activation_moments,
+)
+from nclib.papers.kernel_equivalence.coefficients import coefficients, explicit_coefficients
+from nclib.papers.kernel_equivalence.equivalents import (
+    assemble,
+    ck_equivalent,
+    ntk_equivalent,
+    resolve_tau0,
+    spectral_norm,
+)
+from nclib.papers.kernel_equivalence.exact import (
+    _Pairs,
+    explicit_ck,
+    explicit_ntk,
+    implicit_ck,
+    implicit_kernels,
+    implicit_ntk,
+)
+from nclib.papers.kernel_equivalence.finite_width import finite_width_ck, finite_width_kernels
+from nclib.papers.kernel_equivalence.matching import match_htanh, match_layers, match_leaky_relu
+from nclib.papers.kernel_equivalence.mixtures import (
+    MixtureMoments,
+    empirical_tau0,
+    estimate_moments,
+    gaussian_mixture,
+    mixture_moments,
+)
 from nclib.solver import FixedPointIteration
 from nclib.system import paths
 
-NAMES = list(ker.ACTIVATIONS)
+NAMES = list(ACTIVATIONS)
 FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)'', α_1 … α_4, γ², β_1, β_2, β_3, κ² at τ_0 = 1, σ_a² = 0.2
     "relu": ".926566 .369646 .5 .430560 .681690 .210526 .035957 .069190 .292624 .292624 .221607 .037850 .080115"
     " .325138",
@@ -29,11 +61,11 @@ FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)'', α_1 … α_4, γ², β_1
 
 
 def _mixture(n, p, seed=0):
-    return (*ker.gaussian_mixture(n, p, seed), ker.mixture_moments(n, p))
+    return (*gaussian_mixture(n, p, seed), mixture_moments(n, p))
 
 
 def _distance(exact, other):
-    return ker.spectral_norm(exact - other) / ker.spectral_norm(exact)
+    return spectral_norm(exact - other) / spectral_norm(exact)
 
 
 def _gap(exact, other):
@@ -45,8 +77,8 @@ def _gap(exact, other):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_coefficients_have_the_digits_of_an_independent_script(name):
-    c = ker.coefficients(name, 0.2)
-    m = ker.activation_moments(name, c.tau)
+    c = coefficients(name, 0.2)
+    m = activation_moments(name, c.tau)
     found = (c.tau, c.bias, m.first, m.second, m.square_second, *c[2:7], *c[7:])
     for value, expected in zip(found, map(float, FIXTURES[name].split()), strict=True):
         assert value == pytest.approx(expected, abs=5.01e-7)
@@ -55,7 +87,7 @@ def test_coefficients_have_the_digits_of_an_independent_script(name):
 @pytest.mark.parametrize("sigma_a2", [0.0, 0.2, 0.6, 0.9])
 @pytest.mark.parametrize("tau0", [0.5, 1.0, 1.7])
 def test_relu_has_closed_forms(sigma_a2, tau0):
-    c, k, b2 = ker.coefficients("relu", sigma_a2, tau0), 1 - 2 / math.pi, 1 - sigma_a2
+    c, k, b2 = coefficients("relu", sigma_a2, tau0), 1 - 2 / math.pi, 1 - sigma_a2
     tau2 = b2 * tau0**2 / (1 - sigma_a2 * (1 + k) / 4)
     quarter = 1 - sigma_a2 / 4
     wanted = (
@@ -73,8 +105,8 @@ def test_relu_has_closed_forms(sigma_a2, tau0):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_numbers_solve_their_equations(name):
     a2, tau0 = 0.15, 1.3
-    c = ker.coefficients(name, a2, tau0)
-    m = ker.activation_moments(name, c.tau)
+    c = coefficients(name, a2, tau0)
+    m = activation_moments(name, c.tau)
     assert c.tau**2 == pytest.approx(a2 * c.gamma2 + (1 - a2) * tau0**2, rel=1e-14)
     assert c.alpha1 == pytest.approx(m.first**2 * (a2 * c.alpha1 + 1 - a2), rel=1e-13)
     assert c.alpha4 == pytest.approx(m.square_second / 2 * (a2 * c.alpha4 + 1 - a2), rel=1e-13)
@@ -86,7 +118,7 @@ def test_weak_derivatives_agree_with_real_ones():
     tau, points = 0.9, np.linspace(-12, 12, 200_001)
     density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi) * (points[1] - points[0])
     for name in ("tanh", "swish", "erf"):
-        phi, m = ker.activation(name), ker.activation_moments(name, tau)
+        phi, m = activation(name), activation_moments(name, tau)
         step = 1e-4
         bend = (phi.slope(tau * points + step) - phi.slope(tau * points - step)) / (2 * step)
         assert m.first == pytest.approx(float(density @ phi.slope(tau * points)), abs=1e-10)
@@ -96,17 +128,17 @@ def test_weak_derivatives_agree_with_real_ones():
 def test_a_function_of_ones_own_gives_the_same_as_a_name():
     own = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "swish": lambda x: x / (1 + np.exp(-x))}
     for name, function in own.items():
-        np.testing.assert_allclose(ker.coefficients(function, 0.2), ker.coefficients(name, 0.2), rtol=1e-11, atol=1e-14)
-        x = ker.gaussian_mixture(30, 24)[0]
-        np.testing.assert_allclose(ker.implicit_ntk(x, function, 0.2), ker.implicit_ntk(x, name, 0.2), atol=1e-11)
+        np.testing.assert_allclose(coefficients(function, 0.2), coefficients(name, 0.2), rtol=1e-11, atol=1e-14)
+        x = gaussian_mixture(30, 24)[0]
+        np.testing.assert_allclose(implicit_ntk(x, function, 0.2), implicit_ntk(x, name, 0.2), atol=1e-11)
 
 
 def test_one_explicit_layer_is_a_deq_without_its_matrix():
     for name in NAMES:
-        one, deq = ker.explicit_coefficients([name], 1.1), ker.coefficients(name, 0.0, 1.1)
+        one, deq = explicit_coefficients([name], 1.1), coefficients(name, 0.0, 1.1)
         np.testing.assert_allclose(one[2:7], deq[2:7], rtol=1e-12, atol=1e-16)
-        x = ker.gaussian_mixture(40, 32)[0]
-        assert _gap(ker.explicit_ck(x, [name]), ker.implicit_ck(x, name, 0.0)) < 1e-14
+        x = gaussian_mixture(40, 32)[0]
+        assert _gap(explicit_ck(x, [name]), implicit_ck(x, name, 0.0)) < 1e-14
 
 
 # ---- exact kernels against brute force
@@ -134,11 +166,11 @@ def _brute(function, kinks, ti, tj, rho):
     return total
 
 
-@pytest.mark.parametrize("which", [*NAMES, ker.HardTanh(0.76, 1.2), ker.LeakyReLU(1.35, 0.4)], ids=str)
+@pytest.mark.parametrize("which", [*NAMES, HardTanh(0.76, 1.2), LeakyReLU(1.35, 0.4)], ids=str)
 @pytest.mark.parametrize(("ti", "tj", "rho"), [(0.9, 1.1, 0.3), (0.7, 1.3, -0.62), (1.0, 1.02, 0.9)])
 def test_both_integrals_agree_with_quadrature_in_two_dimensions(which, ti, tj, rho):
-    phi, bias = ker.activation(which), 0.1
-    pairs = ker._Pairs(phi, np.array([ti, tj]), bias)
+    phi, bias = activation(which), 0.1
+    pairs = _Pairs(phi, np.array([ti, tj]), bias)
     kappa, slope = pairs(slice(0, 1), slice(1, 2), np.array([[rho * ti * tj]]), True)
     assert kappa[0, 0] == pytest.approx(_brute(lambda z: phi(z) - bias, phi.kinks, ti, tj, rho), abs=1e-13)
     assert slope[0, 0] == pytest.approx(_brute(phi.slope, phi.kinks, ti, tj, rho), abs=1e-13)
@@ -147,8 +179,8 @@ def test_both_integrals_agree_with_quadrature_in_two_dimensions(which, ti, tj, r
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernel_is_a_fixed_point_of_its_definition(name):
     x, _, _ = _mixture(4, 12)
-    kernels = ker.implicit_kernels(x, name, 0.2)
-    phi, bias = ker.activation(name), kernels.coefficients.bias
+    kernels = implicit_kernels(x, name, 0.2)
+    phi, bias = activation(name), kernels.coefficients.bias
     cov = 0.2 * kernels.ck + 0.8 * x.T @ x
     tau = np.sqrt(np.diag(cov))
     for i, j in ((0, 1), (0, 3), (2, 3)):
@@ -166,24 +198,24 @@ def test_the_kernel_is_a_fixed_point_of_its_definition(name):
 
 def test_the_mehler_series_meets_the_closed_forms():
     """The same functions under another name take the series, and have as many terms as a kink needs."""
-    x = ker.gaussian_mixture(50, 40)[0]
+    x = gaussian_mixture(50, 40)[0]
     for name in ("erf", "relu", "leaky_relu"):
-        hidden = ker.Activation(lambda z, phi=ker.ACTIVATIONS[name]: phi(z), (0.0,), ker.ACTIVATIONS[name].slope)
-        assert _gap(ker.implicit_ck(x, hidden, 0.2), ker.implicit_ck(x, name, 0.2)) < 1e-13
-        assert _gap(ker.implicit_ntk(x, hidden, 0.2), ker.implicit_ntk(x, name, 0.2)) < 1e-12
-    hard = ker.HardTanh(0.8, 1.1)
-    hidden = ker.Activation(hard, hard.kinks, hard.slope)
-    assert _gap(ker.explicit_ntk(x, [hidden]), ker.explicit_ntk(x, [hard])) < 1e-12
+        hidden = Activation(lambda z, phi=ACTIVATIONS[name]: phi(z), (0.0,), ACTIVATIONS[name].slope)
+        assert _gap(implicit_ck(x, hidden, 0.2), implicit_ck(x, name, 0.2)) < 1e-13
+        assert _gap(implicit_ntk(x, hidden, 0.2), implicit_ntk(x, name, 0.2)) < 1e-12
+    hard = HardTanh(0.8, 1.1)
+    hidden = Activation(hard, hard.kinks, hard.slope)
+    assert _gap(explicit_ntk(x, [hidden]), explicit_ntk(x, [hard])) < 1e-12
 
 
 def test_strongly_correlated_samples_are_as_exact_as_others():
     """Beyond the usual number of terms, entry by entry; a tile with a few such pairs takes two sums."""
-    x = ker.gaussian_mixture(80, 40)[0]
+    x = gaussian_mixture(80, 40)[0]
     x[:, 1] = x[:, 0] + 0.2 * x[:, 1]
-    for which in ("swish", ker.HardTanh(0.76, 1.2)):
-        phi = ker.activation(which)
-        ck = ker.explicit_ck(x, [which])
-        gram, bias = x.T @ x, ker.explicit_coefficients([which], ker.empirical_tau0(x)).bias
+    for which in ("swish", HardTanh(0.76, 1.2)):
+        phi = activation(which)
+        ck = explicit_ck(x, [which])
+        gram, bias = x.T @ x, explicit_coefficients([which], empirical_tau0(x)).bias
         tau = np.sqrt(np.diag(gram))
         rho = gram[0, 1] / tau[0] / tau[1]
         assert rho > 0.95
@@ -196,43 +228,43 @@ def test_a_series_that_is_cut_says_by_how_much():
     x = np.random.default_rng(0).standard_normal((5, 3)) / math.sqrt(5)
     x[:, 1] = x[:, 0] * 1.001
     with pytest.warns(RuntimeWarning, match=r"cut after 1024 terms: .* correlation up to 1.0.* at most [0-9.]+e-"):
-        ker.explicit_ck(x, ["elu"])
+        explicit_ck(x, ["elu"])
 
 
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_entries_do_not_depend_on_the_other_samples_or_their_order(name):
-    x = ker.gaussian_mixture(300, 60)[0]
-    whole = ker.implicit_kernels(x, name, 0.2, 1.0)
+    x = gaussian_mixture(300, 60)[0]
+    whole = implicit_kernels(x, name, 0.2, 1.0)
     order = np.random.default_rng(1).permutation(300)
-    moved = ker.implicit_kernels(x[:, order], name, 0.2, 1.0)
-    part = ker.implicit_kernels(x[:, 200:280], name, 0.2, 1.0)
+    moved = implicit_kernels(x[:, order], name, 0.2, 1.0)
+    part = implicit_kernels(x[:, 200:280], name, 0.2, 1.0)
     for kernel in ("ck", "ntk", "ntk_full"):
         reference = getattr(whole, kernel)
         np.testing.assert_array_equal(reference, reference.T)
         assert _gap(getattr(moved, kernel), reference[np.ix_(order, order)]) < 1e-13
         assert _gap(getattr(part, kernel), reference[200:280, 200:280]) < 1e-13
-    assert _gap(ker.implicit_ck(x, name, 0.2, 1.0), whole.ck) < 1e-15
+    assert _gap(implicit_ck(x, name, 0.2, 1.0), whole.ck) < 1e-15
     rotation = linalg.qr(np.random.default_rng(2).standard_normal((60, 60)))[0]
-    assert _gap(ker.implicit_ck(rotation @ x, name, 0.2, 1.0), whole.ck) < 1e-13
+    assert _gap(implicit_ck(rotation @ x, name, 0.2, 1.0), whole.ck) < 1e-13
 
 
 def test_a_kernel_is_positive_semidefinite_and_single_samples_have_one():
-    x = ker.gaussian_mixture(60, 20)[0]
+    x = gaussian_mixture(60, 20)[0]
     for name in NAMES:
-        kernels = ker.implicit_kernels(x, name, 0.2)
+        kernels = implicit_kernels(x, name, 0.2)
         assert all(linalg.eigvalsh(kernel).min() > -1e-13 for kernel in kernels[:3])
-    one = ker.implicit_ck(x[:, :1], "tanh", 0.2)
+    one = implicit_ck(x[:, :1], "tanh", 0.2)
     assert one.shape == (1, 1) and one[0, 0] > 0
-    zero = ker.implicit_kernels(np.concatenate([x, np.zeros((20, 1))], axis=1), "tanh", 0.2)
+    zero = implicit_kernels(np.concatenate([x, np.zeros((20, 1))], axis=1), "tanh", 0.2)
     assert np.isfinite(zero.ntk).all() and abs(zero.ck[-1, :-1]).max() < 1e-12
 
 
 def test_without_centring_one_eigenvalue_grows_like_n():
     means = []
     for n in (100, 400):
-        x = ker.gaussian_mixture(n, round(0.8 * n))[0]
-        means.append([ker.implicit_ck(x, "relu", 0.2, centring=centring).mean() for centring in ("none", "subtract")])
-    bias2 = ker.coefficients("relu", 0.2).bias ** 2
+        x = gaussian_mixture(n, round(0.8 * n))[0]
+        means.append([implicit_ck(x, "relu", 0.2, centring=centring).mean() for centring in ("none", "subtract")])
+    bias2 = coefficients("relu", 0.2).bias ** 2
     assert means[0][0] > bias2 and means[1][0] > bias2  # the eigenvalue is at least n times the mean entry
     assert means[1][1] < 0.5 * means[0][1] < 0.5 * bias2
 
@@ -307,12 +339,12 @@ def test_the_equivalents_of_explicit_networks_get_closer_as_n_grows(layers):
     errors = []
     for n in (100, 400):
         x, labels, moments = _mixture(n, round(0.8 * n))
-        scale = ker.empirical_tau0(x)
-        numbers = ker.explicit_coefficients(layers, scale)
-        pair = ker.explicit_ck(x, layers), ker.explicit_ntk(x, layers)
+        scale = empirical_tau0(x)
+        numbers = explicit_coefficients(layers, scale)
+        pair = explicit_ck(x, layers), explicit_ntk(x, layers)
         errors.append(
             [
-                _distance(exact, ker.assemble(x, labels, numbers, scale, moments, kernel))
+                _distance(exact, assemble(x, labels, numbers, scale, moments, kernel))
                 for exact, kernel in zip(pair, ("ck", "ntk"), strict=True)
             ]
         )
@@ -335,7 +367,7 @@ def test_the_versions_of_other_codes_keep_their_error():
         assert errors["minus_tau4", kernel, 800] > 2.5 * errors["derived", kernel, 800]
     norm = frame.query("n == 800 and kernel == 'ck'")["norm"].iloc[0]
     tau0 = math.sqrt(1 + 4 / math.sqrt(640))
-    floor = ker.coefficients("relu", 0.2, tau0).alpha3 * tau0**4 / norm
+    floor = coefficients("relu", 0.2, tau0).alpha3 * tau0**4 / norm
     assert errors["centred_T", "ck", 800] == pytest.approx(floor / 0.8, rel=0.1)
     assert errors["minus_tau4", "ck", 800] > floor
 
@@ -354,22 +386,22 @@ def test_the_mixture_of_the_captions():
         part = math.sqrt(p) * x[:, labels == a]
         np.testing.assert_allclose(part.mean(axis=1), moments.means[a], atol=0.15)
         assert np.trace(np.cov(part)) == pytest.approx(moments.traces[a], rel=0.02)
-    again, _ = ker.gaussian_mixture(n, p)
+    again, _ = gaussian_mixture(n, p)
     np.testing.assert_array_equal(x, again)
-    assert _gap(x, ker.gaussian_mixture(n, p, 1)[0]) > 0.1
+    assert _gap(x, gaussian_mixture(n, p, 1)[0]) > 0.1
 
 
 def test_numbers_diagonals_and_matrices_are_the_same_covariances():
     p = 12
     numbers, diagonals = [1.0, 1.5], [np.full(p, 1.0), np.full(p, 1.5)]
     matrices = [np.eye(p), 1.5 * np.eye(p)]
-    one = ker.gaussian_mixture(9, p, 3, covariances=numbers, shares=(0.4, 0.6))
+    one = gaussian_mixture(9, p, 3, covariances=numbers, shares=(0.4, 0.6))
     for other in (diagonals, matrices):
-        x, labels = ker.gaussian_mixture(9, p, 3, covariances=other, shares=(0.4, 0.6))
+        x, labels = gaussian_mixture(9, p, 3, covariances=other, shares=(0.4, 0.6))
         np.testing.assert_allclose(x, one[0], rtol=1e-14)
         assert np.bincount(labels).tolist() == [4, 5]
         for found, wanted in zip(
-            ker.mixture_moments(9, p, covariances=other), ker.mixture_moments(9, p, covariances=numbers), strict=True
+            mixture_moments(9, p, covariances=other), mixture_moments(9, p, covariances=numbers), strict=True
         ):
             np.testing.assert_allclose(found, wanted)
 
@@ -382,7 +414,7 @@ def test_estimated_moments_are_unbiased():
     labels, draws = np.repeat([0, 1], counts), []
     for _ in range(6000):
         noise = [root @ (rng.exponential(size=(p, n)) - 1) for root, n in zip(roots, counts, strict=True)]
-        found = ker.estimate_moments(np.concatenate(noise, axis=1) / math.sqrt(p), labels)
+        found = estimate_moments(np.concatenate(noise, axis=1) / math.sqrt(p), labels)
         draws.append([*found.traces, *found.products.ravel()])
     wanted = [*map(np.trace, truths), *((a * b.T).sum() for a in truths for b in truths)]
     error = np.std(draws, axis=0) / math.sqrt(len(draws))
@@ -393,30 +425,30 @@ def test_estimated_moments_are_unbiased():
 @pytest.mark.parametrize("tau0", ["empirical", "trace"])
 def test_estimated_moments_serve_as_well_as_those_of_the_population(tau0):
     x, labels, moments = _mixture(400, 320)
-    exact = ker.implicit_ck(x, "relu", 0.2, ker.resolve_tau0(x, labels, tau0, moments))
-    known = ker.spectral_norm(exact - ker.ck_equivalent(x, labels, "relu", 0.2, tau0, moments))
-    exact = ker.implicit_ck(x, "relu", 0.2, ker.resolve_tau0(x, labels, tau0))
-    estimated = ker.spectral_norm(exact - ker.ck_equivalent(x, labels, "relu", 0.2, tau0))
+    exact = implicit_ck(x, "relu", 0.2, resolve_tau0(x, labels, tau0, moments))
+    known = spectral_norm(exact - ck_equivalent(x, labels, "relu", 0.2, tau0, moments))
+    exact = implicit_ck(x, "relu", 0.2, resolve_tau0(x, labels, tau0))
+    estimated = spectral_norm(exact - ck_equivalent(x, labels, "relu", 0.2, tau0))
     assert estimated == pytest.approx(known, rel=0.15)
 
 
 def test_labels_may_be_renamed_and_samples_moved():
     x, labels, moments = _mixture(60, 48)
     order = np.random.default_rng(0).permutation(60)
-    one = ker.ck_equivalent(x, labels, "swish", 0.2, moments=moments)
-    moved = ker.ck_equivalent(x[:, order], labels[order], "swish", 0.2, moments=moments)
+    one = ck_equivalent(x, labels, "swish", 0.2, moments=moments)
+    moved = ck_equivalent(x[:, order], labels[order], "swish", 0.2, moments=moments)
     assert _gap(moved, one[np.ix_(order, order)]) < 1e-14
-    swapped = ker.MixtureMoments(moments.means[::-1], moments.traces[::-1], moments.products[::-1, ::-1])
-    assert _gap(ker.ck_equivalent(x, 1 - labels, "swish", 0.2, moments=swapped), one) < 1e-14
+    swapped = MixtureMoments(moments.means[::-1], moments.traces[::-1], moments.products[::-1, ::-1])
+    assert _gap(ck_equivalent(x, 1 - labels, "swish", 0.2, moments=swapped), one) < 1e-14
 
 
 # ---- networks with the same kernel
 
 
 def test_hard_tanh_of_the_papers_example():
-    a, c = ker.match_htanh(0.2, 1.0)
+    a, c = match_htanh(0.2, 1.0)
     assert (a, c) == (pytest.approx(0.764297, abs=5e-7), pytest.approx(1.196485, abs=5e-7))
-    assert ker.match_htanh(0.2, 1.0, kernel="ntk") == (
+    assert match_htanh(0.2, 1.0, kernel="ntk") == (
         pytest.approx(0.498523, abs=5e-7),
         pytest.approx(1.507400, abs=5e-7),
     )
@@ -425,15 +457,15 @@ def test_hard_tanh_of_the_papers_example():
 @pytest.mark.parametrize(("sigma_a2", "tau0"), [(0.2, 1.0), (0.1, 0.8), (0.6, 1.5)])
 @pytest.mark.parametrize("name", ["tanh", "erf"])
 def test_a_matched_hard_tanh_has_the_four_numbers(name, sigma_a2, tau0):
-    deq = ker.coefficients(name, sigma_a2, tau0)
-    own = ker.explicit_coefficients([ker.HardTanh(*ker.match_htanh(sigma_a2, tau0, name))], tau0)
+    deq = coefficients(name, sigma_a2, tau0)
+    own = explicit_coefficients([HardTanh(*match_htanh(sigma_a2, tau0, name))], tau0)
     np.testing.assert_allclose([own.alpha1, own.gamma2], [deq.alpha1, deq.gamma2], rtol=1e-12)
-    own = ker.explicit_coefficients([ker.HardTanh(*ker.match_htanh(sigma_a2, tau0, name, "ntk"))], tau0)
+    own = explicit_coefficients([HardTanh(*match_htanh(sigma_a2, tau0, name, "ntk"))], tau0)
     np.testing.assert_allclose([own.beta1, own.kappa2], [deq.beta1, deq.kappa2], rtol=1e-12)
 
 
 def test_both_leaky_relu_pairs_of_the_papers_example():
-    first, second = ker.match_leaky_relu(0.2, 1.0)
+    first, second = match_leaky_relu(0.2, 1.0)
     assert first == pytest.approx((0.056747, 0.995874, 0.83873, 0.51601, 1.35334, 0.00140), abs=5.1e-6)
     assert second == pytest.approx((0.984287, 0.065457, 1.34940, 0.00534, 0.85067, 0.50407), abs=5.1e-6)
 
@@ -441,42 +473,42 @@ def test_both_leaky_relu_pairs_of_the_papers_example():
 @pytest.mark.parametrize("name", ["relu", "leaky_relu"])
 @pytest.mark.parametrize(("sigma_a2", "tau0"), [(0.2, 1.0), (0.2, 2.5), (0.4, 0.7)])
 def test_matched_leaky_relu_pairs_have_the_four_numbers(name, sigma_a2, tau0):
-    deq = ker.coefficients(name, sigma_a2, tau0)
-    roots = ker.match_leaky_relu(sigma_a2, tau0, name)
+    deq = coefficients(name, sigma_a2, tau0)
+    roots = match_leaky_relu(sigma_a2, tau0, name)
     assert len(roots) == 2
     for root in roots:
-        own = ker.explicit_coefficients(root.layers, tau0)
+        own = explicit_coefficients(root.layers, tau0)
         wanted = [deq.alpha1, deq.alpha2, deq.alpha3, deq.gamma2]
         np.testing.assert_allclose([own.alpha1, own.alpha2, own.alpha3, own.gamma2], wanted, rtol=1e-11)
-        np.testing.assert_allclose(root, ker.match_leaky_relu(sigma_a2, 1.0, name)[roots.index(root)], rtol=1e-9)
+        np.testing.assert_allclose(root, match_leaky_relu(sigma_a2, 1.0, name)[roots.index(root)], rtol=1e-9)
 
 
 def test_one_layer_cannot_have_the_ratio_of_a_deq():
-    deq = ker.coefficients("relu", 0.2)
+    deq = coefficients("relu", 0.2)
     assert deq.alpha3 / deq.alpha2 == pytest.approx(1.924, abs=5e-4)
-    for layer in ("relu", "swish", "elu", ker.LeakyReLU(1.4, 0.3)):
-        one = ker.explicit_coefficients([layer])
+    for layer in ("relu", "swish", "elu", LeakyReLU(1.4, 0.3)):
+        one = explicit_coefficients([layer])
         assert one.alpha3 / one.alpha2 == pytest.approx(2, rel=1e-12) or layer == "relu"
 
 
 def test_the_nearest_layers_for_any_activation():
     for name, layers, limit in (("tanh", 1, 1e-12), ("relu", 2, 1e-12), ("elu", 2, 2e-3), ("swish", 2, 1e-2)):
-        match = ker.match_layers(name, 0.2, 1.2)
+        match = match_layers(name, 0.2, 1.2)
         assert len(match.layers) == layers and match.residual < limit
     # both least squares: no better pair nearby
-    wanted = np.array(ker.match_layers("swish", 0.2).wanted)
-    best = ker.match_layers("swish", 0.2)
+    wanted = np.array(match_layers("swish", 0.2).wanted)
+    best = match_layers("swish", 0.2)
     squares = ((np.array(best.found) - wanted) ** 2).sum()
     for factor in (0.99, 1.01):
         one, two = best.layers
         # which of the two layers is the kinked one is left to rounding, and a straight one has a = b
         nearby = sorted((one.a * factor, one.b), reverse=True)
-        other = ker.explicit_coefficients([ker.LeakyReLU(*nearby), two])
+        other = explicit_coefficients([LeakyReLU(*nearby), two])
         assert ((np.array([other.alpha1, other.alpha2, other.alpha3, other.gamma2]) - wanted) ** 2).sum() > squares
 
 
 def test_a_linear_activation_is_matched_by_a_linear_layer():
-    match = ker.match_layers(lambda x: 0.7 * x, 0.2)
+    match = match_layers(lambda x: 0.7 * x, 0.2)
     assert match.residual < 1e-12 and match.layers[0].c > 30
 
 
@@ -494,21 +526,21 @@ def test_wide_networks_approach_the_kernels_and_tell_which_ntk_is_which(name):
 
 
 def test_more_draws_average_out():
-    x = ker.gaussian_mixture(20, 25)[0]
-    exact = ker.implicit_kernels(x, "swish", 0.2)
-    many = ker.finite_width_kernels(x, "swish", 0.2, 400, draws=24)
+    x = gaussian_mixture(20, 25)[0]
+    exact = implicit_kernels(x, "swish", 0.2)
+    many = finite_width_kernels(x, "swish", 0.2, 400, draws=24)
     for kernel in ("ck", "ntk", "ntk_full"):
         wanted = getattr(exact, kernel)
-        assert ker.spectral_norm(getattr(many, kernel) - wanted) < 0.06 * ker.spectral_norm(wanted)
-    np.testing.assert_allclose(ker.finite_width_ck(x, "swish", 0.2, 400, draws=24), many.ck, rtol=1e-12)
+        assert spectral_norm(getattr(many, kernel) - wanted) < 0.06 * spectral_norm(wanted)
+    np.testing.assert_allclose(finite_width_ck(x, "swish", 0.2, 400, draws=24), many.ck, rtol=1e-12)
 
 
 def test_the_tangent_kernel_of_a_network_is_that_of_automatic_differentiation():
     """z and g of one narrow network against autograd through many steps."""
     import torch
 
-    x, width, a2 = ker.gaussian_mixture(3, 10)[0], 12, 0.2
-    drawn = ker.finite_width_kernels(x, "tanh", a2, width, seed=5)
+    x, width, a2 = gaussian_mixture(3, 10)[0], 12, 0.2
+    drawn = finite_width_kernels(x, "tanh", a2, width, seed=5)
     rng = np.random.default_rng((5, 0))
     b = torch.tensor(rng.standard_normal((width, 10)), requires_grad=True)
     a = torch.tensor(rng.standard_normal((width, width)), requires_grad=True)
@@ -532,7 +564,7 @@ def test_the_tangent_kernel_of_a_network_is_that_of_automatic_differentiation():
 def test_images_are_centred_and_scaled():
     x, labels = tables.image_samples("digits", ("6", "8"))
     assert x.shape == (64, 355) and np.bincount(labels).tolist() == [181, 174]
-    assert abs(x.mean(axis=1)).max() < 1e-14 and ker.empirical_tau0(x) == pytest.approx(1)
+    assert abs(x.mean(axis=1)).max() < 1e-14 and empirical_tau0(x) == pytest.approx(1)
     some, few = tables.image_samples("digits", ("6", "8"), n=50, seed=1)
     assert some.shape == (64, 50) and few.sum() == 25
     with pytest.raises(ValueError, match="asked for 5000 images of class '6'"):
@@ -544,9 +576,9 @@ def test_images_are_centred_and_scaled():
 def test_digits_have_the_errors_of_an_independent_script():
     x, labels = tables.image_samples("digits", ("6", "8"))
     for name, expected in (("relu", 0.128), ("tanh", 0.087)):
-        exact = ker.implicit_ck(x, name, 0.2)
-        assert _distance(exact, ker.ck_equivalent(x, labels, name, 0.2)) == pytest.approx(expected, rel=0.02)
-        assert _distance(exact, ker.explicit_ck(x, ker.match_layers(name, 0.2).layers)) < 6e-3
+        exact = implicit_ck(x, name, 0.2)
+        assert _distance(exact, ck_equivalent(x, labels, name, 0.2)) == pytest.approx(expected, rel=0.02)
+        assert _distance(exact, explicit_ck(x, match_layers(name, 0.2).layers)) < 6e-3
 
 
 def test_spectral_norms_of_small_and_large_matrices():
@@ -554,73 +586,73 @@ def test_spectral_norms_of_small_and_large_matrices():
     for n in (3, 500):
         matrix = rng.standard_normal((n, n))
         matrix = matrix + matrix.T - 3 * np.eye(n)
-        assert ker.spectral_norm(matrix) == pytest.approx(np.linalg.norm(matrix, 2), rel=1e-7)
+        assert spectral_norm(matrix) == pytest.approx(np.linalg.norm(matrix, 2), rel=1e-7)
 
 
 # ---- refusals
 
 
-X, LABELS = ker.gaussian_mixture(12, 10)
+X, LABELS = gaussian_mixture(12, 10)
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: ker.coefficients("relu", 1.0), r"σ_a² must lie in \[0, 1\).*got 1.0"),
-        (lambda: ker.coefficients("relu", -0.1), "got -0.1"),
-        (lambda: ker.coefficients("relu", 0.2, 0.0), "τ_0 must be a positive, finite number, got 0.0"),
-        (lambda: ker.coefficients("relu", 0.2, math.nan), "τ_0 must be a positive"),
-        (lambda: ker.coefficients("rleu", 0.2), "unknown activation 'rleu'. Did you mean 'relu'"),
-        (lambda: ker.coefficients(3, 0.2), "an activation is a name of relu.* or a function of arrays, got 3"),
-        (lambda: ker.coefficients(lambda x: 3 * x, 0.2), r"not well-posed: σ_a² L² = 1.8 ≥ 1 .* L = 3.* σ_a² < 0.1111"),
-        (lambda: ker.implicit_ck(X, lambda x: x**2, 0.2), "not well-posed"),
-        (lambda: ker.implicit_ntk(X, np.sign, 0.2), "not well-posed"),
-        (lambda: ker.coefficients("erf", 0.8), "not well-posed: σ_a² L² = 1.0"),
-        (lambda: ker.coefficients(np.exp, 0.2), "not well-posed: no Lipschitz constant"),
-        (lambda: ker.coefficients(lambda x: x.sum(), 0.2), r"gives shape \(\)"),
-        (lambda: ker.coefficients(np.log, 0.2), "with values that are not finite"),
-        (lambda: ker.coefficients(lambda x: x + 1j, 0.2), "type complex128"),
-        (lambda: ker.coefficients(lambda x: np.clip(x, -1, 1), 0.2), r"not smooth away from 0. Name .*kinks="),
-        (lambda: ker.coefficients("relu", 0.2, centring="check"), r"not centred: E\[φ\(τ_\*ξ\)\] = 0.3.*subtract 0.3"),
-        (lambda: ker.implicit_ck(X, "relu", 0.2, centring="check"), "not centred"),
-        (lambda: ker.coefficients("relu", 0.2, centring="none"), "not centred"),
-        (lambda: ker.coefficients("relu", 0.2, centring="chekc"), "unknown centring 'chekc'. Did you mean 'check'"),
-        (lambda: ker.implicit_ck(np.empty((0, 5)), "relu", 0.2), r"p ≥ 1 features and n ≥ 1 .*\(0, 5\)"),
-        (lambda: ker.implicit_ntk(np.empty((5, 0)), "relu", 0.2), r"n ≥ 1 samples .*\(5, 0\)"),
-        (lambda: ker.explicit_ck(np.empty((5, 0)), ["relu"]), "n ≥ 1 samples"),
-        (lambda: ker.implicit_ck(np.ones(5), "relu", 0.2), r"must be \(p, n\)"),
-        (lambda: ker.implicit_ck(np.full((2, 2), np.nan), "relu", 0.2), "4 entries that are not finite"),
-        (lambda: ker.implicit_ck(np.zeros((2, 2)), "relu", 0.2), "all samples are zero"),
-        (lambda: ker.explicit_ck(X, []), "at least one layer"),
-        (lambda: ker.explicit_coefficients([]), "at least one layer"),
-        (lambda: ker.ck_equivalent(X, LABELS[:-1], "relu", 0.2), r"labels must be 12 class numbers.*\(11,\)"),
-        (lambda: ker.ck_equivalent(X, LABELS + 0.5, "relu", 0.2), "labels must be 12 class numbers"),
-        (lambda: ker.ck_equivalent(X, LABELS - 1, "relu", 0.2), "labels must be 12 class numbers"),
-        (lambda: ker.ck_equivalent(X, LABELS * 2, "relu", 0.2), "class 1 of 3 has no sample"),
-        (lambda: ker.ntk_equivalent(X, [0] * 9 + [1] * 3, "relu", 0.2), "class 1 has 3 samples; .* needs 4"),
+        (lambda: coefficients("relu", 1.0), r"σ_a² must lie in \[0, 1\).*got 1.0"),
+        (lambda: coefficients("relu", -0.1), "got -0.1"),
+        (lambda: coefficients("relu", 0.2, 0.0), "τ_0 must be a positive, finite number, got 0.0"),
+        (lambda: coefficients("relu", 0.2, math.nan), "τ_0 must be a positive"),
+        (lambda: coefficients("rleu", 0.2), "unknown activation 'rleu'. Did you mean 'relu'"),
+        (lambda: coefficients(3, 0.2), "an activation is a name of relu.* or a function of arrays, got 3"),
+        (lambda: coefficients(lambda x: 3 * x, 0.2), r"not well-posed: σ_a² L² = 1.8 ≥ 1 .* L = 3.* σ_a² < 0.1111"),
+        (lambda: implicit_ck(X, lambda x: x**2, 0.2), "not well-posed"),
+        (lambda: implicit_ntk(X, np.sign, 0.2), "not well-posed"),
+        (lambda: coefficients("erf", 0.8), "not well-posed: σ_a² L² = 1.0"),
+        (lambda: coefficients(np.exp, 0.2), "not well-posed: no Lipschitz constant"),
+        (lambda: coefficients(lambda x: x.sum(), 0.2), r"gives shape \(\)"),
+        (lambda: coefficients(np.log, 0.2), "with values that are not finite"),
+        (lambda: coefficients(lambda x: x + 1j, 0.2), "type complex128"),
+        (lambda: coefficients(lambda x: np.clip(x, -1, 1), 0.2), r"not smooth away from 0. Name .*kinks="),
+        (lambda: coefficients("relu", 0.2, centring="check"), r"not centred: E\[φ\(τ_\*ξ\)\] = 0.3.*subtract 0.3"),
+        (lambda: implicit_ck(X, "relu", 0.2, centring="check"), "not centred"),
+        (lambda: coefficients("relu", 0.2, centring="none"), "not centred"),
+        (lambda: coefficients("relu", 0.2, centring="chekc"), "unknown centring 'chekc'. Did you mean 'check'"),
+        (lambda: implicit_ck(np.empty((0, 5)), "relu", 0.2), r"p ≥ 1 features and n ≥ 1 .*\(0, 5\)"),
+        (lambda: implicit_ntk(np.empty((5, 0)), "relu", 0.2), r"n ≥ 1 samples .*\(5, 0\)"),
+        (lambda: explicit_ck(np.empty((5, 0)), ["relu"]), "n ≥ 1 samples"),
+        (lambda: implicit_ck(np.ones(5), "relu", 0.2), r"must be \(p, n\)"),
+        (lambda: implicit_ck(np.full((2, 2), np.nan), "relu", 0.2), "4 entries that are not finite"),
+        (lambda: implicit_ck(np.zeros((2, 2)), "relu", 0.2), "all samples are zero"),
+        (lambda: explicit_ck(X, []), "at least one layer"),
+        (lambda: explicit_coefficients([]), "at least one layer"),
+        (lambda: ck_equivalent(X, LABELS[:-1], "relu", 0.2), r"labels must be 12 class numbers.*\(11,\)"),
+        (lambda: ck_equivalent(X, LABELS + 0.5, "relu", 0.2), "labels must be 12 class numbers"),
+        (lambda: ck_equivalent(X, LABELS - 1, "relu", 0.2), "labels must be 12 class numbers"),
+        (lambda: ck_equivalent(X, LABELS * 2, "relu", 0.2), "class 1 of 3 has no sample"),
+        (lambda: ntk_equivalent(X, [0] * 9 + [1] * 3, "relu", 0.2), "class 1 has 3 samples; .* needs 4"),
         (
-            lambda: ker.ck_equivalent(X, LABELS, "relu", 0.2, moments=ker.mixture_moments(12, 20)),
+            lambda: ck_equivalent(X, LABELS, "relu", 0.2, moments=mixture_moments(12, 20)),
             "2 classes in 20 dimensions do not fit 2 classes in 10",
         ),
-        (lambda: ker.ck_equivalent(X, LABELS, "relu", 0.2, "emprical"), "Did you mean 'empirical'"),
-        (lambda: ker.ck_equivalent(X, LABELS, "relu", 0.2, version="centred_t"), "Did you mean 'centred_T'"),
-        (lambda: ker.gaussian_mixture(0, 10), "got n = 0 and p = 10"),
-        (lambda: ker.gaussian_mixture(10, 0), "got n = 10 and p = 0"),
-        (lambda: ker.gaussian_mixture(10, 5), "need p ≥ 9 features, got 5"),
-        (lambda: ker.gaussian_mixture(1, 10), "leaves a class without samples"),
-        (lambda: ker.gaussian_mixture(8, 10, shares=(0.5, 0.6)), "with sum 1"),
-        (lambda: ker.gaussian_mixture(8, 10, means=np.zeros((2, 10)), covariances=[1.0]), "a covariance for each of 2"),
-        (lambda: ker.match_htanh(0.2, 1.0, "relu"), "must be 0 for a hard tanh"),
-        (lambda: ker.match_leaky_relu(0.2, 1.0, "swish"), "two leaky ReLU layers cannot match"),
-        (lambda: ker.match_layers(np.abs, 0.2), "an even or constant activation has no linear part"),
-        (lambda: ker.match_layers(lambda x: 0 * x, 0.2), "an even or constant activation"),
-        (lambda: ker.match_htanh(0.2, kernel="nkt"), "Did you mean 'ntk'"),
-        (lambda: ker.LeakyReLU(0.0, 1.0), "slopes a ≥ b"),
-        (lambda: ker.HardTanh(1.0, 0.0), "c > 0"),
-        (lambda: ker.activation_moments("relu", 0.0), "scale τ must be positive"),
-        (lambda: ker.finite_width_kernels(X, "relu", 0.2, 0), "at least 1, got 0"),
+        (lambda: ck_equivalent(X, LABELS, "relu", 0.2, "emprical"), "Did you mean 'empirical'"),
+        (lambda: ck_equivalent(X, LABELS, "relu", 0.2, version="centred_t"), "Did you mean 'centred_T'"),
+        (lambda: gaussian_mixture(0, 10), "got n = 0 and p = 10"),
+        (lambda: gaussian_mixture(10, 0), "got n = 10 and p = 0"),
+        (lambda: gaussian_mixture(10, 5), "need p ≥ 9 features, got 5"),
+        (lambda: gaussian_mixture(1, 10), "leaves a class without samples"),
+        (lambda: gaussian_mixture(8, 10, shares=(0.5, 0.6)), "with sum 1"),
+        (lambda: gaussian_mixture(8, 10, means=np.zeros((2, 10)), covariances=[1.0]), "a covariance for each of 2"),
+        (lambda: match_htanh(0.2, 1.0, "relu"), "must be 0 for a hard tanh"),
+        (lambda: match_leaky_relu(0.2, 1.0, "swish"), "two leaky ReLU layers cannot match"),
+        (lambda: match_layers(np.abs, 0.2), "an even or constant activation has no linear part"),
+        (lambda: match_layers(lambda x: 0 * x, 0.2), "an even or constant activation"),
+        (lambda: match_htanh(0.2, kernel="nkt"), "Did you mean 'ntk'"),
+        (lambda: LeakyReLU(0.0, 1.0), "slopes a ≥ b"),
+        (lambda: HardTanh(1.0, 0.0), "c > 0"),
+        (lambda: activation_moments("relu", 0.0), "scale τ must be positive"),
+        (lambda: finite_width_kernels(X, "relu", 0.2, 0), "at least 1, got 0"),
         (
-            lambda: ker.finite_width_kernels(X, "relu", 0.9, 200, solver=FixedPointIteration(1e-10, 20)),
+            lambda: finite_width_kernels(X, "relu", 0.9, 200, solver=FixedPointIteration(1e-10, 20)),
             "fixed points at width 200 were not found .* σ_a² < 0.25 makes it contract",
         ),
         (lambda: tables.mixture_options("figur", 10, 10), "Did you mean 'figure'"),
@@ -639,9 +671,9 @@ def test_well_posedness_has_both_rates():
 
 
 def test_a_centred_activation_passes_the_check():
-    c = ker.coefficients("relu", 0.2)
-    shifted = ker.Activation(lambda x: np.maximum(x, 0) - c.bias)
-    np.testing.assert_allclose(ker.coefficients(shifted, 0.2, centring="check")[2:], c[2:], rtol=1e-9)
+    c = coefficients("relu", 0.2)
+    shifted = Activation(lambda x: np.maximum(x, 0) - c.bias)
+    np.testing.assert_allclose(coefficients(shifted, 0.2, centring="check")[2:], c[2:], rtol=1e-9)
 
 
 # ---- printed numbers

@@ -11,8 +11,13 @@ from nclib.engine import experiments, runs, verification
 from nclib.engine.experiments import experiment
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store, load_run
-from nclib.papers.kernel_equivalence import kernels, shallow
-from nclib.papers.kernel_equivalence.shallow import (
+from nclib.papers.kernel_equivalence import networks
+from nclib.papers.kernel_equivalence.activations import HardTanh
+from nclib.papers.kernel_equivalence.equivalents import spectral_norm
+from nclib.papers.kernel_equivalence.exact import explicit_ck, implicit_ck
+from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from nclib.papers.kernel_equivalence.mixtures import empirical_tau0, gaussian_mixture
+from nclib.papers.kernel_equivalence.networks import (
     ShallowConfig,
     ShallowModelConfig,
     ShallowNetwork,
@@ -47,25 +52,25 @@ class _Memory:
 @pytest.mark.parametrize(
     ("kind", "layers"),
     [
-        ("h_tanh_enn", [kernels.HardTanh(*kernels.match_htanh(0.2))]),
+        ("h_tanh_enn", [HardTanh(*match_htanh(0.2))]),
         ("tanh_enn", ["tanh"]),
-        ("l_relu_enn", kernels.match_leaky_relu(0.2)[1].layers),
+        ("l_relu_enn", match_leaky_relu(0.2)[1].layers),
         ("relu_enn", ["relu", "relu"]),
         ("tanh_deq", "tanh"),
         ("relu_deq", "relu"),
     ],
 )
 def test_features_of_wide_networks_have_the_kernels(kind, layers):
-    x, _ = kernels.gaussian_mixture(20, 25)
-    x /= kernels.empirical_tau0(x)
-    exact = kernels.implicit_ck(x, layers, 0.2) if isinstance(layers, str) else kernels.explicit_ck(x, layers)
+    x, _ = gaussian_mixture(20, 25)
+    x /= empirical_tau0(x)
+    exact = implicit_ck(x, layers, 0.2) if isinstance(layers, str) else explicit_ck(x, layers)
     found = np.zeros_like(exact)
     for seed in range(8):
         net = ShallowNetwork(_models(1500)[kind], 25, 3, seed)
         with torch.no_grad():
             z, _ = net.features(torch.tensor(x.T, dtype=torch.float32))
         found += (z @ z.T).double().numpy() / 8
-    assert kernels.spectral_norm(found - exact) < 0.08 * kernels.spectral_norm(exact)
+    assert spectral_norm(found - exact) < 0.08 * spectral_norm(exact)
 
 
 def test_arms_of_one_seed_share_their_weights():
@@ -78,7 +83,7 @@ def test_arms_of_one_seed_share_their_weights():
 
 
 def test_inputs_are_centred_and_have_unit_scale():
-    inputs = shallow.load_inputs(_config(), None, torch.device("cpu"))
+    inputs = networks.load_inputs(_config(), None, torch.device("cpu"))
     assert inputs.train.shape == (200, 64) and inputs.test.shape == (100, 64)
     assert inputs.train.mean(dim=0).abs().max() < 1e-6
     assert inputs.train.square().sum(1).mean().item() == pytest.approx(1, abs=1e-5)
@@ -86,12 +91,12 @@ def test_inputs_are_centred_and_have_unit_scale():
 
 def test_the_readout_is_the_softmax_regression_that_autograd_gives():
     config = _config("tanh_enn", readout_epochs=3)
-    inputs = shallow.load_inputs(config, None, torch.device("cpu"))
+    inputs = networks.load_inputs(config, None, torch.device("cpu"))
     net, other = (ShallowNetwork(config.model, 64, 10, 0) for _ in range(2))
-    shallow._fit_readout(net, inputs, config)
+    networks._fit_readout(net, inputs, config)
     optimiser = torch.optim.SGD([other.readout], lr=config.train.lr)
     for epoch in range(3):
-        for batch in shallow._order(200, 32, 0, -1 - epoch, torch.device("cpu")):
+        for batch in networks._order(200, 32, 0, -1 - epoch, torch.device("cpu")):
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(other(inputs.train[batch]), inputs.train_labels[batch]).backward()
             optimiser.step()
@@ -99,9 +104,9 @@ def test_the_readout_is_the_softmax_regression_that_autograd_gives():
     assert torch.equal(net.inputs, other.inputs)
 
 
-@pytest.mark.parametrize("kind", list(shallow._NUMBERS))
+@pytest.mark.parametrize("kind", list(networks._NUMBERS))
 def test_training_learns_and_says_how_the_equilibria_went(kind):
-    run = shallow.train_shallow(_config(kind, 24, readout_epochs=40, epochs=6), torch.device("cpu"))
+    run = networks.train_shallow(_config(kind, 24, readout_epochs=40, epochs=6), torch.device("cpu"))
     values = run.history.set_index(["split", "metric"])["value"]
     assert values["train", "accuracy_readout"] > 0.5
     assert values["train", "accuracy_all"] > values["train", "accuracy_readout"]
@@ -113,9 +118,9 @@ def test_training_learns_and_says_how_the_equilibria_went(kind):
 def test_an_interrupted_run_ends_with_the_same_bits():
     config = _config("relu_deq", epochs=3)
     memory = _Memory()
-    whole = shallow.train_shallow(config, torch.device("cpu"), checkpoint=memory)
+    whole = networks.train_shallow(config, torch.device("cpu"), checkpoint=memory)
     assert len(memory.states) == 2
-    resumed = shallow.train_shallow(config, torch.device("cpu"), checkpoint=_Memory(memory.states[0]))
+    resumed = networks.train_shallow(config, torch.device("cpu"), checkpoint=_Memory(memory.states[0]))
     assert resumed.facts["resumed"] == 1
     assert all(torch.equal(whole.weights[name], resumed.weights[name]) for name in whole.weights)
     assert whole.history.equals(resumed.history)
@@ -142,12 +147,12 @@ def test_features_of_a_resnet_take_the_place_of_pixels():
     assert load_run(tanh).provenance["facts"]["inputs"] == 8 * tanh.encoder.model.width
     assert default_store().has(run_id(tanh.encoder))
     with pytest.raises(ConfigError, match="need its trained weights"):
-        shallow.load_inputs(tanh, None, torch.device("cpu"))
+        networks.load_inputs(tanh, None, torch.device("cpu"))
 
 
 def test_the_grid_of_figure_3():
     configs = experiment("kernel_equivalence/fig3", "quick")
-    assert {config.model.kind for config in configs} == set(shallow._NUMBERS)
+    assert {config.model.kind for config in configs} == set(networks._NUMBERS)
     assert len({config.seed for config in configs}) == 3
     assert len(configs) == 6 * 3 * len({config.model.width for config in configs})
     scripts = experiment("kernel_equivalence/fig3", "quick", recipe="paper")[0].train
@@ -155,7 +160,7 @@ def test_the_grid_of_figure_3():
     own = experiment("kernel_equivalence/fig3", "quick", width=9, epochs=4, lr=0.3)
     assert {c.model.width for c in own} == {9} and {(c.train.epochs, c.train.lr) for c in own} == {(4, 0.3)}
     assert {c.data.dataset for c in experiment("kernel_equivalence/fig3", "paper")} == {"mnist"}
-    assert "3 seeds" in shallow.describe_shallow(configs) and "widths 16, 32" in shallow.describe_shallow(configs)
+    assert "3 seeds" in networks.describe_shallow(configs) and "widths 16, 32" in networks.describe_shallow(configs)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +173,7 @@ def test_the_grid_of_figure_3():
         (lambda: _config().replace(encoder=RunConfig(data=DataConfig(dataset="mnist"))), "the encoder saw 'mnist'"),
         (lambda: experiment("kernel_equivalence/fig3", "smoke", inputs="resnet"), "Did you mean 'resnet18'"),
         (
-            lambda: shallow._refuse_divergence(torch.tensor(math.nan), _config(lr=100.0)),
+            lambda: networks._refuse_divergence(torch.tensor(math.nan), _config(lr=100.0)),
             "no longer a number; use lr below 100",
         ),
     ],
@@ -181,4 +186,4 @@ def test_what_cannot_be_is_refused(make, says):
 def test_numbers_are_rounded_for_the_identity():
     numbers = _models(4)["h_tanh_enn"].numbers
     assert numbers == (0.764296679, 1.19648533)
-    assert math.isclose(numbers[0], kernels.match_htanh(0.2)[0], rel_tol=1e-8)
+    assert math.isclose(numbers[0], match_htanh(0.2)[0], rel_tol=1e-8)

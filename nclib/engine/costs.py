@@ -13,7 +13,7 @@ from typing import Any
 
 from nclib.config import RunConfig, StoredConfig
 from nclib.engine.experiments import class_counts, outline
-from nclib.papers.kernel_equivalence.shallow import ShallowConfig
+from nclib.papers.kernel_equivalence.networks import ShallowConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.system.provenance import duration
 

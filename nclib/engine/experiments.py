@@ -26,8 +26,9 @@ from nclib.config import (
     suggest,
 )
 from nclib.engine.store import reference_store
-from nclib.papers.kernel_equivalence import kernels
-from nclib.papers.kernel_equivalence.shallow import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
+from nclib.papers.kernel_equivalence.coefficients import coefficients, explicit_coefficients
+from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import grids
 from nclib.papers.separation_bias.grad_cam import CamConfig
@@ -466,15 +467,15 @@ def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
 def _shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig]:
     """The six arms of Ling et al.'s Figure 3 at one width, matched for τ_0 = 1. The numbers are rounded, so that the
     identity of a run does not depend on the last bits of a machine."""
-    relu, pair = "relu", kernels.match_leaky_relu(sigma_a2)[-1].layers
-    shifts = [kernels.explicit_coefficients(pair[:depth]).bias for depth in (1, 2)]
+    relu, pair = "relu", match_leaky_relu(sigma_a2)[-1].layers
+    shifts = [explicit_coefficients(pair[:depth]).bias for depth in (1, 2)]
     numbers = {
         "tanh_deq": (),
-        "h_tanh_enn": kernels.match_htanh(sigma_a2),
+        "h_tanh_enn": match_htanh(sigma_a2),
         "tanh_enn": (),
-        "relu_deq": (kernels.coefficients(relu, sigma_a2).bias,),
+        "relu_deq": (coefficients(relu, sigma_a2).bias,),
         "l_relu_enn": (pair[0].a, pair[0].b, shifts[0], pair[1].a, pair[1].b, shifts[1]),
-        "relu_enn": tuple(kernels.explicit_coefficients([relu] * depth).bias for depth in (1, 2)),
+        "relu_enn": tuple(explicit_coefficients([relu] * depth).bias for depth in (1, 2)),
     }
     return [
         ShallowModelConfig(

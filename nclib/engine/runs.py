@@ -37,8 +37,8 @@ from nclib.engine.store import (
     tidy,
     wall_seconds,
 )
-from nclib.papers.kernel_equivalence import shallow
-from nclib.papers.kernel_equivalence.shallow import ShallowConfig
+from nclib.papers.kernel_equivalence import networks
+from nclib.papers.kernel_equivalence.networks import ShallowConfig
 from nclib.papers.neural_collapse import probes
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import grad_cam, regression
@@ -141,7 +141,7 @@ def _train_shallow(
         progress(done, total)
 
     with _threads(), provenance.Cost(device) as cost:
-        result = shallow.train_shallow(config, device, weights, store.checkpoint(run), note)
+        result = networks.train_shallow(config, device, weights, store.checkpoint(run), note)
     record = provenance.capture(device, [config.seed], cost) | {"facts": result.facts, "warnings": []}
     readout = {"readout": result.weights["readout"]}
     store.save(config, {"history": result.history}, {}, readout, record)

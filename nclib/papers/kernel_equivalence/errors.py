@@ -14,23 +14,17 @@ import scipy
 from nclib import data
 from nclib.config import suggest
 from nclib.papers.kernel_equivalence.activations import HardTanh
-from nclib.papers.kernel_equivalence.kernels import (
-    MixtureMoments,
+from nclib.papers.kernel_equivalence.equivalents import (
     ck_entrywise,
     ck_equivalent,
-    explicit_ck,
-    explicit_ntk,
-    finite_width_kernels,
-    gaussian_mixture,
-    implicit_ck,
-    implicit_kernels,
-    match_htanh,
-    match_leaky_relu,
-    mixture_moments,
     ntk_equivalent,
     resolve_tau0,
     spectral_norm,
 )
+from nclib.papers.kernel_equivalence.exact import explicit_ck, explicit_ntk, implicit_ck, implicit_kernels
+from nclib.papers.kernel_equivalence.finite_width import finite_width_kernels
+from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from nclib.papers.kernel_equivalence.mixtures import MixtureMoments, gaussian_mixture, mixture_moments
 from nclib.system import paths
 
 MIXTURES = ("figure", "zero_mean", "toeplitz")

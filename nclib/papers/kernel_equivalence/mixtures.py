@@ -1,0 +1,197 @@
+"""Gaussian mixtures: samples, population moments and estimates of them; the checks of data and labels.
+
+Data are matrices x (p, n), a sample in a column, scaled so that ‖x_i‖² = O(1).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+
+def _data(x: np.ndarray) -> np.ndarray:
+    x = np.asarray(x, dtype=float)
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(f"x must be (p, n) with p ≥ 1 features and n ≥ 1 samples in columns, got shape {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"x has {int((~np.isfinite(x)).sum())} entries that are not finite")
+    return x
+
+
+def _labels(labels: Sequence[int], n: int) -> tuple[np.ndarray, int]:
+    labels = np.asarray(labels)
+    if labels.shape != (n,) or labels.dtype.kind not in "iu" or labels.min() < 0:
+        raise ValueError(
+            f"labels must be {n} class numbers from 0, one a column of x; got {labels.dtype} {labels.shape}"
+        )
+    counts = np.bincount(labels)
+    if (counts == 0).any():
+        raise ValueError(f"class {int((counts == 0).argmax())} of {len(counts)} has no sample; number classes 0 … K−1")
+    return labels.astype(int), len(counts)
+
+
+def empirical_tau0(x: np.ndarray) -> float:
+    """τ_0 = √(mean ‖x_i‖²) of the samples in the columns of x (p, n)."""
+    x = _data(x)
+    found = math.sqrt(float((x**2).sum() / x.shape[1]))
+    if found == 0:
+        raise ValueError("all samples are zero, so the scale τ_0 is 0 and there is no kernel")
+    return found
+
+
+class MixtureMoments(NamedTuple):
+    """Of the classes √p x = μ_a + ζ, ζ ~ (0, C_a): means (K, p), traces tr C_a (K,), products tr C_a C_b (K, K)."""
+
+    means: np.ndarray
+    traces: np.ndarray
+    products: np.ndarray
+
+
+Covariance = float | np.ndarray
+
+
+def _mixture(
+    n: int,
+    p: int,
+    means: np.ndarray | None,
+    covariances: Sequence[Covariance] | None,
+    shares: Sequence[float] | None,
+) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+    """Means (K, p), covariances as numbers, diagonals (p,) or matrices (p, p), and samples of each class (K,)."""
+    if n < 1 or p < 1:
+        raise ValueError(f"need n ≥ 1 samples and p ≥ 1 features, got n = {n} and p = {p}")
+    if means is None:
+        classes = len(covariances) if covariances is not None else 2
+        if p < 8 * classes - 7:
+            raise ValueError(
+                f"the means of the paper's mixture need p ≥ {8 * classes - 7} features, got {p}; give means="
+            )
+        means = np.zeros((classes, p))
+        means[np.arange(classes), 8 * np.arange(classes)] = 8
+    means = np.asarray(means, dtype=float)
+    if means.ndim != 2 or means.shape[1] != p:
+        raise ValueError(f"means must be (K, {p}), got {means.shape}")
+    if covariances is None:
+        covariances = [1 + 8 * a / math.sqrt(p) for a in range(len(means))]
+    found = [np.asarray(c, dtype=float) for c in covariances]
+    if len(found) != len(means) or any(c.shape not in ((), (p,), (p, p)) for c in found):
+        shapes = ", ".join(str(c.shape) for c in found)
+        raise ValueError(
+            f"need a covariance for each of {len(means)} classes: a number, ({p},) or ({p}, {p}); got {shapes}"
+        )
+    weights = np.full(len(means), 1 / len(means)) if shares is None else np.asarray(shares, dtype=float)
+    if weights.shape != (len(means),) or (weights <= 0).any() or abs(weights.sum() - 1) > 1e-9:
+        raise ValueError(f"shares must be {len(means)} positive numbers with sum 1, got {shares}")
+    counts = np.floor(n * weights + 1e-9).astype(int)
+    counts[np.argsort(counts - n * weights, kind="stable")[: n - counts.sum()]] += 1
+    if (counts == 0).any():
+        raise ValueError(f"n = {n} leaves a class without samples: {counts.tolist()}")
+    return means, found, counts
+
+
+def gaussian_mixture(
+    n: int,
+    p: int,
+    seed: int = 0,
+    means: np.ndarray | None = None,
+    covariances: Sequence[Covariance] | None = None,
+    shares: Sequence[float] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Samples of a Gaussian mixture, √p x_i = μ_a + ζ_i, ζ_i ~ N(0, C_a).
+
+    Parameters
+    ----------
+    n, p : samples and features
+    seed : of the draw
+    means : (K, p); left out, the paper's: an 8 at index 8a of class a = 0, 1, …
+    covariances : of each class a number (times I), a diagonal (p,) or a matrix (p, p); left out, 1 + 8a/√p
+    shares : n_a/n; left out, equal
+
+    Returns
+    -------
+    x (p, n) and labels (n,), class by class; `mixture_moments` of the same arguments are its population moments.
+
+    Raises
+    ------
+    ValueError
+        For n or p of 0 and for arguments that do not fit one another.
+
+    Source: caption of Figure 1.
+    """
+    means, covariances, counts = _mixture(n, p, means, covariances, shares)
+    rng = np.random.default_rng(seed)
+    parts = []
+    for mean, covariance, count in zip(means, covariances, counts, strict=True):
+        noise = rng.standard_normal((p, count))
+        if covariance.ndim == 2:
+            noise = scipy.linalg.cholesky(covariance, lower=True) @ noise
+        else:
+            noise *= np.sqrt(covariance)[..., None] if covariance.ndim else math.sqrt(covariance)
+        parts.append(mean[:, None] + noise)
+    return np.concatenate(parts, axis=1) / math.sqrt(p), np.repeat(np.arange(len(means)), counts)
+
+
+def mixture_moments(
+    n: int,
+    p: int,
+    means: np.ndarray | None = None,
+    covariances: Sequence[Covariance] | None = None,
+    shares: Sequence[float] | None = None,
+) -> MixtureMoments:
+    """Population moments of `gaussian_mixture` with the same arguments."""
+    means, covariances, _ = _mixture(n, p, means, covariances, shares)
+    traces = np.array([float(np.trace(c)) if c.ndim == 2 else float(np.broadcast_to(c, p).sum()) for c in covariances])
+    products = [[_trace_product(a, b, p) for b in covariances] for a in covariances]
+    return MixtureMoments(means, traces, np.array(products))
+
+
+def _trace_product(a: np.ndarray, b: np.ndarray, p: int) -> float:
+    if a.ndim == b.ndim == 2:
+        return float((a * b.T).sum())
+    diagonals = [np.diag(c) if c.ndim == 2 else np.broadcast_to(c, p) for c in (a, b)]
+    return float(diagonals[0] @ diagonals[1])
+
+
+def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
+    """Unbiased estimates of the class moments from samples of any distribution.
+
+        tr C_a:  tr S_a,     tr C_a C_b:  tr S_a S_b,     S_a the sample covariance of √p x with divisor n_a − 1
+        tr C_a²:  (n−1)/(n(n−2)(n−3)) [(n−1)(n−2) tr S² + (tr S)² − n Q],   Q = Σ_i ‖x_i − x̄‖⁴/(n−1)
+
+    The plain tr S_a² is too large by (tr C_a)²/n_a, which does not vanish when p grows with n.
+
+    Raises
+    ------
+    ValueError
+        For labels that do not fit and classes of fewer than 4 samples.
+
+    Source: Himeno & Yamada (2014) for tr C².
+    """
+    x = _data(x)
+    labels, classes = _labels(labels, x.shape[1])
+    counts = np.bincount(labels)
+    if counts.min() < 4:
+        raise ValueError(
+            f"class {int(counts.argmin())} has {counts.min()} samples; estimating tr C² needs 4. Give moments= instead"
+        )
+    x = x * math.sqrt(len(x))
+    centred, means, traces = [], [], []
+    for a, count in enumerate(counts):
+        part = x[:, labels == a]
+        means.append(part.mean(axis=1))
+        centred.append(part - means[-1][:, None])
+        traces.append((centred[-1] ** 2).sum() / (count - 1))
+    products = np.empty((classes, classes))
+    for a, b in itertools.combinations_with_replacement(range(classes), 2):
+        cross = float(((centred[a].T @ centred[b]) ** 2).sum()) / ((counts[a] - 1) * (counts[b] - 1))
+        products[a, b] = products[b, a] = cross
+    for a, n in enumerate(counts):
+        quartic = ((centred[a] ** 2).sum(axis=0) ** 2).sum() / (n - 1)
+        bracket = (n - 1) * (n - 2) * products[a, a] + traces[a] ** 2 - n * quartic
+        products[a, a] = (n - 1) / (n * (n - 2) * (n - 3)) * bracket
+    return MixtureMoments(np.array(means), np.array(traces), products)
