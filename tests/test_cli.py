@@ -175,6 +175,12 @@ def test_options_become_a_configuration():
     assert cli.build_config(None, None, {}, []) == RunConfig()
 
 
+def test_a_recipe_that_fixes_the_augmentation_sets_it():
+    assert cli.build_config(None, "collapse", {}, []).data.augment == "none"
+    assert cli.build_config(None, "collapse", {}, ["data.augment=dataset"]).data.augment == "dataset"
+    assert cli.build_config(None, "workable", {}, []).data.augment == "dataset"
+
+
 def test_a_stored_configuration_can_be_changed_and_trained_again(tmp_path):
     first = cli.build_config(None, None, {"data.num_majority": 3, "data.ratio": 10.0, "model.kind": "deq"}, [])
     file = tmp_path / "config.json"

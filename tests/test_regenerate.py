@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -738,8 +739,9 @@ def test_an_account_without_a_home_has_one_for_its_notebooks(bench, monkeypatch)
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 @pytest.mark.parametrize("number", regenerate._ENDINGS)
-def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
+def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, request):
     figure("neural_collapse/fig1")
+    request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))  # not nohup's
     train, handler = bench.train, signal.getsignal(number)
 
     def stopped(config, store, device, progress):
@@ -759,11 +761,12 @@ def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number):
 
 
 CLOSED_TERMINAL = """
-import multiprocessing, time
+import multiprocessing, signal, time
 from nclib.reproduce import regenerate
 from nclib.system import processes
 
 processes.keep_tracker()
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 with regenerate.terminable():
     semaphore = multiprocessing.get_context("spawn").Semaphore()
     print(f"sem.{semaphore._semlock.name[1:]}", flush=True)

@@ -314,7 +314,7 @@ def build_config(
     Raises: ConfigError, for an unknown key with the nearest right one; DataError for an unusable folder.
     """
     from nclib import data
-    from nclib.config import RECIPES, ConfigError, RunConfig, suggest
+    from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, suggest
     from nclib.reproduce import regenerate
 
     tree: dict[str, Any] = {}
@@ -325,6 +325,8 @@ def build_config(
             raise ConfigError(suggest(recipe_name, RECIPES, "recipe"))
         for key, value in RECIPES[recipe_name].items():
             _put(tree, f"train.{key}", value)
+        if recipe_name in AUGMENTATION:
+            _put(tree, "data.augment", AUGMENTATION[recipe_name])
     values = dict(given)
     for text in settings:
         key, equals, value = (part.strip() for part in text.partition("="))

@@ -73,6 +73,7 @@ def _library_defaults() -> dict[str, Any]:
         "model.solver.max_steps": solver.max_steps,
         "model.cell": ModelConfig(kind="deq").cell,
         "train.log_every": train.log_every,
+        "train.precision": train.precision,
     }
 
 
@@ -211,6 +212,9 @@ class TrainPanel(Panel):
                 settings += [f"{key}={value}"] * (value == "exponential")  # the other two follow from K_A and R
             elif value != _DEFAULTS.get(key):
                 settings.append(f"{key}={value}")
+        precision = get_profile(self.size.value).precision  # of the size alone: it has no field
+        if precision != _DEFAULTS["train.precision"]:
+            settings.append(f"train.precision={precision}")
         recipe = self.fields["recipe"].value
         return Choices(given, None if recipe == "workable" else recipe, tuple(settings))
 
