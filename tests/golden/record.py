@@ -108,6 +108,7 @@ def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
         stack.enter_context(mock.patch.object(Figure, "savefig", lambda *given, **options: None))
         stack.enter_context(contextlib.chdir(ROOT / "notebooks"))
         stack.enter_context(contextlib.redirect_stdout(None))
+        stack.enter_context(pyplot.rc_context())  # the notebook's style is its own
         for cell in cells:
             if cell["cell_type"] == "code":
                 exec(compile("".join(cell["source"]), name, "exec"), namespace)
