@@ -123,7 +123,7 @@ def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     return sums / counts
 
 
-def merged_moments(outputs: Outputs, num_classes: int) -> metrics.ClassMoments:
+def feature_moments(outputs: Outputs, num_classes: int) -> metrics.ClassMoments:
     """Moments of the features of a split."""
     return metrics.ClassMoments(num_classes, outputs.features.shape[1]).update(outputs.features, outputs.labels)
 
@@ -165,10 +165,10 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
     if with_nc:
         weights = model.classifier.weight
         groups = minority if minority.any() else None
-        merged = merged_moments(outputs, num_classes)
+        moments = feature_moments(outputs, num_classes)
         seen = (outputs.features, labels, outputs.logits, weights)
-        report |= metrics.nc_report(*seen, minority=groups, moments=merged)
-        other = metrics.nc_report(*seen, weighting="sample", moments=merged)
+        report |= metrics.nc_report(*seen, minority=groups, moments=moments)
+        other = metrics.nc_report(*seen, weighting="sample", moments=moments)
         report |= {f"{name}.sample": other[name] for name in CENTRED}
     return report
 
@@ -584,7 +584,7 @@ class _Trainer:
             arrays[f"{name}_features"] = outputs.features
             arrays[f"{name}_labels"] = outputs.labels
             if name == "train":
-                arrays["class_means"] = merged_moments(outputs, len(split.counts)).class_means
+                arrays["class_means"] = feature_moments(outputs, len(split.counts)).class_means
             if outputs.residual is not None:
                 arrays[f"{name}_residual"] = outputs.residual
         return Run(
