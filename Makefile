@@ -73,7 +73,7 @@ bench bench-scale bench-gpu: setup
 
 # What the tests of survival and the fuzzed inputs found, counted: results/reference/bench/survival.csv.
 survival: setup
-	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest tests/test_survival.py tests/test_fuzz.py -m "slow or not slow" $(ARGS)
+	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest tests/engine/test_survival.py tests/core/test_fuzz.py -m "slow or not slow" $(ARGS)
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
 PICTURES := fig1 fig3 controls equilibrium_or_cell

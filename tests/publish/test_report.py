@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import html
-import html.parser
 import importlib.util
 import json
 import multiprocessing
@@ -16,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from links import Links
 from typer.testing import CliRunner
 
 from nclib.cli import commands
@@ -122,20 +122,6 @@ def built(tmp_path_factory):
         fill()
         landing = report.build("smoke", echo=said.append)
     return landing.parent, said
-
-
-class Links(html.parser.HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.links, self.ids = [], set()
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        for name, value in attributes:
-            if name in ("href", "src", "srcset", "data", "action", "poster") and value:
-                self.links.append((tag, value))
-            if name == "id":
-                self.ids.add(value)
 
 
 def pages(site):

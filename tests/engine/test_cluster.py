@@ -31,7 +31,7 @@ from nclib.engine.store import CorruptRun, RunStore, default_store
 from nclib.reproduce import regenerate
 from nclib.system import paths, provenance
 
-RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 

@@ -37,7 +37,7 @@ from nclib.metrics import (
     simplex_etf,
 )
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 K, D = 6, 11
 COUNTS = [40, 25, 12, 7, 5, 2]  # unequal on purpose: the two weightings must differ
 MINORITY = [2, 4, 5]

@@ -7,7 +7,7 @@ import pytest
 
 from nclib.system import paths
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -78,7 +78,7 @@ def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
     subprocess.run(
         [sys.executable, "-c", code],
         check=True,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         env={**os.environ, "NCLIB_RESULTS": str(there), "PYTHONHASHSEED": "5"},
     )
     for files in here:

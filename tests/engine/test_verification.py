@@ -1,5 +1,6 @@
 """`nclib verify`: what it must find, what it must not call broken, and what it leaves out."""
 
+import json
 import math
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from nclib.engine.experiments import experiment
 from nclib.engine.store import ReferenceStore, StoredRun, default_store, reference_store
 from nclib.papers.neural_collapse.probes import ProbeConfig
 
-ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
+ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 SOUND = "sound: closed forms hold and the reference is reproduced"
 
 
@@ -226,11 +227,18 @@ def test_a_setting_may_be_as_far_off_as_other_seeds(here, code):
 # --- faults put into the tracked reference --------------------------------------------------------------------
 
 
+COLLECTIONS = ("quick", "cifar10-jpeg-lite", "cifar10-jpeg-lite-1000", "mnist-png-lite")
+
+
 @pytest.fixture(scope="module")
 def equal():
-    """All reference runs of classifiers beside themselves."""
+    """The classifiers of four reference collections beside themselves.
+
+    Named one by one: in other evidence the two arms may differ the other way round, and a planted swap would cancel.
+    """
     store = ReferenceStore(ROOT)
-    runs = [store.load(run) for run in store.ids() if store.load(run).config["kind"] == "classifier"]
+    named = [run for name in COLLECTIONS for run in json.loads((ROOT / name / "runs.json").read_text())]
+    runs = [run for run in map(store.load, sorted(named)) if run.config["kind"] == "classifier"]
     return pd.concat([verification.pair(run, run) for run in runs], ignore_index=True)
 
 

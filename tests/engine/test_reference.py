@@ -10,7 +10,7 @@ from nclib.config import run_id
 from nclib.engine import experiments, runs
 from nclib.engine.store import ReferenceStore
 
-ROOT = Path(__file__).resolve().parents[1] / "results" / "reference"
+ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 STORE = ReferenceStore(ROOT)
 
 

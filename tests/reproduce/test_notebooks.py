@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import papermill
 import pytest
-from test_plotting import confusable
+from colours import confusable
 
 import nclib
 from nclib.course import teaching
