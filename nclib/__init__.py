@@ -173,7 +173,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "data": ("Dataset", "load_dataset", "resolve_dataset"),
     "models": ("Classifier", "Output", "build_model", "count_parameters"),
-    "training": ("evaluate", "learning_rate", "train"),
+    "evaluation": ("evaluate",),
+    "training": ("learning_rate", "train"),
     "papers.neural_collapse.probes": (
         "ProbeConfig",
         "block_operations",

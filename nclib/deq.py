@@ -288,7 +288,7 @@ class DEQ(nn.Module):
             own = self.cell.parameters() if isinstance(self.cell, nn.Module) else ()
             _refuse_transforms(x, *(z0 if isinstance(z0, tuple) else (z0,)), *args, *own)
         self._refuse_live()
-        start, parts, cell = self._start(x) if z0 is None else z0, None, self.cell
+        start, parts, cell = self.start(x) if z0 is None else z0, None, self.cell
         if not isinstance(start, Tensor):
             parts = _Parts(tuple(tuple(part.shape[1:]) for part in start))
             start, cell = parts.pack(start), parts.wrap(cell)
@@ -325,7 +325,8 @@ class DEQ(nn.Module):
         z = _Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves)
         return _named(parts, z, solution)
 
-    def _start(self, x: Tensor) -> Tensor:
+    def start(self, x: Tensor) -> Tensor:
+        """Where the solve begins when the call names no ``z0``."""
         if not x.is_floating_point():
             raise ValueError(f"x is {x.dtype}, so it cannot be where z starts; give the start: layer(x, z0=...)")
         return x if self.z0 == "x" else torch.zeros_like(x)

@@ -78,7 +78,7 @@ sys.meta_path.insert(0, Refuse())
 
 
 def test_the_core_needs_neither_torchvision_nor_jupyter():
-    core = ("solver", "deq", "metrics", "imbalance", "losses", "config", "models", "training", "data")
+    core = ("solver", "deq", "metrics", "imbalance", "losses", "config", "models", "evaluation", "training", "data")
     blocked = {
         "torchvision",
         "IPython",
