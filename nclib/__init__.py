@@ -108,13 +108,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "theory_steps",
     ),
     "papers.neural_collapse.layer_peeled": (
-        "PeeledProblem",
         "collapse_ratio",
         "imbalance_curve",
         "loss_lower_bound",
-        "peeled_alignment",
-        "peeled_fits",
-        "peeled_table",
         "reference_optimum",
         "semidefinite_optimum",
         "simplex_gram",
@@ -122,6 +118,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "total_collapse_budget",
         "total_collapse_ratio",
     ),
+    "papers.neural_collapse.peeled_maps": ("PeeledProblem", "peeled_alignment", "peeled_fits", "peeled_table"),
     "publish.scorecard": ("count_verdicts", "read_table", "score_claims"),
     "papers.kernel_equivalence.activations": (
         "ACTIVATIONS",
