@@ -232,7 +232,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "trained_ledger",
         "weight_bounds",
     ),
-    "course.teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
+    "course.exercises": ("check_exercise",),
+    "course.memory": ("saved_bytes",),
     "engine.store": ("RunStore", "load_run"),
     "engine.experiments": (
         "describe_runs",
@@ -250,6 +251,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "laboratory.train_panel": ("TrainPanel",),
     "laboratory.laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
     "publish.artefacts": ("save_figure", "save_table"),
+    "publish.plots.display": ("picture", "prose"),
 }
 
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

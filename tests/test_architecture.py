@@ -34,7 +34,7 @@ def test_the_contracts_on_imports_are_kept():
         ("engine/store", "from nclib.publish import report"),
         ("papers/kernel_equivalence/exact", "from nclib.papers.neural_collapse import probes"),
         ("publish/plotting", "from nclib import metrics"),
-        ("course/teaching", "from nclib import metrics"),
+        ("course/answers", "from nclib import metrics"),
         ("config", "import torch"),
     ],
 )
