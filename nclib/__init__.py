@@ -65,21 +65,15 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "measuring": ("features", "measure", "ood_scores"),
     "imbalance": ("exponential_imbalance", "majority_classes", "sample_rows", "step_imbalance", "subsample_indices"),
     "comparison": (
-        "accuracy_display",
-        "accuracy_table",
         "by_run",
         "claims_table",
-        "cosine_gram",
         "differences",
-        "embed",
         "interval",
         "over_seeds",
         "paired",
         "percent",
         "pooled",
         "pooled_table",
-        "published",
-        "published_ticks",
         "ratios",
         "setting",
         "solver_audit",
@@ -108,13 +102,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "theory_steps",
     ),
     "papers.neural_collapse.layer_peeled": (
-        "PeeledProblem",
         "collapse_ratio",
         "imbalance_curve",
         "loss_lower_bound",
-        "peeled_alignment",
-        "peeled_fits",
-        "peeled_table",
         "reference_optimum",
         "semidefinite_optimum",
         "simplex_gram",
@@ -122,6 +112,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "total_collapse_budget",
         "total_collapse_ratio",
     ),
+    "papers.neural_collapse.peeled_maps": ("PeeledProblem", "peeled_alignment", "peeled_fits", "peeled_table"),
+    "papers.neural_collapse.printed": ("accuracy_display", "accuracy_table", "published", "published_ticks"),
+    "publish.plots.matrices": ("cosine_gram", "embed"),
     "publish.scorecard": ("count_verdicts", "read_table", "score_claims"),
     "papers.kernel_equivalence.activations": (
         "ACTIVATIONS",
@@ -236,7 +229,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "trained_ledger",
         "weight_bounds",
     ),
-    "course.teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
+    "course.exercises": ("check_exercise",),
+    "course.memory": ("saved_bytes",),
     "engine.store": ("RunStore", "load_run"),
     "engine.experiments": (
         "describe_runs",
@@ -254,6 +248,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "laboratory.train_panel": ("TrainPanel",),
     "laboratory.laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
     "publish.artefacts": ("save_figure", "save_table"),
+    "publish.plots.display": ("picture", "prose"),
 }
 
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

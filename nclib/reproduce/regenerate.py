@@ -404,8 +404,8 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
 def _library() -> str:
     """Digest of the sources a notebook can call and of the published numbers it can show."""
     package = Path(__file__).resolve().parents[1]
-    beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/report.py")  # no notebook can call them
-    modules = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() not in beside]
+    beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/site/")  # no notebook can call them
+    modules = [path for path in package.rglob("*.py") if not path.relative_to(package).as_posix().startswith(beside)]
     tables = paths.published().glob("**/*.csv")
     return provenance.digest([*sorted(modules), *sorted(tables)])
 

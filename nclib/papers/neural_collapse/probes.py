@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from nclib import comparison, evaluation, training
 from nclib.config import LookConfig, SolverConfig
 from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
+from nclib.system import words
 
 # --- the parts of a network ----------------------------------------------------------------------------------
 
@@ -399,7 +400,7 @@ def collapse_inside(
             said = said._replace(remark=_NEARER.get(said.word, said.remark))
             means = points[before][metric].mean(), points[after][metric].mean()
             found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *comparison.JUDGED]
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -436,7 +437,7 @@ def tolerance_effect(
             share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
         found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
-    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *comparison.JUDGED]
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -472,5 +473,5 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
         means = majority.mean(), minority.mean()
         found.append((quantity, split, *means, *result.columns, *said))
     columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
-    columns += comparison.JUDGED
+    columns += words.JUDGED
     return pd.DataFrame(found, columns=columns)
