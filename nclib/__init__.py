@@ -236,7 +236,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "weight_bounds",
     ),
     "course.teaching": ("check_exercise", "picture", "prose", "saved_bytes"),
-    "engine.store": ("RunStore", "load_run"),
+    "engine.reference": ("load_run",),
+    "engine.store": ("RunStore",),
     "engine.experiments": (
         "describe_runs",
         "describe_seeds",

@@ -13,7 +13,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from nclib.course.teaching import Picture
-from nclib.engine.store import CorruptRun
+from nclib.engine.reading import CorruptRun
 from nclib.laboratory import views
 
 _SHARPNESS = 1.5  # pixels drawn for each one on the page

@@ -26,8 +26,8 @@ import pandas as pd
 import scipy
 
 from nclib import metrics
-from nclib.publish import artefacts
 from nclib.system import paths
+from nclib.system.files import write_atomic
 
 _LARGEST_EXPONENT = 700.0
 """Beyond it exp leaves float64."""
@@ -654,7 +654,7 @@ def _kept(
     found = peeled_fit(problem, starts, iterations, seed, also)
     buffer = io.BytesIO()
     np.savez(buffer, **found._asdict())
-    artefacts.write_atomic(path, buffer.getvalue())
+    write_atomic(path, buffer.getvalue())
     return found
 
 
