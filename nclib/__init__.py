@@ -231,7 +231,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "course.exercises": ("check_exercise",),
     "course.memory": ("saved_bytes",),
-    "engine.store": ("RunStore", "load_run"),
+    "engine.reference": ("load_run",),
+    "engine.store": ("RunStore",),
     "engine.experiments": (
         "describe_runs",
         "describe_seeds",

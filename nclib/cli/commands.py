@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nclib.config import RunConfig
-    from nclib.engine.store import StoredRun
+    from nclib.engine.reading import StoredRun
     from nclib.engine.verification import Comparison
 
 
@@ -266,7 +266,8 @@ def train(
     from nclib import data
     from nclib.config import run_id
     from nclib.engine import experiments, runs
-    from nclib.engine.store import default_store, load_run
+    from nclib.engine.reference import load_run
+    from nclib.engine.store import default_store
     from nclib.reproduce import regenerate
 
     given = {
@@ -504,7 +505,8 @@ def check_runs() -> None:
 @runs_app.command()
 def show(run: RunName) -> None:
     """Configuration, circumstances and final metrics of one run."""
-    from nclib.engine.store import default_store, load_run, reference_store
+    from nclib.engine.reference import load_run, reference_store
+    from nclib.engine.store import default_store
 
     known = default_store().ids() + reference_store().ids()
     stored = load_run(_complete(run, known))

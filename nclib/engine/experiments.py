@@ -25,7 +25,7 @@ from nclib.config import (
     run_id,
     suggest,
 )
-from nclib.engine.store import reference_store
+from nclib.engine.reference import reference_store
 from nclib.papers.kernel_equivalence.coefficients import coefficients, explicit_coefficients
 from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
 from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig

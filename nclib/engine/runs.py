@@ -25,18 +25,9 @@ from nclib.data import DataError, fetch
 from nclib.engine import cluster
 from nclib.engine.costs import CostModel, Forecast, estimate_gpu_gib
 from nclib.engine.experiments import Profile, experiment, outline
-from nclib.engine.store import (
-    CorruptRun,
-    DamageWarning,
-    RunStore,
-    default_store,
-    identity_columns,
-    load_run,
-    reference_store,
-    stack,
-    tidy,
-    wall_seconds,
-)
+from nclib.engine.reading import CorruptRun, identity_columns, stack, tidy, wall_seconds
+from nclib.engine.reference import load_run, reference_store
+from nclib.engine.store import DamageWarning, RunStore, default_store
 from nclib.papers.kernel_equivalence import networks
 from nclib.papers.kernel_equivalence.networks import ShallowConfig
 from nclib.papers.neural_collapse import probes

@@ -356,7 +356,7 @@ def _short(message: str, where: str = "") -> str:
 def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
     """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
     returns the digest of what is there now."""
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
 
     notebook = json.loads(written.read_text(encoding="utf-8"))
     target = _failed(name, profile) if failed else executed(name, profile)
@@ -426,7 +426,7 @@ def _unchanged(task: Task, profile: str, key: str) -> list[str] | None:
 
 
 def _write_stamp(task: Task, profile: str, key: str, files: Mapping[str, str]) -> None:
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
 
     content = {"key": key, "files": dict(sorted(files.items()))}
     write_atomic(_stamp(task.name, profile), json.dumps(content, indent=1) + "\n")
@@ -1065,7 +1065,7 @@ def _has_home() -> bool:
 
 
 def _write_summary(summary: Summary) -> None:
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
     content = summary.as_dict() | {"provenance": provenance.capture()}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomic(paths.results(summary.profile) / "summary.json", text)

@@ -29,7 +29,8 @@ from nclib.data import DataError
 from nclib.engine import runs
 from nclib.engine import store as store_module
 from nclib.engine.experiments import experiment
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore
+from nclib.engine.reading import CorruptRun
+from nclib.engine.store import DamageWarning, RunStore
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import tasks
 from nclib.papers.separation_bias.grad_cam import CamConfig
@@ -384,7 +385,7 @@ def test_run_folders(fuzz, tmp_path):
             sums = store.root / run / "DONE"
             if fitting and sums.is_file():
                 files = [path for path in (store.root / run).iterdir() if path.is_file() and path.name != "DONE"]
-                sums.write_text(json.dumps({path.name: store_module._digest(path.read_bytes()) for path in files}))
+                sums.write_text(json.dumps({path.name: store_module.sha256(path.read_bytes()) for path in files}))
             before = _tree(store.root)
             sound = True
             for read in (store.load, store.weights, lambda name: store.frame([name])):

@@ -27,7 +27,8 @@ from nclib import data
 from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import cluster, costs, experiments, runs
-from nclib.engine.store import CorruptRun, RunStore, default_store
+from nclib.engine.reading import CorruptRun
+from nclib.engine.store import RunStore, default_store
 from nclib.reproduce import regenerate
 from nclib.system import paths, provenance
 

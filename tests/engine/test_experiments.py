@@ -18,8 +18,10 @@ from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainC
 from nclib.data import make_split
 from nclib.engine import costs, experiments, runs
 from nclib.engine.experiments import experiment, get_profile, override
+from nclib.engine.reading import FRAME_COLUMNS, CorruptRun
+from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.engine.store import DamageWarning, RunStore, default_store
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}

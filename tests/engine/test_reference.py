@@ -8,7 +8,7 @@ import pytest
 
 from nclib.config import run_id
 from nclib.engine import experiments, runs
-from nclib.engine.store import ReferenceStore
+from nclib.engine.reference import ReferenceStore
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 STORE = ReferenceStore(ROOT)

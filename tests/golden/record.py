@@ -77,7 +77,7 @@ def ids() -> str:
     """The content of ``run_ids.txt``: a line for each experiment at each size, then every id there is."""
     from nclib.config import run_id
     from nclib.engine.experiments import EXPERIMENTS, experiment
-    from nclib.engine.store import ReferenceStore
+    from nclib.engine.reference import ReferenceStore
 
     lines, every = [], set(ReferenceStore(ROOT / "results" / "reference").ids())
     for size, (profile, values) in SIZES.items():
