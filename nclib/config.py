@@ -8,7 +8,6 @@ makes two ways of writing the same run one identity.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import hashlib
 import json
@@ -19,8 +18,6 @@ from typing import Any, Literal
 
 import pydantic
 
-from nclib import deq, losses, solver
-
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
 
@@ -28,6 +25,7 @@ LAST_EPOCHS = 10
 """The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
 
 ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"]
+LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
 
 
 class ConfigError(ValueError):
@@ -153,7 +151,12 @@ def _fill(options: dict[str, Any], defaults: dict[str, Any], applies_to: str, no
     return filled
 
 
-_SOLVERS = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
+_SOLVER_OPTIONS: dict[str, dict[str, Any]] = {
+    "broyden": {"history": 20},
+    "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
+    "fixed_point": {"damping": 0.0},
+}
+"""The options of each method besides tol and max_steps, with the defaults of the solvers of `nclib.solver`."""
 
 
 class SolverConfig(Config):
@@ -178,16 +181,10 @@ class SolverConfig(Config):
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
         method = options.get("method", "broyden")
-        if method not in _SOLVERS:
+        if method not in _SOLVER_OPTIONS:
             return options
-        own = {f.name: f.default for f in dataclasses.fields(_SOLVERS[method])}
-        optional = {"history", "ridge", "damping"}
-        return _fill(options, {k: own[k] for k in optional & set(own)}, f"method {method!r}", optional - set(own))
-
-    def build(self) -> solver.FixedPointIteration | solver.Anderson | solver.Broyden:
-        """The solver object these options describe."""
-        options = self.model_dump(exclude={"method"}, exclude_none=True)
-        return _SOLVERS[self.method](**options)
+        own = _SOLVER_OPTIONS[method]
+        return _fill(options, own, f"method {method!r}", {"history", "ridge", "damping"} - set(own))
 
 
 class GradientConfig(Config):
@@ -216,18 +213,6 @@ class GradientConfig(Config):
             method, set()
         )
         return _fill(options, defaults, f"method {method!r}", not_here)
-
-    def build(self) -> deq.Implicit | deq.Phantom | deq.Neumann | deq.Unrolled:
-        """The gradient object these options describe."""
-        match self.method:
-            case "implicit":
-                return deq.Implicit()
-            case "phantom":
-                return deq.Phantom(steps=self.steps, damping=self.damping)
-            case "neumann":
-                return deq.Neumann(terms=self.steps)
-            case _:
-                return deq.Unrolled(steps=self.steps)
 
 
 _RESOLVED_FOLDER = re.compile(r"folder:[A-Za-z0-9._-]+@[0-9a-f]{12}")
@@ -393,7 +378,7 @@ class TrainConfig(Config):
     constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"
     e_w: float | None = pydantic.Field(default=None, gt=0)
     e_h: float | None = pydantic.Field(default=None, gt=0)
-    loss: losses.Name = _later("cross_entropy")
+    loss: LossName = _later("cross_entropy")
     skip: Literal["keep_best", "mask"] = "keep_best"
     jacobian_reg: float = pydantic.Field(default=0.0, ge=0)
     precision: Literal["float32", "bfloat16", "float64"] = "float32"

@@ -32,6 +32,7 @@ from nclib.laboratory.laboratory import OverlayPanel, PlaygroundPanel, SimplexPa
 from nclib.laboratory.panels import read_number
 from nclib.laboratory.train_panel import OPTIONS, Choices, TrainPanel
 from nclib.metrics import simplex_etf
+from nclib.models import build_solver
 from nclib.reproduce import regenerate
 from nclib.solver import fixed_point
 from nclib.system import paths
@@ -309,7 +310,7 @@ def _beside_a_stored_run(train, run):
     exec("\n".join(lines), namespace)
     assert set(eval(last, namespace)) == {"fixed_point", "anderson", "broyden"}
     config, model, split = playground.open_network(run)
-    found = playground.image_traces(run, 5, {"own": config.model.solver.build()})
+    found = playground.image_traces(run, 5, {"own": build_solver(config.model.solver)})
     _, _, loaders = training.reopen(config, default_store().weights(run), torch.device("cpu"))
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
         images, _ = next(loaders["test"].in_order())

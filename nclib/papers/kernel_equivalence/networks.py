@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig, nested
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
-from nclib.models import build_model
+from nclib.models import build_model, build_solver
 from nclib.solver import Solution
 
 ShallowKind = Literal["tanh_deq", "h_tanh_enn", "tanh_enn", "relu_deq", "l_relu_enn", "relu_enn"]
@@ -185,7 +185,7 @@ class ShallowNetwork(nn.Module):
         self.phi, self.deq, self.matrix = layers, None, None
         if config.kind in _DEQS:
             cell = _Cell(torch.randn(m, m, generator=matrix), layers[0], math.sqrt(config.sigma_a2))
-            self.deq = DEQ(cell, config.solver.build(), z0="zeros")
+            self.deq = DEQ(cell, build_solver(config.solver), z0="zeros")
             self.sigma_b = math.sqrt(1 - config.sigma_a2)
         elif len(layers) == 2:
             self.matrix = nn.Parameter(torch.randn(m, m, generator=matrix))

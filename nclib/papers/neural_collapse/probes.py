@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from nclib import comparison, training
 from nclib.config import LookConfig, SolverConfig
-from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
+from nclib.models import BasicBlock, Classifier, UntiedCells, build_solver, count_parameters
 
 # --- the parts of a network ----------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ def measure(
         model.encoder = nn.Identity()  # the block's inputs are computed once, for all solvers
         rows = list(_group_rows(classes, split.minority, config.model.solver.method))
         for sweep, number, solver in config.settings():
-            model.block.solver = solver.build()
+            model.block.solver = build_solver(solver)
             for name, batches in inputs.items():
                 outputs = training.collect(model, batches)
                 if sweep == "steps":
