@@ -14,7 +14,7 @@ import json
 import re
 import types
 import typing
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 
@@ -427,8 +427,12 @@ def recipe(name: str = "workable", **changes: Any) -> TrainConfig:
 class StoredConfig(Config):
     """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
 
-    `profile` is a label that says for which profile the run was first asked; it is not part of the identity.
+    `profile` is a label that says for which profile the run was first asked; it is not part of the identity. Each kind
+    is a subclass with its own `execute`; `nclib.engine.kinds` lists them by name.
     """
+
+    on_cpu: ClassVar[bool] = False
+    """Made on the processor even where there is a GPU, because there it is fastest."""
 
     kind: str
     seed: int = pydantic.Field(default=0, ge=0, lt=2**32)  # what every generator takes
@@ -441,6 +445,19 @@ class StoredConfig(Config):
     def work(self) -> float:
         """Units of progress of the whole run, for the bar that waits for it."""
         return 1.0
+
+    def seconds(self) -> float:
+        """Rough seconds on one core. Plans scale them by the finished runs of this kind, so the ratio between two
+        configurations matters more than the number."""
+        return self.work()
+
+    def needs(self) -> StoredConfig | None:
+        """The run that this one starts from, which is made first."""
+        return None
+
+    def execute(self, job: Any) -> Any:
+        """Make this run: from a `nclib.engine.jobs.Job` to a `nclib.engine.jobs.Result`."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how its runs are made")
 
     def canonical(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude={"profile"})
@@ -471,6 +488,9 @@ class RunConfig(StoredConfig):
     def work(self) -> float:
         return float(self.train.epochs)
 
+    def execute(self, job: Any) -> Any:
+        return job.train(self)
+
     def label(self) -> str:
         data = self.data
         name = data.dataset.removeprefix("folder:").split("@")[0]
@@ -500,6 +520,9 @@ class LookConfig(StoredConfig):
         if isinstance(base, RunConfig):
             return {"seed": base.seed, "profile": base.profile} | options
         return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
+
+    def needs(self) -> RunConfig:
+        return self.base
 
     @property
     def data(self) -> DataConfig:

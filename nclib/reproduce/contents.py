@@ -15,7 +15,7 @@ import pandas as pd
 from nclib.course.teaching import Prose, prose
 from nclib.engine import runs
 from nclib.engine.costs import makespan
-from nclib.engine.experiments import PROFILES
+from nclib.engine.profiles import PROFILES
 from nclib.reproduce import regenerate
 from nclib.system.provenance import duration
 

@@ -24,8 +24,8 @@ import nclib as nc
 from nclib import training
 from nclib.cli import commands
 from nclib.config import ConfigError, RunConfig, run_id
-from nclib.engine import runs
-from nclib.engine.experiments import PROFILES
+from nclib.engine import jobs
+from nclib.engine.profiles import PROFILES
 from nclib.engine.store import DamageWarning, RunStore, default_store, dotted
 from nclib.laboratory import laboratory, live, playground, views
 from nclib.laboratory.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
@@ -278,7 +278,7 @@ def test_stopped_continued_and_killed_ends_with_the_same_bits(panel, isolated):
 
     undisturbed = RunStore(isolated / "undisturbed")
     for root in (store.root, undisturbed.root):  # the first goes on from the checkpoint
-        runs.train_run(config.model_dump_json(), str(root), "cpu")
+        jobs.train_run(config.model_dump_json(), str(root), "cpu")
     assert len(nc.load_run(run).provenance["facts"]["continued_from"]) == 2
     assert store.load(run).history.equals(undisturbed.load(run).history)
     weights = undisturbed.weights(run)
@@ -329,7 +329,7 @@ def _beside_a_stored_run(train, run):
 
 def test_what_is_stored_is_shown_and_not_trained_again(panel):
     config = panel.config()
-    runs.train_run(config.model_dump_json(), str(default_store().root), "cpu")
+    jobs.train_run(config.model_dump_json(), str(default_store().root), "cpu")
     again = TrainPanel("smoke")
     assert _said(again.status) == f"finished: {run_id(config)}"
     again.start()

@@ -27,6 +27,8 @@ from torch.nn import functional as F
 from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig, nested
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
+from nclib.engine.jobs import Job, Result
+from nclib.engine.outline import class_counts
 from nclib.models import build_model, build_solver
 from nclib.solver import Solution
 
@@ -144,6 +146,17 @@ class ShallowConfig(StoredConfig):
         """Roughly its seconds on one core for a thousand images or so."""
         cost = 6 if self.model.kind in _DEQS else 1
         return 0.3 + self.train.epochs * cost * (0.01 + (self.model.width / 1000) ** 2)
+
+    def seconds(self) -> float:
+        return self.work() * int(class_counts(self.data).sum()) / 1400
+
+    def needs(self) -> RunConfig | None:
+        return self.encoder
+
+    def execute(self, job: Job) -> Result:
+        weights = None if job.base is None else job.store.weights(job.base)
+        run = train_shallow(self, job.device, weights, job.checkpoint, job.progress)
+        return Result({"history": run.history}, weights={"readout": run.weights["readout"]}, facts=run.facts)
 
 
 # --- the networks ------------------------------------------------------------------------------------------------
