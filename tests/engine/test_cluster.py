@@ -309,7 +309,7 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(executor, undisturbed):
 
 
 def test_a_hanging_worker_is_restarted_and_its_run_goes_on(executor, undisturbed, monkeypatch):
-    monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
+    monkeypatch.setattr(grid_module, "STALL_SECONDS", 8.0)
     trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
     assert trained.failures == {}
     _same(undisturbed, [LONG])
@@ -348,8 +348,8 @@ def test_a_pause_of_everything_is_not_taken_for_hanging_workers(tmp_path, undist
 
 
 def test_a_run_that_hangs_again_and_again_is_named(executor, monkeypatch):
-    monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
-    monkeypatch.setattr(runs, "ATTEMPTS", 1)
+    monkeypatch.setattr(grid_module, "STALL_SECONDS", 8.0)
+    monkeypatch.setattr(grid_module, "ATTEMPTS", 1)
     trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
     assert re.search(r"stuck 1 times, no progress for 8 s, at last on tls://127", trained.failures[run_id(LONG)])
     assert runs.train_missing(GRID[:1], executor).failures == {}  # and the cluster is still good for others

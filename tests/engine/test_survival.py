@@ -20,7 +20,7 @@ from faults import Journal, Kill, assert_equal, debris, train_grid
 
 from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import jobs, runs
+from nclib.engine import grid, jobs
 from nclib.engine import store as store_module
 from nclib.engine.runs import RunsFailed, ensure_runs
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
@@ -338,7 +338,7 @@ def test_a_worker_that_hangs_is_started_again_and_its_run_goes_on(undisturbed, l
     reference, _ = undisturbed
     wanted, stopped = _config("deq", seed=0), []
     run = run_id(wanted)
-    monkeypatch.setattr(runs, "STALL_SECONDS", 30.0)  # a new worker loads torch, for seconds
+    monkeypatch.setattr(grid, "STALL_SECONDS", 30.0)  # a new worker loads torch, for seconds
     with ledger.fault("a Dask worker that hangs in mid-epoch (SIGSTOP)") as row, cluster.local(1) as executor:
         executor.everywhere(faults.slow_down, 1.0)
 
