@@ -33,6 +33,8 @@ ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "expli
 class ConfigError(ValueError):
     """A setting that does not exist, has the wrong type or value, or does not apply here."""
 
+    exit_code = 2
+
 
 def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> str:
     """A sentence naming what was wrong, the nearest allowed names and the whole list."""

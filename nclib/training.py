@@ -56,6 +56,8 @@ _EVALUATION_BATCH = 512
 class TrainingDiverged(RuntimeError):
     """The loss is no longer a number; the message says which options to change."""
 
+    exit_code = 1
+
 
 class Outputs(NamedTuple):
     """A whole split through the network: features (N, d), logits (N, K), labels (N,), and per image the residual,

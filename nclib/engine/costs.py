@@ -15,7 +15,7 @@ from nclib.config import RunConfig, StoredConfig
 from nclib.engine.experiments import class_counts, outline
 from nclib.papers.kernel_equivalence.networks import ShallowConfig
 from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.system.provenance import duration
+from nclib.system.terminal import duration
 
 # Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,
 # and one for the arithmetic.

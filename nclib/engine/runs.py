@@ -45,7 +45,7 @@ from nclib.papers.separation_bias import grad_cam, regression
 from nclib.papers.separation_bias.grad_cam import CamConfig
 from nclib.papers.separation_bias.regression import RegressionConfig
 from nclib.system import provenance
-from nclib.system.provenance import duration
+from nclib.system.terminal import duration
 
 Progress = Callable[[float, float, str], None]
 
@@ -53,9 +53,13 @@ Progress = Callable[[float, float, str], None]
 class MissingRuns(RuntimeError):
     """Runs that are neither stored nor among the reference results, when training is not allowed."""
 
+    exit_code = 1
+
 
 class RunsFailed(RuntimeError):
     """Some runs ended with an error; `failures` maps run ids to messages. All others are stored."""
+
+    exit_code = 1
 
     def __init__(self, failures: dict[str, str]) -> None:
         self.failures = failures

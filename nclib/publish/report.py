@@ -63,6 +63,8 @@ _NEEDED = {
 class ReportError(RuntimeError):
     """There is no site to be had, with what to do; an older one is left as it was."""
 
+    exit_code = 1
+
 
 class SphinxMissing(ReportError):
     """What makes the pages is not installed."""
