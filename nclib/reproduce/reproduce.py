@@ -36,6 +36,7 @@ from nclib.reproduce.execute import (
     sha256,
 )
 from nclib.reproduce.parameters import given_values, parameters
+from nclib.reproduce.sources import Library
 from nclib.reproduce.stamps import SUMMARIES, Task, key_of, unchanged, write_stamp
 from nclib.reproduce.summary import Row, Summary, write_summary
 from nclib.system import other_parameters, paths, processes
@@ -254,6 +255,7 @@ def _draw(
     rows: dict[str, Row] = {}
     keys: dict[str, str] = {}
     counts = _count_runs(tasks, fresh, failed_runs)
+    library = Library()
 
     def note(task: Task, result: Execution) -> None:
         if result.error:
@@ -268,7 +270,7 @@ def _draw(
     for summaries in (False, True):
         to_do: list[Task] = []
         for task in (task for task in tasks if (task.name in SUMMARIES) is summaries):
-            keys[task.name] = key_of(task, marks, profile)
+            keys[task.name] = key_of(task, marks, profile, library)
             broken = [run for run in task.runs if run in failed_runs]
             files = None if force else unchanged(task, profile, keys[task.name])
             if broken:

@@ -11,7 +11,8 @@ from typing import Any
 from nclib.publish.artefacts import write_atomic
 from nclib.publish.notebooks import executed, read_cells, source, text_of
 from nclib.reproduce.execute import sha256
-from nclib.system import paths, provenance
+from nclib.reproduce.sources import Library
+from nclib.system import paths
 
 SUMMARIES = ("neural_collapse/scorecard",)
 """Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
@@ -31,28 +32,20 @@ def _stamp(name: str, profile: str) -> Path:
     return executed(name, profile).with_suffix(".json")
 
 
-def key_of(task: Task, marks: Mapping[str, str], profile: str) -> str:
-    """Changes with all that the results depend on: cells, parameters, runs, the library, the printed values and, for a
-    summary, the tables of the notebooks it sums up."""
-    cells = [(cell["cell_type"], text_of(cell)) for cell in read_cells(source(task.name))]
+def key_of(task: Task, marks: Mapping[str, str], profile: str, library: Library) -> str:
+    """Changes with all that the results depend on: cells, parameters, runs, the wings of the library it reaches, the
+    printed values and, for a summary, the tables of the notebooks it sums up."""
+    cells = read_cells(source(task.name))
+    texts = [(cell["cell_type"], text_of(cell)) for cell in cells]
     values = {name: value for name, value in task.values.items() if name != "train"}
     runs = {run: marks.get(run, "") for run in task.runs}
-    parts: list[Any] = [cells, values, runs, _library()]
+    parts: list[Any] = [texts, values, runs, library.digests(task.name, cells)]
     if task.name in SUMMARIES:
         folder, own = task.name.split("/")
         tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))
         summed = [path for path in tables if path.is_file() and not path.stem.startswith(own)]
         parts.append({path.name: sha256(path.read_bytes()) for path in summed})
     return sha256(json.dumps(parts, sort_keys=True).encode())
-
-
-def _library() -> str:
-    """Digest of the sources a notebook can call and of the published numbers it can show."""
-    package = Path(__file__).resolve().parents[1]
-    beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/report.py")  # no notebook can call them
-    modules = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() not in beside]
-    tables = paths.published().glob("**/*.csv")
-    return provenance.digest([*sorted(modules), *sorted(tables)])
 
 
 def unchanged(task: Task, profile: str, key: str) -> list[str] | None:

@@ -57,7 +57,7 @@ def test_what_a_paper_prints_comes_before_what_is_added(many):
 
 @pytest.mark.parametrize(
     ("artefact", "owner"),
-    [("a/fig1", "a/fig1"), ("a/fig1_more", "a/fig1"), ("a/fig11", "a/fig11"), ("a/fig1_b_c", "a/fig1_b"), ("b/x", None)],
+    [("a/f1", "a/f1"), ("a/f1_more", "a/f1"), ("a/f11", "a/f11"), ("a/f1_b_c", "a/f1_b"), ("b/x", None)],
 )
 def test_a_figure_belongs_to_the_notebook_with_the_longest_fitting_name(artefact, owner):
-    assert notebooks.owner(artefact, ["a/fig1", "a/fig11", "a/fig1_b"]) == owner
+    assert notebooks.owner(artefact, ["a/f1", "a/f11", "a/f1_b"]) == owner

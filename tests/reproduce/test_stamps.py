@@ -2,14 +2,15 @@
 
 import contextlib
 import os
+import shutil
 import signal
-from pathlib import Path
 
 import pytest
 from reproduction import DRAW, figure, run_of, write_notebook
 
 from nclib.engine.store import default_store
-from nclib.reproduce import reproduce, stamps
+from nclib.publish import notebooks
+from nclib.reproduce import reproduce, sources
 from nclib.system import paths
 
 
@@ -126,18 +127,76 @@ def test_a_summary_is_executed_last_and_again_when_a_table_it_sums_up_changed(be
     assert {row.status for row in bench.reproduce().rows} == {"executed"}
 
 
-def test_a_changed_certificate_redraws_the_notebooks(monkeypatch):
-    before, read = stamps._library(), Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == "imbalanced.py"))
-    assert stamps._library() != before
+# --- the library ------------------------------------------------------------------------------------------------
 
 
-def test_a_second_call_trains_and_executes_nothing(bench):
+@pytest.fixture
+def library(tmp_path):
+    """A copy of the package, whose files a test may edit."""
+    shutil.copytree(sources.PACKAGE, tmp_path / "nclib", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "nclib"
+
+
+def _changed(folder, edited):
+    """The notebooks whose stamps change with a comment added to a file."""
+    names = ("neural_collapse/fig3", "kernel_equivalence/fig2", "walkthrough/07_imbalance", "explore")
+    cells = {name: notebooks.read_cells(paths.root() / f"notebooks/{name}.ipynb") for name in names}
+    before = {name: sources.Library(folder).digests(name, cells[name]) for name in names}
+    with (folder / edited).open("a", encoding="utf-8") as file:
+        file.write("\n# edited\n")
+    return {name for name in names if sources.Library(folder).digests(name, cells[name]) != before[name]}
+
+
+@pytest.mark.parametrize(
+    ("edited", "redrawn"),
+    [
+        ("laboratory/views.py", {"explore"}),
+        ("course/teaching.py", {"walkthrough/07_imbalance", "explore"}),
+        ("cli/app.py", set()),
+        ("reproduce/reproduce.py", set()),
+    ],
+)
+def test_an_edit_in_a_wing_redraws_the_notebooks_that_use_it_and_no_other(library, edited, redrawn):
+    assert _changed(library, edited) == redrawn
+
+
+@pytest.mark.parametrize(
+    "edited",
+    ["solver.py", "__init__.py", "data/sets.py", "engine/runs.py", "system/words.py", "publish/plots/style.py"],
+)
+def test_an_edit_in_what_all_use_redraws_all(library, edited):
+    assert len(_changed(library, edited)) == 4
+
+
+def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
+    monkeypatch.setattr(reproduce, "Library", lambda: sources.Library(library))
     figure("neural_collapse/fig1")
-    first, second = bench.reproduce(), bench.reproduce()
-    assert bench.executed["neural_collapse/fig1"] == 1
-    assert sum(bench.trained.values()) == 2
-    (row,) = second.rows
-    assert (row.status, row.runs_trained, row.runs_reused) == ("unchanged", 0, 2)
-    assert sorted(row.files) == sorted(first.rows[0].files)
-    assert bench.reproduce(force=True).rows[0].status == "executed"
+    bench.reproduce()
+    for edited, status in (("laboratory/views.py", "unchanged"), ("solver.py", "executed")):
+        with (library / edited).open("a", encoding="utf-8") as file:
+            file.write("\n# edited\n")
+        assert bench.reproduce().rows[0].status == status
+
+
+def test_a_notebook_reaches_the_formulas_of_its_paper(library):
+    assert "kernel_equivalence/fig2" in _changed(library, "papers/kernel_equivalence/exact.py")
+    assert "neural_collapse/fig3" in _changed(library, "papers/neural_collapse/imbalanced.py")
+
+
+@pytest.mark.parametrize(
+    ("cell", "wing"),
+    [
+        ("import nclib as nc\nnc.TrainPanel()", "laboratory"),
+        ("from nclib import laboratory", "laboratory"),
+        ("from nclib.laboratory.views import frame", "laboratory"),
+        ("import nclib.laboratory", "laboratory"),
+        ("import nclib as nc\nnc.laboratory.views.frame()", "laboratory"),
+        ("from nclib.papers import separation_bias as sb", "papers.separation_bias"),
+        ("from nclib import plotting", "publish"),
+        ("%matplotlib inline", "laboratory"),  # no Python: whatever it calls is not known
+    ],
+)
+def test_the_wings_a_cell_names_are_found_however_it_names_them(cell, wing):
+    found = sources.Library().digests("walkthrough/x", [{"cell_type": "code", "source": cell}])
+    assert f"nclib.{wing}" in found
+    assert "nclib.laboratory" not in sources.Library().digests("walkthrough/x", [])
