@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
-from nclib.engine import experiments
+from nclib.engine import profiles
 from nclib.publish import notebooks
 from nclib.reproduce import execute, reproduce
 from nclib.system import paths
@@ -118,4 +118,4 @@ def figure(name, *more):
 
 
 def run_of(seed):
-    return run_id(runs_of_seeds([seed])(experiments.get_profile("smoke"))[0])
+    return run_id(runs_of_seeds([seed])(profiles.get_profile("smoke"))[0])

@@ -228,10 +228,11 @@ def train(
     """Train one network, or find it trained, and print its run id and final metrics."""
     from nclib import data
     from nclib.config import run_id
-    from nclib.engine import experiments, runs
+    from nclib.engine import jobs
     from nclib.engine.options import build_config, check_runs
     from nclib.engine.store import default_store, load_run
     from nclib.engine.verification import FACTORS
+    from nclib.papers import captions
     from nclib.system.terminal import progress_bar, terminable
 
     given = {
@@ -252,14 +253,14 @@ def train(
         data.fetch(run.data.dataset)
         check_runs([run])
         typer.echo(f"run {run_id(run)}")
-        typer.echo(experiments.describe_runs([run]))
+        typer.echo(captions.describe_runs([run]))
         if default_store().has(run_id(run)):
             typer.echo("stored already, nothing to train")
         elif default_store().busy(run_id(run)):
             typer.echo("another process is training it; waiting for that")
         with progress_bar("training") as progress:
             root = str(default_store().root)
-            runs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
+            jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
     metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     print_frame(metrics[chief])

@@ -80,12 +80,13 @@ def _found(name: str) -> str:
 
 
 def _costs(workers: int) -> dict[str, str]:
-    from nclib.engine import experiments, runs
+    from nclib.engine import profiles, runs
+    from nclib.papers import experiments
     from nclib.system.terminal import duration
 
     costs = {}
-    for profile in experiments.PROFILES:
-        wanted = [config for name in experiments.EXPERIMENTS for config in experiments.experiment(name, profile)]
+    for profile in profiles.PROFILES:
+        wanted = [config for name in experiments.known() for config in experiments.experiment(name, profile)]
         plan = runs.plan(wanted)
         lacking = plan[plan["state"] != "stored"]
         total, left = plan["seconds"].sum(), lacking["seconds"].sum()
@@ -107,10 +108,10 @@ def verify(
     over all runs nearly, setting by setting up to the spread over seeds. Runs with other options are not compared: what
     they show is a finding.
     """
-    from nclib.engine import experiments, verification
+    from nclib.engine import profiles, verification
 
     if profile is not None:
-        experiments.get_profile(profile)
+        profiles.get_profile(profile)
     checks = verification.self_checks()
     print_frame(checks)
     found = verification.compare_with_reference(profile)

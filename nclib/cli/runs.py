@@ -94,13 +94,8 @@ def export(
     from nclib.publish import notebooks
     from nclib.reproduce.reproduce import prepare
 
-    tasks, _ = prepare(notebooks.select(names or ()), profile, parameter or ())
-    done: dict[str, None] = {}
-    for task in tasks:
-        if task.runs:
-            exported = runs.export_reference([task.name], profile, collection or profile, finished, **task.settings)
-            done |= dict.fromkeys(exported)
-    for run in done:
+    _, configs = prepare(notebooks.select(names or ()), profile, parameter or ())
+    for run in runs.export_reference(list(configs.values()), collection or profile, finished):
         typer.echo(run)
 
 

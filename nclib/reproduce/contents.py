@@ -13,7 +13,7 @@ from nclib.course.teaching import Prose, prose
 from nclib.engine import runs
 from nclib.engine.costs import makespan
 from nclib.engine.executors import default_workers
-from nclib.engine.experiments import PROFILES
+from nclib.engine.profiles import PROFILES
 from nclib.publish import notebooks
 from nclib.reproduce.reproduce import prepare
 from nclib.system.terminal import duration

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nclib import data
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
-from nclib.engine import cluster, experiments, runs
+from nclib.engine import cluster, profiles, runs
 from nclib.engine.executors import Place, default_workers
 from nclib.engine.options import check_runs
 from nclib.engine.store import default_store
+from nclib.papers import experiments
 from nclib.publish.notebooks import MAIN_PAPER, select, source
 from nclib.reproduce.execute import (
     Execution,
@@ -68,7 +69,7 @@ def reproduce(
     """Regenerate notebooks with their figures and tables, training first what is missing.
 
     names: see `select`; none means every notebook.
-    profile: the size, see `nclib.engine.experiments.PROFILES`.
+    profile: the size, see `nclib.engine.profiles.PROFILES`.
     overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
@@ -101,7 +102,7 @@ def reproduce(
         raise ConfigError("--minutes limits training, and --train never forbids it; leave one of them out")
     if train not in ("missing", "never"):
         raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
-    experiments.get_profile(profile)
+    profiles.get_profile(profile)
     processes.keep_tracker()
     with terminable(), environment():
         try:
@@ -149,13 +150,13 @@ def prepare(
     Returns: one `Task` for each notebook, and the configurations of all their runs by id.
     Raises: ConfigError, DataError.
     """
-    tasks, configs = [], {}
+    tasks, configs, makers = [], {}, experiments.known()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
         in_force = {key: parameter.default for key, parameter in declared.items()} | values
-        settings = {key: value for key, value in in_force.items() if key in experiments.OVERRIDES}
+        settings = {key: value for key, value in in_force.items() if key in profiles.OVERRIDES}
         needed = {}
-        if name in experiments.EXPERIMENTS:
+        if name in makers:
             needed = {run_id(config): config for config in experiments.experiment(name, profile, **settings)}
         configs |= needed
         command = {"profile": profile, "train": train}

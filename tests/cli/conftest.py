@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from command import nclib
 
-from nclib.config import RunConfig, run_id
-from nclib.engine import runs
+from nclib.config import run_id
+from nclib.engine import jobs
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def trained(project, monkeypatch):
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
 
-    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, train)})
+    monkeypatch.setattr(jobs, "make", train)
     return ids
 
 

@@ -4,7 +4,7 @@ import torch
 from command import nclib
 
 from nclib import data
-from nclib.engine import experiments
+from nclib.engine import profiles
 
 
 def test_data_is_fetched_checked_and_described(monkeypatch):
@@ -22,5 +22,5 @@ def test_the_doctor_tells_what_there_is_and_what_it_costs(project):
     assert result.exit_code == 0
     assert torch.__version__.split("+")[0] in result.stdout and "this Python" in result.stdout
     assert str(project) in result.stdout and "embedded in scikit-learn" in result.stdout
-    for profile in experiments.PROFILES:
+    for profile in profiles.PROFILES:
         assert f"  {profile} " in result.stdout

@@ -5,9 +5,10 @@ import json
 import pytest
 from command import nclib
 
-from nclib.engine import experiments, runs
+from nclib.engine import profiles, runs
 from nclib.engine.options import build_config
 from nclib.engine.store import default_store, reference_store
+from nclib.papers import experiments
 from nclib.system import paths
 
 
@@ -83,6 +84,6 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     refused = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert refused.exit_code == 1 and "not trained yet" in refused.output and "--finished" in refused.output
     assert nclib("runs", "export", "fig9", "--profile", "smoke", "--finished").stdout == ""
-    runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
+    runs.ensure_runs(make(profiles.override(profiles.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 from reproduction import Bench, in_this_process, runs_of_seeds
 
-from nclib.config import RunConfig
-from nclib.engine import executors, experiments, runs
+from nclib.engine import executors, jobs
+from nclib.papers import experiments
 from nclib.reproduce import reproduce
 
 
@@ -22,7 +22,7 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def bench(project, monkeypatch):
     bench = Bench()
-    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, bench.train)})
+    monkeypatch.setattr(jobs, "make", bench.train)
     monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(reproduce, "notebook_pool", in_this_process)
     monkeypatch.setattr(reproduce, "execute", bench.execute)

@@ -15,7 +15,8 @@ from reproduction import figure, run_of, runs_of_seeds, write_notebook
 
 from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig
-from nclib.engine import experiments, runs
+from nclib.engine import jobs, profiles, runs
+from nclib.papers import experiments
 from nclib.publish import notebooks
 from nclib.reproduce import reproduce
 from nclib.system import other_parameters, paths, terminal
@@ -47,7 +48,7 @@ def test_a_bad_call_is_refused_before_any_training(bench, options, message):
 @pytest.mark.parametrize(("change", "message"), [({"images_per_class": 5000}, "5000"), ({"width": 1}, "width=2")])
 def test_runs_that_cannot_be_are_refused_before_any_training(bench, monkeypatch, change, message):
     figure("neural_collapse/fig1")
-    narrow = experiments.override(experiments.get_profile("smoke"), **change)
+    narrow = profiles.override(profiles.get_profile("smoke"), **change)
     monkeypatch.setitem(experiments.EXPERIMENTS, "neural_collapse/fig1", lambda profile: runs_of_seeds([0])(narrow))
     with pytest.raises(ConfigError, match=message):
         bench.reproduce()
@@ -291,7 +292,7 @@ def test_the_summary_on_disk_is_the_table_that_is_said(bench):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 @pytest.mark.parametrize("number", terminal.ENDINGS)
-def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, request):
+def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, request, monkeypatch):
     figure("neural_collapse/fig1")
     request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))  # not nohup's
     train, handler = bench.train, signal.getsignal(number)
@@ -302,11 +303,11 @@ def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, req
             time.sleep(5)
         train(config, store, device, progress)
 
-    runs._TRAINERS["classifier"] = (RunConfig, stopped)
+    monkeypatch.setattr(jobs, "make", stopped)
     with pytest.raises(terminal.Terminated):
         bench.reproduce()
     assert signal.getsignal(number) == handler
     assert not (paths.results("smoke") / "summary.json").exists() and not bench.executed
-    runs._TRAINERS["classifier"] = (RunConfig, train)
+    monkeypatch.setattr(jobs, "make", train)
     (row,) = bench.reproduce().rows
     assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
