@@ -155,15 +155,15 @@ def reproduce(
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib.publish import report
+    from nclib.publish.site import build
     from nclib.system import other_parameters
     from nclib.system.terminal import terminable
 
     try:
         with terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
-            report.build(profile)
-    except report.ReportError as error:
-        if isinstance(error, report.SphinxMissing):
+            build.build(profile)
+    except build.ReportError as error:
+        if isinstance(error, build.SphinxMissing):
             typer.echo(f"no web site: {error}")
             return True
         say_error(f"no web site: {error}")
@@ -182,7 +182,7 @@ def report(
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
     from nclib.publish import notebooks
-    from nclib.publish.report import build
+    from nclib.publish.site.build import build
     from nclib.reproduce.parameters import given_values
     from nclib.system import other_parameters
     from nclib.system.terminal import terminable

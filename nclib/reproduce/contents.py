@@ -9,12 +9,12 @@ from collections import Counter
 
 import pandas as pd
 
-from nclib.course.teaching import Prose, prose
 from nclib.engine import runs
 from nclib.engine.costs import makespan
 from nclib.engine.executors import default_workers
 from nclib.engine.profiles import PROFILES
 from nclib.publish import notebooks
+from nclib.publish.plots.display import Prose, prose
 from nclib.reproduce.reproduce import prepare
 from nclib.system.terminal import duration
 

@@ -22,6 +22,7 @@ from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
 from nclib.engine.outline import class_counts, outline
 from nclib.models import build_solver
+from nclib.system import words
 
 METHODS = ("fixed_point", "anderson", "broyden")
 """The methods a probe compares: plain iteration, Anderson, Broyden."""
@@ -288,7 +289,7 @@ def collapse_inside(
             said = said._replace(remark=_NEARER.get(said.word, said.remark))
             means = points[before][metric].mean(), points[after][metric].mean()
             found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *comparison.JUDGED]
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -325,7 +326,7 @@ def tolerance_effect(
             share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
         found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
-    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *comparison.JUDGED]
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -361,5 +362,5 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
         means = majority.mean(), minority.mean()
         found.append((quantity, split, *means, *result.columns, *said))
     columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
-    columns += comparison.JUDGED
+    columns += words.JUDGED
     return pd.DataFrame(found, columns=columns)
