@@ -49,15 +49,24 @@ def test_a_title_is_the_first_heading_of_a_text_cell():
     assert notebooks.title([{"cell_type": "code", "source": "# no heading"}]) is None
 
 
-def test_what_a_paper_prints_comes_before_what_is_added(many):
-    write_notebook("neural_collapse/audit")
-    own = [name for name in notebooks.available() if name.startswith("neural_collapse/")]
-    assert own == ["neural_collapse/fig2", "neural_collapse/fig10", "neural_collapse/audit"]
-
-
 @pytest.mark.parametrize(
     ("artefact", "owner"),
     [("a/f1", "a/f1"), ("a/f1_more", "a/f1"), ("a/f11", "a/f11"), ("a/f1_b_c", "a/f1_b"), ("b/x", None)],
 )
 def test_a_figure_belongs_to_the_notebook_with_the_longest_fitting_name(artefact, owner):
     assert notebooks.owner(artefact, ["a/f1", "a/f11", "a/f1_b"]) == owner
+
+
+def test_the_order_of_the_book():
+    names = ["other/a", "kernel_equivalence/fig1", "neural_collapse/audit", "neural_collapse/table1"]
+    names += ["neural_collapse/fig10", "neural_collapse/fig2", "walkthrough/2_b", "walkthrough/10_c"]
+    assert sorted(names, key=notebooks.reading_order) == [
+        "walkthrough/2_b",
+        "walkthrough/10_c",
+        "neural_collapse/fig2",
+        "neural_collapse/fig10",
+        "neural_collapse/table1",
+        "neural_collapse/audit",
+        "kernel_equivalence/fig1",
+        "other/a",
+    ]
