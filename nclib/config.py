@@ -31,6 +31,8 @@ LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_
 class ConfigError(ValueError):
     """A setting that does not exist, has the wrong type or value, or does not apply here."""
 
+    exit_code = 2
+
 
 def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> str:
     """A sentence naming what was wrong, the nearest allowed names and the whole list."""

@@ -30,8 +30,8 @@ _SERVER.set_forkserver_preload(
     [
         "pytest",
         "nclib.engine.runs",
-        "nclib.reproduce.regenerate",
-        "nclib.cli.commands",
+        "nclib.reproduce.reproduce",
+        "nclib.cli.app",
         "sklearn.datasets",
         "torch._inductor",
         "distributed",

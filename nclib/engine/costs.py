@@ -13,7 +13,7 @@ from typing import Any
 
 from nclib.config import RunConfig, StoredConfig
 from nclib.engine.outline import class_counts, outline
-from nclib.system.provenance import duration
+from nclib.system.terminal import duration
 
 # Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,
 # and one for the arithmetic.

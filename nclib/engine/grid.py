@@ -17,7 +17,7 @@ from nclib.engine.costs import Forecast, estimate_gpu_gib
 from nclib.engine.jobs import train_for, train_run
 from nclib.engine.store import CorruptRun, RunStore, wall_seconds
 from nclib.system import provenance
-from nclib.system.provenance import duration
+from nclib.system.terminal import duration
 
 Progress = Callable[[float, float, str], None]
 

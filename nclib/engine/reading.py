@@ -32,6 +32,8 @@ _EXACT = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"f
 class CorruptRun(RuntimeError):
     """A stored run or checkpoint whose content is not what was written; the message names it and what is wrong."""
 
+    exit_code = 1
+
 
 @dataclass(frozen=True)
 class StoredRun:

@@ -28,9 +28,13 @@ from nclib.system import provenance
 class MissingRuns(RuntimeError):
     """Runs that are neither stored nor among the reference results, when training is not allowed."""
 
+    exit_code = 1
+
 
 class RunsFailed(RuntimeError):
     """Some runs ended with an error; `failures` maps run ids to messages. All others are stored."""
+
+    exit_code = 1
 
     def __init__(self, failures: dict[str, str]) -> None:
         self.failures = failures

@@ -24,13 +24,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from nclib import data
-from nclib.cli import commands
+from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import cluster, costs, jobs, runs
+from nclib.engine import cluster, costs, executors, jobs, runs
 from nclib.engine import grid as grid_module
 from nclib.engine.store import CorruptRun, RunStore, default_store
 from nclib.papers import experiments
-from nclib.reproduce import regenerate
+from nclib.reproduce import reproduce
 from nclib.system import paths, provenance
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -626,12 +626,12 @@ def notebook(tmp_path, monkeypatch):
     content = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (folder / "fig2.ipynb").write_text(json.dumps(content))
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig2": lambda profile: GRID[:2]})
-    monkeypatch.setattr(regenerate, "_draw", lambda tasks, *_: [])
+    monkeypatch.setattr(reproduce, "_draw", lambda tasks, *_: [])
     return tmp_path
 
 
 def _reproduce(*words):
-    return CliRunner().invoke(commands.app, ["reproduce", "fig2", "--profile", "smoke", "--no-report", *words])
+    return CliRunner().invoke(app.app, ["reproduce", "fig2", "--profile", "smoke", "--no-report", *words])
 
 
 def test_the_command_trains_on_workers_and_keeps_how_long_it_took(notebook, undisturbed):
@@ -661,8 +661,8 @@ def test_a_few_seconds_of_work_start_no_cluster(notebook, monkeypatch):
 
 def test_without_dask_one_run_follows_the_other_and_more_are_refused_with_what_to_type(notebook, monkeypatch):
     monkeypatch.setattr(cluster, "installed", lambda: False)
-    monkeypatch.setattr(regenerate, "_WORTH_A_CLUSTER", 0.0)
-    monkeypatch.setattr(regenerate, "_cores", lambda: 2)
+    monkeypatch.setattr(executors, "_WORTH_A_CLUSTER", 0.0)
+    monkeypatch.setattr(executors, "_cores", lambda: 2)
     for words in (["--workers", "2"], ["--scheduler", "tls://127.0.0.1:1"]):
         result = _reproduce(*words)
         assert result.exit_code == 2 and 'pip install "nclib[cluster]"' in result.output
@@ -739,7 +739,7 @@ def test_the_kubernetes_recipe_is_whole_and_names_options_that_exist():
     known = {
         "nclib-scheduler": _flags(dask_scheduler.main),
         "nclib-worker": _flags(dask_worker.main),
-        "nclib-reproduce": _flags(get_command(commands.app).commands["reproduce"]),
+        "nclib-reproduce": _flags(get_command(app.app).commands["reproduce"]),
     }
     by_name["nclib-scheduler"] = next(
         d for d in documents if d["metadata"]["name"] == "nclib-scheduler" and "template" in d["spec"]

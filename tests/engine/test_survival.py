@@ -18,7 +18,7 @@ import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
 
-from nclib.cli import commands
+from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import grid, jobs
 from nclib.engine import store as store_module
@@ -192,7 +192,7 @@ def _train_command(config_json, journal, said):
     sys.argv = ["nclib", "train", "--config", str(file)]
     with open(said, "w", buffering=1) as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         output.reconfigure = lambda **_: None
-        commands.main()
+        app.main()
 
 
 def test_two_clients_that_want_the_same_grid_train_each_run_once(undisturbed, tmp_path, ledger, store):
@@ -820,4 +820,4 @@ def _reproduce_command(said):
     sys.argv = ["nclib", "reproduce", "--profile", "smoke", "--workers", "1", "--no-report"]
     with open(said, "w", buffering=1) as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         output.reconfigure = lambda **_: None
-        commands.main()
+        app.main()

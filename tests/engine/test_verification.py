@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nclib import metrics, solver
-from nclib.cli import commands
+from nclib.cli import app
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine import verification
 from nclib.engine.reference import ReferenceStore, reference_store
@@ -29,7 +29,7 @@ def project(tmp_path, monkeypatch):
 
 
 def verify(*arguments):
-    result = CliRunner().invoke(commands.app, ["verify", *arguments])
+    result = CliRunner().invoke(app.app, ["verify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 
 import nclib as nc
 from nclib import training
-from nclib.cli import commands
+from nclib.cli import app
 from nclib.config import ConfigError, RunConfig, run_id
-from nclib.engine import jobs
+from nclib.engine import jobs, options
 from nclib.engine.profiles import PROFILES
 from nclib.engine.reading import dotted
 from nclib.engine.store import DamageWarning, RunStore, default_store
@@ -34,7 +34,6 @@ from nclib.laboratory.panels import read_number
 from nclib.laboratory.train_panel import OPTIONS, Choices, TrainPanel
 from nclib.metrics import simplex_etf
 from nclib.models import build_solver
-from nclib.reproduce import regenerate
 from nclib.solver import fixed_point
 from nclib.system import paths
 
@@ -64,10 +63,10 @@ def _parsed(command, monkeypatch):
         asked.extend(configs)
         raise _Reached
 
-    monkeypatch.setattr(regenerate, "check_runs", note)  # the last thing before it trains
+    monkeypatch.setattr(options, "check_runs", note)  # the last thing before it trains
     program, *arguments = shlex.split(command)
     assert program == "nclib"
-    result = CliRunner().invoke(commands.app, arguments)
+    result = CliRunner().invoke(app.app, arguments)
     assert isinstance(result.exception, _Reached), result.output
     return asked[0]
 
@@ -164,7 +163,7 @@ def test_any_choice_survives_the_command_line(given_, recipe, extras):
         given_["data.ratio"] = 7.25
     choices = Choices(given_, recipe, tuple(sorted(extras)))
     arguments = shlex.split(choices.command())[2:]
-    command = commands.typer.main.get_command(commands.app).commands["train"]
+    command = app.typer.main.get_command(app.app).commands["train"]
     read = command.make_context("train", arguments).params
     names = {option.opts[0]: option.name for option in command.params}
     again = {key: read[names[option]] for key, option in OPTIONS.items() if read[names[option]] is not None}

@@ -32,7 +32,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from nclib.publish.site import build
-from nclib.reproduce import regenerate
+from nclib.reproduce import reproduce
 from nclib.system import paths
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -331,7 +331,7 @@ def site(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("site") / "results"))
         patch.delenv("MPLBACKEND")  # kernels choose theirs
-        summary = regenerate.reproduce([COURSE, FIGURE], "smoke", echo=lambda line: None)
+        summary = reproduce.reproduce([COURSE, FIGURE], "smoke", echo=lambda line: None)
         assert [row.status for row in summary.rows] == ["executed"] * 2
         return build.build("smoke", echo=lambda line: None).parent
 

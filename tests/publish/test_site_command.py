@@ -3,14 +3,14 @@
 import pytest
 from typer.testing import CliRunner
 
-from nclib.cli import commands
+from nclib.cli import app
 from nclib.publish.site import build
-from nclib.reproduce import regenerate
+from nclib.reproduce import reproduce, summary
 from nclib.system import paths
 
 
 def command(*arguments):
-    return CliRunner().invoke(commands.app, list(arguments))
+    return CliRunner().invoke(app.app, list(arguments))
 
 
 
@@ -48,13 +48,13 @@ def test_reproduce_ends_with_the_site_and_fails_if_either_did(monkeypatch, statu
         if problem is not None:
             raise problem
 
-    summary = regenerate.Summary("smoke", {}, [regenerate.Row("a/b", status, 1.0, 0, 0)], {}, 1.0)
-    monkeypatch.setattr(regenerate, "reproduce", lambda *_: summary)
+    done = summary.Summary("smoke", {}, [summary.Row("a/b", status, 1.0, 0, 0)], {}, 1.0)
+    monkeypatch.setattr(reproduce, "reproduce", lambda *_: done)
     monkeypatch.setattr(build, "build", make)
     result = command("reproduce", "--profile", "smoke")
     assert (result.exit_code, built) == (code, ["smoke"]) and said in result.output
     without = command("reproduce", "--profile", "smoke", "--no-report")
     assert (without.exit_code, built) == (int(status == "failed"), ["smoke"])
-    summary.parameters["epochs"] = 3
+    done.parameters["epochs"] = 3
     command("reproduce", "--profile", "smoke", "-p", "epochs=3")
     assert built == ["smoke", "epochs=3"]

@@ -7,24 +7,9 @@ import pytest
 from executed import INJECTED
 
 from nclib.config import ConfigError
-from nclib.publish.site import build, sources
+from nclib.publish.site import build
 from nclib.publish.site.sources import collect
 from nclib.system import paths
-
-
-def test_the_order_of_the_book():
-    names = ["other/a", "kernel_equivalence/fig1", "neural_collapse/audit", "neural_collapse/table1"]
-    names += ["neural_collapse/fig10", "neural_collapse/fig2", "walkthrough/2_b", "walkthrough/10_c"]
-    assert sorted(names, key=sources._reading_order) == [
-        "walkthrough/2_b",
-        "walkthrough/10_c",
-        "neural_collapse/fig2",
-        "neural_collapse/fig10",
-        "neural_collapse/table1",
-        "neural_collapse/audit",
-        "kernel_equivalence/fig1",
-        "other/a",
-    ]
 
 
 def test_without_notebooks_it_says_what_to_type():

@@ -1,6 +1,5 @@
-"""The front door: titles from the notebooks, states from the run store, times that shrink with what is done."""
+"""The front door: states from the run store, times that shrink with what is done."""
 
-import json
 
 import pytest
 
@@ -8,26 +7,16 @@ from nclib.config import ConfigError, run_id
 from nclib.engine import jobs
 from nclib.engine.profiles import PROFILES
 from nclib.papers.experiments import EXPERIMENTS, experiment
-from nclib.reproduce import contents, regenerate
+from nclib.publish import notebooks
+from nclib.reproduce import contents
 from nclib.system import paths
 
 
-def _write(path, *cells):
-    path.write_text(json.dumps({"cells": [{"cell_type": kind, "source": [text]} for kind, text in cells]}))
-    return path
-
-
-def test_a_title_is_the_first_heading_of_a_text_cell(tmp_path):
-    cells = ("code", "# no heading"), ("markdown", "before"), ("markdown", "# Table 1 · Is it so? \n\n# Not this")
-    assert contents.title(_write(tmp_path / "a.ipynb", *cells)) == "Table 1 · Is it so?"
-    assert contents.title(_write(tmp_path / "b.ipynb", ("code", "# no heading"))) == "b"
-
-
 def test_a_folder_is_listed_in_reading_order_with_its_titles():
-    names = [name for name in regenerate.available() if name.startswith("walkthrough/")]
+    names = [name for name in notebooks.available() if name.startswith("walkthrough/")]
     lines = contents.notebook_list("walkthrough", "smoke").splitlines()
     for name, line in zip(names, lines, strict=True):
-        assert line.startswith(f"- [{contents.title(regenerate.source(name))}]({name}.ipynb) · ")
+        assert line.startswith(f"- [{notebooks.title(notebooks.read_cells(notebooks.source(name)))}]({name}.ipynb) · ")
         assert (paths.notebooks() / f"{name}.ipynb").is_file()
 
 
@@ -42,7 +31,7 @@ def test_a_line_follows_what_is_stored_and_executed():
     assert _line(name) == f"{len(configs)} runs ({len(configs)} missing), not executed yet"
     jobs.train_run(configs[0].model_dump_json(), str(paths.runs()))
     assert _line(name) == f"{len(configs)} runs ({len(configs) - 1} missing, 1 stored), not executed yet"
-    page = regenerate.executed(name, "smoke")
+    page = notebooks.executed(name, "smoke")
     page.parent.mkdir(parents=True)
     page.write_text("{}")
     assert _line(name).endswith("1 stored), executed")
@@ -67,4 +56,4 @@ def test_costs_count_each_run_once_and_fall_when_one_is_stored():
     assert before["runs"].equals(after["runs"]) and after.at["quick", "stored"] == 0
     everything = {run_id(each) for name in EXPERIMENTS for each in experiment(name, "smoke")}
     assert after.at["smoke", "runs"] == len(everything)
-    assert after.at["smoke", "executed"] == f"0 of {len(regenerate.available())}"
+    assert after.at["smoke", "executed"] == f"0 of {len(notebooks.available())}"

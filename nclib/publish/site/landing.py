@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from nclib.publish.notebooks import PARTS
 from nclib.publish.site.elsewhere import in_a_browser
 from nclib.publish.site.fragments import date_text, download_link, link_list, plain, table_rows
-from nclib.publish.site.sources import OPEN_CODE, PARTS, Artefact, Page, Sources
+from nclib.publish.site.sources import OPEN_CODE, Artefact, Page, Sources
 from nclib.system import words
 
 VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nclib.publish.notebooks import text_of
 from nclib.publish.site.elsewhere import elsewhere_links
 from nclib.publish.site.fragments import date_text, download_link, link_list, named_table, plain
-from nclib.publish.site.sources import OPEN_CODE, Page, Sources, cell_text
+from nclib.publish.site.sources import OPEN_CODE, Page, Sources
 from nclib.system import other_parameters, paths, provenance
 
 
@@ -28,7 +29,7 @@ def with_facts(page: Page, sources: Sources) -> dict[str, Any]:
 def _shown(cell: Mapping[str, Any], page: Page, names: set[str]) -> dict[str, Any]:
     folder = page.name.split("/")[0]
     if cell["cell_type"] != "code":
-        return {**cell, "source": _link_next(cell_text(cell), folder, names)}
+        return {**cell, "source": _link_next(text_of(cell), folder, names)}
     tags = list(cell["metadata"].get("tags", []))
     tags += ["remove-cell"] * ("injected-parameters" in tags) + ["hide-input"] * (folder not in OPEN_CODE)
     picture = {"image": {"alt": f"drawn by the code above; captions of {page.short} stand at the end of the page"}}
@@ -96,7 +97,7 @@ def _record(page: Page) -> str:
 def _parameters(page: Page) -> str:
     """The values in force: those of the parameters cell, overruled by the injected ones."""
     cells = page.notebook["cells"]
-    tagged = {tag: cell_text(cell) for cell in cells for tag in cell["metadata"].get("tags", [])}
+    tagged = {tag: text_of(cell) for cell in cells for tag in cell["metadata"].get("tags", [])}
     injected = page.execution.get("parameters", {})
     line = re.compile(r"^(\w+): *\w+ *= *(.+?)(?: +# *(.*))?$", flags=re.MULTILINE)
     rows = [("parameter", "value", "meaning")]

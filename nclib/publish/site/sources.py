@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nclib.publish import notebooks
 from nclib.system import other_parameters, paths
-
-PARTS = {
-    "walkthrough": "The course",
-    "neural_collapse": "Sun & Shi: neural collapse",
-    "kernel_equivalence": "Ling et al.: equivalent kernels",
-    "separation_bias": "Wu et al.: separation and bias",
-}
-"""Folders of notebooks in the order of the book, and their headings; other folders follow under their own names."""
 
 OPEN_CODE = ("walkthrough",)
 """Folders whose pages show their code; on the others it is folded away."""
@@ -27,6 +20,8 @@ OPEN_CODE = ("walkthrough",)
 
 class ReportError(RuntimeError):
     """There is no site to be had, with what to do; an older one is left as it was."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -61,9 +56,7 @@ class Page:
     @cached_property
     def title(self) -> str:
         """Its first heading; its name where it has none."""
-        texts = (cell_text(cell) for cell in self.notebook["cells"] if cell["cell_type"] == "markdown")
-        found = re.search(r"^# +(.+)$", next(texts, ""), flags=re.MULTILINE)
-        return found[1].strip() if found else self.name.split("/")[-1].replace("_", " ")
+        return notebooks.title(self.notebook["cells"]) or self.name.split("/")[-1].replace("_", " ")
 
     @property
     def short(self) -> str:
@@ -123,9 +116,8 @@ def collect(profile: str) -> Sources:
     owned: dict[str, list[Artefact]] = {name: [] for name in found}
     others = []
     for artefact in _artefacts(folder):
-        owners = [name for name in found if re.fullmatch(rf"{re.escape(name)}([_./-].*)?", artefact.name)]
-        (owned[max(owners, key=len)] if owners else others).append(artefact)
-    names = sorted(found, key=_reading_order)
+        owned.get(notebooks.owner(artefact.name, found), others).append(artefact)
+    names = sorted(found, key=notebooks.reading_order)
     pages = tuple(Page(name, paths.content(found[name]), tuple(owned[name])) for name in names)
     for page in pages:
         try:
@@ -164,14 +156,6 @@ def _record_beside(path: Path, name: str) -> dict[str, Any]:
     return record
 
 
-def _reading_order(name: str) -> list[Any]:
-    part, _, notebook = name.partition("/")
-    place = list(PARTS).index(part) if part in PARTS else len(PARTS)
-    numbers = [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", notebook)]
-    printed = 0 if re.match(r"\d|fig|table|theorem", notebook) else 1
-    return [place, part, printed, numbers]
-
-
 def _failures(folder: Path) -> dict[str, str]:
     said: dict[str, str] = {}
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # it may lack, or be older
@@ -179,7 +163,3 @@ def _failures(folder: Path) -> dict[str, str]:
         said = {row["notebook"]: row["message"] for row in rows if row["message"]}
     kept = (path.relative_to(folder / "notebooks").as_posix() for path in folder.glob("notebooks/*/*.failed.ipynb"))
     return {name: "" for name in sorted(file.removesuffix(".failed.ipynb") for file in kept)} | said
-
-
-def cell_text(cell: Mapping[str, Any]) -> str:
-    return cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
