@@ -4,6 +4,9 @@
 equations, ``chance`` what chance alone gives and the effective rank, ``classifier`` what the classifier alone tells,
 minority collapse too; ``table`` the ideals and ranges, ``report`` all of it side by side.
 
+Of networks: ``measuring`` measures the layers of any network, which ``layers`` names and ``hooks`` reads; ``ood`` has
+out-of-distribution scores. These are imported by their own names.
+
 Symbols: N samples, K classes, d feature dimension; h (N, d) features, w (K, d) classifier rows, μ_k class
 means, μ their mean under the chosen weighting. Everything is computed in float64, chunk by chunk, on the
 device of the input, whatever the precision of the input is; no gradient is recorded. NumPy arrays are

@@ -14,12 +14,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nclib import data, measuring, models
+from nclib import data, models
 from nclib.cli import commands as cli
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import experiments, runs
 from nclib.engine.store import default_store, reference_store
-from nclib.metrics import nc_report
+from nclib.metrics import measuring, nc_report
 from nclib.reproduce import regenerate
 from nclib.system import paths
 
