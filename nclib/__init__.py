@@ -62,7 +62,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "paper_eq14_uncentred",
         "simplex_etf",
     ),
-    "measuring": ("features", "measure", "ood_scores"),
+    "metrics.measuring": ("features", "measure"),
+    "metrics.ood": ("ood_scores",),
     "imbalance": ("exponential_imbalance", "majority_classes", "sample_rows", "step_imbalance", "subsample_indices"),
     "comparison": (
         "by_run",

@@ -99,7 +99,7 @@ def _transport(folder: str) -> Any:
 def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
     """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
     returns the digest of what is there now."""
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
 
     notebook = json.loads(written.read_text(encoding="utf-8"))
     target = failed_copy(name, profile) if failed else executed(name, profile)

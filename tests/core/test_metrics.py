@@ -1117,3 +1117,8 @@ def test_moments_refuse_what_makes_no_sense():
         ClassMoments(3, 2).merge(ClassMoments(4, 2))
     with pytest.raises(ValueError, match="at least 2 classes, got 1"):
         ideal_values(1)
+
+
+def test_the_labels_of_the_table_tell_its_metrics_apart():
+    labels = [metric.label for metric in (metrics.LOGGED | metrics.METRICS).values() if metric.label]
+    assert len(set(labels)) == len(labels) and not set(metrics.LOGGED) & set(metrics.METRICS)
