@@ -82,8 +82,10 @@ class ClassMoments:
     def __init__(
         self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True
     ) -> None:
-        if num_classes < 1 or dim < 1:
-            raise ValueError(f"num_classes and dim must be at least 1, got {num_classes} and {dim}")
+        if not (_whole(num_classes) and _whole(dim) and num_classes >= 1 and dim >= 1):
+            raise ValueError(
+                f"num_classes and dim must be whole numbers of at least 1, got {num_classes!r} and {dim!r}"
+            )
         self.num_classes, self.dim = num_classes, dim
         self.weighting = _check_weighting(weighting)
         self._sums = _Sums(
@@ -401,8 +403,10 @@ def simplex_etf(num_classes: int, dim: int) -> Tensor:
 
     Source: Papyan, Han & Donoho 2020, definition 1.
     """
-    if num_classes < 2 or dim < num_classes - 1:
-        raise ValueError(f"a simplex ETF needs K ≥ 2 and dim ≥ K - 1, got K = {num_classes} and dim = {dim}")
+    if not (_whole(num_classes) and _whole(dim) and 2 <= num_classes <= dim + 1):
+        raise ValueError(
+            f"a simplex ETF needs whole numbers K ≥ 2 and dim ≥ K - 1, got K = {num_classes!r} and dim = {dim!r}"
+        )
     v = torch.zeros(num_classes, dim, dtype=torch.float64)
     for j in range(1, num_classes):  # column j − 1: the first j entries against entry j
         v[:j, j - 1], v[j, j - 1] = 1.0, -j
@@ -1256,6 +1260,10 @@ def _tensor(x: Array) -> Tensor:
     return torch.from_numpy(x if x.flags.writeable and x.flags.c_contiguous else x.copy())
 
 
+def _whole(number: object) -> bool:
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
+
+
 def _check_weighting(weighting: Weighting) -> Weighting:
     if weighting not in ("class", "sample"):
         raise ValueError(
@@ -1304,6 +1312,8 @@ def _check_logits(logits: Array, num_samples: int, num_classes: int) -> Tensor:
     logits = _tensor(logits)
     if logits.shape != (num_samples, num_classes):
         raise ValueError(f"logits must have shape ({num_samples}, {num_classes}), got {tuple(logits.shape)}")
+    if logits.dtype == torch.bool or logits.is_complex():
+        raise ValueError(f"logits must be real numbers, got {logits.dtype}; convert them with logits.double()")
     _check_finite(logits, "logits")
     return logits
 
