@@ -74,7 +74,7 @@ class Phantom:
 
     def __post_init__(self) -> None:
         _at_least_one(self, "steps")
-        if not 0 <= self.damping < 1:
+        if not (_real(self.damping) and 0 <= self.damping < 1):
             raise ValueError(f"Phantom(damping={self.damping!r}): damping must be in [0, 1)")
 
 
@@ -982,6 +982,8 @@ def spectral_radius(
     Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
     Source: Saad 2011, Numerical Methods for Large Eigenvalue Problems, §6.2.
     """
+    if not _whole(num_iters) or num_iters < 1:
+        raise ValueError(f"num_iters={num_iters!r}: give a whole number of at least 1")
     fz, z = _linearise(f, z.detach())
     batch, size = len(z), math.prod(z.shape[1:])
     num_iters = min(num_iters, size)
@@ -1018,8 +1020,8 @@ def jacobian_frobenius_sq(
     As a regulariser, give z*.detach() unless the gradient through z* is wanted as well.
     Source: Hutchinson 1990; as a regulariser of equilibria, Bai, Koltun & Kolter 2021, §4.
     """
-    if num_probes < 1:
-        raise ValueError(f"num_probes={num_probes}: give at least 1")
+    if not _whole(num_probes) or num_probes < 1:
+        raise ValueError(f"num_probes={num_probes!r}: give a whole number of at least 1")
     recorded = torch.is_grad_enabled()
     fz, z = _linearise(f, z)
     total = z.new_zeros(len(z))
