@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from marks import slow
 from typer.testing import CliRunner
 
 from nclib import data, measuring, models
@@ -347,7 +348,7 @@ needs_sh = pytest.mark.skipif(os.name != "posix", reason="streams as POSIX has t
 
 
 @needs_sh
-@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirection", ["<&- >&- 2>&-", *slow(">&-", "2>&-")])
 def test_with_closed_streams_the_work_is_done(redirection):
     done = closed(redirection, "train", "--epochs", 1, "--width", 2, "--n-max", 6)
     assert done.returncode == 0, done

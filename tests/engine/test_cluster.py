@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 import yaml
+from marks import slow
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -98,7 +99,7 @@ def _same(undisturbed, configs):
 # --- the same numbers ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [2, *slow(1, 4)])
 def test_the_same_grid_gives_the_same_bits_on_any_number_of_workers(workers, executor, undisturbed):
     told = []
     if workers == 2:
@@ -330,6 +331,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_pause_of_everything_is_not_taken_for_hanging_workers(tmp_path, undisturbed):
     (tmp_path / "client.py").write_text(PAUSED)
     texts = [config.model_dump_json() for config in (GRID[0], LONG)]
@@ -344,6 +346,7 @@ def test_a_pause_of_everything_is_not_taken_for_hanging_workers(tmp_path, undist
     _same(undisturbed, [LONG])
 
 
+@pytest.mark.slow
 def test_a_run_that_hangs_again_and_again_is_named(executor, monkeypatch):
     monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
     monkeypatch.setattr(runs, "ATTEMPTS", 1)
@@ -641,6 +644,7 @@ def test_the_command_trains_on_workers_and_keeps_how_long_it_took(notebook, undi
     assert summary["training"]["runs"] == 2 and summary["training"]["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_the_command_trains_on_a_running_cluster(notebook, remote, undisturbed):
     _wait(lambda: Path(remote[1]).exists() and Path(remote[1]).read_text())
     result = _reproduce("--scheduler", remote[1])
