@@ -212,8 +212,8 @@ def _client(texts, journal):
     ensure_runs([RunConfig.from_json(text) for text in texts])
 
 
+@pytest.mark.slow  # short forms are in test_cluster.py
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.slow
 def test_a_cluster_loses_a_worker_its_client_and_its_scheduler_and_nothing_else(reference, tmp_path, ledger, store):
     """One grid through all three, on processes of a Dask cluster that are killed outright."""
     pytest.importorskip("distributed")
@@ -748,6 +748,7 @@ if pathlib.Path("trap").exists():
 """
 
 
+@pytest.mark.slow  # the short form is in test_regenerate.py
 def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_succeeds(tmp_path, monkeypatch, ledger):
     folder = tmp_path / "project" / "notebooks" / "neural_collapse"
     folder.mkdir(parents=True)
