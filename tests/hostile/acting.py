@@ -190,7 +190,7 @@ def command(*words: str) -> tuple[str, str]:
     that is neither, a refusal of more than one message, or of none."""
     from typer.testing import CliRunner
 
-    from nclib.cli import commands
+    from nclib.cli import app as commands
 
     try:
         with in_time(60):
@@ -211,7 +211,7 @@ def options() -> dict[str, list[str]]:
     """The options and arguments of every command, as they are typed."""
     import typer
 
-    from nclib.cli import commands
+    from nclib.cli import app as commands
 
     found: dict[str, list[str]] = {}
 

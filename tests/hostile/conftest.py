@@ -8,7 +8,7 @@ import pytest
 
 from nclib.config import RunConfig, run_id
 from nclib.engine import runs
-from nclib.reproduce import regenerate
+from nclib.reproduce import reproduce as regenerate
 
 PARAMETERS = "n: int = 0\nlr: float = 0.0\nok: bool = True\ntext: str = ''\ndataset: str = ''\n"
 NOTEBOOK = {
