@@ -17,6 +17,7 @@ from nclib.config import ConfigError, StoredConfig, run_id
 from nclib.engine.reading import (
     HISTORY,
     CorruptRun,
+    Files,
     StoredRun,
     read_arrays,
     read_csv,
@@ -68,25 +69,35 @@ class ReferenceStore:
         listing = self._index()[run] / "runs.json"
         return _records(listing, listing.stat().st_mtime_ns)[run]["config"]
 
-    def load(self, run: str) -> StoredRun:
-        """One reference run; raises `CorruptRun` when it is not there."""
+    def open(self, run: str) -> StoredRun:
+        """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
+        there."""
         folder = self._index().get(run)
         if folder is None:
             raise CorruptRun(f"run {run} is not among the reference results")
-        listing, table, file = folder / "runs.json", folder / "history.csv", folder / "arrays" / f"{run}.npz"
-        record = _records(listing, listing.stat().st_mtime_ns)[run]
-        try:
-            config, provenance = record["config"], record["provenance"]
-            rows = _by_run(table, table.stat().st_mtime_ns).get_group(run)
-            history = rows.drop(columns="run_id").reset_index(drop=True)[HISTORY]
-            arrays = read_arrays(read_file(file))
-        except Exception as error:  # NumPy and pandas raise anything
-            raise CorruptRun(f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}") from None
-        return StoredRun(run, config, {"history": history}, arrays, provenance)
+        listing, table = folder / "runs.json", folder / "history.csv"
+
+        def read(name: str) -> Any:
+            try:
+                if name.endswith(".json"):
+                    return _records(listing, listing.stat().st_mtime_ns)[run][name.removesuffix(".json")]
+                if name == "arrays.npz":
+                    return read_arrays(read_file(folder / "arrays" / f"{run}.npz"))
+                rows = _by_run(table, table.stat().st_mtime_ns).get_group(run)
+                return rows.drop(columns="run_id").reset_index(drop=True)[HISTORY]
+            except Exception as error:  # NumPy and pandas raise anything
+                said = f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}"
+                raise CorruptRun(said) from None
+
+        return StoredRun(run, read("config.json"), Files(("history.csv", "arrays.npz", "provenance.json"), read))
+
+    def load(self, run: str) -> StoredRun:
+        """One reference run, read whole; raises `CorruptRun` when it is not there or damaged."""
+        return self.open(run).whole()
 
     def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
         """As `RunStore.frame`."""
-        return stack([tidy(self.load(run), columns) for run in ids], columns)
+        return stack([tidy(self.open(run), columns) for run in ids], columns)
 
     def datasets(self) -> dict[str, Any]:
         """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
@@ -164,15 +175,17 @@ def reference_store() -> ReferenceStore:
 def load_run(config: StoredConfig | str) -> StoredRun:
     """A finished run from the run store or, where it is not there, from the reference results.
 
+    Its tables, arrays and provenance are read and checked when they are first asked for.
+
     Raises
     ------
     CorruptRun
-        Where it is in neither, or damaged.
+        Where it is in neither, or damaged; for a damaged table or array when that is asked for.
     """
     run = config if isinstance(config, str) else run_id(config)
     for source in (default_store(), reference_store()):
         if source.has(run):
-            return source.load(run)
+            return source.open(run)
     raise CorruptRun(
         f"run {run} is neither in the run store nor among the reference results; nclib.ensure_runs([config]) trains it"
     )

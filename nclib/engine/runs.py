@@ -95,21 +95,22 @@ def ensure_runs(
     if train not in ("missing", "never"):
         raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
     wanted, store = _unique(configs), default_store()
+    found = {run: store.find(run) for run in wanted}
+    absent = {run: config for run, config in wanted.items() if found[run] is None}
     if train == "never":
-        lacking = [run for run in wanted if not store.is_sound(run) and not reference_store().has(run)]
+        lacking = [run for run in absent if not reference_store().has(run)]
         if lacking:
             raise MissingRuns(
                 f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, "
                 f"and train='never' forbids training them: {', '.join(lacking)}. Use train='missing' to train them here"
             )
     else:
-        failures = train_missing(configs, executor, progress, device).failures
+        failures = train_missing(list(absent.values()), executor, progress, device).failures
         if failures:
             raise RunsFailed(failures)
     frames = []
     for run, config in wanted.items():
-        source = store if store.has(run) else reference_store()
-        frames.append(tidy(source.load(run)).assign(profile=config.profile))
+        frames.append(tidy(found[run] or load_run(run)).assign(profile=config.profile))
     return stack(frames)
 
 

@@ -22,12 +22,13 @@ from marks import slow
 from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import grid, jobs
-from nclib.engine import store as store_module
+from nclib.engine.checkpoint import VERSION, Checkpoint
 from nclib.engine.reading import CorruptRun
 from nclib.engine.reference import ReferenceStore
 from nclib.engine.runs import RunsFailed, ensure_runs
-from nclib.engine.store import DamageWarning, RunStore
+from nclib.engine.store import DamageWarning, RunStore, default_store
 from nclib.system import paths
+from nclib.system.files import sha256
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
 
@@ -64,7 +65,7 @@ def reference(tmp_path_factory):
 
 @pytest.fixture
 def store():
-    return store_module.default_store()
+    return default_store()
 
 
 @pytest.fixture
@@ -378,14 +379,14 @@ def test_a_file_that_may_not_grow_fails_the_run_and_the_next_call_goes_on(refere
 
 def _file_limit(config_json, journal):
     """No file may grow beyond 20 kB from the second checkpoint on."""
-    honest = store_module._Checkpoint.save
+    honest = Checkpoint.save
 
     def save(own, state):
         if state["epoch"] == 2:
             resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
         honest(own, state)
 
-    store_module._Checkpoint.save = save
+    Checkpoint.save = save
     faults.watch(Journal(journal))
     try:
         ensure_runs([RunConfig.from_json(config_json)])
@@ -427,7 +428,7 @@ def _small_disk(config_json, disk, kept, journal):
         journal.note("not mounted", error)
         return
     config, ballast = RunConfig.from_json(config_json), Path(disk) / "ballast"
-    honest = store_module._Checkpoint.save
+    honest = Checkpoint.save
 
     def save(own, state):
         if state["epoch"] == 2 and not journal.notes("full"):
@@ -437,14 +438,14 @@ def _small_disk(config_json, disk, kept, journal):
                     file.write(bytes(4096))
         honest(own, state)
 
-    store_module._Checkpoint.save = save
+    Checkpoint.save = save
     faults.watch(journal)
     os.environ["NCLIB_RESULTS"] = disk
     try:
         ensure_runs([config])
     except RunsFailed as failed:
         journal.note("failed", str(failed).replace("\n", " "))
-    store = store_module.default_store()
+    store = default_store()
     journal.note("left", " ".join(sorted(path.name for path in store.partial(run_id(config)).iterdir())))
     ballast.unlink()
     ensure_runs([config])
@@ -495,8 +496,8 @@ def _interrupted(config, store, epochs=2):
     return store.checkpoint(run_id(config)).path
 
 
-def _headed(run, content, version=store_module._CHECKPOINT_VERSION):
-    return f"nclib checkpoint {version} {run} {store_module.sha256(content)}\n".encode() + content
+def _headed(run, content, version=VERSION):
+    return f"nclib checkpoint {version} {run} {sha256(content)}\n".encode() + content
 
 
 def _flipped(content, place):
@@ -581,7 +582,7 @@ def _listed(folder, **contents):
     for name, content in contents.items():
         file = name.replace("_", ".")
         (folder / file).write_bytes(content)
-        done[file] = store_module.sha256(content)
+        done[file] = sha256(content)
     (folder / "DONE").write_text(json.dumps(done))
 
 

@@ -176,7 +176,7 @@ def test_arms_and_settings_of_runs():
     overrides = {"inputs": "resnet18", "images_per_class": 8, "seeds": 2}
     arms, settings = {}, {}
     for config in experiment("kernel_equivalence/fig3", "smoke", **overrides):
-        run = StoredRun(run_id(config), config.canonical(), {"history": history()}, {}, {})
+        run = StoredRun(run_id(config), config.canonical(), {"history.csv": history(), "provenance.json": {}})
         both = verification.pair(run, run)
         arms[config.model.kind] = both["arm"].iloc[0]
         settings.setdefault(both["setting"].iloc[0], []).append(config.seed)
