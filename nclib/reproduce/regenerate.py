@@ -407,7 +407,7 @@ def _library() -> str:
     beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/report.py")  # no notebook can call them
     modules = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() not in beside]
     tables = paths.published().glob("**/*.csv")
-    return provenance.digest([*sorted(modules), *sorted(tables)])
+    return provenance.digest([*sorted(modules), *provenance.paper_sources(), *sorted(tables)])
 
 
 def _sha256(content: bytes) -> str:
