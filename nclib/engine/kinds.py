@@ -10,11 +10,11 @@ separated by commas). It may have the two tables
 from __future__ import annotations
 
 import importlib
-import os
 from types import ModuleType
 from typing import Any
 
 from nclib.config import ConfigError, StoredConfig, parse_json, suggest
+from nclib.system import provenance
 
 KINDS: dict[str, str] = {
     "classifier": "nclib.config:RunConfig",
@@ -34,7 +34,7 @@ def papers() -> list[ModuleType]:
         For a module that cannot be imported.
     """
     found = []
-    for name in filter(None, map(str.strip, os.environ.get("NCLIB_PAPERS", "").split(","))):
+    for name in provenance.papers():
         try:
             found.append(importlib.import_module(name))
         except ImportError as error:
