@@ -230,7 +230,8 @@ def train(
     from nclib.config import run_id
     from nclib.engine import jobs
     from nclib.engine.options import build_config, check_runs
-    from nclib.engine.store import default_store, load_run
+    from nclib.engine.reference import load_run
+    from nclib.engine.store import default_store
     from nclib.engine.verification import FACTORS
     from nclib.papers import captions
     from nclib.system.terminal import progress_bar, terminable

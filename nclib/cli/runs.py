@@ -53,7 +53,8 @@ def check_runs() -> None:
 @runs_app.command()
 def show(run: RunName) -> None:
     """Configuration, circumstances and final metrics of one run."""
-    from nclib.engine.store import default_store, load_run, reference_store
+    from nclib.engine.reference import load_run, reference_store
+    from nclib.engine.store import default_store
 
     known = default_store().ids() + reference_store().ids()
     stored = load_run(_complete(run, known))

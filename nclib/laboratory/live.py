@@ -20,7 +20,8 @@ import pandas as pd
 from nclib import data
 from nclib.config import RunConfig, run_id
 from nclib.engine import cluster, jobs, kinds, options
-from nclib.engine.store import RunStore, default_store, load_run, reference_store
+from nclib.engine.reference import load_run, reference_store
+from nclib.engine.store import RunStore, default_store
 from nclib.system import processes
 
 _PATIENCE = 5.0  # seconds that a process which is told to end gets

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from nclib.publish.artefacts import write_atomic
 from nclib.system import paths, provenance
+from nclib.system.files import write_atomic
 
 
 @dataclass(frozen=True)

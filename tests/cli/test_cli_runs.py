@@ -7,7 +7,8 @@ from command import nclib
 
 from nclib.engine import profiles, runs
 from nclib.engine.options import build_config
-from nclib.engine.store import default_store, reference_store
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
 from nclib.papers import experiments
 from nclib.system import paths
 

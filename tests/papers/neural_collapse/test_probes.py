@@ -22,8 +22,10 @@ from nclib.config import (
     run_id,
 )
 from nclib.engine import runs
+from nclib.engine.reading import identity_columns
+from nclib.engine.reference import load_run, reference_store
 from nclib.engine.runs import MissingRuns, ensure_runs
-from nclib.engine.store import default_store, identity_columns, load_run, reference_store
+from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
 from nclib.papers import captions, experiments
 from nclib.papers.neural_collapse import network_tables, probes
