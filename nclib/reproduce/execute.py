@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import hashlib
 import json
 import logging
 import multiprocessing
@@ -22,6 +21,7 @@ from typing import Any
 
 from nclib.publish.notebooks import available, executed, owner, source
 from nclib.system import paths, processes
+from nclib.system.files import sha256, write_atomic
 from nclib.system.terminal import short
 
 CELL_TIMEOUT = 12 * 3600
@@ -99,8 +99,6 @@ def _transport(folder: str) -> Any:
 def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
     """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
     returns the digest of what is there now."""
-    from nclib.system.files import write_atomic
-
     notebook = json.loads(written.read_text(encoding="utf-8"))
     target = failed_copy(name, profile) if failed else executed(name, profile)
     notes = notebook["metadata"].get("papermill", {})
@@ -110,11 +108,6 @@ def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
     if not failed:
         failed_copy(name, profile).unlink(missing_ok=True)
     return sha256(content)
-
-
-def sha256(content: bytes) -> str:
-    """Digest of a file's content."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def sidecars(profile: str) -> dict[Path, tuple[int, int]]:

@@ -34,13 +34,13 @@ from nclib.reproduce.execute import (
     failed_copy,
     notebook_pool,
     result_of,
-    sha256,
 )
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.reproduce.sources import Library
 from nclib.reproduce.stamps import SUMMARIES, Task, key_of, unchanged, write_stamp
 from nclib.reproduce.summary import Row, Summary, write_summary
 from nclib.system import other_parameters, paths, processes
+from nclib.system.files import sha256
 from nclib.system.terminal import duration, progress_bar, short, terminable
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from nclib.publish.notebooks import executed, read_cells, source, text_of
-from nclib.reproduce.execute import sha256
 from nclib.reproduce.sources import Library
 from nclib.system import paths
-from nclib.system.files import write_atomic
+from nclib.system.files import sha256, write_atomic
 
 SUMMARIES = ("neural_collapse/scorecard",)
 """Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""

@@ -9,13 +9,17 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from command import nclib
 from marks import slow
 
-from nclib import data, models
+from nclib import data, models, training
 from nclib.config import ConfigError
-from nclib.engine import runs
+from nclib.engine import cluster, runs
+from nclib.engine.reading import CorruptRun
 from nclib.engine.store import default_store
+from nclib.papers import certify
+from nclib.publish.site.build import SphinxMissing
 from nclib.reproduce import reproduce as reproduce_wing
 from nclib.reproduce import summary
 from nclib.system import paths, terminal
@@ -89,7 +93,14 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
         (terminal.Terminated(signal.SIGHUP), 129, "stopped by SIGHUP"),
         (ConfigError("wrong word"), 2, "wrong word"),
         (data.DataError("no images"), 2, "no images"),
+        (cluster.ClusterError("no scheduler"), 2, "no scheduler"),
+        (certify.UnknownCertificate("eq99"), 2, "eq99"),
         (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
+        (runs.MissingRuns("not there"), 1, "not there"),
+        (CorruptRun("run-1 is damaged"), 1, "run-1 is damaged"),
+        (training.TrainingDiverged("lower lr"), 1, "lower lr"),
+        (torch.OutOfMemoryError("out of memory"), 1, "out of memory"),
+        (SphinxMissing("pip install"), 1, "pip install"),
         (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left"),
     ],
 )

@@ -15,7 +15,7 @@ from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
 from nclib.engine import kinds, runs
 from nclib.engine.store import default_store
 from nclib.papers import experiments
-from nclib.reproduce import regenerate
+from nclib.reproduce import reproduce as regenerate
 from nclib.system import paths, provenance
 
 PAPER = '''

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -20,6 +19,7 @@ from nclib.publish.site.landing import all_figures, landing_page
 from nclib.publish.site.pages import with_facts
 from nclib.publish.site.sources import ReportError, Sources, collect
 from nclib.system import other_parameters, paths
+from nclib.system.files import sha256
 
 _NEEDED = {
     "sphinx": "sphinx",
@@ -84,17 +84,13 @@ def _key(sources: Sources) -> str:
     artefacts = [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]
     parts = [
         sources.failed,
-        {page.name: _sha256(page.content) for page in sources.pages},
+        {page.name: sha256(page.content) for page in sources.pages},
         [(artefact.record, artefact.endings) for artefact in artefacts],
-        [(file.name, _sha256(file.read_bytes())) for file in files if file.is_file()],
+        [(file.name, sha256(file.read_bytes())) for file in files if file.is_file()],
         github_repository(),
         {name: importlib.metadata.version(name) for name in _NEEDED},
     ]
-    return _sha256(json.dumps(parts, sort_keys=True).encode())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return sha256(json.dumps(parts, sort_keys=True).encode())
 
 
 def _noted(site: Path) -> str:
