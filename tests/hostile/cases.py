@@ -1,0 +1,376 @@
+"""Numbers that nobody would give, in the place of every argument of every public function of the core.
+
+One letter a case: what must happen when the argument of a row has the value of the column.
+
+    w  it works, and every number in the answer is finite
+    u  it works, and the answer has NaN or infinity, as the docstring says
+    r  this library refuses it, in a sentence of its own
+    t  Python, NumPy or torch refuse it as a value of a wrong type, before anything is done
+    .  not tried: it asks for endless work
+"""
+
+VALUES = {
+    "0": 0,
+    "1": 1,
+    "-1": -1,
+    "tiny": 5e-324,
+    "huge": 1e308,
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "-inf": float("-inf"),
+    "2^63": 2**63,
+    "true": True,
+    "none": None,
+    "text": "x",
+    "list": [[1]],
+}
+
+CALLS = """
+FixedPointIteration(tol=1e-4, max_steps=5, damping=0.5)
+Anderson(tol=1e-4, max_steps=5, history=2, ridge=1e-8, damping=0.5)
+Broyden(tol=1e-4, max_steps=5, history=2)
+fixed_point(f=half, solver=Anderson(), z0=points, args=(points,), rows='leave', parts=[1, 2])
+Implicit(solver=Anderson())
+Neumann(terms=2)
+Phantom(steps=2, damping=0.5)
+Unrolled(steps=2)
+Reversible(steps=2, beta=0.5)
+DEQ(cell=half, solver=Anderson(), gradient=Implicit(), z0='x', eval_solver=Broyden())
+DEQ.__call__(layer, x=points, z0=points, args=(), solver=Anderson())
+row_jacobians(f=half, x=points)
+spectral_radius(f=half, z=points, num_iters=2)
+jacobian_frobenius_sq(f=half, z=points, num_probes=1)
+ClassMoments(num_classes=3, dim=4, weighting='class')
+ClassMoments.update(moments, h=h, labels=labels)
+ClassMoments.merge(moments, other=moments)
+ClassMoments.with_weighting(moments, weighting='class')
+ClassMoments.select(moments, classes=[0, 1])
+class_moments(h=h, labels=labels, num_classes=3, weighting='class')
+simplex_etf(num_classes=3, dim=4)
+nc0(w=w)
+nc1_pinv(m=moments)
+nc1_pinv_class_balanced(h=h, labels=labels, m=moments)
+nc1_trace_ratio(m=moments)
+nc1_cdnv(m=moments)
+nc1_chance(m=moments, seed=0)
+nc2_etf_distance(v=w)
+nc2_equinorm(v=w)
+nc2_equiangular(v=w)
+nc3_self_duality(w=w, m=moments)
+nc3_alignment(w=w, m=moments)
+nc4_ncc_mismatch(h=h, logits=logits, m=moments)
+effective_rank(m=moments)
+minority_cosine(w=w, minority=[1, 2])
+classifier_norm_ratio(w=w, minority=[1, 2])
+paper_eq13_uncentred(m=moments)
+paper_eq13_uncentred_printed_constant(m=moments)
+paper_eq14_uncentred(w=w, m=moments)
+ideal_values(num_classes=3)
+nc_report(h=h, labels=labels, logits=logits, w=w, weighting='class', minority=[2], moments=None, num_classes=3)
+measure(model=network, loader=loader, layers=None, num_classes=3, pool='mean', max_dim=64, keep=2**20)
+features(model=network, loader=loader, layer=None, pool='mean', num_classes=3)
+measure_file(path=arrays, num_classes=3)
+ood_scores(features=h, moments=moments, w=w, method='nci', logits=logits, alpha=0.5)
+ood_scores(features=h, moments=moments, method='neco', dim=2)
+step_imbalance(num_classes=3, n_max=10, num_majority=1, ratio=2.0)
+exponential_imbalance(num_classes=3, n_max=10, ratio=2.0)
+class_order(num_classes=3, how='random', seed=0)
+majority_classes(num_classes=3, num_majority=1, how='random', seed=0)
+assign_counts(counts=counts, order=order)
+subsample_indices(labels=labels, counts=counts, seed=0)
+sample_rows(labels=labels.numpy(), per_class=2)
+adjusted_logits(logits=logits, counts=counts)
+class_balanced_weights(counts=counts)
+ldam_margins(counts=counts)
+Loss(name='ldam_drw', counts=counts, epochs=2)
+Loss.__call__(loss, logits=logits, labels=labels, epoch=2)
+SolverConfig(method='anderson', tol=1e-3, max_steps=5, history=2, ridge=1e-8, damping=0.5)
+GradientConfig(method='phantom', steps=2, damping=0.5)
+DataConfig(dataset='digits', imbalance='step', num_majority=3, ratio=10.0, majority='first')
+DataConfig(n_max=5, test_per_class=2, augment='none', subset_seed=0)
+ModelConfig(kind='deq', width=2, cell='residual', groups=2, feature_norm='none', head='linear')
+TrainConfig(epochs=2, batch_size=4, lr=0.1, momentum=0.9, weight_decay=0.0)
+RunConfig(data=DataConfig(), model=ModelConfig(), train=TrainConfig(), seed=0, profile='smoke')
+recipe(name='paper', epochs=2)
+run_id(config=RunConfig())
+suggest(wrong='a', allowed=['b'], what='option')
+parse_json(text='{}', what='a file')
+resolve_dataset(name='digits', base=None)
+load_dataset(name='digits', split='test')
+make_split(cfg=DataConfig(n_max=2), seed=0)
+Batches(images=images, labels=labels[:8], batch_size=2, mean=(0.5,), std=(0.5,), augment='none')
+build_model(cfg=ModelConfig(width=2), num_classes=3, in_channels=1, seed=0)
+count_parameters(module=network)
+learning_rate(train=TrainConfig(epochs=2), step=0, total_steps=4)
+interval(values=[1.0, 2.0, 4.0])
+spread(values=[1.0, 2.0, 4.0])
+verdict(found=interval([1.0, 2.0, 4.0]), scale='toy', claim='lower', terminal=True, size=1.0)
+cosine_gram(vectors=w.numpy(), centred=True)
+"""
+
+NUMBERS = """
+FixedPointIteration tol                 rwrwwrrrwrrrr
+FixedPointIteration max_steps           rwrrrrrrwrrrr
+FixedPointIteration damping             wrrwrrrrrrrrr
+Anderson tol                            rwrwwrrrwrrrr
+Anderson max_steps                      rwrrrrrrwrrrr
+Anderson history                        rwrrrrrrwrrrr
+Anderson ridge                          rwrwwrrrwrrrr
+Anderson damping                        wrrwrrrrrrrrr
+Broyden tol                             rwrwwrrrwrrrr
+Broyden max_steps                       rwrrrrrrwrrrr
+Broyden history                         rwrrrrrrwrrrr
+fixed_point f                           ttttttttttttt
+fixed_point solver                      rrrrrrrrrrrrr
+fixed_point z0                          wwwwwuuuwrrrr
+fixed_point args                        tttttttttttrr
+fixed_point rows                        rrrrrrrrrrrrr
+fixed_point parts                       ttttttttttwtt
+Implicit solver                         rrrrrrrrrrwrr
+Neumann terms                           rwrrrrrrwrrrr
+Phantom steps                           rwrrrrrrwrrrr
+Phantom damping                         wrrwrrrrrrrrr
+Unrolled steps                          rwrrrrrrwrrrr
+Reversible steps                        rwrrrrrrwrrrr
+Reversible beta                         rrrwrrrrrrrrr
+DEQ cell                                wwwwwwwwwwwww
+DEQ solver                              rrrrrrrrrrwrr
+DEQ gradient                            rrrrrrrrrrwrr
+DEQ z0                                  rrrrrrrrrrrwr
+DEQ eval_solver                         rrrrrrrrrrwrr
+DEQ.__call__ x                          wwwwuuuuwwrrr
+DEQ.__call__ z0                         wwwwuuuuwrwrr
+DEQ.__call__ args                       tttttttttttrr
+DEQ.__call__ solver                     rrrrrrrrrrwrr
+row_jacobians f                         ttttttttttttt
+row_jacobians x                         wwwwwwwwwtttt
+spectral_radius f                       ttttttttttttt
+spectral_radius z                       wwwwwwwwwtttt
+spectral_radius num_iters               rwrrrrrrwrrrr
+jacobian_frobenius_sq f                 ttttttttttttt
+jacobian_frobenius_sq z                 wwwwwwwwwtttt
+jacobian_frobenius_sq num_probes        rwrrrrrr.rrrr
+ClassMoments num_classes                rwrrrrrrtrrrr
+ClassMoments dim                        rwrrrrrrtrrrr
+ClassMoments weighting                  rrrrrrrrrrrrr
+ClassMoments.update h                   wwwwurrrwrrrr
+ClassMoments.update labels              wwrrrrrrrrrrr
+ClassMoments.merge other                ttttttttttttt
+ClassMoments.with_weighting weighting   rrrrrrrrrrrrr
+ClassMoments.select classes             rrrrrrrrrrrrr
+class_moments h                         wwwwurrrwrrrr
+class_moments labels                    uurrrrrrrrrrr
+class_moments num_classes               rrrrrrrrtrrrr
+class_moments weighting                 rrrrrrrrrrrrr
+simplex_etf num_classes                 rrrrrrrrrrrrr
+simplex_etf dim                         rrrrrrrrtrrrr
+nc0 w                                   wwwwurrrwwrrw
+nc1_pinv m                              ttttttttttttt
+nc1_pinv_class_balanced h               wwwwurrrwrrrr
+nc1_pinv_class_balanced labels          wwrrrrrrrrrrr
+nc1_pinv_class_balanced m               ttttttttttttt
+nc1_trace_ratio m                       ttttttttttttt
+nc1_cdnv m                              ttttttttttttt
+nc1_chance m                            ttttttttttttt
+nc1_chance seed                         w.tttttt..wtw
+nc2_etf_distance v                      uwwwwrrrwwrru
+nc2_equinorm v                          uwwwwrrrwwrrw
+nc2_equiangular v                       uwwwurrrwwrru
+nc3_self_duality w                      uwwwwrrrwwrrr
+nc3_self_duality m                      ttttttttttttt
+nc3_alignment w                         uwwwwrrrwwrrr
+nc3_alignment m                         ttttttttttttt
+nc4_ncc_mismatch h                      wwwwwrrrwrrrr
+nc4_ncc_mismatch logits                 wwwwwrrrwrrrr
+nc4_ncc_mismatch m                      ttttttttttttt
+effective_rank m                        ttttttttttttt
+minority_cosine w                       uwwwurrrwwrrr
+minority_cosine minority                rrrrrrrrrrrrr
+classifier_norm_ratio w                 uwwwwrrrwwrrr
+classifier_norm_ratio minority          rrrrrrrrrrrrr
+paper_eq13_uncentred m                  ttttttttttttt
+paper_eq13_uncentred_printed_constant m ttttttttttttt
+paper_eq14_uncentred w                  uwwwwrrrwwrrr
+paper_eq14_uncentred m                  ttttttttttttt
+ideal_values num_classes                rrrrrrrrurrrr
+nc_report h                             uuuurrrrurrrr
+nc_report labels                        uurrrrrrrrrrr
+nc_report logits                        uuuuurrrururr
+nc_report w                             uuuuurrruuurr
+nc_report weighting                     rrrrrrrrrrrrr
+nc_report minority                      rrrrrrrrrrwrr
+nc_report moments                       ttttttttttutt
+nc_report num_classes                   rrrrrrrrrrurr
+measure model                           rrrrrrrrrrrrr
+measure loader                          tttttttttttrr
+measure layers                          rtttttttttwrt
+measure num_classes                     rrrrrrrrtrwrr
+measure pool                            rrrrrrrrrrrrr
+measure max_dim                         rrrr.w..w.ttt
+measure keep                            w.w.....w.ttt
+features model                          rrrrrrrrrrrrr
+features loader                         tttttttttttrr
+features layer                          ttttttttttwrt
+features pool                           rrrrrrrrrrrrr
+features num_classes                    rrrrrrrrrrwrr
+measure_file path                       tttttttttttrt
+measure_file num_classes                rrrrrrrrtrwrr
+ood_scores features                     wwwwurrrwrrrr
+ood_scores moments                      ttttttttttttt
+ood_scores w                            wwwwwuuuwwrrr
+ood_scores method                       rrrrrrrrrrrrr
+ood_scores logits                       wwwwwrrrwrwrr
+ood_scores alpha                        wwwwuuuuwwttt
+ood_scores dim                          rwrrrrrrrwwtt
+step_imbalance num_classes              rrrrrrrrrrrrr
+step_imbalance n_max                    rwrrrrrrrrrrr
+step_imbalance num_majority             rwrrrrrrrrrrr
+step_imbalance ratio                    rwrrwrrrwwrrr
+exponential_imbalance num_classes       rrrrrrrrrrrrr
+exponential_imbalance n_max             rwrrrrrrrrrrr
+exponential_imbalance ratio             rwrrwrrrwwrrr
+class_order num_classes                 rrrrrrrrrrrrr
+class_order how                         rrrrrrrrrrrrr
+class_order seed                        wwwtttttwtttt
+majority_classes num_classes            rrrrrrrrrrrrr
+majority_classes num_majority           rwrrrrrrrrrrr
+majority_classes how                    rrrrrrrrrrrrr
+majority_classes seed                   wwwtttttwtttt
+assign_counts counts                    wwwwwuuuwwttr
+assign_counts order                     rrrrrrrrrrttr
+subsample_indices labels                rrrrrrrrrrttr
+subsample_indices counts                rwrrrrrrrrttr
+subsample_indices seed                  wwwtttttwtttt
+sample_rows labels                      wwwwwwwwwwwww
+sample_rows per_class                   wwwtttttwwwtt
+adjusted_logits logits                  wwwwwuuuwtttt
+adjusted_logits counts                  uwwwwuuuwwttt
+class_balanced_weights counts           uwwuwuwwwwttt
+ldam_margins counts                     uwuwwuwwwwttt
+Loss name                               rrrrrrrrrrrrr
+Loss counts                             rwrrwwwrwwttt
+Loss epochs                             wwwwwwwwwwwww
+Loss.__call__ logits                    wwwwwuuuwtttt
+Loss.__call__ labels                    wwttttttttttt
+Loss.__call__ epoch                     wwwwwwwwwwttt
+SolverConfig method                     rrrrrrrrrrrrr
+SolverConfig tol                        rrrwrrrrrrrrr
+SolverConfig max_steps                  rwrrrrrrwrrrr
+SolverConfig history                    rwrrrrrrwrwrr
+SolverConfig ridge                      rwrwwrrrwrwrr
+SolverConfig damping                    wrrwrrrrrrwrr
+GradientConfig method                   rrrrrrrrrrrrr
+GradientConfig steps                    rwrrrrrrwrwrr
+GradientConfig damping                  wrrwrrrrrrwrr
+DataConfig dataset                      rrrrrrrrrrrwr
+DataConfig imbalance                    rrrrrrrrrrrrr
+DataConfig num_majority                 rwrrrrrrwrrrr
+DataConfig ratio                        rwrrwrrrwrrrr
+DataConfig majority                     rrrrrrrrrrwrr
+DataConfig n_max                        rwrrrrrrrrwrr
+DataConfig test_per_class               rwrrrrrrwrwrr
+DataConfig augment                      rrrrrrrrrrrrr
+DataConfig subset_seed                  wwrrrrrrrrwrr
+ModelConfig kind                        rrrrrrrrrrrrr
+ModelConfig width                       rwrrrrrrrrrrr
+ModelConfig cell                        rrrrrrrrrrwrr
+ModelConfig groups                      rwrrrrrrwrwrr
+ModelConfig feature_norm                rrrrrrrrrrrrr
+ModelConfig head                        rrrrrrrrrrrrr
+TrainConfig epochs                      rwrrrrrrwrrrr
+TrainConfig batch_size                  rrrrrrrrwrrrr
+TrainConfig lr                          rwrwwrrrwrrrr
+TrainConfig momentum                    wrrwrrrrrrrrr
+TrainConfig weight_decay                wwrwwrrrwrrrr
+RunConfig data                          rrrrrrrrrrrrr
+RunConfig model                         rrrrrrrrrrrrr
+RunConfig train                         rrrrrrrrrrrrr
+RunConfig seed                          wwrrrrrrrrrrr
+RunConfig profile                       rrrrrrrrrrrwr
+recipe name                             rrrrrrrrrrrrt
+recipe epochs                           rwrrrrrrwrrrr
+run_id config                           ttttttttttttt
+suggest wrong                           wwwwwwwwwwwww
+suggest allowed                         tttttttttttww
+suggest what                            wwwwwwwwwwwww
+parse_json text                         tttttttttttrt
+parse_json what                         wwwwwwwwwwwww
+resolve_dataset name                    tttttttttttrt
+resolve_dataset base                    wwwwwwwwwwwww
+load_dataset name                       tttttttttttrt
+load_dataset split                      rrrrrrrrrrrrr
+make_split cfg                          ttttttttttttt
+make_split seed                         w.wt.t..wtttt
+Batches images                          wwwrrrrrwrttt
+Batches labels                          wwwrrrrrwrttt
+Batches batch_size                      rwrrtttrwwttt
+Batches mean                            ttttttttttttw
+Batches std                             ttttttttttttw
+Batches augment                         rrrrrrrrrrrrr
+build_model cfg                         ttttttttttttt
+build_model num_classes                 wwttrtrtrtttt
+build_model in_channels                 wwtttttttwttt
+build_model seed                        wwwttttttwttt
+count_parameters module                 ttttttttttttt
+learning_rate train                     ttttttttttttt
+learning_rate step                      wwwwtuttwwttt
+learning_rate total_steps               rwwwwuwwwwttt
+interval values                         ttttttttttttt
+spread values                           ttttttttttttu
+verdict found                           ttttttttttttt
+verdict scale                           rrrrrrrrrrrrt
+verdict claim                           wwwwwwwwwwwrw
+verdict terminal                        wwwwwwwwwwwww
+verdict size                            wwwwwwwwwwwww
+cosine_gram vectors                     uuuuwuuuwuttu
+cosine_gram centred                     wwwwwwwwwwwww
+"""
+"""Each argument, and a letter for each of VALUES in their order."""
+
+LEFT_OUT = {
+    "Solution Status Classifier Encoder BasicBlock ResidualCell MDEQCell WeightTied UntiedCells CosineLinear Output "
+    "Dataset Split Features Ideal Metric Outputs Run Checkpoint Config StoredConfig LookConfig": "made by others",
+    "BackwardNotConverged EmptyClassWarning ConfigError DataError TrainingDiverged": "said, not called",
+    "paper_solver scene_places default_device usable_device": "no number among the arguments",
+    "collect class_means feature_moments summarise evaluate per_class_rows usable arithmetic train reopen nested "
+    "digest fetch check describe is_real is_whole evaluate_cell": "called with what has been checked, or tried as an "
+    "option of the command",
+}
+"""Public names of the core that have no row, and why."""
+
+TYPED = {
+    "0": "0",
+    "1": "1",
+    "-1": "-1",
+    "tiny": "5e-324",
+    "huge": "1e308",
+    "nan": "nan",
+    "inf": "inf",
+    "2^63": "9223372036854775808",
+    "empty": "",
+    "letters": "é漢🎉",
+    "path": "../../escaped",
+    "dash": "-x",
+    "no text": "\udcff",
+    "long": "x" * 5000,
+    "line": "a\nb",
+    "shell": "$(touch PWNED)",
+}
+"""What is typed in the place of every option and argument of every command."""
+
+COMMANDS = {
+    "reproduce": "reproduce fig9 --profile smoke --no-report",
+    "report": "report --profile smoke",
+    "train": "train --width 2 --epochs 1 --n-max 6",
+    "measure": "measure ARRAYS",
+    "verify": "verify",
+    "certify": "certify",
+    "runs list": "runs list",
+    "runs show": "runs show",
+    "runs remove": "runs remove --yes",
+    "runs export": "runs export fig9 --profile smoke",
+    "data fetch": "data fetch",
+    "data check": "data check",
+    "data describe": "data describe",
+}
+"""How each command is usually typed; one option or argument more is added."""
