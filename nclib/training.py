@@ -42,6 +42,8 @@ _EVALUATION_BATCH = 512
 class TrainingDiverged(RuntimeError):
     """The loss is no longer a number; the message says which options to change."""
 
+    exit_code = 1
+
 
 class Checkpoint(Protocol):
     """Where a run keeps its state between epochs."""

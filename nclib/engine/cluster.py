@@ -55,6 +55,8 @@ _LEAVE_SECONDS = 0.4
 class ClusterError(RuntimeError):
     """The cluster that was asked for cannot be had or cannot be used; the message says what to type."""
 
+    exit_code = 2
+
 
 class ClusterLost(ClusterError):
     """The scheduler went away in the middle."""

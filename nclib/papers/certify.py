@@ -38,6 +38,8 @@ _MODULES = (  # in this order `ids` names what they certify
 class UnknownCertificate(ValueError):
     """There is no certificate of this name, or it needs a package that is not installed."""
 
+    exit_code = 2
+
 
 class NotCertified(Exception):
     """A check of a certificate did not hold."""

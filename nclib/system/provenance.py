@@ -94,13 +94,6 @@ class Cost:
         return round(torch.cuda.max_memory_allocated(self._cuda) / _MIB, 1)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: "12 s", "3.5 min", "2.0 h"."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 def capture(
     device: "torch.device | str | None" = None,
     seeds: Sequence[int] | None = None,

@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from nclib import metrics, solver
-from nclib.cli import commands
+from nclib.cli import app
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine import verification
-from nclib.engine.experiments import experiment
-from nclib.engine.store import ReferenceStore, StoredRun, default_store, reference_store
+from nclib.engine.reference import ReferenceStore, reference_store
+from nclib.engine.store import StoredRun, default_store
+from nclib.papers.experiments import experiment
 from nclib.papers.neural_collapse.probes import ProbeConfig
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
@@ -28,7 +29,7 @@ def project(tmp_path, monkeypatch):
 
 
 def verify(*arguments):
-    result = CliRunner().invoke(commands.app, ["verify", *arguments])
+    result = CliRunner().invoke(app.app, ["verify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

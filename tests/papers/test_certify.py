@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nclib.cli import commands
+from nclib.cli import app
 from nclib.papers import certify
 
 PAPERS = Path(certify.__file__).parent
@@ -100,7 +100,7 @@ WRONG = {  # a claimed number of each certificate, changed: it must fail
 
 
 def nclib(*arguments):
-    result = CliRunner().invoke(commands.app, ["certify", *arguments])
+    result = CliRunner().invoke(app.app, ["certify", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -249,14 +249,14 @@ def test_only_the_standard_library_is_needed():
 
 
 def test_without_sympy_the_command_says_what_it_left_out():
-    done = _python("sys.argv = ['nclib', 'certify']\nfrom nclib.cli.commands import main\nmain()", "sympy", "torch")
+    done = _python("sys.argv = ['nclib', 'certify']\nfrom nclib.cli.app import main\nmain()", "sympy", "torch")
     assert done.returncode == 0, done.stderr
     assert "left out, because sympy is not installed" in done.stderr and "step_29" in done.stderr
     assert all(f"ok   {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
 
 
 def test_without_sympy_a_certificate_that_needs_it_is_refused():
-    done = _python("sys.argv = ['nclib', 'certify', 'step_29']\nfrom nclib.cli.commands import main\nmain()", "sympy")
+    done = _python("sys.argv = ['nclib', 'certify', 'step_29']\nfrom nclib.cli.app import main\nmain()", "sympy")
     assert done.returncode == 2 and "step_29 needs sympy" in done.stderr
 
 
