@@ -268,7 +268,8 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
     h, labels, logits, w = (arrays.get(name) for name in ("h", "labels", "logits", "w"))
     if h.ndim != 2 or 0 in h.shape:
         raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}")
-    num_classes = num_classes or count_classes(w, logits, None, labels)
+    if num_classes is None:
+        num_classes = count_classes(w, logits, None, labels)
     layer = _Layer.of("h", h, num_classes, "class", "means", 4096)
     layer.update(h, labels)
     predicted = None if logits is None else check_logits(logits, len(h), num_classes).argmax(1)

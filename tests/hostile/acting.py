@@ -14,10 +14,12 @@ import numpy as np
 import torch
 
 import nclib
-from nclib import comparison, config, data, deq, imbalance, losses, measuring, metrics, models, solver, training
+from nclib import comparison, config, data, deq, evaluation, imbalance, losses, metrics, models, solver, training
 from nclib.data import folders, sets, split
+from nclib.metrics import measuring, ood
 
-CORE = (solver, deq, metrics, measuring, imbalance, losses, config, data, folders, sets, split, models, training)
+CORE = (solver, deq, metrics, measuring, ood, imbalance, losses, config, data, folders, sets, split, models)
+CORE += (evaluation, training)
 SECONDS = 10
 """What one case may take before it counts as hanging."""
 
