@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
+from marks import slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nclib.models import ResidualCell
@@ -136,7 +137,7 @@ def test_tanh_and_convolution_cells_are_solved_to_1e_10(method, rho):
     assert answer.converged.all() and answer.value.shape == x.shape
 
 
-@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-10])
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, *slow(1e-10)])
 @pytest.mark.parametrize("history", [1, 2, 5, 10])
 def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, history):
     start = {name: torch.zeros(1, len(a)).double() for name, a in CONTRACTIONS.items()}
@@ -153,21 +154,25 @@ def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, his
         assert fast.num_evals <= plain.num_evals
 
 
-def test_anderson_on_kinked_cells_gains_many_rows_and_loses_few():
+@pytest.mark.parametrize(
+    ("seeds", "least", "kept", "gain"),
+    [(range(7000, 7007), 50, 0.9, 1.5), *slow(([*range(6000, 6004), *range(7000, 7024)], 200, 0.96, 1.7))],
+)
+def test_anderson_on_kinked_cells_gains_many_rows_and_loses_few(seeds, least, kept, gain):
     """ReLU and GroupNorm cells of random weights are no contractions: their residual rises and falls, and no method is
     sure to get there. Of 672 rows, plain iteration solves 256 in 150 evaluations; Anderson solves 497, 250 of those
     256 among them. Going back to the best iterate and on with plain steps after five evaluations without progress wins
     5 of the 6 back and loses 61 others. Nearly chaotic rows differ between processors: hence the room below these.
     """
     plain = fast = both = 0
-    for seed in [*range(6000, 6004), *range(7000, 7024)]:
+    for seed in seeds:
         x = random(24, 8, 4, 4, seed=seed) * torch.logspace(-1.5, 0.5, 24).double().view(-1, 1, 1, 1)
         cell = conv_cell(seed=seed)
         iterated, accelerated = (
             fixed_point(cell, m(1e-3, 150), x, (x,)).converged for m in (FixedPointIteration, Anderson)
         )
         plain, fast, both = plain + iterated.sum(), fast + accelerated.sum(), both + (iterated & accelerated).sum()
-    assert plain > 200 and both >= 0.96 * plain and fast >= 1.7 * plain
+    assert plain > least and both >= kept * plain and fast >= gain * plain
 
 
 def scipy_evaluations(method, f, size, tol, **options):
