@@ -15,7 +15,8 @@ from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
 from nclib.engine import kinds, runs
 from nclib.engine.store import default_store
 from nclib.papers import experiments
-from nclib.reproduce import reproduce as regenerate
+from nclib.reproduce.reproduce import reproduce
+from nclib.reproduce.sources import Library
 from nclib.system import paths, provenance
 
 PAPER = '''
@@ -93,7 +94,7 @@ def _ids(configs):
 
 def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
     said = []
-    summary = regenerate.reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append)
+    summary = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append)
     assert summary.ok, said
     (row,) = summary.rows
     assert (row.status, row.runs_trained) == ("executed", 6)
@@ -105,11 +106,11 @@ def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
     pd.testing.assert_series_equal(drawn.sort_index(), errors.sort_index())
     assert errors.nunique() == 6
 
-    (again,) = regenerate.reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append).rows
+    (again,) = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append).rows
     assert (again.status, again.runs_reused) == ("unchanged", 6)
-    before = regenerate._library(), provenance.code()
+    before = Library().digests("descent/fig1", []), provenance.code()
     paper.write_text(PAPER + "# changed\n")
-    assert regenerate._library() != before[0], "so the notebook is drawn again"
+    assert Library().digests("descent/fig1", []) != before[0], "so the notebook is drawn again"
     provenance._code.cache_clear()  # a process that starts now
     assert provenance.code() != before[1], "and refuses to work for the one before"
 
