@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nclib.config import RunConfig
-    from nclib.engine.store import StoredRun
+    from nclib.engine.reading import StoredRun
     from nclib.engine.verification import Comparison
 
 
@@ -59,7 +59,7 @@ def _exit_code(error: Exception) -> int | None:
     """2 for a wrong request, 1 for something that failed, None for what should not have happened."""
     if isinstance(error, OSError):
         return None if isinstance(error, BrokenPipeError) else 1
-    report = sys.modules.get("nclib.publish.report")
+    report = sys.modules.get("nclib.publish.site.sources")
     if report is not None and isinstance(error, report.ReportError):
         return 1
     certificates = sys.modules.get("nclib.papers.certify")
@@ -196,15 +196,15 @@ def reproduce(
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib.publish import report
+    from nclib.publish.site import build
     from nclib.reproduce import regenerate
     from nclib.system import other_parameters
 
     try:
         with regenerate.terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
-            report.build(profile)
-    except report.ReportError as error:
-        if isinstance(error, report.SphinxMissing):
+            build.build(profile)
+    except build.ReportError as error:
+        if isinstance(error, build.SphinxMissing):
             typer.echo(f"no web site: {error}")
             return True
         _say_error(f"no web site: {error}")
@@ -222,7 +222,7 @@ def report(
 
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
-    from nclib.publish.report import build
+    from nclib.publish.site.build import build
     from nclib.reproduce import regenerate
     from nclib.system import other_parameters
 
@@ -268,7 +268,8 @@ def train(
     from nclib import data
     from nclib.config import run_id
     from nclib.engine import jobs
-    from nclib.engine.store import default_store, load_run
+    from nclib.engine.reference import load_run
+    from nclib.engine.store import default_store
     from nclib.papers import captions
     from nclib.reproduce import regenerate
 
@@ -507,7 +508,8 @@ def check_runs() -> None:
 @runs_app.command()
 def show(run: RunName) -> None:
     """Configuration, circumstances and final metrics of one run."""
-    from nclib.engine.store import default_store, load_run, reference_store
+    from nclib.engine.reference import load_run, reference_store
+    from nclib.engine.store import default_store
 
     known = default_store().ids() + reference_store().ids()
     stored = load_run(_complete(run, known))

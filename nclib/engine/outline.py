@@ -9,7 +9,7 @@ import torch
 
 from nclib import data, imbalance
 from nclib.config import DataConfig
-from nclib.engine.store import reference_store
+from nclib.engine.reference import reference_store
 
 
 class Outline(NamedTuple):

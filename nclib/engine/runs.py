@@ -19,16 +19,9 @@ from nclib.engine.grid import Grid, Progress, train_here
 from nclib.engine.jobs import datasets
 from nclib.engine.kinds import read_config
 from nclib.engine.outline import outline
-from nclib.engine.store import (
-    RunStore,
-    default_store,
-    identity_columns,
-    load_run,
-    reference_store,
-    stack,
-    tidy,
-    wall_seconds,
-)
+from nclib.engine.reading import identity_columns
+from nclib.engine.reference import load_run, reference_store
+from nclib.engine.store import RunStore, default_store, stack, tidy, wall_seconds
 from nclib.system import provenance
 
 

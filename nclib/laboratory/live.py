@@ -20,7 +20,8 @@ import pandas as pd
 from nclib import data
 from nclib.config import RunConfig, run_id
 from nclib.engine import cluster, jobs, kinds
-from nclib.engine.store import RunStore, default_store, load_run, reference_store
+from nclib.engine.reference import load_run, reference_store
+from nclib.engine.store import RunStore, default_store
 from nclib.reproduce import regenerate
 from nclib.system import processes
 

@@ -356,7 +356,7 @@ def _short(message: str, where: str = "") -> str:
 def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
     """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
     returns the digest of what is there now."""
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
 
     notebook = json.loads(written.read_text(encoding="utf-8"))
     target = _failed(name, profile) if failed else executed(name, profile)
@@ -404,8 +404,8 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
 def _library() -> str:
     """Digest of the sources a notebook can call and of the published numbers it can show."""
     package = Path(__file__).resolve().parents[1]
-    beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/report.py")  # no notebook can call them
-    modules = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() not in beside]
+    beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/site/")  # no notebook can call them
+    modules = [path for path in package.rglob("*.py") if not path.relative_to(package).as_posix().startswith(beside)]
     tables = paths.published().glob("**/*.csv")
     return provenance.digest([*sorted(modules), *provenance.paper_sources(), *sorted(tables)])
 
@@ -426,7 +426,7 @@ def _unchanged(task: Task, profile: str, key: str) -> list[str] | None:
 
 
 def _write_stamp(task: Task, profile: str, key: str, files: Mapping[str, str]) -> None:
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
 
     content = {"key": key, "files": dict(sorted(files.items()))}
     write_atomic(_stamp(task.name, profile), json.dumps(content, indent=1) + "\n")
@@ -1066,7 +1066,7 @@ def _has_home() -> bool:
 
 
 def _write_summary(summary: Summary) -> None:
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
     content = summary.as_dict() | {"provenance": provenance.capture()}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomic(paths.results(summary.profile) / "summary.json", text)

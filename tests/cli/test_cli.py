@@ -18,7 +18,8 @@ from nclib import data, measuring, models
 from nclib.cli import commands as cli
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import jobs, profiles, runs
-from nclib.engine.store import default_store, reference_store
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
 from nclib.metrics import nc_report
 from nclib.papers import experiments
 from nclib.reproduce import regenerate

@@ -384,7 +384,7 @@ def test_run_folders(fuzz, tmp_path):
             sums = store.root / run / "DONE"
             if fitting and sums.is_file():
                 files = [path for path in (store.root / run).iterdir() if path.is_file() and path.name != "DONE"]
-                sums.write_text(json.dumps({path.name: store_module._digest(path.read_bytes()) for path in files}))
+                sums.write_text(json.dumps({path.name: store_module.sha256(path.read_bytes()) for path in files}))
             before = _tree(store.root)
             sound = True
             for read in (store.load, store.weights, lambda name: store.frame([name])):

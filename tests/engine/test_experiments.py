@@ -19,8 +19,10 @@ from nclib.data import make_split
 from nclib.engine import costs, jobs, runs
 from nclib.engine.outline import class_counts, majority_of, outline
 from nclib.engine.profiles import get_profile, override
+from nclib.engine.reading import FRAME_COLUMNS
+from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
 from nclib.papers import captions, experiments
 from nclib.papers.experiments import experiment
 from nclib.papers.neural_collapse import network_tables

@@ -9,7 +9,7 @@ import pytest
 from nclib.config import run_id
 from nclib.engine import kinds, runs
 from nclib.engine.outline import outline
-from nclib.engine.store import ReferenceStore
+from nclib.engine.reference import ReferenceStore
 from nclib.papers import captions, experiments
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"

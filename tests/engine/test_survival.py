@@ -22,8 +22,10 @@ from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import grid, jobs
 from nclib.engine import store as store_module
+from nclib.engine.reading import CorruptRun
+from nclib.engine.reference import ReferenceStore
 from nclib.engine.runs import RunsFailed, ensure_runs
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore
+from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import paths
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
@@ -504,7 +506,7 @@ def _interrupted(config, store, epochs=2):
 
 
 def _headed(run, content, version=store_module._CHECKPOINT_VERSION):
-    return f"nclib checkpoint {version} {run} {store_module._digest(content)}\n".encode() + content
+    return f"nclib checkpoint {version} {run} {store_module.sha256(content)}\n".encode() + content
 
 
 def _flipped(content, place):
@@ -591,7 +593,7 @@ def _listed(folder, **contents):
     for name, content in contents.items():
         file = name.replace("_", ".")
         (folder / file).write_bytes(content)
-        done[file] = store_module._digest(content)
+        done[file] = store_module.sha256(content)
     (folder / "DONE").write_text(json.dumps(done))
 
 
@@ -685,7 +687,7 @@ def test_metrics_weights_and_arrays_of_somebody_else_are_refused_by_name(undistu
 def test_damaged_reference_results_are_refused_with_where_to_get_them(file, damage, undisturbed, tmp_path):
     whole, _ = undisturbed
     run = whole.ids()[0]
-    reference = store_module.ReferenceStore(tmp_path / "reference")
+    reference = ReferenceStore(tmp_path / "reference")
     folder = reference.add("quick", [whole.load(run)])
     (folder / "arrays" / f"{run}.npz" if file == "arrays" else folder / file).write_bytes(damage)
     with pytest.raises(CorruptRun, match=r"git checkout -- reference/quick"):

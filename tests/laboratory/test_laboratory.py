@@ -26,7 +26,8 @@ from nclib.cli import commands
 from nclib.config import ConfigError, RunConfig, run_id
 from nclib.engine import jobs
 from nclib.engine.profiles import PROFILES
-from nclib.engine.store import DamageWarning, RunStore, default_store, dotted
+from nclib.engine.reading import dotted
+from nclib.engine.store import DamageWarning, RunStore, default_store
 from nclib.laboratory import laboratory, live, playground, views
 from nclib.laboratory.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
 from nclib.laboratory.panels import read_number

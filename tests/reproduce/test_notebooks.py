@@ -11,11 +11,11 @@ import pytest
 from colours import confusable
 
 import nclib
-from nclib.course import teaching
 from nclib.engine import profiles
 from nclib.papers import experiments
 from nclib.papers.neural_collapse import proofs
 from nclib.papers.separation_bias import grids
+from nclib.publish.plots import display
 from nclib.reproduce import contents, regenerate
 from nclib.system import paths, words
 
@@ -136,7 +136,7 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
     monkeypatch.chdir(paths.notebooks())
     shown = []
-    monkeypatch.setattr(nclib, "picture", lambda fig, alt: shown.append(fig) or teaching.picture(fig, alt))
+    monkeypatch.setattr(nclib, "picture", lambda fig, alt: shown.append(fig) or display.picture(fig, alt))
     namespace = {"display": print}
     for is_parameters, text in _code(name):
         exec(compile(text, name, "exec"), namespace)

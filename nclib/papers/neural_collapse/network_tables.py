@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from nclib.config import ConfigError, RunConfig
-from nclib.engine.store import load_run
+from nclib.engine.reference import load_run
 from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
 
 

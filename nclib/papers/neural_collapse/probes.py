@@ -16,12 +16,13 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
-from nclib import comparison, training
+from nclib import comparison, evaluation, training
 from nclib.config import LookConfig, SolverConfig
 from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
 from nclib.engine.outline import class_counts, outline
 from nclib.models import build_solver
+from nclib.system import words
 
 METHODS = ("fixed_point", "anderson", "broyden")
 """The methods a probe compares: plain iteration, Anderson, Broyden."""
@@ -134,7 +135,7 @@ def measure(
         tolerance  the digit n of the tolerance 10⁻ⁿ
         epochs     the epoch; means over the majority and the minority classes of what the run noted while it trained
 
-        Metrics are those of `nclib.training.evaluate`, the neural-collapse report on training images alone, and
+        Metrics are those of `nclib.evaluation.evaluate`, the neural-collapse report on training images alone, and
         solver_steps and solver_residual_median of both groups of classes. In the sweep "steps" solver_converged is the
         share of images whose residual is within the *run's own* tolerance after T evaluations.
 
@@ -155,10 +156,10 @@ def measure(
         for sweep, number, solver in config.settings():
             model.block.solver = build_solver(solver)
             for name, batches in inputs.items():
-                outputs = training.collect(model, batches)
+                outputs = evaluation.collect(model, batches)
                 if sweep == "steps":
                     outputs = outputs._replace(converged=outputs.residual <= config.model.solver.tol)
-                report = training.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
+                report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
                 report |= _by_group(outputs, split.minority)
                 key = f"{name}/{sweep}/{solver.method}"
                 rows += [(number, key, metric, value) for metric, value in report.items() if _kept(metric)]
@@ -175,8 +176,8 @@ def _groups(minority: Tensor) -> dict[str, Tensor]:
     return {"majority": ~minority, "minority": minority} if minority.any() else {}
 
 
-def _by_group(outputs: training.Outputs, minority: Tensor) -> dict[str, float]:
-    steps = training.class_means(outputs.steps, outputs.labels, len(minority)).cpu()
+def _by_group(outputs: evaluation.Outputs, minority: Tensor) -> dict[str, float]:
+    steps = evaluation.class_means(outputs.steps, outputs.labels, len(minority)).cpu()
     report = {}
     for group, members in _groups(minority).items():
         rows = members.to(outputs.labels.device)[outputs.labels]
@@ -288,7 +289,7 @@ def collapse_inside(
             said = said._replace(remark=_NEARER.get(said.word, said.remark))
             means = points[before][metric].mean(), points[after][metric].mean()
             found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *comparison.JUDGED]
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -325,7 +326,7 @@ def tolerance_effect(
             share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
         found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
-    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *comparison.JUDGED]
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -361,5 +362,5 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
         means = majority.mean(), minority.mean()
         found.append((quantity, split, *means, *result.columns, *said))
     columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
-    columns += comparison.JUDGED
+    columns += words.JUDGED
     return pd.DataFrame(found, columns=columns)

@@ -8,8 +8,9 @@ import torch
 
 from nclib.config import ConfigError, DataConfig, RunConfig, run_id
 from nclib.engine import runs, verification
+from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
-from nclib.engine.store import default_store, load_run
+from nclib.engine.store import default_store
 from nclib.papers.experiments import experiment
 from nclib.papers.kernel_equivalence import networks
 from nclib.papers.kernel_equivalence.activations import HardTanh

@@ -22,13 +22,15 @@ from nclib.config import (
     run_id,
 )
 from nclib.engine import runs
+from nclib.engine.reading import identity_columns
+from nclib.engine.reference import load_run, reference_store
 from nclib.engine.runs import MissingRuns, ensure_runs
-from nclib.engine.store import default_store, identity_columns, load_run, reference_store
+from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
 from nclib.papers import captions, experiments
 from nclib.papers.neural_collapse import network_tables, probes
 from nclib.papers.neural_collapse.probes import COLLAPSE, METHODS, ProbeConfig, probe_rows
-from nclib.system import paths
+from nclib.system import paths, words
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
 
@@ -386,7 +388,7 @@ def test_collapse_inside_follows_its_rule(seeds, verdicts):
         np.testing.assert_allclose(table["change"], [-1.49 / 3, 1.2 / 3, -0.29 / 3])
         half = 4.302652729911275 * np.std([-0.5, -0.49, -0.5], ddof=1) / math.sqrt(3)
         assert table["half"].iloc[0] == pytest.approx(half)
-    assert table[comparison.JUDGED].to_numpy().tolist()[:2] == verdicts
+    assert table[words.JUDGED].to_numpy().tolist()[:2] == verdicts
 
 
 @pytest.mark.parametrize(
