@@ -713,5 +713,8 @@ def export_reference(
         return []
     names_used = {config.data.dataset for config in wanted.values() if isinstance(config, (RunConfig, ShallowConfig))}
     datasets = {name: outline(name)._asdict() for name in sorted(names_used)}
-    reference_store().add(collection, (store.load(run) for run in wanted), datasets)
+    drawn: dict[str, StoredConfig] = {}
+    with contextlib.suppress(ConfigError):  # it needs ten classes
+        drawn = _unique(experiment("fig2", profile, **overrides))  # the notebook that draws features
+    reference_store().add(collection, (store.load(run) for run in wanted), datasets, drawn)
     return list(wanted)
