@@ -20,7 +20,7 @@ from faults import Journal, Kill, assert_equal, debris, train_grid
 
 from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import runs
+from nclib.engine import grid, jobs
 from nclib.engine.checkpoint import VERSION, Checkpoint
 from nclib.engine.reading import CorruptRun
 from nclib.engine.reference import ReferenceStore
@@ -136,7 +136,7 @@ def test_a_training_process_ended_in_mid_epoch_goes_on_from_the_last_one(
             child.join(10)
             assert child.exitcode == -number and time.monotonic() - asked < 10
         assert not RunStore(root).has(run)
-        runs.train_run(wanted.model_dump_json(), str(root))
+        jobs.train_run(wanted.model_dump_json(), str(root))
         after = RunStore(root)
         assert after.load(run).provenance["facts"]["continued_from"] == [2]
         assert_equal(run, after, reference)
@@ -158,7 +158,7 @@ def _slow_epochs(config_json, root, journal, after):
         return honest(train, step, total)
 
     training.learning_rate = stay
-    runs.train_run(config_json, root)
+    jobs.train_run(config_json, root)
 
 
 def test_sigterm_ends_the_command_within_ten_seconds_and_nothing_but_the_epoch_is_lost(
@@ -341,7 +341,7 @@ def test_a_worker_that_hangs_is_started_again_and_its_run_goes_on(undisturbed, l
     reference, _ = undisturbed
     wanted, stopped = _config("deq", seed=0), []
     run = run_id(wanted)
-    monkeypatch.setattr(runs, "STALL_SECONDS", 30.0)  # a new worker loads torch, for seconds
+    monkeypatch.setattr(grid, "STALL_SECONDS", 30.0)  # a new worker loads torch, for seconds
     with ledger.fault("a Dask worker that hangs in mid-epoch (SIGSTOP)") as row, cluster.local(1) as executor:
         executor.everywhere(faults.slow_down, 1.0)
 
@@ -817,7 +817,7 @@ def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_s
 
 
 def _reproduce_command(said):
-    from nclib.engine import experiments
+    from nclib.papers import experiments
 
     experiments.EXPERIMENTS = {}
     sys.argv = ["nclib", "reproduce", "--profile", "smoke", "--workers", "1", "--no-report"]
