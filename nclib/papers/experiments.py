@@ -63,4 +63,5 @@ def runs_of(profile: Profile | str, **overrides: Any) -> Callable[[str], set[str
 
 def features_drawn(profile: str, **overrides: Any) -> set[str]:
     """Ids of the runs whose features a notebook draws, at these parameters; none without ten classes."""
-    return {run_id(config) for config in known()["neural_collapse/fig2"](override(get_profile(profile), **overrides))}
+    makes = known().get("neural_collapse/fig2", lambda profile: [])
+    return {run_id(config) for config in makes(override(get_profile(profile), **overrides))}
