@@ -22,7 +22,7 @@ PARTS = {
 """Folders of notebooks in the order of the book, and their headings; other folders follow under their own names."""
 
 OPEN_CODE = ("walkthrough",)
-"""Folders whose pages show their code; on the others it is folded away."""
+"""Folders whose pages show their code; on the others it stands folded at the end."""
 
 
 class ReportError(RuntimeError):
@@ -70,6 +70,11 @@ class Page:
         """The title up to its first point: what fits into a list. A number alone says too little."""
         head = self.title.partition(" · ")[0]
         return self.title if head.isdigit() else head
+
+    @property
+    def in_course(self) -> bool:
+        """Whether its code is to be read where it stands."""
+        return self.name.split("/")[0] in OPEN_CODE
 
     @property
     def execution(self) -> dict[str, Any]:
