@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from nclib.engine.store import CorruptRun
+from nclib.engine.reading import CorruptRun
 from nclib.laboratory import views
 from nclib.publish.plots.display import Picture
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from nclib.engine import runs
 from nclib.engine.costs import makespan
-from nclib.engine.experiments import PROFILES
+from nclib.engine.profiles import PROFILES
 from nclib.publish.plots.display import Prose, prose
 from nclib.reproduce import regenerate
 from nclib.system.provenance import duration

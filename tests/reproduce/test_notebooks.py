@@ -11,7 +11,8 @@ import pytest
 from colours import confusable
 
 import nclib
-from nclib.engine import experiments
+from nclib.engine import profiles
+from nclib.papers import experiments
 from nclib.papers.neural_collapse import proofs
 from nclib.papers.separation_bias import grids
 from nclib.publish.plots import display
@@ -64,7 +65,7 @@ def test_begins_with_its_claim_and_its_parameters(name):
     declared = regenerate.parameters(regenerate.source(name))
     assert all(parameter.help for parameter in declared.values())
     trained = name in experiments.EXPERIMENTS  # the others compute all they show
-    shared = set(experiments.OVERRIDES) - {"inputs"}  # which only the fully connected networks have
+    shared = set(profiles.OVERRIDES) - {"inputs"}  # which only the fully connected networks have
     if name in NO_IMAGES:
         shared = {"profile", "seeds", "train"}
     if name in ONE_SEED:

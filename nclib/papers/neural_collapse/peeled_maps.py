@@ -29,8 +29,8 @@ from nclib.papers.neural_collapse.layer_peeled import (
     reference_optimum,
     simplex_gram,
 )
-from nclib.publish import artefacts
 from nclib.system import paths
+from nclib.system.files import write_atomic
 
 PEELED_MAPS = ("none", "explicit", "residual", "deq0", "deq1")
 """h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block, our control); h = Σ_{i≥0} Mⁱ h0 (the
@@ -272,7 +272,7 @@ def _kept(
     found = peeled_fit(problem, starts, iterations, seed, also)
     buffer = io.BytesIO()
     np.savez(buffer, **found._asdict())
-    artefacts.write_atomic(path, buffer.getvalue())
+    write_atomic(path, buffer.getvalue())
     return found
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from nclib.config import Config
 from nclib.data import DataError
 from nclib.papers.separation_bias import regions, steep
-from nclib.publish.artefacts import write_atomic
 from nclib.system import paths
+from nclib.system.files import write_atomic
 
 _SOUND = re.compile(r"wav:[A-Za-z0-9._-]+@[0-9a-f]{12}")
 _SOUND_SAMPLES = 1000

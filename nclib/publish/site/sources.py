@@ -121,9 +121,9 @@ def collect(profile: str) -> Sources:
     folder = paths.results(profile)
     found = {path.relative_to(folder / "notebooks").with_suffix("").as_posix(): path for path in _notebooks(folder)}
     if not found:
-        from nclib.engine import experiments
+        from nclib.engine import profiles
 
-        experiments.get_profile(profile)
+        profiles.get_profile(profile)
         raise ReportError(f"no notebook has been executed in {folder} yet; type: nclib reproduce --profile {profile}")
     owned: dict[str, list[Artefact]] = {name: [] for name in found}
     others = []
