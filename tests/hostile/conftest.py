@@ -1,13 +1,14 @@
 """What the hostile cases stand on: a project of their own, beside which nothing may change, and a count of them."""
 
+import contextlib
 import json
 
 import faults
 import pandas as pd
 import pytest
 
-from nclib.config import RunConfig, run_id
-from nclib.engine import runs
+from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
+from nclib.engine import experiments, runs
 from nclib.reproduce import regenerate
 
 PARAMETERS = "n: int = 0\nlr: float = 0.0\nok: bool = True\ntext: str = ''\ndataset: str = ''\n"
@@ -55,6 +56,12 @@ def project(tmp_path, monkeypatch):
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
 
+    def two(profile):
+        data = DataConfig(dataset=profile.dataset or "digits", n_max=4)
+        return [RunConfig(data=data, model=ModelConfig(width=2), seed=seed, profile="smoke") for seed in (0, 1)]
+
+    monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": two})
+    monkeypatch.setattr(regenerate.Place, "executor", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, train)})
     monkeypatch.setattr(regenerate, "_draw", lambda *_: [])
     return root
