@@ -20,7 +20,8 @@ import pandas as pd
 from common import Figure, finish, threads
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.engine import cluster, experiments
+from nclib.engine import cluster
+from nclib.papers import experiments
 
 TARGET_OVERHEAD = 1.05
 TASKS = 500
@@ -28,16 +29,16 @@ TASKS = 500
 PLAIN = """
 import sys
 from nclib import training
-from nclib.engine import runs
+from nclib.engine import jobs, kinds
 for line in open(sys.argv[1]):
-    with runs._threads():
-        training.train(runs.read_config(line), device="cpu")
+    with jobs.one_thread():
+        training.train(kinds.read_config(line), device="cpu")
 """
 ENGINE = """
 import sys
-from nclib.engine import cluster, runs
+from nclib.engine import cluster, kinds, runs
 if __name__ == "__main__":
-    configs = [runs.read_config(line) for line in open(sys.argv[1])]
+    configs = [kinds.read_config(line) for line in open(sys.argv[1])]
     if int(sys.argv[2]):
         with cluster.local(int(sys.argv[2])) as executor:
             runs.ensure_runs(configs, executor, device="cpu")

@@ -6,6 +6,7 @@ a layer. Torch and NumPy are enough to import this module; the table needs panda
 
 from __future__ import annotations
 
+import os
 import random
 import warnings
 import zipfile
@@ -21,7 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from nclib import metrics
-from nclib.metrics import ClassMoments, Weighting
+from nclib.metrics.checks import Weighting, as_tensor, check_features, check_logits, check_weighting, scaled_rows
+from nclib.metrics.definitions import class_balanced_pinv, ncc_mismatches
+from nclib.metrics.moments import CHUNK_NUMBERS, ClassMoments
+from nclib.metrics.report import count_classes, in_order, moments_report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,7 +153,7 @@ def measure(
     pandas = _pandas()
     if wide not in ("refuse", "means"):
         raise ValueError(f"wide must be 'refuse' or 'means', got {wide!r}")
-    metrics._check_weighting(weighting)
+    check_weighting(weighting)
     if layers is not None and not layers:
         raise ValueError("layers is empty; give names of modules, or None for every block")
     measured: dict[str, _Layer] = {}
@@ -272,20 +276,22 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
     ...     round(measure_file(f"{folder}/features.npz")["nc2_etf_distance"], 6)
     0.0
     """
-    arrays = {name: metrics._tensor(array) for name, array in _arrays(path).items()}
+    arrays = {name: as_tensor(array) for name, array in _arrays(path).items()}
     h, labels, logits, w = (arrays.get(name) for name in ("h", "labels", "logits", "w"))
     if h.ndim != 2 or 0 in h.shape:
         raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}")
     if num_classes is None:
-        num_classes = metrics._count_classes(w, logits, None, labels)
+        num_classes = count_classes(w, logits, None, labels)
     layer = _Layer.of("h", h, num_classes, "class", "means", 4096)
     layer.update(h, labels)
-    predicted = None if logits is None else metrics._check_logits(logits, len(h), num_classes).argmax(1)
+    predicted = None if logits is None else check_logits(logits, len(h), num_classes).argmax(1)
     return {metric: value for _, _, metric, value in layer.rows(labels.long(), predicted, h, w, True, False)}
 
 
 def _arrays(path: str, largest: int = 2**33) -> dict[str, np.ndarray]:
     """h, labels, logits, w of a file; what they take in memory is read from their headers before they are unpacked."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise ValueError(f"{path} is not a file; numpy.savez({path!r}, h=…, labels=…) writes one")
     try:
         with zipfile.ZipFile(path) as packed:
             sizes = {item.filename.removesuffix(".npy"): item.file_size for item in packed.infolist()}
@@ -348,7 +354,7 @@ class _Layer:
     ) -> list[tuple[str, int | None, str, float]]:
         m, norms = self.moments, torch.cat(self.norms)
         counts = m.counts.cpu().double()
-        report = metrics._moments_report(m, None if w is None else metrics._rows(w, "w").to(m.device))
+        report = moments_report(m, None if w is None else scaled_rows(w, "w").to(m.device))
         by_class = {
             "samples": counts,
             "nc1_trace_ratio": m.class_variances / m._weighted_rows().square().sum(),
@@ -356,12 +362,12 @@ class _Layer:
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
         if h is not None:
-            report["nc1_pinv_class_balanced"] = metrics._class_balanced_pinv(h, labels, m)
+            report["nc1_pinv_class_balanced"] = class_balanced_pinv(h, labels, m)
         if h is not None and predicted is not None:
-            wrong = metrics._ncc_mismatches(h, predicted, m).cpu()
+            wrong = ncc_mismatches(h, predicted, m).cpu()
             report["nc4_ncc_mismatch"] = float(wrong.double().mean())
             by_class["nc4_ncc_mismatch"] = torch.bincount(labels[wrong], minlength=m.num_classes) / counts
-        report = {"dim": m.dim, "samples": int(counts.sum()), **metrics._in_order(report, m.num_classes)}
+        report = {"dim": m.dim, "samples": int(counts.sum()), **in_order(report, m.num_classes)}
         report |= metrics.nc1_chance(m)
         if m._sums.scatter is not None:
             report["effective_rank"] = metrics.effective_rank(m)
@@ -832,7 +838,7 @@ def ood_scores(
     if isinstance(features, Features):
         logits = features.logits if logits is None else logits
         w, features = features.w if w is None else w, features.h
-    h = metrics._check_features(features, moments.dim).to(moments.device).double()
+    h = check_features(features, moments.dim).to(moments.device).double()
     sampled = moments.with_weighting("sample")
     if method == "mahalanobis":
         return _mahalanobis(h, moments)
@@ -844,10 +850,10 @@ def ood_scores(
         return _quotient(torch.linalg.vector_norm(h @ components, dim=1), torch.linalg.vector_norm(h, dim=1))
     if w is None:
         raise ValueError('"nci" compares features with the classifier: pass w, its (K, d) weight')
-    w = metrics._tensor(w).to(h).detach()
+    w = as_tensor(w).to(h).detach()
     if w.shape != (moments.num_classes, moments.dim):
         raise ValueError(f"w must have shape ({moments.num_classes}, {moments.dim}), got {tuple(w.shape)}")
-    scores = h @ w.T if logits is None else metrics._check_logits(logits, len(h), len(w)).to(h.device)
+    scores = h @ w.T if logits is None else check_logits(logits, len(h), len(w)).to(h.device)
     centred = h - sampled.global_mean
     proximity = (centred * w[scores.argmax(1)]).sum(1)
     return _quotient(proximity, torch.linalg.vector_norm(centred, dim=1)) + alpha * h.abs().sum(1)
@@ -860,7 +866,7 @@ def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
         raise ValueError("the training features do not vary within their classes: there is no Mahalanobis distance")
     whiten = directions[:, keep] / values[keep].sqrt()
     means = m._sums.means[m.present] @ whiten  # around the first sample, as the features
-    step = max(1, metrics._CHUNK_NUMBERS // max(h.shape[1], len(means)))
+    step = max(1, CHUNK_NUMBERS // max(h.shape[1], len(means)))
     near = [
         torch.cdist((part - m._sums.shift) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
         for part in h.split(step)

@@ -21,7 +21,7 @@ from typing import Any
 
 from nclib import training
 from nclib.config import StoredConfig, run_id
-from nclib.engine import runs
+from nclib.engine import jobs
 from nclib.engine import store as store_module
 from nclib.engine.store import RunStore
 
@@ -118,7 +118,7 @@ class Kill:
 def life(config_json: str, root: str, journal: str, kill: Kill | None = None) -> None:
     """Train a run, noting each start, epoch and checkpoint."""
     watch(Journal(journal), kill)
-    runs.train_run(config_json, root)
+    jobs.train_run(config_json, root)
 
 
 def slow_down(seconds: float) -> None:

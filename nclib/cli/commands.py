@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nclib.config import RunConfig
-    from nclib.engine.store import StoredRun
+    from nclib.engine.reading import StoredRun
     from nclib.engine.verification import Comparison
 
 
@@ -59,21 +59,23 @@ def _exit_code(error: Exception) -> int | None:
     """2 for a wrong request, 1 for something that failed, None for what should not have happened."""
     if isinstance(error, OSError):
         return None if isinstance(error, BrokenPipeError) else 1
-    report = sys.modules.get("nclib.publish.report")
+    report = sys.modules.get("nclib.publish.site.sources")
     if report is not None and isinstance(error, report.ReportError):
         return 1
     certificates = sys.modules.get("nclib.papers.certify")
     if certificates is not None and isinstance(error, certificates.UnknownCertificate):
+        return 2
+    config = sys.modules.get("nclib.config")
+    if config is not None and isinstance(error, config.ConfigError):
         return 2
     if "torch" not in sys.modules:  # then none of the modules below has raised it
         return None
     import torch
 
     from nclib import data, training
-    from nclib.config import ConfigError
     from nclib.engine import cluster, runs, store
 
-    if isinstance(error, (ConfigError, data.DataError, cluster.ClusterError)):
+    if isinstance(error, (data.DataError, cluster.ClusterError)):
         return 2
     failed = (runs.RunsFailed, runs.MissingRuns, store.CorruptRun, training.TrainingDiverged, torch.OutOfMemoryError)
     return 1 if isinstance(error, failed) else None
@@ -194,15 +196,15 @@ def reproduce(
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib.publish import report
+    from nclib.publish.site import build
     from nclib.reproduce import regenerate
     from nclib.system import other_parameters
 
     try:
         with regenerate.terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
-            report.build(profile)
-    except report.ReportError as error:
-        if isinstance(error, report.SphinxMissing):
+            build.build(profile)
+    except build.ReportError as error:
+        if isinstance(error, build.SphinxMissing):
             typer.echo(f"no web site: {error}")
             return True
         _say_error(f"no web site: {error}")
@@ -220,7 +222,7 @@ def report(
 
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
-    from nclib.publish.report import build
+    from nclib.publish.site.build import build
     from nclib.reproduce import regenerate
     from nclib.system import other_parameters
 
@@ -265,8 +267,10 @@ def train(
     """Train one network, or find it trained, and print its run id and final metrics."""
     from nclib import data
     from nclib.config import run_id
-    from nclib.engine import experiments, runs
-    from nclib.engine.store import default_store, load_run
+    from nclib.engine import jobs
+    from nclib.engine.reference import load_run
+    from nclib.engine.store import default_store
+    from nclib.papers import captions
     from nclib.reproduce import regenerate
 
     given = {
@@ -286,14 +290,14 @@ def train(
         data.fetch(run.data.dataset)
         regenerate.check_runs([run])
         typer.echo(f"run {run_id(run)}")
-        typer.echo(experiments.describe_runs([run]))
+        typer.echo(captions.describe_runs([run]))
         if default_store().has(run_id(run)):
             typer.echo("stored already, nothing to train")
         elif default_store().busy(run_id(run)):
             typer.echo("another process is training it; waiting for that")
         with regenerate.progress_bar("training") as progress:
             root = str(default_store().root)
-            runs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
+            jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
     from nclib.engine.verification import FACTORS
 
     metrics = final_metrics(load_run(run))
@@ -504,7 +508,8 @@ def check_runs() -> None:
 @runs_app.command()
 def show(run: RunName) -> None:
     """Configuration, circumstances and final metrics of one run."""
-    from nclib.engine.store import default_store, load_run, reference_store
+    from nclib.engine.reference import load_run, reference_store
+    from nclib.engine.store import default_store
 
     known = default_store().ids() + reference_store().ids()
     stored = load_run(_complete(run, known))
@@ -544,13 +549,8 @@ def export(
     from nclib.engine import runs
     from nclib.reproduce import regenerate
 
-    tasks, _ = regenerate.prepare(regenerate.select(names or ()), profile, parameter or ())
-    done: dict[str, None] = {}
-    for task in tasks:
-        if task.runs:
-            exported = runs.export_reference([task.name], profile, collection or profile, finished, **task.settings)
-            done |= dict.fromkeys(exported)
-    for run in done:
+    _, configs = regenerate.prepare(regenerate.select(names or ()), profile, parameter or ())
+    for run in runs.export_reference(list(configs.values()), collection or profile, finished):
         typer.echo(run)
 
 
@@ -700,12 +700,13 @@ def _found(name: str) -> str:
 
 
 def _costs(workers: int) -> dict[str, str]:
-    from nclib.engine import experiments, runs
+    from nclib.engine import profiles, runs
+    from nclib.papers import experiments
     from nclib.reproduce import regenerate
 
     costs = {}
-    for profile in experiments.PROFILES:
-        wanted = [config for name in experiments.EXPERIMENTS for config in experiments.experiment(name, profile)]
+    for profile in profiles.PROFILES:
+        wanted = [config for name in experiments.known() for config in experiments.experiment(name, profile)]
         plan = runs.plan(wanted)
         lacking = plan[plan["state"] != "stored"]
         total, left = plan["seconds"].sum(), lacking["seconds"].sum()
@@ -731,10 +732,10 @@ def verify(
     over all runs nearly, setting by setting up to the spread over seeds. Runs with other options are not compared: what
     they show is a finding.
     """
-    from nclib.engine import experiments, verification
+    from nclib.engine import profiles, verification
 
     if profile is not None:
-        experiments.get_profile(profile)
+        profiles.get_profile(profile)
     checks = verification.self_checks()
     _print_frame(checks)
     found = verification.compare_with_reference(profile)

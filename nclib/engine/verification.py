@@ -26,7 +26,9 @@ import torch
 from scipy import stats
 
 from nclib import deq, metrics, solver
-from nclib.engine.store import StoredRun, default_store, dotted, reference_store
+from nclib.engine.reading import StoredRun, dotted
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
 
 FALSE_ALARMS = 0.01
 """How often a sound installation may be called broken, over all comparisons together."""

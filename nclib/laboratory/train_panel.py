@@ -16,7 +16,8 @@ import pandas as pd
 from nclib.cli.commands import build_config
 from nclib.config import RECIPES, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
 from nclib.data import DATASETS, describe
-from nclib.engine.experiments import PROFILES, class_counts, get_profile, majority_of, outline
+from nclib.engine.outline import class_counts, majority_of, outline
+from nclib.engine.profiles import PROFILES, get_profile
 from nclib.engine.store import default_store
 from nclib.laboratory import views
 from nclib.laboratory.live import LiveTraining, history_so_far, prepare

@@ -14,8 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from nclib import comparison
-from nclib.system import paths
+from nclib.system import paths, words
 
 COLUMNS = ["part", "item", "printed", "regenerated", "interval", "detectable", "seeds", "verdict", "scale", "remark"]
 COLUMNS += ["notebook", "runs"]
@@ -233,7 +232,7 @@ def _measured(row: Any, value: float) -> dict[str, Any]:
 
 def _said(row: Any) -> dict[str, str]:
     """Verdict, scale and remark; what is empty in a table is read as a missing number."""
-    found = {name: getattr(row, name) for name in comparison.JUDGED}
+    found = {name: getattr(row, name) for name in words.JUDGED}
     return {name: said if isinstance(said, str) else "" for name, said in found.items()}
 
 

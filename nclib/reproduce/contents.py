@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from nclib.course.teaching import Prose, prose
 from nclib.engine import runs
 from nclib.engine.costs import makespan
-from nclib.engine.experiments import PROFILES
+from nclib.engine.profiles import PROFILES
+from nclib.publish.plots.display import Prose, prose
 from nclib.reproduce import regenerate
 from nclib.system.provenance import duration
 

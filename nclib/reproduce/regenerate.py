@@ -356,7 +356,7 @@ def _short(message: str, where: str = "") -> str:
 def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
     """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
     returns the digest of what is there now."""
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
 
     notebook = json.loads(written.read_text(encoding="utf-8"))
     target = _failed(name, profile) if failed else executed(name, profile)
@@ -404,8 +404,8 @@ def _key(task: Task, marks: Mapping[str, str], profile: str) -> str:
 def _library() -> str:
     """Digest of the sources a notebook can call and of the published numbers it can show."""
     package = Path(__file__).resolve().parents[1]
-    beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/report.py")  # no notebook can call them
-    modules = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() not in beside]
+    beside = ("cli/commands.py", "reproduce/regenerate.py", "publish/site/")  # no notebook can call them
+    modules = [path for path in package.rglob("*.py") if not path.relative_to(package).as_posix().startswith(beside)]
     tables = paths.published().glob("**/*.csv")
     return provenance.digest([*sorted(modules), *sorted(tables)])
 
@@ -426,7 +426,7 @@ def _unchanged(task: Task, profile: str, key: str) -> list[str] | None:
 
 
 def _write_stamp(task: Task, profile: str, key: str, files: Mapping[str, str]) -> None:
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
 
     content = {"key": key, "files": dict(sorted(files.items()))}
     write_atomic(_stamp(task.name, profile), json.dumps(content, indent=1) + "\n")
@@ -637,7 +637,7 @@ def reproduce(
     """Regenerate notebooks with their figures and tables, training first what is missing.
 
     names: see `select`; none means every notebook.
-    profile: the size, see `nclib.engine.experiments.PROFILES`.
+    profile: the size, see `nclib.engine.profiles.PROFILES`.
     overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
@@ -656,7 +656,7 @@ def reproduce(
         SIGTERM) after all processes started here have ended. What was finished by then is kept and found by the next
         call.
     """
-    from nclib.engine import experiments, runs
+    from nclib.engine import profiles, runs
 
     clock, children = time.monotonic(), set(multiprocessing.active_children())
     if workers is not None and workers < 1:
@@ -673,7 +673,7 @@ def reproduce(
         from nclib.config import suggest
 
         raise _refusal(suggest(train, ("missing", "never"), "value of train"))
-    experiments.get_profile(profile)
+    profiles.get_profile(profile)
     processes.keep_tracker()
     with terminable(), _environment():
         try:
@@ -717,17 +717,18 @@ def prepare(
     Raises: ConfigError, DataError.
     """
     from nclib.config import run_id
-    from nclib.engine import experiments
+    from nclib.engine.profiles import OVERRIDES
+    from nclib.papers import experiments
 
     if not names:
         raise _refusal(_unknown_notebook("", [], set()))
-    tasks, configs = [], {}
+    tasks, configs, makers = [], {}, experiments.known()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
         in_force = {key: parameter.default for key, parameter in declared.items()} | values
-        settings = {key: value for key, value in in_force.items() if key in experiments.OVERRIDES}
+        settings = {key: value for key, value in in_force.items() if key in OVERRIDES}
         needed = {}
-        if name in experiments.EXPERIMENTS:
+        if name in makers:
             needed = {run_id(config): config for config in experiments.experiment(name, profile, **settings)}
         configs |= needed
         command = {"profile": profile, "train": train}
@@ -1065,7 +1066,7 @@ def _has_home() -> bool:
 
 
 def _write_summary(summary: Summary) -> None:
-    from nclib.publish.artefacts import write_atomic
+    from nclib.system.files import write_atomic
     content = summary.as_dict() | {"provenance": provenance.capture()}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomic(paths.results(summary.profile) / "summary.json", text)

@@ -42,6 +42,9 @@ SCALES = {
 }
 """How far a verdict of experiments reaches, the farthest first."""
 
+JUDGED = ["verdict", "scale", "remark"]
+"""The columns in which a table says it."""
+
 ON_TOYS = {"supported": "as claimed here", "contradicted": "opposite here"}
 """What the words that speak of a paper become at toy scale."""
 

@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 from nclib import data, measuring, models
 from nclib.cli import commands as cli
 from nclib.config import ConfigError, RunConfig, run_id
-from nclib.engine import experiments, runs
-from nclib.engine.store import default_store, reference_store
+from nclib.engine import jobs, profiles, runs
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
 from nclib.metrics import nc_report
+from nclib.papers import experiments
 from nclib.reproduce import regenerate
 from nclib.system import paths
 
@@ -60,7 +62,7 @@ def trained(project, monkeypatch):
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
 
-    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, train)})
+    monkeypatch.setattr(jobs, "make", train)
     return ids
 
 
@@ -306,7 +308,7 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     refused = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert refused.exit_code == 1 and "not trained yet" in refused.output and "--finished" in refused.output
     assert nclib("runs", "export", "fig9", "--profile", "smoke", "--finished").stdout == ""
-    runs.ensure_runs(make(experiments.override(experiments.get_profile("smoke"), seeds=2)))
+    runs.ensure_runs(make(profiles.override(profiles.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()
 
@@ -387,7 +389,7 @@ def test_the_doctor_tells_what_there_is_and_what_it_costs(project):
     assert result.exit_code == 0
     assert torch.__version__.split("+")[0] in result.stdout and "this Python" in result.stdout
     assert str(project) in result.stdout and "embedded in scikit-learn" in result.stdout
-    for profile in experiments.PROFILES:
+    for profile in profiles.PROFILES:
         assert f"  {profile} " in result.stdout
 
 

@@ -26,10 +26,10 @@ from nclib import data
 from nclib.cli import commands
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
-from nclib.engine import runs
+from nclib.engine import kinds
 from nclib.engine import store as store_module
-from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
+from nclib.papers.experiments import experiment
 from nclib.papers.neural_collapse.probes import ProbeConfig
 from nclib.papers.separation_bias import tasks
 from nclib.papers.separation_bias.grad_cam import CamConfig
@@ -185,11 +185,11 @@ def _damaged_text(draw, text):
 def test_configurations(fuzz):
     def check(text):
         try:
-            config = runs.read_config(text)
+            config = kinds.read_config(text)
         except ConfigError as error:
             return _message(error, "Config", "kind", "JSON")
         assert isinstance(config, StoredConfig)
-        assert run_id(runs.read_config(config.model_dump_json())) == run_id(config)
+        assert run_id(kinds.read_config(config.model_dump_json())) == run_id(config)
         return None
 
     fuzz("configurations", configurations(), check)
@@ -277,7 +277,7 @@ FOUND = {
 @pytest.mark.parametrize("case", FOUND)
 def test_configurations_that_once_ended_in_a_traceback(case):
     with pytest.raises(ConfigError) as caught:
-        runs.read_config(FOUND[case])
+        kinds.read_config(FOUND[case])
     _message(caught.value, "Config", "kind", "configuration")
 
 
@@ -384,7 +384,7 @@ def test_run_folders(fuzz, tmp_path):
             sums = store.root / run / "DONE"
             if fitting and sums.is_file():
                 files = [path for path in (store.root / run).iterdir() if path.is_file() and path.name != "DONE"]
-                sums.write_text(json.dumps({path.name: store_module._digest(path.read_bytes()) for path in files}))
+                sums.write_text(json.dumps({path.name: store_module.sha256(path.read_bytes()) for path in files}))
             before = _tree(store.root)
             sound = True
             for read in (store.load, store.weights, lambda name: store.frame([name])):

@@ -565,7 +565,7 @@ def test_merging_leaves_the_other_one_alone():
 def test_small_chunks_change_nothing(monkeypatch):
     problem = random_problem()
     before = nc_report(*problem, minority=MINORITY)
-    monkeypatch.setattr(metrics, "_CHUNK_NUMBERS", 5 * D)
+    monkeypatch.setattr(metrics.moments, "CHUNK_NUMBERS", 5 * D)
     assert nc_report(*problem, minority=MINORITY) == pytest.approx(before, rel=1e-12)
 
 
@@ -590,7 +590,7 @@ def test_the_features_are_never_copied_as_a_whole():
     logits = h @ w.T
     with LargestTensor() as seen:
         nc_report(h, labels, logits, w, minority=[3, 4])
-    assert seen.largest <= 8 * metrics._CHUNK_NUMBERS < h.numel() * h.element_size()
+    assert seen.largest <= 8 * metrics.moments.CHUNK_NUMBERS < h.numel() * h.element_size()
 
 
 def test_a_report_on_many_classes_in_many_dimensions_fits_into_2_gib():
@@ -820,8 +820,8 @@ def test_nc4_tells_classes_apart_that_are_close_while_another_is_far_away(far):
 
 
 def test_nc4_of_ordinary_features_takes_no_direct_distances(monkeypatch):
-    counted, farther = [], metrics._farther
-    monkeypatch.setattr(metrics, "_farther", lambda x, *rest: counted.append(len(x)) or farther(x, *rest))
+    counted, farther = [], metrics.definitions._farther
+    monkeypatch.setattr(metrics.definitions, "_farther", lambda x, *rest: counted.append(len(x)) or farther(x, *rest))
     for change in (float32, shift, scale_features):
         nc_report(*change(*random_problem()))
     assert counted == [0, 0, 0]
@@ -880,11 +880,11 @@ def test_vectors_at_the_ends_of_float64():
 @pytest.mark.parametrize("seed", range(5))
 def test_scaling_costs_no_bit(seed):
     v = 37.0 * normal(7, 5, seed=seed)
-    gram, etf = v @ v.T, metrics._etf_gram(7, v.device)
+    gram, etf = v @ v.T, metrics.definitions._etf_gram(7, v.device)
     norms = torch.linalg.norm(v, dim=1)
-    assert nc2_etf_distance(v) == metrics._distance_of_directions(gram, etf)
+    assert nc2_etf_distance(v) == metrics.definitions._distance_of_directions(gram, etf)
     assert nc2_equinorm(v) == float(norms.std(correction=0) / norms.mean())
-    assert nc2_equiangular(v) == float((metrics._cosines(v) + 1 / 6).abs().mean())
+    assert nc2_equiangular(v) == float((metrics.definitions.cosines(v) + 1 / 6).abs().mean())
 
 
 # ------------------------------------------------------------------------------------------ degenerate data

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import nclib
-from nclib.course.teaching import EXERCISES
+from nclib.course.answers import EXERCISES
 from nclib.reproduce import regenerate
 from nclib.system import paths
 

@@ -26,8 +26,10 @@ from typer.testing import CliRunner
 from nclib import data
 from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import cluster, costs, experiments, runs
+from nclib.engine import cluster, costs, jobs, runs
+from nclib.engine import grid as grid_module
 from nclib.engine.store import CorruptRun, RunStore, default_store
+from nclib.papers import experiments
 from nclib.reproduce import regenerate
 from nclib.system import paths, provenance
 
@@ -166,13 +168,13 @@ def test_a_run_that_came_back_twice_is_taken_in_once(undisturbed):
 def test_a_worker_of_other_code_with_the_same_version_refuses_the_run():
     other = provenance.code()[:-2] + "x)"
     with pytest.raises(cluster.ClusterError, match="install the same version there"):
-        runs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", other)
+        jobs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", other)
     assert not default_store().has(run_id(GRID[0]))
 
 
 def test_a_worker_of_another_version_refuses_the_run():
     with pytest.raises(cluster.ClusterError, match=r"has nclib .*, the client 0\.0\.0: install the same version there"):
-        runs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", "0.0.0")
+        jobs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", "0.0.0")
     assert not default_store().has(run_id(GRID[0]))
 
 
@@ -189,7 +191,7 @@ def test_a_run_that_another_process_is_training_is_not_taken_for_stuck():
             return True
 
     run, store, workers = run_id(GRID[0]), default_store(), Workers()
-    grid = runs._Grid({run: GRID[0]}, store, costs.Forecast({run: GRID[0]}, ()), lambda *_: None, None, workers)
+    grid = grid_module.Grid({run: GRID[0]}, store, costs.Forecast({run: GRID[0]}, ()), lambda *_: None, None, workers)
     grid._patience = lambda run: -1.0  # any silence is too long
     grid._heard({"run": run, "worker": "a", "done": 0, "total": 0, "shared": True})  # it waits for the run's lock
     for epoch in (1, 2):
@@ -202,7 +204,8 @@ def test_a_run_that_another_process_is_training_is_not_taken_for_stuck():
 
 def test_the_patience_with_a_run_follows_the_epochs_it_has_told(monkeypatch):
     run, now = run_id(GRID[0]), 0.0
-    grid = runs._Grid({run: GRID[0]}, default_store(), costs.Forecast({run: GRID[0]}, ()), lambda *_: None, None, None)
+    forecast = costs.Forecast({run: GRID[0]}, ())
+    grid = grid_module.Grid({run: GRID[0]}, default_store(), forecast, lambda *_: None, None, None)
     monkeypatch.setattr(grid.forecast, "seconds", lambda run: 1e6)  # the first guess of a machine nothing is known of
     monkeypatch.setattr(runs.time, "monotonic", lambda: now)
     # before its first epoch a process loads torch; later 20 × the seconds since the epoch before
@@ -239,14 +242,14 @@ def test_the_last_epoch_is_stored_though_the_time_is_over():
 
 def test_when_the_time_is_over_workers_drop_what_they_have_in_hand(executor, monkeypatch):
     endless, waiting = [_config(seed=seed, epochs=100_000) for seed in (6, 7)], _config(seed=8)
-    heard = runs._Grid._heard
+    heard = grid_module.Grid._heard
 
     def hear(grid, message):
         heard(grid, message)
         if sum(told.done >= 1 for told in grid.told.values()) == 2:
             grid.until = 0.0
 
-    monkeypatch.setattr(runs._Grid, "_heard", hear)
+    monkeypatch.setattr(grid_module.Grid, "_heard", hear)
     trained = runs.train_missing([waiting, *endless], executor, minutes=60)
     left = [run_id(config) for config in [*endless, waiting]]
     assert (trained.failures, trained.unfinished) == ({}, left)
@@ -275,7 +278,7 @@ def test_an_address_of_another_machine_is_refused():
 
 def _warm_up(folder):
     """The first training of a process loads torch and the images, which takes seconds and tells nothing."""
-    runs.train_run(GRID[0].model_dump_json(), f"{folder}-{os.getpid()}")
+    jobs.train_run(GRID[0].model_dump_json(), f"{folder}-{os.getpid()}")
 
 
 def _training(executor, config, meanwhile):
@@ -287,8 +290,8 @@ def _training(executor, config, meanwhile):
         busy[message["worker"]] = message["done"]
 
     with concurrent.futures.ThreadPoolExecutor(1) as thread, pytest.MonkeyPatch.context() as patch:
-        heard = runs._Grid._heard
-        patch.setattr(runs._Grid, "_heard", lambda grid, message: (listen(message), heard(grid, message)))
+        heard = grid_module.Grid._heard
+        patch.setattr(grid_module.Grid, "_heard", lambda grid, message: (listen(message), heard(grid, message)))
         training = thread.submit(runs.train_missing, [config], executor)
         _wait(lambda: store.progress(run) >= 3 / 40)
         processes = executor._client.run(os.getpid)  # unlike a task, it does not wait for the training
@@ -306,7 +309,7 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(executor, undisturbed):
 
 
 def test_a_hanging_worker_is_restarted_and_its_run_goes_on(executor, undisturbed, monkeypatch):
-    monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
+    monkeypatch.setattr(grid_module, "STALL_SECONDS", 8.0)
     trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
     assert trained.failures == {}
     _same(undisturbed, [LONG])
@@ -315,15 +318,15 @@ def test_a_hanging_worker_is_restarted_and_its_run_goes_on(executor, undisturbed
 PAUSED = """
 import os, sys
 import dask
-from nclib.engine import cluster, runs
+from nclib.engine import cluster, grid, kinds, runs
 
 if __name__ == "__main__":
-    warm, long = [runs.read_config(text) for text in sys.argv[1:]]
+    warm, long = [kinds.read_config(text) for text in sys.argv[1:]]
     restarted = []
     with dask.config.set({"distributed.scheduler.worker-ttl": "5s"}), cluster.local(1) as executor:
         runs.train_missing([warm], executor)
         before = executor.everywhere(os.getpid)
-        runs.STALL_SECONDS = 5.0
+        grid.STALL_SECONDS = 5.0
         executor.restart = restarted.append
         failures = runs.train_missing([long], executor).failures
         print(failures, restarted, executor.everywhere(os.getpid) == before)
@@ -345,8 +348,8 @@ def test_a_pause_of_everything_is_not_taken_for_hanging_workers(tmp_path, undist
 
 
 def test_a_run_that_hangs_again_and_again_is_named(executor, monkeypatch):
-    monkeypatch.setattr(runs, "STALL_SECONDS", 8.0)
-    monkeypatch.setattr(runs, "ATTEMPTS", 1)
+    monkeypatch.setattr(grid_module, "STALL_SECONDS", 8.0)
+    monkeypatch.setattr(grid_module, "ATTEMPTS", 1)
     trained = _training(executor, LONG, lambda process: os.kill(process, signal.SIGSTOP))
     assert re.search(r"stuck 1 times, no progress for 8 s, at last on tls://127", trained.failures[run_id(LONG)])
     assert runs.train_missing(GRID[:1], executor).failures == {}  # and the cluster is still good for others
@@ -457,10 +460,10 @@ def _training_until_lost(executor, scheduler):
         if scheduler.poll() is None and done > 3:
             scheduler.kill()
 
-    runs._Grid(
+    grid_module.Grid(
         wanted,
         default_store(),
-        runs.Forecast(wanted),
+        costs.Forecast(wanted),
         tell,
         None,
         executor,

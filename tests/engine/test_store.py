@@ -16,7 +16,9 @@ import torch
 
 from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
 from nclib.engine import store as store_module
-from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, ReferenceStore, RunStore, read_csv
+from nclib.engine.reading import FRAME_COLUMNS, CorruptRun, read_csv
+from nclib.engine.reference import ReferenceStore
+from nclib.engine.store import DamageWarning, RunStore
 
 
 class SisterConfig(StoredConfig):
@@ -154,7 +156,7 @@ def test_a_record_without_a_finite_time_is_set_aside_by_check(store, seconds):
     written = (folder / "provenance.json").read_text().replace("1.5", seconds)
     (folder / "provenance.json").write_text(written)
     sums = json.loads((folder / "DONE").read_text())
-    sums["provenance.json"] = store_module._digest(written.encode())
+    sums["provenance.json"] = store_module.sha256(written.encode())
     (folder / "DONE").write_text(json.dumps(sums))
     assert "how long it took" in dict(store.check())[run]
 
@@ -214,7 +216,7 @@ def test_pickles_are_never_executed(store, tmp_path, monkeypatch):
         (store.root / run / name).write_bytes(evil)
         done = store.root / run / "DONE"
         sums = json.loads(done.read_text())
-        done.write_text(json.dumps(sums | {name: store_module._digest(evil)}))
+        done.write_text(json.dumps(sums | {name: store_module.sha256(evil)}))
         with pytest.raises(CorruptRun, match=name.replace(".", r"\.")):
             store.weights(run) if name == "weights.pt" else store.load(run)
     assert not (tmp_path / "pwned").exists()
@@ -405,7 +407,7 @@ def test_what_would_be_unpacked_into_far_more_memory_is_refused_before_it_is(sto
             bomb.writestr(member, content)
         bomb.writestr("archive/data/9" if name == "weights.pt" else "x.npy", bytes(2**27))
     sums = json.loads((store.root / run / "DONE").read_text())
-    (store.root / run / "DONE").write_text(json.dumps(sums | {name: store_module._digest(path.read_bytes())}))
+    (store.root / run / "DONE").write_text(json.dumps(sums | {name: store_module.sha256(path.read_bytes())}))
     for reader in ("np", "torch"):
         monkeypatch.setattr(getattr(store_module, reader), "load", None)  # is not called
     with pytest.raises(CorruptRun, match=f"{name}.*unpacked it would take 134 MB"):

@@ -20,10 +20,12 @@ from faults import Journal, Kill, assert_equal, debris, train_grid
 
 from nclib.cli import commands
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import runs
+from nclib.engine import grid, jobs
 from nclib.engine import store as store_module
+from nclib.engine.reading import CorruptRun
+from nclib.engine.reference import ReferenceStore
 from nclib.engine.runs import RunsFailed, ensure_runs
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore
+from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import paths
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
@@ -133,7 +135,7 @@ def test_a_training_process_ended_in_mid_epoch_goes_on_from_the_last_one(
             child.join(10)
             assert child.exitcode == -number and time.monotonic() - asked < 10
         assert not RunStore(root).has(run)
-        runs.train_run(wanted.model_dump_json(), str(root))
+        jobs.train_run(wanted.model_dump_json(), str(root))
         after = RunStore(root)
         assert after.load(run).provenance["facts"]["continued_from"] == [2]
         assert_equal(run, after, reference)
@@ -155,7 +157,7 @@ def _slow_epochs(config_json, root, journal, after):
         return honest(train, step, total)
 
     training.learning_rate = stay
-    runs.train_run(config_json, root)
+    jobs.train_run(config_json, root)
 
 
 def test_sigterm_ends_the_command_within_ten_seconds_and_nothing_but_the_epoch_is_lost(
@@ -338,7 +340,7 @@ def test_a_worker_that_hangs_is_started_again_and_its_run_goes_on(undisturbed, l
     reference, _ = undisturbed
     wanted, stopped = _config("deq", seed=0), []
     run = run_id(wanted)
-    monkeypatch.setattr(runs, "STALL_SECONDS", 30.0)  # a new worker loads torch, for seconds
+    monkeypatch.setattr(grid, "STALL_SECONDS", 30.0)  # a new worker loads torch, for seconds
     with ledger.fault("a Dask worker that hangs in mid-epoch (SIGSTOP)") as row, cluster.local(1) as executor:
         executor.everywhere(faults.slow_down, 1.0)
 
@@ -504,7 +506,7 @@ def _interrupted(config, store, epochs=2):
 
 
 def _headed(run, content, version=store_module._CHECKPOINT_VERSION):
-    return f"nclib checkpoint {version} {run} {store_module._digest(content)}\n".encode() + content
+    return f"nclib checkpoint {version} {run} {store_module.sha256(content)}\n".encode() + content
 
 
 def _flipped(content, place):
@@ -591,7 +593,7 @@ def _listed(folder, **contents):
     for name, content in contents.items():
         file = name.replace("_", ".")
         (folder / file).write_bytes(content)
-        done[file] = store_module._digest(content)
+        done[file] = store_module.sha256(content)
     (folder / "DONE").write_text(json.dumps(done))
 
 
@@ -685,7 +687,7 @@ def test_metrics_weights_and_arrays_of_somebody_else_are_refused_by_name(undistu
 def test_damaged_reference_results_are_refused_with_where_to_get_them(file, damage, undisturbed, tmp_path):
     whole, _ = undisturbed
     run = whole.ids()[0]
-    reference = store_module.ReferenceStore(tmp_path / "reference")
+    reference = ReferenceStore(tmp_path / "reference")
     folder = reference.add("quick", [whole.load(run)])
     (folder / "arrays" / f"{run}.npz" if file == "arrays" else folder / file).write_bytes(damage)
     with pytest.raises(CorruptRun, match=r"git checkout -- reference/quick"):
@@ -812,7 +814,7 @@ def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_s
 
 
 def _reproduce_command(said):
-    from nclib.engine import experiments
+    from nclib.papers import experiments
 
     experiments.EXPERIMENTS = {}
     sys.argv = ["nclib", "reproduce", "--profile", "smoke", "--workers", "1", "--no-report"]

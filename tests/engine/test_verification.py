@@ -13,8 +13,9 @@ from nclib import metrics, solver
 from nclib.cli import commands
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine import verification
-from nclib.engine.experiments import experiment
-from nclib.engine.store import ReferenceStore, StoredRun, default_store, reference_store
+from nclib.engine.reference import ReferenceStore, reference_store
+from nclib.engine.store import StoredRun, default_store
+from nclib.papers.experiments import experiment
 from nclib.papers.neural_collapse.probes import ProbeConfig
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from hostile import cases
 from PIL import Image
 
 import nclib
@@ -279,28 +280,30 @@ def damage(path: Path, kind: str) -> None:
 
 def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
     """Ask something of a damaged file: a command, or what the library does with it."""
-    from nclib.engine import cluster, store
+    from nclib.engine import cluster, reference, store
     from nclib.papers.separation_bias import tasks
-    from nclib.publish import report
+    from nclib.publish.site import build, sources
     from nclib.reproduce import regenerate
     from nclib.system import paths
 
     run = names["RUN"]
     readers: dict[str, Callable[[], Any]] = {
         "checkpoint": lambda: store.default_store().checkpoint(run).load(),
-        "site note": lambda: report._noted(path.parent),
+        "site note": lambda: build._noted(path.parent),
         "unchanged": lambda: regenerate._unchanged(regenerate.Task("neural_collapse/fig9", {}, {}, ()), "smoke", "k"),
-        "report": lambda: report.collect("smoke"),
+        "report": lambda: sources.collect("smoke"),
         "cached images": lambda: data.load_dataset(names["folder"], "train").counts,
         "sound": lambda: tasks.read_wav(path),
-        "reference run": lambda: store.reference_store().load(run).run_id,
-        "reference sets": lambda: store.reference_store().datasets(),
+        "cached sound": lambda: tasks._sound(names["sound"]),
+        "reference run": lambda: reference.reference_store().load(run).run_id,
+        "reference sets": lambda: reference.reference_store().datasets(),
         "root": paths.root,
         "scheduler": lambda: cluster.connect(str(path), True).__enter__(),
     }
     if what in readers:
         return outcome(readers[what])
-    return command(*(names.get(word, word) for word in what.split()))
+    long = {"REPRODUCE": cases.COMMANDS["reproduce"], "TRAIN": f"{cases.COMMANDS['train']} --config own.json"}
+    return command(*(names.get(word, word) for word in long.get(what, what).split()))
 
 
 def copy(folder: Path, to: Path) -> None:
@@ -315,12 +318,18 @@ def put_back(kept: Path, folder: Path) -> None:
 
 
 def lost(before: dict[str, Any], after: dict[str, Any], place: Path, project: Path) -> list[str]:
-    """What was there and is not any more, neither in its place nor set aside. The damaged file and, of a run, its folder
-    may have been set aside, removed on demand or made anew."""
+    """What was there and is not any more, neither in its place nor set aside under another name. The damaged file and,
+    of a run, its folder may have been removed on demand or made anew."""
     damaged = place.relative_to(project).as_posix()
     run = "/".join(damaged.split("/")[:3]) if damaged.startswith("results/runs/") else damaged
     kept = (run, run.removesuffix(".partial"), damaged)
-    gone = [name for name, content in before.items() if after.get(name) != content and not name.startswith(kept)]
+    there = [content for content in after.values() if isinstance(content, bytes)]
+    gone = [
+        name
+        for name, content in before.items()
+        if not name.startswith(kept) and isinstance(content, bytes) and after.get(name) != content
+        if content not in there
+    ]
     left = [name for name in after if name.endswith((".writing", ".tmp", ".part"))]
     return [f"changed or lost: {name}" for name in gone] + [f"left: {name}" for name in left]
 

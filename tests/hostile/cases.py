@@ -490,53 +490,53 @@ data.subset_seed       w222222w22w2
 """Each option of a configuration, and a letter for each of SET in their order, as in OPTIONS."""
 
 DAMAGES = ("pipe", "nowhere", "itself", "zeros", "folder", "empty", "foreign", "nested", "twice", "other", "huge")
-"""What is put in the place of a file: a pipe; a link to nothing, to itself, to /dev/zero; a folder; an empty file; bytes
-that are no text; JSON nested 100,000 times; JSON with a key twice; JSON of another shape and version; 64 GiB of zeros in
-a sparse file."""
+"""What is put in the place of a file: a pipe; a link to nothing, to itself, to /dev/zero; a folder; an empty file;
+bytes that are no text; JSON nested 100,000 times; JSON with a key twice; JSON of another shape and version; 64 GiB of
+zeros in a sparse file."""
 
 FILES = """
 results/runs/RUN/DONE                     runs list          wwwwwwwwwww
-results/runs/RUN/DONE                     runs show RUN      11111111111
+results/runs/RUN/DONE                     runs show RUN      wwwww111111
 results/runs/RUN/DONE                     runs check         11111111111
-results/runs/RUN/DONE                     runs remove RUN -y wwwwwwwwwww
+results/runs/RUN/DONE                     runs remove RUN -y 22222wwwwww
 results/runs/RUN/config.json              runs show RUN      11111111111
 results/runs/RUN/config.json              runs check         11111111111
-results/runs/RUN/config.json              reproduce fig9     wwwwwwwwwww
+results/runs/RUN/config.json              REPRODUCE          wwwwwwwwwww
 results/runs/RUN/provenance.json          runs show RUN      11111111111
 results/runs/RUN/provenance.json          runs check         11111111111
-results/runs/RUN/provenance.json          reproduce fig9     wwwwwwwwwww
+results/runs/RUN/provenance.json          REPRODUCE          wwwwwwwwwww
 results/runs/RUN/history.csv              runs show RUN      11111111111
 results/runs/RUN/arrays.npz               runs show RUN      11111111111
 results/runs/RUN/weights.pt               runs check         11111111111
 results/runs/RUN.partial/checkpoint.pt    checkpoint         wwwwwwwwwww
 results/runs/RUN.partial/progress.json    runs list          wwwwwwwwwww
 results/runs/RUN                          runs list          wwwwwwwwwww
-results/runs/RUN                          reproduce fig9     wwwwwwwwwww
-results/runs                              runs list          wwwwwwwwwww
+results/runs/RUN                          REPRODUCE          wwwwwwwwwww
 results/smoke/summary.json                report             wwwwwwwwwww
 results/smoke/site/.inputs                site note          wwwwwwwwwww
 results/smoke/notebooks/neural_collapse/fig9.json   unchanged   wwwwwwwwwww
 results/smoke/notebooks/neural_collapse/fig9.ipynb  report      rrrrrrrrrrr
 results/smoke/tables/neural_collapse/fig9.json      report      rrrrrrrrrrr
-notebooks/neural_collapse/fig9.ipynb      reproduce fig9     22222222222
-own.json                                  train --config own.json --width 2 --epochs 1 --n-max 6   22222222222
-arrays.npz                                measure arrays.npz 22222222222
+notebooks/neural_collapse/fig9.ipynb      REPRODUCE          22222222222
+own.json                                  TRAIN              .1122222222
+arrays.npz                                measure arrays.npz 21122222222
 photos/train/a/0.png                      data fetch folder:photos   22222222222
 photos/train/a                            data fetch folder:photos   22222222222
 data/cache/PHOTOS/dataset.json            cached images      rrrrrrrrrrr
 data/cache/PHOTOS/SHA256SUMS              cached images      rrrrrrrrrrr
 data/cache/PHOTOS/train_images.npy        cached images      rrrrrrrrrrr
+data/cache/SOUND                          cached sound       rrrrrrrrrrr
 song.wav                                  sound              rrrrrrrrrrr
-results/reference/smoke/runs.json         runs show RUN      11111111111
+results/reference/smoke/runs.json         reference run      rrrrrrrrrrr
 results/reference/smoke/history.csv       reference run      rrrrrrrrrrr
 results/reference/smoke/arrays/RUN.npz    reference run      rrrrrrrrrrr
-results/reference/smoke/datasets.json     reference sets     rrrrrrrrrrr
+results/reference/smoke/datasets.json     reference sets     rrrrrrrrrww
 pyproject.toml                            root               wwwwwwwwwww
 scheduler.json                            scheduler          rrrrrrrrrrr
 """
 """A file, what is asked of it, and a letter for each of DAMAGES in their order: w it works, whatever is damaged being
-left out, set aside or made anew; 1 or 2 the command refuses it by one message, with this exit code; r the library does.
-Everything else stays as it was."""
+left out, set aside or made anew; 1 or 2 the command refuses it by one message, with this exit code; r the library does;
+"." not tried. Everything else stays as it was. A pipe that is named by the user is read: shells hand over texts so."""
 
 NAMES = {
     "empty": "",

@@ -7,8 +7,9 @@ import faults
 import pandas as pd
 import pytest
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
-from nclib.engine import experiments, runs
+from nclib.config import DataConfig, ModelConfig, RunConfig
+from nclib.engine import jobs
+from nclib.papers import experiments
 from nclib.reproduce import regenerate
 
 PARAMETERS = "n: int = 0\nlr: float = 0.0\nok: bool = True\ntext: str = ''\ndataset: str = ''\n"
@@ -62,14 +63,6 @@ def project(tmp_path, monkeypatch):
 
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": two})
     monkeypatch.setattr(regenerate.Place, "executor", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, train)})
+    monkeypatch.setattr(jobs, "make", train)
     monkeypatch.setattr(regenerate, "_draw", lambda *_: [])
     return root
-
-
-@pytest.fixture
-def stored(project):
-    """The id of a stored run."""
-    config = RunConfig(profile="smoke")
-    runs.ensure_runs([config])
-    return run_id(config)

@@ -1,6 +1,7 @@
 """Something else in the place of every file that is read; see `hostile.cases`."""
 
 import json
+import re
 import warnings
 
 import numpy as np
@@ -11,8 +12,11 @@ from scipy.io import wavfile
 
 from nclib import data
 from nclib.config import run_id
-from nclib.engine import experiments, runs
-from nclib.engine.store import default_store, reference_store
+from nclib.engine import runs
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
+from nclib.papers import experiments
+from nclib.papers.separation_bias import tasks
 
 ROWS = [(line.split()[0], " ".join(line.split()[1:-1]), line.split()[-1]) for line in cases.FILES.strip().splitlines()]
 
@@ -36,7 +40,9 @@ def filled(project):
     executed = project / "results/smoke/notebooks/neural_collapse/fig9.ipynb"
     executed.parent.mkdir(parents=True)
     executed.write_bytes((project / "notebooks/neural_collapse/fig9.ipynb").read_bytes())
-    return {"RUN": run, "PHOTOS": folder.removeprefix("folder:").replace("@", "-"), "folder": folder}
+    sound = tasks.resolve_sound(project / "song.wav")
+    folders = {"SOUND": tasks._sound_cache(sound).name, "sound": sound}
+    return folders | {"RUN": run, "PHOTOS": folder.removeprefix("folder:").replace("@", "-"), "folder": folder}
 
 
 def test_each_row_has_a_letter_for_each_damage():
@@ -46,12 +52,14 @@ def test_each_row_has_a_letter_for_each_damage():
 @pytest.mark.parametrize(("file", "asked", "letters"), ROWS, ids=lambda text: text)
 def test_files(file, asked, letters, filled, project, tmp_path, counted):
     wrong = []
-    place = project / file.replace("RUN", filled["RUN"]).replace("PHOTOS", filled["PHOTOS"])
+    place = project / re.sub("RUN|PHOTOS|SOUND", lambda found: filled[found[0]], file)
     keep = tmp_path / "keep"
     acting.copy(project, keep)
     with counted("files", len(letters)):
         for damage, letter in zip(cases.DAMAGES, letters, strict=True):
             acting.put_back(keep, project)
+            if letter == ".":
+                continue
             acting.damage(place, damage)
             before = acting.tree(project)
             with warnings.catch_warnings(), acting.little_memory():

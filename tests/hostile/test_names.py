@@ -7,7 +7,8 @@ import pytest
 from hostile import acting, cases
 
 from nclib.config import run_id
-from nclib.engine import experiments, runs
+from nclib.engine import runs
+from nclib.papers import experiments
 
 ROWS = [line.split() for line in cases.PLACES.strip().splitlines()]
 

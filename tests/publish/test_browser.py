@@ -31,7 +31,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from nclib.publish import report
+from nclib.publish.site import build
 from nclib.reproduce import regenerate
 from nclib.system import paths
 
@@ -326,14 +326,14 @@ COURSE, FIGURE = "walkthrough/05_neural_collapse", "neural_collapse/fig1"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site of two notebooks, executed in the smallest size."""
-    if any(importlib.util.find_spec(module) is None for module in report._NEEDED.values()):
+    if any(importlib.util.find_spec(module) is None for module in build._NEEDED.values()):
         pytest.skip('the web site is made by Sphinx: pip install "nclib[book]"')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("site") / "results"))
         patch.delenv("MPLBACKEND")  # kernels choose theirs
         summary = regenerate.reproduce([COURSE, FIGURE], "smoke", echo=lambda line: None)
         assert [row.status for row in summary.rows] == ["executed"] * 2
-        return report.build("smoke", echo=lambda line: None).parent
+        return build.build("smoke", echo=lambda line: None).parent
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from nclib.config import ConfigError, run_id
-from nclib.engine import runs
-from nclib.engine.experiments import EXPERIMENTS, PROFILES, experiment
+from nclib.engine import jobs
+from nclib.engine.profiles import PROFILES
+from nclib.papers.experiments import EXPERIMENTS, experiment
 from nclib.reproduce import contents, regenerate
 from nclib.system import paths
 
@@ -39,7 +40,7 @@ def test_a_line_follows_what_is_stored_and_executed():
     name = "walkthrough/07_imbalance"
     configs = experiment(name, "smoke")
     assert _line(name) == f"{len(configs)} runs ({len(configs)} missing), not executed yet"
-    runs.train_run(configs[0].model_dump_json(), str(paths.runs()))
+    jobs.train_run(configs[0].model_dump_json(), str(paths.runs()))
     assert _line(name) == f"{len(configs)} runs ({len(configs) - 1} missing, 1 stored), not executed yet"
     page = regenerate.executed(name, "smoke")
     page.parent.mkdir(parents=True)
@@ -60,7 +61,7 @@ def test_costs_count_each_run_once_and_fall_when_one_is_stored():
     config = experiment("walkthrough/07_imbalance", "smoke")[0]
     before = contents.reproduction_costs()
     assert list(before.index) == list(PROFILES)
-    runs.train_run(config.model_dump_json(), str(paths.runs()))
+    jobs.train_run(config.model_dump_json(), str(paths.runs()))
     after = contents.reproduction_costs()
     assert (before.at["smoke", "stored"], after.at["smoke", "stored"]) == (0, 1)
     assert before["runs"].equals(after["runs"]) and after.at["quick", "stored"] == 0

@@ -11,10 +11,11 @@ import pytest
 from colours import confusable
 
 import nclib
-from nclib.course import teaching
-from nclib.engine import experiments
+from nclib.engine import profiles
+from nclib.papers import experiments
 from nclib.papers.neural_collapse import proofs
 from nclib.papers.separation_bias import grids
+from nclib.publish.plots import display
 from nclib.reproduce import contents, regenerate
 from nclib.system import paths, words
 
@@ -64,7 +65,7 @@ def test_begins_with_its_claim_and_its_parameters(name):
     declared = regenerate.parameters(regenerate.source(name))
     assert all(parameter.help for parameter in declared.values())
     trained = name in experiments.EXPERIMENTS  # the others compute all they show
-    shared = set(experiments.OVERRIDES) - {"inputs"}  # which only the fully connected networks have
+    shared = set(profiles.OVERRIDES) - {"inputs"}  # which only the fully connected networks have
     if name in NO_IMAGES:
         shared = {"profile", "seeds", "train"}
     if name in ONE_SEED:
@@ -135,7 +136,7 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
     monkeypatch.chdir(paths.notebooks())
     shown = []
-    monkeypatch.setattr(nclib, "picture", lambda fig, alt: shown.append(fig) or teaching.picture(fig, alt))
+    monkeypatch.setattr(nclib, "picture", lambda fig, alt: shown.append(fig) or display.picture(fig, alt))
     namespace = {"display": print}
     for is_parameters, text in _code(name):
         exec(compile(text, name, "exec"), namespace)

@@ -19,8 +19,9 @@ import pytest
 
 from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, run_id
-from nclib.engine import experiments, runs
+from nclib.engine import jobs, profiles, runs
 from nclib.engine.store import default_store
+from nclib.papers import experiments
 from nclib.publish.artefacts import save_table
 from nclib.reproduce import regenerate
 from nclib.system import other_parameters, paths
@@ -127,7 +128,7 @@ def _runs(seeds, dataset="digits"):
 @pytest.fixture
 def bench(project, monkeypatch):
     bench = Bench()
-    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, bench.train)})
+    monkeypatch.setattr(jobs, "make", bench.train)
     monkeypatch.setattr(regenerate.Place, "executor", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(regenerate, "_notebook_pool", _here)
     monkeypatch.setattr(regenerate, "execute", bench.execute)
@@ -148,7 +149,7 @@ def figure(name, *more):
 
 
 def run_of(seed):
-    return run_id(_runs([seed])(experiments.get_profile("smoke"))[0])
+    return run_id(_runs([seed])(profiles.get_profile("smoke"))[0])
 
 
 # --- names and parameters ---------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def test_a_bad_call_is_refused_before_any_training(bench, options, message):
 @pytest.mark.parametrize(("change", "message"), [({"images_per_class": 5000}, "5000"), ({"width": 1}, "width=2")])
 def test_runs_that_cannot_be_are_refused_before_any_training(bench, monkeypatch, change, message):
     figure("neural_collapse/fig1")
-    narrow = experiments.override(experiments.get_profile("smoke"), **change)
+    narrow = profiles.override(profiles.get_profile("smoke"), **change)
     monkeypatch.setitem(experiments.EXPERIMENTS, "neural_collapse/fig1", lambda profile: _runs([0])(narrow))
     with pytest.raises(ConfigError, match=message):
         bench.reproduce()
@@ -739,7 +740,7 @@ def test_an_account_without_a_home_has_one_for_its_notebooks(bench, monkeypatch)
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 @pytest.mark.parametrize("number", regenerate._ENDINGS)
-def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, request):
+def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, request, monkeypatch):
     figure("neural_collapse/fig1")
     request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))  # not nohup's
     train, handler = bench.train, signal.getsignal(number)
@@ -750,12 +751,12 @@ def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, req
             time.sleep(5)
         train(config, store, device, progress)
 
-    runs._TRAINERS["classifier"] = (RunConfig, stopped)
+    monkeypatch.setattr(jobs, "make", stopped)
     with pytest.raises(regenerate.Terminated):
         bench.reproduce()
     assert signal.getsignal(number) == handler
     assert not (paths.results("smoke") / "summary.json").exists() and not bench.executed
-    runs._TRAINERS["classifier"] = (RunConfig, train)
+    monkeypatch.setattr(jobs, "make", train)
     (row,) = bench.reproduce().rows
     assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
 

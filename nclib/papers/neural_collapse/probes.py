@@ -1,153 +1,28 @@
-"""Looks into networks: what their parts are and cost, and what happens to collapse inside the equilibrium solver.
+"""What happens to collapse inside the equilibrium solver.
 
-`layer_table` and `block_operations` read any `Classifier`, trained or not. A `ProbeConfig` describes the dissection of
-one finished DEQ run: its weights stay as they are, and its equilibria are solved again by every method, with 1, 2, 3, …
-evaluations of the cell and to ever smaller tolerances. That is a stored run like any other (`nclib.engine.runs` makes
-sure that the run it looks into is stored, then calls `measure`).
+A `ProbeConfig` describes the dissection of one finished DEQ run: its weights stay as they are, and its equilibria are
+solved again by every method, with 1, 2, 3, … evaluations of the cell and to ever smaller tolerances. That is a stored
+run like any other.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 import pydantic
 import torch
-from torch import Tensor, fx, nn
-from torch.nn import functional as F
+from torch import Tensor, nn
 
-from nclib import comparison, training
+from nclib import comparison, evaluation, training
 from nclib.config import LookConfig, SolverConfig
-from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
-
-# --- the parts of a network ----------------------------------------------------------------------------------
-
-
-def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
-    """What a forward pass went through, stage by stage, read from the modules while it ran.
-
-    Parameters
-    ----------
-    model : any `Classifier`; run in evaluation mode, without gradients, and left in the mode it was in
-    images : (B, C, H, W) what to send through it
-
-    Returns
-    -------
-    DataFrame
-        A row for each stage with stage; output, its shape without the batch, such as "128×4×4"; parameters, trainable
-        ones; macs, multiplications per image in convolutions and matrix products, for *one* evaluation of the stage;
-        evaluations, how often an image went through it: 1, the steps of an unrolled cell, or the mean number of calls
-        the solver needed for these images. So the cost of an image is the sum of macs × evaluations.
-
-    Norms, ReLU, additions and pooling count no multiplications, which is the usual convention.
-    """
-    stages = _stages(model)
-    shapes: dict[str, torch.Size] = {}
-    macs, rows = dict.fromkeys(stages, 0), dict.fromkeys(stages, len(images))
-    cell = getattr(model.block, "cell", None)
-    handles = []
-
-    def multiplications(stage: str) -> Any:
-        def count(module: nn.Module, _: Any, out: Tensor) -> None:
-            each = module.in_features if isinstance(module, nn.Linear) else module.weight[0].numel()
-            macs[stage] += out.numel() * each
-
-        return count
-
-    def shape(stage: str) -> Any:
-        def note(_: nn.Module, __: Any, out: Any) -> None:
-            shapes[stage] = (out[0] if isinstance(out, tuple) else out).shape[1:]
-
-        return note
-
-    def evaluations(_: nn.Module, __: Any, out: Tensor) -> None:
-        rows["last block"] += len(out)
-
-    for stage, parts in stages.items():
-        handles.append(parts[-1].register_forward_hook(shape(stage)))
-        for part in parts:
-            for module in part.modules():
-                if isinstance(module, (nn.Conv2d, nn.Linear)):
-                    handles.append(module.register_forward_hook(multiplications(stage)))
-    if cell is not None:
-        rows["last block"] = 0
-        handles.append(cell.register_forward_hook(evaluations))
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            model(images)
-    finally:
-        model.train(was_training)
-        for handle in handles:
-            handle.remove()
-    return pd.DataFrame(
-        [
-            {
-                "stage": stage,
-                "output": "×".join(map(str, shapes[stage])),
-                "parameters": sum(map(count_parameters, parts)),
-                "macs": round(macs[stage] / rows[stage]),
-                "evaluations": rows[stage] / len(images),
-            }
-            for stage, parts in stages.items()
-        ]
-    )
-
-
-def _stages(model: Classifier) -> dict[str, list[nn.Module]]:
-    """Name and modules of each stage, in the order in which they run."""
-    stages: dict[str, list[nn.Module]] = {"stem": []}
-    number = 0
-    for part in model.encoder:
-        if not isinstance(part, BasicBlock):
-            stages["stem"].append(part)
-            continue
-        number += number == 0 or part.conv1.stride[0] > 1
-        stages.setdefault(f"stage {number}", []).append(part)
-    last = list(stages)[-1]
-    stages[f"{last}, first block"] = stages.pop(last)
-    return stages | {"last block": [model.block], "pooling": [model.feature_norm], "classifier": [model.classifier]}
-
-
-_OPERATIONS = {F.relu: "ReLU", torch.relu: "ReLU", operator.add: "add"}
-
-
-def block_operations(model: Classifier) -> pd.DataFrame:
-    """The operations of a network's last block in the order of its code, traced from the module itself.
-
-    Parameters
-    ----------
-    model : any `Classifier`; of an equilibrium or a weight-tied network the cell is traced, of several untied blocks
-        the first
-
-    Returns
-    -------
-    DataFrame
-        A row for each operation with operation, such as "conv 3×3", "BatchNorm", "GroupNorm", "ReLU" or "add"; and
-        joins, the name of the block's argument that an addition brings in ("x", in cells also "z"), else "".
-    """
-    block = model.block.cells[0] if isinstance(model.block, UntiedCells) else getattr(model.block, "cell", model.block)
-    rows = []
-    for node in fx.symbolic_trace(block).graph.nodes:
-        if node.op == "call_module":
-            rows.append((_module_name(block.get_submodule(node.target)), ""))
-        elif node.op == "call_function":
-            joined = [str(source) for source in node.args if getattr(source, "op", "") == "placeholder"]
-            rows.append((_OPERATIONS[node.target], ", ".join(joined)))
-    return pd.DataFrame(rows, columns=["operation", "joins"])
-
-
-def _module_name(module: nn.Module) -> str:
-    if isinstance(module, nn.Conv2d):
-        return "conv {}×{}".format(*module.kernel_size)
-    return type(module).__name__.removesuffix("2d")
-
-
-# --- the solver of a trained network -------------------------------------------------------------------------
+from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
+from nclib.engine.jobs import Job, Result
+from nclib.engine.outline import class_counts, outline
+from nclib.models import build_solver
+from nclib.system import words
 
 METHODS = ("fixed_point", "anderson", "broyden")
 """The methods a probe compares: plain iteration, Anderson, Broyden."""
@@ -167,6 +42,7 @@ COLLAPSE = (
 )
 """The part of the neural-collapse report that a probe keeps: what depends on the features, of all classes together."""
 
+_SECONDS_PER_SOLVE = 0.025
 _STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
 
 
@@ -219,6 +95,20 @@ class ProbeConfig(LookConfig):
         """Evaluations of the cell that the probe allows each image."""
         return sum(solver.max_steps for _, _, solver in self.settings())
 
+    def seconds(self) -> float:
+        """Solves with their neural-collapse report, and multiplications of the cell, of whose evaluations most images
+        need a third of those allowed."""
+        test = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
+        evaluations = (int(class_counts(self.data).sum()) + test) * self.evaluations() / 3
+        gmacs = evaluations * 0.14 * gigamacs(self.model.width, self.data.dataset)
+        return _SECONDS_PER_SOLVE * len(list(self.settings())) + SECONDS_PER_GMAC * gmacs
+
+    def execute(self, job: Job) -> Result:
+        classes = job.store.load(job.base).tables["classes"]
+        history = measure(self, job.store.weights(job.base), classes, job.device)
+        job.progress(1, 1)
+        return Result({"history": history})
+
 
 def measure(
     config: ProbeConfig, weights: Mapping[str, Tensor], classes: pd.DataFrame, device: torch.device
@@ -245,7 +135,7 @@ def measure(
         tolerance  the digit n of the tolerance 10⁻ⁿ
         epochs     the epoch; means over the majority and the minority classes of what the run noted while it trained
 
-        Metrics are those of `nclib.training.evaluate`, the neural-collapse report on training images alone, and
+        Metrics are those of `nclib.evaluation.evaluate`, the neural-collapse report on training images alone, and
         solver_steps and solver_residual_median of both groups of classes. In the sweep "steps" solver_converged is the
         share of images whose residual is within the *run's own* tolerance after T evaluations.
 
@@ -264,12 +154,12 @@ def measure(
         model.encoder = nn.Identity()  # the block's inputs are computed once, for all solvers
         rows = list(_group_rows(classes, split.minority, config.model.solver.method))
         for sweep, number, solver in config.settings():
-            model.block.solver = solver.build()
+            model.block.solver = build_solver(solver)
             for name, batches in inputs.items():
-                outputs = training.collect(model, batches)
+                outputs = evaluation.collect(model, batches)
                 if sweep == "steps":
                     outputs = outputs._replace(converged=outputs.residual <= config.model.solver.tol)
-                report = training.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
+                report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
                 report |= _by_group(outputs, split.minority)
                 key = f"{name}/{sweep}/{solver.method}"
                 rows += [(number, key, metric, value) for metric, value in report.items() if _kept(metric)]
@@ -286,8 +176,8 @@ def _groups(minority: Tensor) -> dict[str, Tensor]:
     return {"majority": ~minority, "minority": minority} if minority.any() else {}
 
 
-def _by_group(outputs: training.Outputs, minority: Tensor) -> dict[str, float]:
-    steps = training.class_means(outputs.steps, outputs.labels, len(minority)).cpu()
+def _by_group(outputs: evaluation.Outputs, minority: Tensor) -> dict[str, float]:
+    steps = evaluation.class_means(outputs.steps, outputs.labels, len(minority)).cpu()
     report = {}
     for group, members in _groups(minority).items():
         rows = members.to(outputs.labels.device)[outputs.labels]
@@ -399,7 +289,7 @@ def collapse_inside(
             said = said._replace(remark=_NEARER.get(said.word, said.remark))
             means = points[before][metric].mean(), points[after][metric].mean()
             found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *comparison.JUDGED]
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -436,7 +326,7 @@ def tolerance_effect(
             share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
         found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
-    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *comparison.JUDGED]
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -472,5 +362,5 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
         means = majority.mean(), minority.mean()
         found.append((quantity, split, *means, *result.columns, *said))
     columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
-    columns += comparison.JUDGED
+    columns += words.JUDGED
     return pd.DataFrame(found, columns=columns)

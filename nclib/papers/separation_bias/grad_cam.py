@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from nclib import data, training
 from nclib.config import LookConfig
+from nclib.engine.jobs import Job, Result
 from nclib.models import Classifier
 
 LONG_SOLVE = 300
@@ -44,6 +45,11 @@ class CamConfig(LookConfig):
 
     def label(self) -> str:
         return f"{self.base.label()}-cam"
+
+    def execute(self, job: Job) -> Result:
+        history, arrays = look(self, job.store.weights(job.base), job.device)
+        job.progress(1, 1)
+        return Result({"history": history}, arrays)
 
 
 def look(

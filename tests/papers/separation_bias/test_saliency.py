@@ -7,7 +7,7 @@ import torch
 from nclib import data
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.engine import runs
-from nclib.engine.store import load_run
+from nclib.engine.reference import load_run
 from nclib.papers.separation_bias import grad_cam
 from nclib.papers.separation_bias.grad_cam import CamConfig
 

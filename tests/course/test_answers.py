@@ -1,25 +1,14 @@
-"""Right answers are right, every mistake is named, and pictures carry their words."""
+"""The reference answers agree with the library or with a closed form."""
 
-import base64
-import re
-
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from nclib import comparison, metrics
-from nclib.course import teaching
-from nclib.course.teaching import EXERCISES, check_exercise
-from nclib.deq import DEQ, Implicit, Unrolled
+from nclib.course.answers import EXERCISES
 from nclib.metrics import simplex_etf
 from nclib.solver import FixedPointIteration, fixed_point
-
-MISTAKES = [(name, why) for name, exercise in EXERCISES.items() for why in exercise.mistakes]
-
-
-# ---- the references, against the library or a closed form
 
 
 def test_steps_needed_is_the_first_step_below_the_tolerance():
@@ -127,102 +116,3 @@ def test_paired_interval_and_verdict_follow_the_librarys_rules():
     for mean, half, claim in EXERCISES["08/verdict"].cases:
         said = comparison.verdict(comparison.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
         assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said.word]
-
-
-# ---- feedback
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_the_reference_passes_and_a_stub_is_not_solved_yet(name):
-    assert check_exercise(name, EXERCISES[name].reference).right is True
-    for stub in (lambda *_: None, lambda *_: ...):
-        feedback = check_exercise(name, stub)
-        assert feedback.right is None and "Not solved yet" in feedback.text
-
-
-@pytest.mark.parametrize(("name", "why"), MISTAKES)
-def test_each_mistake_is_wrong_and_named_alone(name, why):
-    feedback = check_exercise(name, EXERCISES[name].mistakes[why])
-    assert feedback.right is False
-    assert [w for w in EXERCISES[name].mistakes if w in feedback.text] == [why]
-
-
-def test_any_other_answer_is_shown_beside_the_right_one():
-    feedback = check_exercise("01/steps", lambda rho, start, tol: 7)
-    assert feedback.right is False and "rho = 0.5" in feedback.text and "returned 7; wanted is 10" in feedback.text
-    assert str(feedback) == feedback._repr_markdown_() == feedback.text
-
-
-def test_errors_wrong_types_and_shapes_are_told_not_raised():
-    def broken(rho, start, tol):
-        return 1 / 0
-
-    assert "ZeroDivisionError" in check_exercise("01/steps", broken).text
-    assert "returned 'ten'; numbers are wanted" in check_exercise("01/steps", lambda *_: "ten").text
-    assert "an array of shape (2,)" in check_exercise("01/steps", lambda *_: np.ones(2)).text
-    assert "a single number" in check_exercise("05/cosines", lambda k: 1.0).text
-    some = check_exercise("01/steps", lambda rho, start, tol: 10 if rho == 0.5 else None)
-    assert some.right is False and "returned nothing" in some.text
-
-
-def test_answers_may_carry_gradients_and_cannot_spoil_the_cases():
-    def in_place(weight, radius):
-        norm = float(torch.linalg.matrix_norm(weight, 2))
-        return torch.nn.Parameter(weight.mul_(min(1.0, radius / norm)))
-
-    assert check_exercise("04/contractive", in_place).right and check_exercise("04/contractive", in_place).right
-
-
-def test_an_unknown_exercise_suggests_the_nearest():
-    with pytest.raises(ValueError, match="did you mean '01/steps'"):
-        check_exercise("01/step", print)
-
-
-# ---- pictures and prose
-
-
-def test_a_picture_is_html_with_its_words_and_can_still_be_saved(tmp_path):
-    fig, ax = plt.subplots(figsize=(3, 2))
-    ax.plot([1, 2])
-    shown = teaching.picture(fig, 'Rising line, "steep" <b>\n  and straight.')
-    page = shown._repr_html_()
-    assert 'alt="Rising line, &quot;steep&quot; &lt;b&gt; and straight."' in page and "\n" not in page
-    assert base64.b64decode(re.search(r"base64,([^\"]+)", page).group(1)).startswith(b"\x89PNG")
-    assert shown.width == 288 and "PNG" not in repr(shown)
-    assert fig.number not in plt.get_fignums()
-    fig.savefig(tmp_path / "later.png")
-    with pytest.raises(ValueError, match="alt is empty"):
-        teaching.picture(fig, " ")
-
-
-def test_prose_is_markdown_and_still_text():
-    assert teaching.prose("**3**")._repr_markdown_() == "**3**" == f"{teaching.prose('**3**')}"
-
-
-# ---- memory
-
-
-def test_saved_bytes_counts_a_storage_once_and_forgets_released_graphs():
-    x = torch.ones(100, dtype=torch.float64, requires_grad=True)
-    assert teaching.saved_bytes(lambda: (x * x).sum().backward()) == 800
-    assert teaching.saved_bytes(lambda: (x * x).sum().backward(), apart_from=[x]) == 0
-    assert teaching.saved_bytes(lambda: x.exp().exp().sum().backward()) == 1600  # exp keeps its value
-
-    def one_after_the_other():
-        for _ in range(5):
-            x.exp().sum().backward()
-
-    assert teaching.saved_bytes(one_after_the_other) == 800
-
-
-def test_unrolling_keeps_a_state_for_each_step_and_the_implicit_gradient_none():
-    weight = torch.nn.Parameter(0.3 * torch.eye(4))
-
-    def used(gradient, steps):
-        layer = DEQ(lambda z, x: torch.tanh(z @ weight + x), FixedPointIteration(1e-12, steps), gradient, z0="zeros")
-        layer.warn_backward = False
-        return teaching.saved_bytes(lambda: layer(torch.ones(8, 4))[0].sum().backward(), apart_from=[weight])
-
-    state = 8 * 4 * 4
-    assert used(Unrolled(30), 1) - used(Unrolled(20), 1) == 10 * state
-    assert used(Implicit(), 30) == used(Implicit(), 20) <= 4 * state

@@ -1,116 +1,17 @@
-"""What the course needs beside the library: pictures with words, numbers in sentences, exercises that say why not.
-
-A notebook of ``walkthrough/`` ends its cells with one of these values; front ends show them as Markdown or HTML.
-The reference answers live here and not in the notebooks, so that reading on does not give them away.
-"""
+"""The right answer to each exercise of the course, the cases it is tried on, and the mistakes that are usual."""
 
 from __future__ import annotations
 
-import base64
-import copy
-import difflib
-import html
-import inspect
-import io
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from nclib import imbalance
-
-RTOL, ATOL = 1e-5, 1e-8  # how near an answer must be
-_SCREEN_DPI = 96  # pixels an inch on a page; the picture holds twice as many
-_PRINTED_ENTRIES = 6  # of an array, in a sentence
-
-
-class Prose(str):
-    """Text that a notebook shows as Markdown, so that computed numbers can stand in sentences."""
-
-    def _repr_markdown_(self) -> str:
-        return str(self)
-
-
-def prose(text: str) -> Prose:
-    """Markdown as the value of a cell: ``nc.prose(f"It took **{steps}** steps.")``."""
-    return Prose(text)
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawn figure and what it shows in words, for readers who do not see it.
-
-    png: the image. alt: the words. width: on the page, in pixels.
-    """
-
-    png: bytes = field(repr=False)
-    alt: str
-    width: int
-
-    def _repr_html_(self) -> str:
-        data = base64.b64encode(self.png).decode()
-        return f'<img src="data:image/png;base64,{data}" alt="{html.escape(self.alt)}" width="{self.width}">'
-
-
-def picture(fig: Figure, alt: str) -> Picture:
-    """The figure as the value of a cell, with alternative text.
-
-    It becomes an HTML image, the one form whose text JupyterLab, executed copies and the web site all keep: the
-    image outputs of the inline backend have none. The figure is closed, so that it is not shown twice; it can still
-    be saved.
-    alt: what is drawn and what one should see in it. Raises ValueError where it is empty.
-    """
-    if not alt.strip():
-        raise ValueError("alt is empty: say in a sentence or two what the picture shows")
-    buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=2 * _SCREEN_DPI, metadata={"Software": None})
-    plt.close(fig)
-    return Picture(buffer.getvalue(), " ".join(alt.split()), round(fig.get_figwidth() * _SCREEN_DPI))
-
-
-def saved_bytes(compute: Callable[[], object], apart_from: Iterable[Tensor] = ()) -> int:
-    """Most bytes that autograd holds at one time for backward passes while ``compute`` runs.
-
-    compute: forward and backward pass. Counted is each tensor that a graph keeps, once for its storage and as long as
-        the graph lives; graphs made within a backward pass count as well.
-    apart_from: tensors that are there anyway, such as parameters.
-    Returns: bytes. A count of what is kept, the same on every machine, and not of what an allocator reserves.
-    """
-    anyway = {tensor.untyped_storage().data_ptr() for tensor in apart_from}
-    graphs: dict[int, int] = {}  # storage -> how many places keep it
-    now = most = 0
-
-    class Kept:
-        def __init__(self, tensor: Tensor) -> None:
-            nonlocal now, most
-            self.tensor = tensor.detach()  # an output would hold the graph that holds it
-            self.place, self.size = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
-            if self.place in anyway:
-                self.size = 0
-            if self.place not in graphs:
-                now += self.size
-                most = max(most, now)
-            graphs[self.place] = graphs.get(self.place, 0) + 1
-
-        def __del__(self) -> None:
-            nonlocal now
-            graphs[self.place] -= 1
-            if not graphs[self.place]:
-                del graphs[self.place]
-                now -= self.size
-
-    with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
-        compute()
-    return most
-
-
-# ------------------------------------------------------------------------------------------------- exercises
 
 
 @dataclass(frozen=True)
@@ -124,95 +25,6 @@ class Exercise:
     reference: Callable[..., Any]
     cases: tuple[tuple[Any, ...], ...]
     mistakes: Mapping[str, Callable[..., Any]]
-
-
-@dataclass(frozen=True)
-class Feedback:
-    """Whether an answer is right (None: there is none yet), and a sentence that says why not."""
-
-    right: bool | None
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_markdown_(self) -> str:
-        return self.text
-
-
-def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
-    """Compare the reader's function with the right one on a few arguments.
-
-    name: a key of ``EXERCISES``. answer: the function; one that returns nothing is not solved yet.
-    Returns: ``Feedback``. Never raises for what the answer does.
-    Raises: ValueError for an unknown exercise.
-    """
-    if name not in EXERCISES:
-        near = difflib.get_close_matches(name, EXERCISES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no exercise {name!r}{hint} There are: {', '.join(EXERCISES)}")
-    exercise = EXERCISES[name]
-    found, first_wrong = [], None
-    for case in exercise.cases:
-        call = _call(exercise.reference, case)
-        try:
-            got = answer(*copy.deepcopy(case))
-        except NotImplementedError:
-            return _UNSOLVED
-        except Exception as error:  # whatever it is, it is the reader's to read
-            return Feedback(False, f"**Not yet.** {call} raised {type(error).__name__}: {error}")
-        if got is None or got is Ellipsis:
-            if not found:
-                return _UNSOLVED
-            return Feedback(False, f"**Not yet.** {call} returned nothing: a `return` is missing on some path.")
-        try:
-            found.append(_array(got))
-        except (TypeError, ValueError):
-            return Feedback(False, f"**Not yet.** {call} returned {got!r}; numbers are wanted.")
-        first_wrong = first_wrong or _difference(call, found[-1], _array(exercise.reference(*case)))
-    if first_wrong is None:
-        return Feedback(True, f"**Right**, in all {len(found)} cases tried.")
-    reasons = [
-        why
-        for why, mistake in exercise.mistakes.items()
-        if all(_same(got, _array(mistake(*case))) for got, case in zip(found, exercise.cases, strict=True))
-    ]
-    return Feedback(False, " ".join(["**Not yet.**", first_wrong, *reasons]))
-
-
-_UNSOLVED = Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
-
-
-def _array(value: Any) -> np.ndarray:
-    value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-    return np.asarray(value, dtype=float)
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and np.allclose(a, b, rtol=RTOL, atol=ATOL, equal_nan=True)
-
-
-def _difference(call: str, got: np.ndarray, wanted: np.ndarray) -> str | None:
-    if got.shape != wanted.shape:
-        return f"{call} returned {_kind(got)}; wanted is {_kind(wanted)}."
-    return None if _same(got, wanted) else f"{call} returned {_words(got)}; wanted is {_words(wanted)}."
-
-
-def _kind(array: np.ndarray) -> str:
-    return f"an array of shape {array.shape}" if array.shape else "a single number"
-
-
-def _words(value: Any) -> str:
-    array = _array(value)
-    if array.size > _PRINTED_ENTRIES:
-        return f"a {' × '.join(map(str, array.shape))} array with largest entry {array.max():.4g}"
-    rounded = np.array2string(array, separator=", ", formatter={"float": lambda number: f"{number:.6g}"})
-    return rounded.replace("\n", "")
-
-
-def _call(reference: Callable[..., Any], case: tuple[Any, ...]) -> str:
-    names = inspect.signature(reference).parameters
-    return ", ".join(f"{name} = {_words(value)}" for name, value in zip(names, case, strict=True)) + ":"
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:
