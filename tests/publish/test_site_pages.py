@@ -7,7 +7,7 @@ import pytest
 from executed import INJECTED, cell, needs_sphinx, text_of, write_notebook
 from links import Links
 
-from nclib.publish.notebooks import text_of
+from nclib.publish import notebooks
 from nclib.publish.site import elsewhere, landing, pages
 from nclib.publish.site.landing import landing_page
 from nclib.publish.site.sources import Artefact, Page, collect
@@ -83,7 +83,7 @@ def test_tables_of_runs_stand_folded_at_the_end(smoke):
     write_notebook("neural_collapse/fig3", cells)
     found = collect("smoke")
     shown = codes(pages.with_facts(found.pages[0], found))
-    assert [text_of(code).split("\n")[-1] for code in shown] == ["nc.readable(table)", "nc.plan(configs)"]
+    assert [notebooks.text_of(code).split("\n")[-1] for code in shown] == ["nc.readable(table)", "nc.plan(configs)"]
     assert "hide-output" in shown[1]["metadata"]["tags"] and "hide-output" not in shown[0]["metadata"]["tags"]
 
 

@@ -126,8 +126,8 @@ def collect(profile: str) -> Sources:
     pages = tuple(Page(name, paths.content(found[name]), tuple(owned[name])) for name in names)
     for page in pages:
         try:
-            page.notebook["cells"], page.execution
-        except (ValueError, KeyError, TypeError) as error:
+            [(cell["cell_type"], cell["source"]) for cell in page.notebook["cells"]], page.execution
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             again = f"nclib reproduce {page.name} --profile {profile} --force"
             raise ReportError(f"{found[page.name]} is no notebook that can be read ({error}); type: {again}") from None
     return Sources(profile, pages, tuple(others), _failures(folder))
