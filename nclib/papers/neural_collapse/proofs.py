@@ -1,7 +1,7 @@
 """Verdicts on theory, by rule: what Sun & Shi (2024) state, the steps of their proofs, and the defects behind them.
 
 Each verdict on a statement or a step is that of its certificate in `nclib.papers.certify`; none is kept here. Kept here
-is what one certificate cannot know: which verdicts have the same cause, and where the paper puts a slip right.
+is what one certificate cannot know: which verdicts have the same cause.
 """
 
 from __future__ import annotations
@@ -171,8 +171,7 @@ def theory_statements() -> pd.DataFrame:
 def theory_steps() -> pd.DataFrame:
     """Give every step of the proofs that has a certificate, with the columns of `theory_statements`.
 
-    The verdict says where a step holds that does not hold everywhere. A "typo" is one that the paper puts right itself;
-    the evidence names the line.
+    The verdict says where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
     """
     steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
     return _records(sorted(steps, key=_equation))
