@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from marks import slow
 
 from nclib import deq, metrics, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
@@ -141,7 +142,7 @@ def _same(found, expected):
         assert a.keys() == b.keys() and all((torch.as_tensor(a[k]) == torch.as_tensor(b[k])).all() for k in a)
 
 
-@pytest.mark.parametrize("kind", ["explicit", "explicit_matched", "weight_tied", "deq"])
+@pytest.mark.parametrize("kind", ["explicit", "deq", *slow("explicit_matched", "weight_tied")])
 def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of_the_gradient(waits, monkeypatch, kind):
     config, epochs = _config(kind), []
     original = training._Trainer.train_epoch
@@ -169,8 +170,10 @@ SMALL = {"constraint": "projection", "e_w": 0.01, "e_h": 0.01}
 @pytest.mark.parametrize(
     ("kind", "model", "train"),
     [
-        ("deq", {"start": "previous"}, {}),
-        ("deq", {"start": "zeros", "cell": "mdeq", "gradient": {"method": "phantom"}}, {"skip": "mask"}),
+        *slow(
+            ("deq", {"start": "previous"}, {}),
+            ("deq", {"start": "zeros", "cell": "mdeq", "gradient": {"method": "phantom"}}, {"skip": "mask"}),
+        ),
         ("deq", {"gradient": {"method": "neumann"}}, {"jacobian_reg": 0.1, "loss": "class_balanced"}),
         ("deq", {"gradient": {"method": "unrolled", "steps": 3}}, {"precision": "float64"}),
         ("explicit_flops", {"num_blocks": 2, "groups": 2}, {"loss": "balanced_softmax"}),
