@@ -170,8 +170,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "evaluation": ("evaluate",),
     "training": ("learning_rate", "train"),
     "papers.neural_collapse.network_tables": ("block_operations", "compute_in_blocks", "layer_table"),
-    "papers.neural_collapse.probes": (
-        "ProbeConfig",
+    "papers.neural_collapse.solver_sweep": (
+        "SolverSweepConfig",
         "collapse_inside",
         "minority_effect",
         "probe_consistency",

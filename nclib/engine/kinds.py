@@ -18,7 +18,7 @@ from nclib.system import provenance
 
 KINDS: dict[str, str] = {
     "classifier": "nclib.config:RunConfig",
-    "solver_probe": "nclib.papers.neural_collapse.probes:ProbeConfig",
+    "solver_probe": "nclib.papers.neural_collapse.solver_sweep:SolverSweepConfig",
     "shallow": "nclib.papers.kernel_equivalence.networks:ShallowConfig",
     "regression": "nclib.papers.separation_bias.regression:RegressionConfig",
     "grad_cam": "nclib.papers.separation_bias.grad_cam:CamConfig",

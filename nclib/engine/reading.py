@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import math
 import os
 import zipfile
@@ -150,6 +151,18 @@ def stack(frames: list[pd.DataFrame], columns: Sequence[str] = ()) -> pd.DataFra
     if not filled:
         return pd.DataFrame(columns=[*FRAME_COLUMNS, *columns])
     return pd.concat(filled, ignore_index=True)
+
+
+def unpack(content: bytes) -> bytes:
+    """What an xz file holds; one that would take far more memory than its own size is refused before it does."""
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    try:
+        found = unpacking.decompress(content, max_length=max(_UNPACKED, _UNPACKED_TIMES * len(content)))
+    except lzma.LZMAError as error:
+        raise CorruptRun(f"no xz file ({error})") from None
+    if not unpacking.eof:
+        raise CorruptRun(f"it ends too early, or unpacked it would take more than {len(found) / 1e6:,.0f} MB")
+    return found
 
 
 def read_file(path: Path) -> bytes:

@@ -6,7 +6,7 @@ import concurrent.futures
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
@@ -206,10 +206,16 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     return pd.Series(shown, dtype=object).to_frame("value")
 
 
-def export_reference(configs: Sequence[StoredConfig], collection: str, finished: bool = False) -> list[str]:
+def export_reference(
+    configs: Sequence[StoredConfig],
+    collection: str,
+    finished: bool = False,
+    drawn: Container[str] | None = None,
+) -> list[str]:
     """Copy small extracts of these stored runs to the reference results; returns their ids.
 
     finished : leave out what has not been trained, instead of refusing
+    drawn : ids of the runs whose features a figure draws, as of `ReferenceStore.add`; left out: all
 
     Raises
     ------
@@ -224,7 +230,6 @@ def export_reference(configs: Sequence[StoredConfig], collection: str, finished:
     if not wanted:
         return []
     names = sorted({name for config in wanted.values() for name in datasets(config)})
-    reference_store().add(
-        collection, (store.load(run) for run in wanted), {name: outline(name)._asdict() for name in names}
-    )
+    about = {name: outline(name)._asdict() for name in names}
+    reference_store().add(collection, (store.load(run) for run in wanted), about, drawn)
     return list(wanted)

@@ -13,7 +13,7 @@ from nclib.deq import DEQ
 from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
 from nclib.papers.kernel_equivalence import networks
-from nclib.papers.neural_collapse import probes
+from nclib.papers.neural_collapse import solver_sweep
 from nclib.papers.separation_bias import grad_cam
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
 
@@ -199,14 +199,14 @@ def test_looks_into_runs_work_there(waits, monkeypatch):
     monkeypatch.setattr(grad_cam, "LONG_SOLVE", 5)
     base = _config("deq")
     run = training.train(base, device="cpu")
-    probe = probes.ProbeConfig(base=base, last_step=4, last_digit=2)
+    probe = solver_sweep.SolverSweepConfig(base=base, last_step=4, last_digit=2)
     cam = grad_cam.CamConfig(base=base, examples=3)
     cpu, gpu = torch.device("cpu"), torch.device(GPU)
-    assert probes.measure(probe, run.weights, run.classes, gpu).equals(
-        probes.measure(probe, run.weights, run.classes, cpu)
+    assert solver_sweep.measure(probe, run.weights, run.classes, gpu).equals(
+        solver_sweep.measure(probe, run.weights, run.classes, cpu)
     )
-    there, arrays = grad_cam.look(cam, run.weights, gpu)
-    here, expected = grad_cam.look(cam, run.weights, cpu)
+    there, arrays = grad_cam.analyse(cam, run.weights, gpu)
+    here, expected = grad_cam.analyse(cam, run.weights, cpu)
     assert there.equals(here)
     for name in expected:
         np.testing.assert_allclose(arrays[name], expected[name], atol=1e-6)
