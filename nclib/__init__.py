@@ -241,6 +241,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "laboratory.playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
     "laboratory.train_panel": ("TrainPanel",),
     "laboratory.laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
+    "publish.answer": ("answer",),
+    "publish.readable": ("readable",),
     "publish.artefacts": ("save_figure", "save_table"),
     "publish.plots.display": ("picture", "prose"),
 }

@@ -436,8 +436,8 @@ def connect(address: str, insecure: bool = False) -> Iterator[ClusterExecutor]:
         if not Path(address).is_file():
             raise ClusterError(f"there is no scheduler file {address}; dask scheduler --scheduler-file … writes it")
         try:
-            asked = str(json.loads(Path(address).read_text())["address"])
-        except (ValueError, KeyError, TypeError) as error:
+            asked = str(json.loads(paths.content(Path(address)))["address"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ClusterError(f"{address} is no scheduler file ({type(error).__name__}: {error})") from None
         key = Path(address).with_name(KEY_FILE)
         keys = security(key) if key.exists() and asked.startswith("tls://") else keys

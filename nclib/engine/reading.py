@@ -21,6 +21,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from nclib.system import paths
+
 HISTORY = ["epoch", "split", "metric", "value"]
 _COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
 FRAME_COLUMNS = ["run_id", "profile", "dataset", "model", "K_A", "R", "seed", "split", "epoch", "metric", "value"]
@@ -166,11 +168,11 @@ def unpack(content: bytes) -> bytes:
 
 
 def read_file(path: Path) -> bytes:
-    """Content of a plain file. Reading a pipe in its place would never end."""
+    """Content of a plain file."""
     if not path.is_file():
         raise CorruptRun(f"{path.name} is {'no plain file' if os.path.lexists(path) else 'missing'}")
     try:
-        return path.read_bytes()
+        return paths.content(path)
     except OSError as error:
         raise CorruptRun(f"{path.name} cannot be read ({error.strerror})") from None
 

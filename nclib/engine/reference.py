@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 import lzma
+import os
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +60,7 @@ class ReferenceStore:
     def _index(self) -> dict[str, Path]:
         found = {}
         for listing in sorted(self.root.glob("*/runs.json")):
-            found |= dict.fromkeys(_records(listing, listing.stat().st_mtime_ns), listing.parent)
+            found |= dict.fromkeys(_records(listing, listing.lstat().st_mtime_ns), listing.parent)
         return found
 
     def ids(self) -> list[str]:
@@ -72,7 +72,7 @@ class ReferenceStore:
     def config(self, run: str) -> dict[str, Any]:
         """The plain configuration of a reference run."""
         listing = self._index()[run] / "runs.json"
-        return _records(listing, listing.stat().st_mtime_ns)[run]["config"]
+        return _records(listing, listing.lstat().st_mtime_ns)[run]["config"]
 
     def open(self, run: str) -> StoredRun:
         """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
@@ -85,11 +85,11 @@ class ReferenceStore:
         def read(name: str) -> Any:
             try:
                 if name.endswith(".json"):
-                    return _records(listing, listing.stat().st_mtime_ns)[run][name.removesuffix(".json")]
+                    return _records(listing, listing.lstat().st_mtime_ns)[run][name.removesuffix(".json")]
                 if name == "arrays.npz":
                     return read_arrays(read_file(folder / "arrays" / f"{run}.npz"))
                 table = _table(folder)
-                rows = _by_run(table, table.stat().st_mtime_ns).get_group(run)
+                rows = _by_run(table, table.lstat().st_mtime_ns).get_group(run)
                 return rows.drop(columns="run_id").reset_index(drop=True)[HISTORY]
             except Exception as error:  # NumPy and pandas raise anything
                 said = f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}"
@@ -109,7 +109,7 @@ class ReferenceStore:
         """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
         found: dict[str, Any] = {}
         for listing in sorted(self.root.glob("*/datasets.json")):
-            found |= json.loads(listing.read_text())
+            found |= _records(listing, listing.lstat().st_mtime_ns)
         return found
 
     def add(
@@ -137,11 +137,11 @@ class ReferenceStore:
             raise ConfigError(f"collection {collection!r:.100} cannot name a folder: use letters, digits, -, _ and .")
         folder = self.root / collection
         known = folder / "datasets.json"
-        before = json.loads(known.read_text()) if known.exists() else {}
+        before = read_object(read_file(known)) if os.path.lexists(known) else {}
         write_atomic(known, json_bytes({**before, **(datasets or {})}))
         listing, table = folder / "runs.json", _table(folder)
-        records = json.loads(listing.read_text()) if listing.exists() else {}
-        frames = [_rows(table)] if table.exists() else []
+        records = read_object(read_file(listing)) if os.path.lexists(listing) else {}
+        frames = [_rows(table)] if os.path.lexists(table) else []
         for run in runs:
             records[run.run_id] = {"config": run.config, "provenance": run.provenance}
             frames = [frame[frame["run_id"] != run.run_id] for frame in frames]
@@ -162,7 +162,7 @@ class ReferenceStore:
 @functools.lru_cache(maxsize=8)
 def _records(listing: Path, changed: int) -> dict[str, Any]:
     try:
-        return read_object(listing.read_bytes())
+        return read_object(read_file(listing))
     except CorruptRun as damage:
         raise CorruptRun(f"{listing.parent.name}/{listing.name}: {damage}. {_from_git(listing.parent)}") from None
 

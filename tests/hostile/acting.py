@@ -2,16 +2,21 @@
 
 import ast
 import contextlib
+import itertools
+import json
 import math
 import os
+import shutil
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from hostile import cases
+from PIL import Image
 
 import nclib
 from nclib import comparison, config, data, deq, evaluation, imbalance, losses, metrics, models, solver, training
@@ -66,8 +71,19 @@ def tree(folder: Path) -> dict[str, Any]:
         elif path.is_dir():
             found[name] = "folder"
         elif not name.endswith(".lock"):
-            found[name] = path.read_bytes() if path.is_file() else path.stat().st_mode
+            about = path.stat()
+            found[name] = path.read_bytes() if path.is_file() and about.st_size < 2**30 else about.st_mode
     return found
+
+
+def changed_outside(whole: Path, before: dict[str, Any], project: Path) -> list[str]:
+    """What changed beside the project's own folders of results and data, and what is left half-written in them."""
+    own = tuple((project / name).relative_to(whole).as_posix() for name in ("results", "data"))
+    after = tree(whole)
+    names = [name for name in before.keys() | after.keys() if not name.startswith(own)]
+    changed = [f"changed: {name}" for name in names if before.get(name) != after.get(name)]
+    left = (".partial", ".writing", ".tmp", ".part")
+    return changed + [f"left: {name}" for name in after if name.endswith(left) or "/.arriving/" in name]
 
 
 # --- functions ------------------------------------------------------------------------------------------------------
@@ -195,7 +211,7 @@ def command(*words: str) -> tuple[str, str]:
     from nclib.cli import app as commands
 
     try:
-        with in_time(60):
+        with in_time(15):
             result = CliRunner().invoke(commands.app, list(words))
     except Hangs as hangs:
         return "!", str(hangs)
@@ -227,3 +243,138 @@ def options() -> dict[str, list[str]]:
 
     walk(typer.main.get_command(commands.app), ())
     return found
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def damage(path: Path, kind: str) -> None:
+    """Put something else in the place of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "nowhere":
+            path.symlink_to("nowhere")
+        case "itself":
+            path.symlink_to(path.name)
+        case "zeros":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case "empty":
+            path.touch()
+        case "foreign":
+            path.write_bytes(b"\xff\x00\x80 nothing of ours" * 20)
+        case "nested":
+            path.write_text("[" * 100_000)
+        case "twice":
+            path.write_text('{"schema": 1, "config": {"seed": 1, "seed": 2}, "schema": 1}')
+        case "other":
+            path.write_text(json.dumps({"schema": 99, "version": "99", "cells": 3, "key": [], "files": None}))
+        case "huge":
+            with path.open("wb") as file:
+                file.truncate(2**36)
+
+
+def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
+    """Ask something of a damaged file: a command, or what the library does with it."""
+    from nclib.engine import cluster, reference, store
+    from nclib.papers.separation_bias import tasks
+    from nclib.publish.site import build, sources
+    from nclib.reproduce import stamps
+    from nclib.system import paths
+
+    run = names["RUN"]
+    readers: dict[str, Callable[[], Any]] = {
+        "checkpoint": lambda: store.default_store().checkpoint(run).load(),
+        "site note": lambda: build._noted(path.parent),
+        "unchanged": lambda: stamps.unchanged(stamps.Task("neural_collapse/fig9", {}, {}, ()), "smoke", "k"),
+        "report": lambda: sources.collect("smoke"),
+        "cached images": lambda: data.load_dataset(names["folder"], "train").counts,
+        "sound": lambda: tasks.read_wav(path),
+        "cached sound": lambda: tasks._sound(names["sound"]),
+        "reference run": lambda: reference.reference_store().load(run).run_id,
+        "reference sets": lambda: reference.reference_store().datasets(),
+        "root": paths.root,
+        "scheduler": lambda: cluster.connect(str(path), True).__enter__(),
+    }
+    if what in readers:
+        return outcome(readers[what])
+    long = {"REPRODUCE": cases.COMMANDS["reproduce"], "TRAIN": f"{cases.COMMANDS['train']} --config own.json"}
+    return command(*(names.get(word, word) for word in long.get(what, what).split()))
+
+
+def copy(folder: Path, to: Path) -> None:
+    shutil.copytree(folder, to, symlinks=True)
+
+
+def put_back(kept: Path, folder: Path) -> None:
+    """The folder as it was; the folder itself stays, since it is the working directory."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
+
+
+def lost(before: dict[str, Any], after: dict[str, Any], place: Path, project: Path) -> list[str]:
+    """What was there and is not any more, neither in its place nor set aside under another name. The damaged file and,
+    of a run, its folder may have been removed on demand or made anew."""
+    damaged = place.relative_to(project).as_posix()
+    run = "/".join(damaged.split("/")[:3]) if damaged.startswith("results/runs/") else damaged
+    kept = (run, run.removesuffix(".partial"), damaged)
+    there = [content for content in after.values() if isinstance(content, bytes)]
+    gone = [
+        name
+        for name, content in before.items()
+        if not name.startswith(kept) and isinstance(content, bytes) and after.get(name) != content
+        if content not in there
+    ]
+    left = [name for name in after if name.endswith((".writing", ".tmp", ".part"))]
+    return [f"changed or lost: {name}" for name in gone] + [f"left: {name}" for name in left]
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def named(place: str, name: str, project: Path, run: str) -> tuple[str, str]:
+    """Give something this name."""
+    from nclib.papers.separation_bias import tasks
+    from nclib.publish import artefacts
+    from nclib.system import other_parameters, paths
+
+    def images(folder: Path, classes: Sequence[str]) -> Any:
+        for split_name, each in itertools.product(("train", "test"), classes):
+            (folder / split_name / each).mkdir(parents=True)
+            Image.new("L", (4, 4), 90 * (each == "b")).save(folder / split_name / each / "0.png")
+        resolved = data.resolve_dataset(f"folder:{folder}")
+        return data.load_dataset(resolved, "train").class_names, data.describe(resolved)
+
+    def other() -> Any:
+        with other_parameters.results_with(name):
+            return paths.results("smoke")
+
+    def figure() -> Any:
+        import pandas as pd
+
+        return artefacts.save_table(pd.DataFrame({"x": [1.0]}), name, "profile smoke", [], "smoke")
+
+    readers: dict[str, Callable[[], Any]] = {
+        "class": lambda: images(project / "photos", [name, "b"]),
+        "folder": lambda: images(project / "in" / name, ["a", "b"]),
+        "profile": lambda: paths.results(name),
+        "other": other,
+        "figure": figure,
+        "sound": lambda: tasks.resolve_sound(name),
+    }
+    commands: dict[str, Sequence[str]] = {
+        "parameter": ("reproduce", "fig9", "--profile", "smoke", "--no-report", "-p", f"{name}=1"),
+        "value": ("reproduce", "fig9", "--profile", "smoke", "--no-report", "-p", f"text={name}"),
+        "collection": ("runs", "export", "fig9", "--profile", "smoke", "--finished", "--collection", name),
+        "run": ("runs", "show", "--", name),
+        "removed": ("runs", "remove", "-y", "--", name),
+        "notebook": ("reproduce", "--profile", "smoke", "--no-report", "--", name),
+    }
+    return outcome(readers[place]) if place in readers else command(*commands[place])

@@ -362,7 +362,7 @@ COMMANDS = {
     "reproduce": "reproduce fig9 --profile smoke --no-report",
     "report": "report --profile smoke",
     "train": "train --width 2 --epochs 1 --n-max 6",
-    "measure": "measure ARRAYS",
+    "measure": "measure arrays.npz",
     "verify": "verify",
     "certify": "certify",
     "runs list": "runs list",
@@ -374,3 +374,211 @@ COMMANDS = {
     "data describe": "data describe",
 }
 """How each command is usually typed; one option or argument more is added."""
+
+FLAGS = ("--insecure", "--force", "--report", "--per-class", "--all", "--yes", "--finished", "--json")
+"""Options without a value."""
+
+OPTIONS = """
+reproduce names          2222222222222222
+reproduce --profile      2222222222222222
+reproduce --parameter    2222222222222222
+reproduce --workers      2w22222w22222222
+reproduce --scheduler    wwwwwwwwwwwwwwww
+reproduce --host         wwwwwwwwwwwwwwww
+reproduce --train        2222222222222222
+reproduce --minutes      2w2ww22w22222222
+report --profile         2222222222222122
+report --parameter       2222222222222222
+train --dataset          2222222222222222
+train --model            2222222222222222
+train --num-majority     2222222222222222
+train --ratio            2222222222222222
+train --n-max            2w22222222222222
+train --width            2222222222222222
+train --seed             ww22222222222222
+train --recipe           2222222222222222
+train --epochs           2w22222w22222222
+train --batch-size       2222222w22222222
+train --lr               2w2ww22w22222222
+train --set              2222222222222222
+train --config           1111111121111111
+train --device           2222222222222222
+measure source           2222222222222222
+measure --layer          2222222222222222
+measure --num-classes    2222222222222222
+measure --pool           2222222222222222
+measure --csv            wwwwwwww2wwww1ww
+verify --profile         2222222222222222
+certify ids              2222222222222222
+runs list text           ww2wwwwwwww2wwww
+runs show run            2222222222222222
+runs remove runs         2222222222222222
+runs export names        2222222222222222
+runs export --profile    2222222222222222
+runs export --collection ww2wwwwww2222122
+runs export --parameter  2222222222222222
+data fetch name          2222222222222222
+data check name          2222222222222222
+data describe name       2222222222222222
+"""
+"""Each option and argument, and a letter for each of TYPED in their order: w it works; 1 or 2 it is refused by one
+message, with this exit code. Nothing half-written stays, and nothing outside the folders of the project changes."""
+
+SET = {
+    "0": "0",
+    "-1": "-1",
+    "tiny": "5e-324",
+    "huge": "1e308",
+    "nan": ".nan",
+    "inf": ".inf",
+    "2^63": "9223372036854775808",
+    "2^31": "2147483648",
+    "text": "x",
+    "list": "[1]",
+    "none": "~",
+    "map": "{a: 1}",
+}
+"""What is typed for every option of a configuration, in YAML."""
+
+SETTINGS = """
+kind                   222222222222
+seed                   w222222w2222
+profile                22222222w222
+data.dataset           222222222222
+data.imbalance         222222222222
+data.num_majority      222222222222
+data.ratio             222w22ww2222
+data.majority          2222222222w2
+data.n_max             2222222222w2
+data.test_per_class    2222222222w2
+data.augment           222222222222
+model.kind             222222222222
+model.width            222222222222
+model.cell             2222222222w2
+model.groups           2222222222w2
+model.feature_norm     222222222222
+model.solver.method    222222222222
+model.solver.tol       22w222222222
+model.solver.max_steps 222222ww2222
+model.solver.history   222222ww22w2
+model.solver.ridge     2222222222w2
+model.solver.damping   2222222222w2
+model.gradient.method  222222222222
+model.gradient.steps   2222222222w2
+model.gradient.damping 2222222222w2
+model.start            22222222w2w2
+model.unroll           2222222222w2
+model.num_blocks       2222222222w2
+train.epochs           222222ww2222
+train.batch_size       222222ww2222
+train.lr               22ww22ww2222
+train.momentum         w2w222222222
+train.weight_decay     w2ww22ww2222
+train.schedule         222222222222
+train.clip             22ww22ww22w2
+train.constraint       222222222222
+train.e_w              2222222222w2
+train.e_h              2222222222w2
+train.skip             222222222222
+train.jacobian_reg     w2ww22ww2222
+train.precision        222222222222
+train.compile          222222222222
+train.log_every        222222ww2222
+train.nc_on_test       222222222222
+train.deterministic    222222222222
+data.subset_seed       w222222w22w2
+"""
+"""Each option of a configuration, and a letter for each of SET in their order, as in OPTIONS."""
+
+DAMAGES = ("pipe", "nowhere", "itself", "zeros", "folder", "empty", "foreign", "nested", "twice", "other", "huge")
+"""What is put in the place of a file: a pipe; a link to nothing, to itself, to /dev/zero; a folder; an empty file;
+bytes that are no text; JSON nested 100,000 times; JSON with a key twice; JSON of another shape and version; 64 GiB of
+zeros in a sparse file."""
+
+FILES = """
+results/runs/RUN/DONE                     runs list          wwwwwwwwwww
+results/runs/RUN/DONE                     runs show RUN      wwwww111111
+results/runs/RUN/DONE                     runs check         11111111111
+results/runs/RUN/DONE                     runs remove RUN -y 22222wwwwww
+results/runs/RUN/config.json              runs show RUN      11111111111
+results/runs/RUN/config.json              runs check         11111111111
+results/runs/RUN/config.json              REPRODUCE          wwwwwwwwwww
+results/runs/RUN/provenance.json          runs show RUN      11111111111
+results/runs/RUN/provenance.json          runs check         11111111111
+results/runs/RUN/provenance.json          REPRODUCE          wwwwwwwwwww
+results/runs/RUN/history.csv              runs show RUN      11111111111
+results/runs/RUN/arrays.npz               runs show RUN      11111111111
+results/runs/RUN/weights.pt               runs check         11111111111
+results/runs/RUN.partial/checkpoint.pt    checkpoint         wwwwwwwwwww
+results/runs/RUN.partial/progress.json    runs list          wwwwwwwwwww
+results/runs/RUN                          runs list          wwwwwwwwwww
+results/runs/RUN                          REPRODUCE          wwwwwwwwwww
+results/smoke/summary.json                report             wwwwwwwwwww
+results/smoke/site/.inputs                site note          wwwwwwwwwww
+results/smoke/notebooks/neural_collapse/fig9.json   unchanged   wwwwwwwwwww
+results/smoke/notebooks/neural_collapse/fig9.ipynb  report      rrrrrrrrrrr
+results/smoke/tables/neural_collapse/fig9.json      report      rrrrrrrrrrr
+notebooks/neural_collapse/fig9.ipynb      REPRODUCE          22222222222
+own.json                                  TRAIN              .1122222222
+arrays.npz                                measure arrays.npz 21122222222
+photos/train/a/0.png                      data fetch folder:photos   22222222222
+photos/train/a                            data fetch folder:photos   22222222222
+data/cache/PHOTOS/dataset.json            cached images      rrrrrrrrrrr
+data/cache/PHOTOS/SHA256SUMS              cached images      rrrrrrrrrrr
+data/cache/PHOTOS/train_images.npy        cached images      rrrrrrrrrrr
+data/cache/SOUND                          cached sound       rrrrrrrrrrr
+song.wav                                  sound              rrrrrrrrrrr
+results/reference/smoke/runs.json         reference run      rrrrrrrrrrr
+results/reference/smoke/history.csv       reference run      rrrrrrrrrrr
+results/reference/smoke/arrays/RUN.npz    reference run      rrrrrrrrrrr
+results/reference/smoke/datasets.json     reference sets     rrrrrrrrrww
+pyproject.toml                            root               wwwwwwwwwww
+scheduler.json                            scheduler          rrrrrrrrrrr
+"""
+"""A file, what is asked of it, and a letter for each of DAMAGES in their order: w it works, whatever is damaged being
+left out, set aside or made anew; 1 or 2 the command refuses it by one message, with this exit code; r the library does;
+"." not tried. Everything else stays as it was. A pipe that is named by the user is read: shells hand over texts so."""
+
+NAMES = {
+    "empty": "",
+    "dot": ".",
+    "dots": "..",
+    "above": "../../escaped",
+    "absolute": "/escaped-by-a-name",
+    "dash": "-x",
+    "line": "a\nb",
+    "blank": "a b",
+    "letters": "é漢🎉",
+    "markup": "<img src=x onerror=alert(1)>",
+    "shell": "$(touch PWNED)",
+    "quote": "a'b",
+    "quotes": 'a"b',
+    "format": "%s{0}",
+    "mathematics": "$\\bad{$",
+    "formula": "=cmd|x",
+    "no text": "\udcff",
+    "long": "x" * 300,
+    "backslash": "a\\b",
+    "hidden": ".hidden",
+    "star": "*",
+    "home": "~",
+    "reserved": "runs",
+    "tag": "[bold]a[/bold]",
+}
+"""Names of classes, folders, parameters, collections, runs, notebooks, profiles, figures."""
+
+PLACES = """
+class                .....wwwwwwwwwwww.w.wwww
+folder               .....wwwwwwwwwwww.wwwwww
+parameter            222222222222222222222222
+value                wwwwwwwwwwwwwwww2wwwwwww
+collection           w2222222222222222122222w2
+run                  222222222222222222222222
+removed              222222222222222222222222
+notebook             222222222222222222222222
+profile              rrrrrrrrrrrrrrrrrwrrrrrr
+other                wrrrrrrrrrrrrrrrrwrrrrwr
+figure               rrrrrrrrrrrrrrrrrrrrrrwr
+sound                rrrrrrrrrrrrrrrrrrrrrrrr
+"""
+"""Where a name goes, and a letter for each of NAMES in their order, as in FILES; "." where no such name can be made."""

@@ -1,13 +1,15 @@
 """What the hostile cases stand on: a project of their own, beside which nothing may change, and a count of them."""
 
+import contextlib
 import json
 
 import faults
 import pandas as pd
 import pytest
 
-from nclib.config import RunConfig, run_id
-from nclib.engine import runs
+from nclib.config import DataConfig, ModelConfig, RunConfig
+from nclib.engine import executors, jobs
+from nclib.papers import experiments
 from nclib.reproduce import reproduce as regenerate
 
 PARAMETERS = "n: int = 0\nlr: float = 0.0\nok: bool = True\ntext: str = ''\ndataset: str = ''\n"
@@ -55,14 +57,12 @@ def project(tmp_path, monkeypatch):
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
 
-    monkeypatch.setattr(runs, "_TRAINERS", {"classifier": (RunConfig, train)})
+    def two(profile):
+        data = DataConfig(dataset=profile.dataset or "digits", n_max=4)
+        return [RunConfig(data=data, model=ModelConfig(width=2), seed=seed, profile="smoke") for seed in (0, 1)]
+
+    monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": two})
+    monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(jobs, "make", train)
     monkeypatch.setattr(regenerate, "_draw", lambda *_: [])
     return root
-
-
-@pytest.fixture
-def stored(project):
-    """The id of a stored run."""
-    config = RunConfig(profile="smoke")
-    runs.ensure_runs([config])
-    return run_id(config)
