@@ -138,7 +138,7 @@ def train_run(
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def train_for(
+def worker_entry(
     config_json: str, root: str, token: str, version: str, device: str | None = None
 ) -> dict[str, bytes]:
     """What a worker does: make sure that one run is stored where the client finds it.
@@ -168,7 +168,7 @@ def train_for(
     with _ONE_AT_A_TIME:  # in a worker with several threads; those that wait are not watched
         note(0, 0)
         for dataset in datasets(config):
-            bring(dataset)
+            ensure_dataset(dataset)
         train_run(config_json, str(store.root), device, note)
     return {} if shared else store.pack(run)
 
@@ -185,7 +185,7 @@ def datasets(config: StoredConfig) -> list[str]:
     return [config.data.dataset] if hasattr(config, "data") else []
 
 
-def bring(dataset: str) -> None:
+def ensure_dataset(dataset: str) -> None:
     """Have a data set here; raises `DataError` that names the worker and what to do there."""
     try:
         fetch(dataset)

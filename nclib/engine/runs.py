@@ -15,7 +15,7 @@ from nclib import training
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.data import DataError
 from nclib.engine.costs import CostModel, Forecast
-from nclib.engine.grid import Grid, Progress, train_here
+from nclib.engine.grid import Grid, Progress, run_serially
 from nclib.engine.jobs import datasets
 from nclib.engine.kinds import read_config
 from nclib.engine.outline import outline
@@ -161,7 +161,7 @@ def train_missing(
     if not absent:
         failures: dict[str, str] = {}
     elif executor is None:
-        failures = train_here(absent, store, forecast, progress or _quiet, device, until)
+        failures = run_serially(absent, store, forecast, progress or _quiet, device, until)
     else:
         failures = Grid(absent, store, forecast, progress or _quiet, device, executor, until).train()
     unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []

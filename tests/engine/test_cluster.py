@@ -169,13 +169,13 @@ def test_a_run_that_came_back_twice_is_taken_in_once(undisturbed):
 def test_a_worker_of_other_code_with_the_same_version_refuses_the_run():
     other = provenance.code()[:-2] + "x)"
     with pytest.raises(cluster.ClusterError, match="install the same version there"):
-        jobs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", other)
+        jobs.worker_entry(GRID[0].model_dump_json(), str(default_store().root), ".client-x", other)
     assert not default_store().has(run_id(GRID[0]))
 
 
 def test_a_worker_of_another_version_refuses_the_run():
     with pytest.raises(cluster.ClusterError, match=r"has nclib .*, the client 0\.0\.0: install the same version there"):
-        jobs.train_for(GRID[0].model_dump_json(), str(default_store().root), ".client-x", "0.0.0")
+        jobs.worker_entry(GRID[0].model_dump_json(), str(default_store().root), ".client-x", "0.0.0")
     assert not default_store().has(run_id(GRID[0]))
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_another_process_is_training_is_not_taken_for_stuck():
     run, store, workers = run_id(GRID[0]), default_store(), Workers()
     grid = grid_module.Grid({run: GRID[0]}, store, costs.Forecast({run: GRID[0]}, ()), lambda *_: None, None, workers)
     grid._patience = lambda run: -1.0  # any silence is too long
-    grid._heard({"run": run, "worker": "a", "done": 0, "total": 0, "shared": True})  # it waits for the run's lock
+    grid.on_heartbeat({"run": run, "worker": "a", "done": 0, "total": 0, "shared": True})  # it waits for the run's lock
     for epoch in (1, 2):
         store.note_progress(run, epoch, 4)  # somebody else gets on
         grid._restart_stuck(1.0)
@@ -212,7 +212,7 @@ def test_the_patience_with_a_run_follows_the_epochs_it_has_told(monkeypatch):
     # before its first epoch a process loads torch; later 20 × the seconds since the epoch before
     for done, seconds, patience in ((0, 0, 1e7), (1, 500, 1e7), (2, 100, 2000), (3, 120, 2400), (4, 5, 600)):
         now += seconds
-        grid._heard({"run": run, "worker": "a", "done": done, "total": 4, "shared": True})
+        grid.on_heartbeat({"run": run, "worker": "a", "done": done, "total": 4, "shared": True})
         assert grid._patience(run) == pytest.approx(patience)
 
 
@@ -243,14 +243,14 @@ def test_the_last_epoch_is_stored_though_the_time_is_over():
 
 def test_when_the_time_is_over_workers_drop_what_they_have_in_hand(executor, monkeypatch):
     endless, waiting = [_config(seed=seed, epochs=100_000) for seed in (6, 7)], _config(seed=8)
-    heard = grid_module.Grid._heard
+    heard = grid_module.Grid.on_heartbeat
 
     def hear(grid, message):
         heard(grid, message)
-        if sum(told.done >= 1 for told in grid.told.values()) == 2:
+        if sum(told.done >= 1 for told in grid.heartbeats.values()) == 2:
             grid.until = 0.0
 
-    monkeypatch.setattr(grid_module.Grid, "_heard", hear)
+    monkeypatch.setattr(grid_module.Grid, "on_heartbeat", hear)
     trained = runs.train_missing([waiting, *endless], executor, minutes=60)
     left = [run_id(config) for config in [*endless, waiting]]
     assert (trained.failures, trained.unfinished) == ({}, left)
@@ -292,8 +292,8 @@ def _training(executor, config, meanwhile):
         busy[message["worker"]] = message["done"]
 
     with concurrent.futures.ThreadPoolExecutor(1) as thread, pytest.MonkeyPatch.context() as patch:
-        heard = grid_module.Grid._heard
-        patch.setattr(grid_module.Grid, "_heard", lambda grid, message: (listen(message), heard(grid, message)))
+        heard = grid_module.Grid.on_heartbeat
+        patch.setattr(grid_module.Grid, "on_heartbeat", lambda grid, message: (listen(message), heard(grid, message)))
         training = thread.submit(runs.train_missing, [config], executor)
         _wait(lambda: store.progress(run) >= 3 / 20)
         processes = executor._client.run(os.getpid)  # unlike a task, it does not wait for the training
