@@ -530,7 +530,7 @@ song.wav                                  sound              rrrrrrrrrrr
 results/reference/smoke/runs.json         reference run      rrrrrrrrrrr
 results/reference/smoke/history.csv       reference run      rrrrrrrrrrr
 results/reference/smoke/arrays/RUN.npz    reference run      rrrrrrrrrrr
-results/reference/smoke/datasets.json     reference sets     rrrrrrrrrww
+results/reference/smoke/datasets.json     reference sets     rwwrrrrrwwr
 pyproject.toml                            root               wwwwwwwwwww
 scheduler.json                            scheduler          rrrrrrrrrrr
 """
@@ -581,3 +581,70 @@ figure               rrrrrrrrrrrrrrrrrrrrrrwr
 sound                rrrrrrrrrrrrrrrrrrrrrrrr
 """
 """Where a name goes, and a letter for each of NAMES in their order, as in FILES; "." where no such name can be made."""
+
+SURROUNDINGS = {
+    "unset": None,
+    "empty": "",
+    "nowhere": "PROJECT/nowhere",
+    "file": "PROJECT/pyproject.toml",
+    "nobody": "~nobody-at-all/x",
+    "relative": "below",
+    "letters": "PROJECT/é漢 \"q' $x",
+    "device": "/dev/null",
+    "no text": "PROJECT/\udcff",
+    "number": "-1",
+    "above": "../..",
+    "long": "PROJECT/" + "x" * 300,
+    "read-only": "PROJECT/closed",
+}
+"""What a variable of the environment is set to, in a PROJECT of its own; PROJECT/closed may not be written."""
+
+ENVIRONMENT = """
+NCLIB_ROOT       runs list  wwwwwwwwwwwww
+NCLIB_ROOT       REPRODUCE  wwwwwwwwwwwww
+NCLIB_RESULTS    runs list  wwwwwwwwwwwww
+NCLIB_RESULTS    TRAIN      wwwwwwwwwwwww
+NCLIB_RESULTS    REPRODUCE  wwwwwwwwwwwww
+NCLIB_DATA       data check digits    wwwwwwwwwwwww
+NCLIB_DATA       data fetch folder:photos  wwwwwwwwwwwww
+NCLIB_THREADS    TRAIN      wwwwwwwwwwwww
+NCLIB_WITH       runs list  wwwwwwwwwwwww
+NCLIB_WITH       report     wwwwwwwwwwwww
+NCLIB_PAPERS     TRAIN      wwwwwwwwwwwww
+NCLIB_PAPERS     REPRODUCE  wwwwwwwwwwwww
+OMP_NUM_THREADS  TRAIN      wwwwwwwwwwwww
+OMP_NUM_THREADS  REPRODUCE  wwwwwwwwwwwww
+HOME             TRAIN      wwwwwwwwwwwww
+HOME             REPRODUCE  wwwwwwwwwwwww
+TMPDIR           TRAIN      wwwwwwwwwwwww
+PATH             TRAIN      wwwwwwwwwwwww
+PATH             REPRODUCE  wwwwwwwwwwwww
+COLUMNS          REPRODUCE  wwwwwwwwwwwww
+LC_ALL           REPRODUCE  wwwwwwwwwwwww
+TZ               runs list  wwwwwwwwwwwww
+"""
+"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in FILES."""
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
+
+PHASES = {
+    "imports": "0.5 s after the start",
+    "plan": "it has said what is to be trained",
+    "training": "a run has a checkpoint",
+    "cluster": "the workers of a cluster are being started",
+    "workers": "workers are training",
+    "notebook": "a notebook is being executed",
+    "site": "Sphinx is at work",
+}
+"""When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
+
+LEFT = {
+    "SIGINT": "",
+    "SIGTERM": "",
+    "SIGHUP": "",
+    "SIGQUIT": "",
+    "SIGKILL": "files in TMPDIR and in .site, which the next call or the system removes",
+}
+"""What may stay. After each the command ends within 20 s with the code of the signal, no process stays, nothing
+half-written passes for done, nothing is said but one message, and the next call completes."""
+
