@@ -518,7 +518,7 @@ results/smoke/notebooks/neural_collapse/fig9.json   unchanged   wwwwwwwwwww
 results/smoke/notebooks/neural_collapse/fig9.ipynb  report      rrrrrrrrrrr
 results/smoke/tables/neural_collapse/fig9.json      report      rrrrrrrrrrr
 notebooks/neural_collapse/fig9.ipynb      REPRODUCE          22222222222
-own.json                                  TRAIN              .1122222222
+own.json                                  CONFIG             .1122222222
 arrays.npz                                measure arrays.npz 21122222222
 photos/train/a/0.png                      data fetch folder:photos   22222222222
 photos/train/a                            data fetch folder:photos   22222222222
@@ -601,17 +601,17 @@ SURROUNDINGS = {
 
 ENVIRONMENT = """
 NCLIB_ROOT       runs list  wwwwwwwwwwwww
-NCLIB_ROOT       REPRODUCE  wwwwwwwwwwwww
-NCLIB_RESULTS    runs list  wwwwwwwwwwwww
-NCLIB_RESULTS    TRAIN      wwwwwwwwwwwww
-NCLIB_RESULTS    REPRODUCE  wwwwwwwwwwwww
+NCLIB_ROOT       REPRODUCE  ww11111111212
+NCLIB_RESULTS    runs list  wwww1wwwwww1w
+NCLIB_RESULTS    TRAIN      www11ww1www1.
+NCLIB_RESULTS    REPRODUCE  www11ww1.ww11
 NCLIB_DATA       data check digits    wwwwwwwwwwwww
-NCLIB_DATA       data fetch folder:photos  wwwwwwwwwwwww
-NCLIB_THREADS    TRAIN      wwwwwwwwwwwww
+NCLIB_DATA       data fetch folder:photos  www11ww1www1.
+NCLIB_THREADS    threads    wrrrrrrrrrrrr
 NCLIB_WITH       runs list  wwwwwwwwwwwww
-NCLIB_WITH       report     wwwwwwwwwwwww
-NCLIB_PAPERS     TRAIN      wwwwwwwwwwwww
-NCLIB_PAPERS     REPRODUCE  wwwwwwwwwwwww
+NCLIB_WITH       report     rrrrrrrrrrrrr
+NCLIB_PAPERS     TRAIN      ww22222222222
+NCLIB_PAPERS     REPRODUCE  ww22222222222
 OMP_NUM_THREADS  TRAIN      wwwwwwwwwwwww
 OMP_NUM_THREADS  REPRODUCE  wwwwwwwwwwwww
 HOME             TRAIN      wwwwwwwwwwwww
@@ -623,7 +623,8 @@ COLUMNS          REPRODUCE  wwwwwwwwwwwww
 LC_ALL           REPRODUCE  wwwwwwwwwwwww
 TZ               runs list  wwwwwwwwwwwww
 """
-"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in FILES."""
+"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in FILES. NCLIB_RESULTS and
+NCLIB_DATA say where to write; besides, nothing outside the project changes."""
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
 
