@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -75,8 +76,8 @@ def one_thread() -> Iterator[None]:
     """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
     wanted = os.environ.get("NCLIB_THREADS", "1")
-    if not wanted.isdigit() or int(wanted) < 1:
-        raise ConfigError(f"NCLIB_THREADS={wanted!r} must be a whole number of at least 1")
+    if not re.fullmatch("[1-9][0-9]{0,3}", wanted):
+        raise ConfigError(f"NCLIB_THREADS={wanted!r:.100} must be a whole number from 1 to 9999")
     before = torch.get_num_threads()
     torch.set_num_threads(int(wanted))
     try:

@@ -37,7 +37,7 @@ def papers() -> list[ModuleType]:
     for name in provenance.papers():
         try:
             found.append(importlib.import_module(name))
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # the last two of names such as ../x
             raise ConfigError(
                 f"NCLIB_PAPERS names {name!r}, which cannot be imported ({error}); add its folder to PYTHONPATH"
             ) from None

@@ -111,7 +111,10 @@ def content(path: Path) -> bytes:
 
 def _override(variable: str) -> Path | None:
     value = os.environ.get(variable, "")
-    return Path(value).expanduser().resolve() if value else None
+    try:
+        return Path(value).expanduser().resolve() if value else None
+    except RuntimeError as error:  # ~ or ~name where there is no such home, a link that leads to itself
+        raise FileNotFoundError(errno.ENOENT, f"{variable}={value}: {error}; write the whole path", value) from None
 
 
 @functools.cache

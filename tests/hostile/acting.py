@@ -282,7 +282,7 @@ def damage(path: Path, kind: str) -> None:
 
 def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
     """Ask something of a damaged file: a command, or what the library does with it."""
-    from nclib.engine import cluster, reference, store
+    from nclib.engine import cluster, jobs, reference, store
     from nclib.papers.separation_bias import tasks
     from nclib.publish.site import build, sources
     from nclib.reproduce import stamps
@@ -300,11 +300,13 @@ def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
         "reference run": lambda: reference.reference_store().load(run).run_id,
         "reference sets": lambda: reference.reference_store().datasets(),
         "root": paths.root,
+        "threads": lambda: jobs.one_thread().__enter__(),
         "scheduler": lambda: cluster.connect(str(path), True).__enter__(),
     }
     if what in readers:
         return outcome(readers[what])
-    long = {"REPRODUCE": cases.COMMANDS["reproduce"], "TRAIN": f"{cases.COMMANDS['train']} --config own.json"}
+    long = {"REPRODUCE": cases.COMMANDS["reproduce"], "TRAIN": cases.COMMANDS["train"]}
+    long["CONFIG"] = f"{long['TRAIN']} --config own.json"
     return command(*(names.get(word, word) for word in long.get(what, what).split()))
 
 

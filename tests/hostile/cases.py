@@ -519,7 +519,7 @@ results/smoke/notebooks/neural_collapse/fig9.json   unchanged   wwwwwwwwwww
 results/smoke/notebooks/neural_collapse/fig9.ipynb  report      rrrrrrrrrrr
 results/smoke/tables/neural_collapse/fig9.json      report      rrrrrrrrrrr
 notebooks/neural_collapse/fig9.ipynb      REPRODUCE          22222222222
-own.json                                  TRAIN              .1122222222
+own.json                                  CONFIG             .1122222222
 arrays.npz                                measure arrays.npz 21122222222
 photos/train/a/0.png                      data fetch folder:photos   22222222222
 photos/train/a                            data fetch folder:photos   22222222222
@@ -531,7 +531,7 @@ song.wav                                  sound              rrrrrrrrrrr
 results/reference/smoke/runs.json         reference run      rrrrrrrrrrr
 results/reference/smoke/history.csv       reference run      rrrrrrrrrrr
 results/reference/smoke/arrays/RUN.npz    reference run      rrrrrrrrrrr
-results/reference/smoke/datasets.json     reference sets     rrrrrrrrrww
+results/reference/smoke/datasets.json     reference sets     rwwrrrrrwwr
 pyproject.toml                            root               wwwwwwwwwww
 scheduler.json                            scheduler          rrrrrrrrrrr
 """
@@ -582,3 +582,71 @@ figure               rrrrrrrrrrrrrrrrrrrrrrwr
 sound                rrrrrrrrrrrrrrrrrrrrrrrr
 """
 """Where a name goes, and a letter for each of NAMES in their order, as in FILES; "." where no such name can be made."""
+
+SURROUNDINGS = {
+    "unset": None,
+    "empty": "",
+    "nowhere": "PROJECT/nowhere",
+    "file": "PROJECT/pyproject.toml",
+    "nobody": "~nobody-at-all/x",
+    "relative": "below",
+    "letters": "PROJECT/é漢 \"q' $x",
+    "device": "/dev/null",
+    "no text": "PROJECT/\udcff",
+    "number": "-1",
+    "above": "../..",
+    "long": "PROJECT/" + "x" * 300,
+    "read-only": "PROJECT/closed",
+}
+"""What a variable of the environment is set to, in a PROJECT of its own; PROJECT/closed may not be written."""
+
+ENVIRONMENT = """
+NCLIB_ROOT       runs list  wwwwwwwwwwwww
+NCLIB_ROOT       REPRODUCE  ww11111111212
+NCLIB_RESULTS    runs list  wwww1wwwwww1w
+NCLIB_RESULTS    TRAIN      www11ww1www1.
+NCLIB_RESULTS    REPRODUCE  www11ww1.ww11
+NCLIB_DATA       data check digits    wwwwwwwwwwwww
+NCLIB_DATA       data fetch folder:photos  www11ww1www1.
+NCLIB_THREADS    threads    wrrrrrrrrrrrr
+NCLIB_WITH       runs list  wwwwwwwwwwwww
+NCLIB_WITH       report     rrrrrrrrrrrrr
+NCLIB_PAPERS     TRAIN      ww22222222222
+NCLIB_PAPERS     REPRODUCE  ww22222222222
+OMP_NUM_THREADS  TRAIN      wwwwwwwwwwwww
+OMP_NUM_THREADS  REPRODUCE  wwwwwwwwwwwww
+HOME             TRAIN      wwwwwwwwwwwww
+HOME             REPRODUCE  wwwwwwwwwwwww
+TMPDIR           TRAIN      wwwwwwwwwwwww
+PATH             TRAIN      wwwwwwwwwwwww
+PATH             REPRODUCE  wwwwwwwwwwwww
+COLUMNS          REPRODUCE  wwwwwwwwwwwww
+LC_ALL           REPRODUCE  wwwwwwwwwwwww
+TZ               runs list  wwwwwwwwwwwww
+"""
+"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in FILES. NCLIB_RESULTS and
+NCLIB_DATA say where to write; besides, nothing outside the project changes."""
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
+
+PHASES = {
+    "imports": "0.5 s after the start",
+    "plan": "it has said what is to be trained",
+    "training": "a run has a checkpoint",
+    "cluster": "the workers of a cluster are being started",
+    "workers": "workers are training",
+    "notebook": "a notebook is being executed",
+    "site": "Sphinx is at work",
+}
+"""When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
+
+LEFT = {
+    "SIGINT": "",
+    "SIGTERM": "",
+    "SIGHUP": "",
+    "SIGQUIT": "",
+    "SIGKILL": "files in TMPDIR and in .site, which the next call or the system removes",
+}
+"""What may stay. After each the command ends within 20 s with the code of the signal, no process stays, nothing
+half-written passes for done, nothing is said but one message, and the next call completes."""
+
