@@ -41,7 +41,7 @@ class Library:
         while new:
             reached |= new
             new = {wing for known in new for wing in self._imports(known)} - reached
-        return {"published": self._printed()} | {wing: self._digest(wing) for wing in sorted(reached)}
+        return {"the printed numbers": self._printed()} | {wing: self._digest(wing) for wing in sorted(reached)}
 
     def _named_in(self, cells: Iterable[Mapping[str, Any]]) -> set[str]:
         try:
