@@ -27,7 +27,8 @@ from nclib.publish.notebooks import MAIN_PAPER, select, source
 from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, mark_of, urgency
 from nclib.reproduce.execute import end_children, environment
 from nclib.reproduce.parameters import given_values, parameters
-from nclib.reproduce.stamps import Task
+from nclib.reproduce.sources import Library
+from nclib.reproduce.stamps import Task, made_from, why_due
 from nclib.reproduce.summary import Summary, write_summary
 from nclib.system import other_parameters, paths, processes
 from nclib.system.terminal import duration, progress_bar, short, terminable
@@ -92,8 +93,7 @@ def reproduce(
     processes.keep_tracker()
     with terminable(), environment():
         try:
-            chosen = select(names) if names else sorted(select(), key=_urgent)
-            tasks, configs = prepare(chosen, profile, overrides, train)
+            tasks, configs = prepare(_chosen(names), profile, overrides, train)
             others = other_parameters.other_values(task.values for task in tasks)
             os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
             folder = paths.results(profile)
@@ -124,6 +124,39 @@ def reproduce(
 
 def _urgent(name: str) -> tuple[int, bool]:
     return urgency(name), not name.startswith(f"{MAIN_PAPER}/")
+
+
+def dry_run(
+    names: Iterable[str] = (),
+    profile: str = "quick",
+    overrides: Sequence[str] = (),
+    echo: Callable[[str], None] = print,
+) -> None:
+    """Say what `reproduce` would do, and why, a line for each run and notebook that is due; nothing is changed."""
+    tasks, configs = prepare(_chosen(names), profile, overrides)
+    others = other_parameters.other_values(task.values for task in tasks)
+    plan = runs.plan(list(configs.values()))
+    lacking = plan[plan["state"] != "stored"]
+    _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), "missing", echo)
+    for row in lacking.itertuples():
+        users = [task.name for task in tasks if row.run_id in task.runs]
+        more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+        why = "not stored" if row.state == "missing" else "not stored, though its results are tracked"
+        echo(f"  train {row.run_id}, {duration(row.seconds)}: {why}; for {', '.join(users[:3])}{more}")
+    library, marks, due = Library(), {run: mark_of(run) for run in configs}, 0
+    with other_parameters.results_with(other_parameters.folder_name(others)):
+        for task in tasks:
+            to_train = len(set(task.runs) & set(lacking["run_id"]))
+            why = f"{to_train} of its {len(task.runs)} runs are to be trained" if to_train else ""
+            why = why or why_due(task.name, profile, made_from(task, marks, profile, library))
+            due += bool(why)
+            if why:
+                echo(f"  draw {task.name}: {why}")
+    echo(f"{len(tasks) - due} of {len(tasks)} notebooks are unchanged")
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
+    return select(names) if names else sorted(select(), key=_urgent)
 
 
 def prepare(
