@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 from nclib.cli import data as data_commands
 from nclib.cli import health
 from nclib.cli import runs as runs_commands
-from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_frame, say_error
+from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_facts, print_frame, say_error
 
 
 @contextmanager
@@ -140,16 +140,51 @@ def reproduce(
         typer.Option(help="Train for no longer, one seed of everything before the next; the same command goes on."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Execute notebooks that are unchanged, too.")] = False,
-    site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
+    site: Annotated[
+        bool, typer.Option("--report/--no-report", help="Make the web site, at the first page and at the end.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
+    ] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="Only list the notebooks.")] = False,
+    parameters_of: Annotated[
+        str | None, typer.Option("--parameters", metavar="NOTEBOOK", help="Only list the parameters of this notebook.")
+    ] = None,
 ) -> None:
-    """Regenerate figures and tables: train the missing runs, execute the notebooks, say what happened."""
+    """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
+    if list_all or parameters_of:
+        print_facts(_titles(names) if list_all else _parameters(parameters_of))
+        return
     from nclib.reproduce import reproduce
 
+    if dry_run:
+        reproduce.dry_run(names or (), profile, parameter or ())
+        return
     summary = reproduce.reproduce(
-        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure
+        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure, site
     )
     complete = _site_after(profile, summary.parameters) if site else True
     raise typer.Exit(0 if summary.ok and complete else 1)
+
+
+def _titles(names: list[str] | None) -> dict[str, str]:
+    from nclib.publish import notebooks
+
+    chosen = notebooks.select(names or ())
+    return {name: notebooks.title(notebooks.read_cells(notebooks.source(name))) or "" for name in chosen}
+
+
+def _parameters(name: str) -> dict[str, str]:
+    from nclib.publish import notebooks
+    from nclib.reproduce.parameters import parameters
+    from nclib.system.other_parameters import SET_BY_THE_COMMAND
+
+    found = {}
+    for notebook in notebooks.select([name]):
+        for each in parameters(notebooks.source(notebook)).values():
+            if each.name not in SET_BY_THE_COMMAND:
+                found[each.name] = f"{each.type.__name__}, {each.default!r} if not given; {each.help}"
+    return found
 
 
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:

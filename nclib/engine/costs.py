@@ -90,6 +90,7 @@ class Forecast:
     finished : earlier runs and their seconds, which the model is scaled to
     longest_first : hand the longest runs out first: what is left for the end is short, so that no worker waits long for
         the last. Otherwise in the order of `configs`
+    urgency : rank of the runs that come before all others, 0 first; longest first within a rank
     """
 
     def __init__(
@@ -97,9 +98,11 @@ class Forecast:
         configs: Mapping[str, StoredConfig],
         finished: Iterable[tuple[StoredConfig, float]] = (),
         longest_first: bool = True,
+        urgency: Mapping[str, int] | None = None,
     ) -> None:
         self._configs = dict(configs)
         self._longest_first = longest_first
+        self._urgency = urgency or {}
         self._finished = list(finished)
         self._started = time.monotonic()
         self._workers = 1
@@ -114,7 +117,9 @@ class Forecast:
 
     def order(self) -> list[str]:
         """The runs as they are to be handed out."""
-        return sorted(self._seconds, key=lambda run: -self._seconds[run]) if self._longest_first else [*self._configs]
+        if not self._longest_first:
+            return [*self._configs]
+        return sorted(self._seconds, key=lambda run: (self._urgency.get(run, math.inf), -self._seconds[run]))
 
     def seconds(self, run: str) -> float:
         return self._seconds[run]

@@ -55,6 +55,7 @@ def run_serially(
     tell: Progress,
     device: str | None,
     until: float,
+    stored: Callable[[str], None],
 ) -> dict[str, str]:
     """Train these runs in this process, one after the other, until that time; returns what failed, with the reason."""
     total, failures = sum(config.work() for config in absent.values()), {}
@@ -74,6 +75,8 @@ def run_serially(
             break
         except Exception as error:  # as on an executor: one failing run does not stop the others
             failures[run] = f"{type(error).__name__}: {error}"
+        else:
+            stored(run)
         finished[run] = 1.0
         done += absent[run].work()
         if time.monotonic() > until:
@@ -103,9 +106,10 @@ class Grid:
         device: str | None,
         executor: concurrent.futures.Executor,
         until: float = math.inf,
+        stored: Callable[[str], None] = lambda run: None,
     ) -> None:
         self.absent, self.store, self.forecast, self.tell, self.device = absent, store, forecast, tell, device
-        self.executor, self.until = executor, until
+        self.executor, self.until, self.stored = executor, until, stored
         self.cluster = executor if isinstance(executor, cluster.ClusterExecutor) else None
         self.token = f".client-{secrets.token_hex(8)}"
         self.watch = cluster.Watch()
@@ -177,6 +181,7 @@ class Grid:
             self.failures[run] = cluster.explain(error)
             return
         self.forecast.done(run, _seconds_of(run, self.store))
+        self.stored(run)
 
     def _resubmit(self, run: str, reason: str) -> None:
         self.attempts[run] += 1

@@ -6,7 +6,7 @@ import concurrent.futures
 import json
 import math
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
@@ -132,11 +132,15 @@ def train_missing(
     progress: Progress | None = None,
     device: str | None = None,
     minutes: float | None = None,
+    urgency: Mapping[str, int] | None = None,
+    stored: Callable[[str], None] | None = None,
 ) -> Training:
     """Train those of the runs that are not stored, the longest first; arguments as of `ensure_runs`.
 
     Nothing is raised for a run that fails.
 
+    urgency : rank of the runs to be trained before all others, 0 first; not with minutes
+    stored : called with the id of each run once it is stored and sound, first for those that were there before
     minutes : stop after so many. Then runs are trained one seed after the other, each seed in the order given, so that
         it is the end of the list that is left; what has begun keeps its last checkpoint (on an executor that is no
         cluster, in other processes, it is finished)
@@ -152,24 +156,32 @@ def train_missing(
             "processes: with nclib.engine.cluster.local(2) as executor: …"
         )
     store = default_store()
-    absent = {run: config for run, config in _unique(configs).items() if not store.is_sound(run)}
+    wanted = _unique(configs)
+    absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
+    stored = stored or _no_matter
+    for run in [run for run in wanted if run not in absent]:
+        stored(run)
     until = math.inf
     if minutes is not None:
         absent = dict(sorted(absent.items(), key=lambda item: item[1].seed))
         until = time.monotonic() + 60 * minutes
-    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None)
+    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None, urgency=urgency)
     if not absent:
         failures: dict[str, str] = {}
     elif executor is None:
-        failures = run_serially(absent, store, forecast, progress or _quiet, device, until)
+        failures = run_serially(absent, store, forecast, progress or _quiet, device, until, stored)
     else:
-        failures = Grid(absent, store, forecast, progress or _quiet, device, executor, until).train()
+        failures = Grid(absent, store, forecast, progress or _quiet, device, executor, until, stored).train()
     unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []
     forecast.close(len(failures) + len(unfinished))
     return Training(failures, forecast, unfinished)
 
 
 def _quiet(done: float, total: float, text: str) -> None:
+    pass
+
+
+def _no_matter(run: str) -> None:
     pass
 
 

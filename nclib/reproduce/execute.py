@@ -12,6 +12,7 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -133,6 +134,17 @@ def files_left(name: str, profile: str, before: Mapping[Path, tuple[int, int]], 
     return {path.relative_to(folder).as_posix(): digest for path, digest in found.items()}
 
 
+def first_site(profile: str) -> str:
+    """Make the web site of what there is so far, in a process of its own; its path, or nothing where it cannot be made:
+    what is wrong is said by the call at the end."""
+    from nclib.publish.site import build
+
+    try:
+        return str(build.build(profile, echo=lambda line: None))
+    except build.ReportError:
+        return ""
+
+
 def result_of(future: concurrent.futures.Future[Execution]) -> Execution:
     """How an execution in another process went, also where the process was lost."""
     try:
@@ -160,6 +172,7 @@ def notebook_pool(size: int) -> Iterator[concurrent.futures.Executor]:
 
 def _start_worker(scratch: str) -> None:
     """Ctrl-C reaches the command alone, which ends its workers in order; a command that is killed takes them along.
+    What a worker started, such as Sphinx, ends with it; kernels follow by themselves.
 
     scratch: for temporary files of worker and kernels, removed by the command when they had no time to do it.
     """
@@ -167,6 +180,7 @@ def _start_worker(scratch: str) -> None:
     tempfile.tempdir = None  # look it up again
     if hasattr(os, "setsid"):
         os.setsid()
+        signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     processes.follow_parent()
 
 

@@ -7,7 +7,6 @@ that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import errno
 import math
@@ -23,34 +22,19 @@ from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import cluster, profiles, runs
 from nclib.engine.executors import Place, default_workers
 from nclib.engine.options import check_runs
-from nclib.engine.store import default_store
 from nclib.papers import experiments
 from nclib.publish.notebooks import MAIN_PAPER, select, source
-from nclib.reproduce.execute import (
-    Execution,
-    end_children,
-    environment,
-    execute,
-    failed_copy,
-    notebook_pool,
-    result_of,
-)
+from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, mark_of, urgency
+from nclib.reproduce.execute import end_children, environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.reproduce.sources import Library
-from nclib.reproduce.stamps import SUMMARIES, Task, key_of, unchanged, write_stamp
-from nclib.reproduce.summary import Row, Summary, write_summary
+from nclib.reproduce.stamps import Task, made_from, why_due
+from nclib.reproduce.summary import Summary, write_summary
 from nclib.system import other_parameters, paths, processes
-from nclib.system.files import sha256
 from nclib.system.terminal import duration, progress_bar, short, terminable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
-"""Notebooks whose runs are trained before all others, and which are drawn first."""
-
-_NOTEBOOKS_AT_ONCE = 2
-_OUT_OF_TIME = "the minutes given were over; the same command goes on"
 
 
 def reproduce(
@@ -64,9 +48,11 @@ def reproduce(
     host: str | None = None,
     minutes: float | None = None,
     insecure: bool = False,
+    site: bool = False,
     echo: Callable[[str], None] = print,
 ) -> Summary:
-    """Regenerate notebooks with their figures and tables, training first what is missing.
+    """Regenerate notebooks with their figures and tables: train what is missing, and draw each as soon as its runs are
+    there, those of `FIRST` before all others.
 
     names: see `select`; none means every notebook.
     profile: the size, see `nclib.engine.profiles.PROFILES`.
@@ -82,6 +68,7 @@ def reproduce(
     insecure: have that scheduler without TLS, so that whoever reaches it can run code as this user.
     minutes: train for no longer than this, one seed of all notebooks before the next, in the order they are named; then
         draw the notebooks whose runs are there. The next call goes on.
+    site: make the web site as soon as one notebook is drawn; that of all is left to the caller.
     echo: receives each line that is said.
     Returns: a `Summary`, also written to ``summary.json`` among the results and said as a table at the end.
     Raises: ConfigError, DataError or ClusterError before anything is trained; KeyboardInterrupt (`Terminated` for
@@ -106,28 +93,26 @@ def reproduce(
     processes.keep_tracker()
     with terminable(), environment():
         try:
-            chosen = select(names) if names else sorted(select(), key=_urgency)
-            tasks, configs = prepare(chosen, profile, overrides, train)
+            tasks, configs = prepare(_chosen(names), profile, overrides, train)
             others = other_parameters.other_values(task.values for task in tasks)
             os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
             folder = paths.results(profile)
             plan = runs.plan(list(configs.values()))
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
-            place = Place(workers, scheduler, host, insecure)
             _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)
             for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
                 _require_writable(needed)
-            before, training = _marks(configs), None
-            if train == "never":
-                failed_runs = _missing(plan)
-            else:
-                failed_runs, training = _train(configs, lacking, place, minutes, echo)
-            marks = _marks(configs)
-            fresh = {run for run, mark in marks.items() if mark != before[run]}
-            with other_parameters.alone_in(folder, "drawing", echo):
-                rows = _draw(tasks, profile, marks, fresh, failed_runs, workers or default_workers(), force, echo)
+            before, training = {run: mark_of(run) for run in configs}, None
+            with Drawing(tasks, profile, workers or default_workers(), force, site, echo) as drawing:
+                if train == "never":
+                    failed = _missing(plan)
+                else:
+                    place = Place(workers, scheduler, host, insecure)
+                    failed, training = _train(configs, lacking, place, minutes, drawing, echo)
+                fresh = {run for run in configs if mark_of(run) != before[run]}
+                rows = drawing.finish(failed, fresh)
                 seconds = round(time.monotonic() - clock, 1)
-                summary = Summary(profile, others, rows, failed_runs, seconds, training)
+                summary = Summary(profile, others, rows, failed, seconds, training)
                 write_summary(summary)
         except KeyboardInterrupt:
             end_children(children)
@@ -137,8 +122,41 @@ def reproduce(
     return summary
 
 
-def _urgency(name: str) -> tuple[int, bool]:
-    return FIRST.index(name) if name in FIRST else len(FIRST), not name.startswith(f"{MAIN_PAPER}/")
+def _urgent(name: str) -> tuple[int, bool]:
+    return urgency(name), not name.startswith(f"{MAIN_PAPER}/")
+
+
+def dry_run(
+    names: Iterable[str] = (),
+    profile: str = "quick",
+    overrides: Sequence[str] = (),
+    echo: Callable[[str], None] = print,
+) -> None:
+    """Say what `reproduce` would do, and why, a line for each run and notebook that is due; nothing is changed."""
+    tasks, configs = prepare(_chosen(names), profile, overrides)
+    others = other_parameters.other_values(task.values for task in tasks)
+    plan = runs.plan(list(configs.values()))
+    lacking = plan[plan["state"] != "stored"]
+    _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), "missing", echo)
+    for row in lacking.itertuples():
+        users = [task.name for task in tasks if row.run_id in task.runs]
+        more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+        why = "not stored" if row.state == "missing" else "not stored, though its results are tracked"
+        echo(f"  train {row.run_id}, {duration(row.seconds)}: {why}; for {', '.join(users[:3])}{more}")
+    library, marks, due = Library(), {run: mark_of(run) for run in configs}, 0
+    with other_parameters.results_with(other_parameters.folder_name(others)):
+        for task in tasks:
+            to_train = len(set(task.runs) & set(lacking["run_id"]))
+            why = f"{to_train} of its {len(task.runs)} runs are to be trained" if to_train else ""
+            why = why or why_due(task.name, profile, made_from(task, marks, profile, library))
+            due += bool(why)
+            if why:
+                echo(f"  draw {task.name}: {why}")
+    echo(f"{len(tasks) - due} of {len(tasks)} notebooks are unchanged")
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
+    return select(names) if names else sorted(select(), key=_urgent)
 
 
 def prepare(
@@ -180,12 +198,6 @@ def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo
         echo(f"to train: {len(lacking)} runs, about {duration(lacking['seconds'].sum())} of one core")
 
 
-def _marks(configs: Iterable[str]) -> dict[str, str]:
-    """What identifies the stored content of each run, "" where it is not stored."""
-    store = default_store()
-    return {run: sha256((store.root / run / "DONE").read_bytes()) if store.has(run) else "" for run in configs}
-
-
 def _missing(plan: pd.DataFrame) -> dict[str, str]:
     absent = plan.loc[plan["state"] == "missing", "run_id"]
     return dict.fromkeys(absent, "not stored, and --train never forbids training it; leave that out to train it")
@@ -196,10 +208,11 @@ def _train(
     lacking: Mapping[str, float],
     place: Place,
     minutes: float | None,
+    drawing: Drawing,
     echo: Callable[[str], None],
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
-    """Train what is missing or damaged; returns the runs that are not there with the reason, and how long it
-    took. `lacking` has the seconds expected of each run that is not stored."""
+    """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason, and
+    how long it took. `lacking` has the seconds expected of each run that is not stored."""
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
     check_runs(configs[run] for run in sorted(set(lacking) - set(failures)))
     wanted = [config for run, config in configs.items() if run not in failures]
@@ -209,13 +222,20 @@ def _train(
         seconds = sum(seconds for run, seconds in lacking.items() if run not in failures)
         executor = stack.enter_context(place.executor(missing, seconds, echo)) if missing else None
         progress = stack.enter_context(progress_bar("training", echo))
+
+        def tell(done: float, total: float, text: str) -> None:
+            drawing.look()
+            progress(done, total, text)
+
         try:
-            trained = runs.train_missing(wanted, executor, progress, minutes=minutes)
+            trained = runs.train_missing(
+                wanted, executor, tell, minutes=minutes, urgency=drawing.urgent_runs(), stored=drawing.stored
+            )
             failures |= trained.failures
             forecast = trained.forecast
         except cluster.ClusterLost as lost:
             echo(str(lost))
-            failures |= {run: str(lost) for run, mark in _marks(configs).items() if not mark and run not in failures}
+            failures |= {run: str(lost) for run in configs if not mark_of(run) and run not in failures}
             return failures, None
     for run, message in failures.items():
         failures[run] = short(message)
@@ -223,8 +243,8 @@ def _train(
     if not missing:
         return failures, None
     if trained.unfinished:
-        echo(f"{len(trained.unfinished)} of {len(missing)} runs are left: {_OUT_OF_TIME}")
-        return failures | dict.fromkeys(trained.unfinished, _OUT_OF_TIME), None
+        echo(f"{len(trained.unfinished)} of {len(missing)} runs are left: {OUT_OF_TIME}")
+        return failures | dict.fromkeys(trained.unfinished, OUT_OF_TIME), None
     echo(forecast.text())
     return failures, forecast.as_dict()
 
@@ -240,87 +260,3 @@ def _fetch(lacking: Mapping[str, StoredConfig], echo: Callable[[str], None]) -> 
             echo(f"data set {dataset}: {error}")
             failures |= {run: short(str(error)) for run, name in wanted.items() if name == dataset}
     return failures
-
-
-def _draw(
-    tasks: Sequence[Task],
-    profile: str,
-    marks: Mapping[str, str],
-    fresh: set[str],
-    failed_runs: Mapping[str, str],
-    workers: int,
-    force: bool,
-    echo: Callable[[str], None],
-) -> list[Row]:
-    """Execute the notebooks that have their runs and are not unchanged; a row for each, in the order asked for."""
-    rows: dict[str, Row] = {}
-    keys: dict[str, str] = {}
-    counts = _count_runs(tasks, fresh, failed_runs)
-    library = Library()
-
-    def note(task: Task, result: Execution) -> None:
-        if result.error:
-            failed = failed_copy(task.name, profile)
-            files = [failed.relative_to(paths.results(profile)).as_posix()] if failed.exists() else []
-        else:
-            files = list(result.files)
-            write_stamp(task, profile, keys[task.name], result.files)
-        status = "failed" if result.error else "executed"
-        rows[task.name] = Row(task.name, status, round(result.seconds, 1), *counts[task.name], files, result.error)
-
-    for summaries in (False, True):
-        to_do: list[Task] = []
-        for task in (task for task in tasks if (task.name in SUMMARIES) is summaries):
-            keys[task.name] = key_of(task, marks, profile, library)
-            broken = [run for run in task.runs if run in failed_runs]
-            files = None if force else unchanged(task, profile, keys[task.name])
-            if broken:
-                first = next((run for run in broken if failed_runs[run] != _OUT_OF_TIME), broken[0])
-                status = "unfinished" if failed_runs[first] == _OUT_OF_TIME else "failed"
-                what = f"{len(broken)} of its {len(task.runs)} runs are missing"
-                message = f"{what}: {first}: {failed_runs[first]}"
-                rows[task.name] = Row(task.name, status, 0.0, *counts[task.name], message=message)
-            elif files is not None:
-                rows[task.name] = Row(task.name, "unchanged", 0.0, *counts[task.name], files)
-            else:
-                to_do.append(task)
-        if to_do:
-            _execute_all(to_do, profile, workers, note, echo)
-    return [rows[task.name] for task in tasks]
-
-
-def _count_runs(tasks: Sequence[Task], fresh: set[str], failed_runs: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """For each notebook, runs trained (each counted once, in the first notebook that draws it) and runs reused."""
-    counted: set[str] = set()
-    counts = {}
-    for task in tasks:
-        trained = set(task.runs) & fresh - counted
-        counted |= trained
-        counts[task.name] = len(trained), len(set(task.runs) - trained - set(failed_runs))
-    return counts
-
-
-def _execute_all(
-    tasks: Sequence[Task],
-    profile: str,
-    workers: int,
-    note: Callable[[Task, Execution], None],
-    echo: Callable[[str], None],
-) -> None:
-    """Execute each task in a process of its own and note each result as it comes."""
-    waiting = {task.name for task in tasks}
-    try:
-        with progress_bar("notebooks", echo) as progress, notebook_pool(min(_NOTEBOOKS_AT_ONCE, workers)) as pool:
-            futures = {pool.submit(execute, task.name, task.values, profile): task for task in tasks}
-            progress(0, len(tasks), f"0 of {len(tasks)}")
-            for future in concurrent.futures.as_completed(futures):
-                task, result = futures[future], result_of(future)
-                note(task, result)
-                waiting.discard(task.name)
-                progress(len(tasks) - len(waiting), len(tasks), f"{len(tasks) - len(waiting)} of {len(tasks)}")
-                outcome = f"failed: {result.error}" if result.error else "executed"
-                echo(f"{task.name}: {outcome} ({duration(result.seconds)})")
-    except KeyboardInterrupt:
-        for name in waiting:  # a kernel that was told to stop is reported like one that died
-            failed_copy(name, profile).unlink(missing_ok=True)
-        raise

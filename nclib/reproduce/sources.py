@@ -42,7 +42,10 @@ class Library:
         while new:
             reached |= new
             new = {wing for known in new for wing in self._imports(known)} - reached
-        others = {"published": self._printed(), "own papers": provenance.digest(provenance.paper_sources())}
+        others = {
+            "the printed numbers": self._printed(),
+            "papers of the user's own": provenance.digest(provenance.paper_sources()),
+        }
         return others | {wing: self._digest(wing) for wing in sorted(reached)}
 
     def _named_in(self, cells: Iterable[Mapping[str, Any]]) -> set[str]:

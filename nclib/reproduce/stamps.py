@@ -27,38 +27,60 @@ class Task:
     runs: tuple[str, ...]
 
 
-def _stamp(name: str, profile: str) -> Path:
-    return executed(name, profile).with_suffix(".json")
-
-
-def key_of(task: Task, marks: Mapping[str, str], profile: str, library: Library) -> str:
-    """Changes with all that the results depend on: cells, parameters, runs, the wings of the library it reaches, the
-    printed values and, for a summary, the tables of the notebooks it sums up."""
+def made_from(task: Task, marks: Mapping[str, str], profile: str, library: Library) -> dict[str, str]:
+    """All that the results of a notebook depend on, each with a digest: cells, parameters, runs, the wings of the
+    library it reaches, the printed numbers and, for a summary, the tables of the notebooks it sums up."""
     cells = read_cells(source(task.name))
-    texts = [(cell["cell_type"], text_of(cell)) for cell in cells]
     values = {name: value for name, value in task.values.items() if name != "train"}
-    runs = {run: marks.get(run, "") for run in task.runs}
-    parts: list[Any] = [texts, values, runs, library.digests(task.name, cells)]
+    parts: dict[str, Any] = {
+        "its cells": [(cell["cell_type"], text_of(cell)) for cell in cells],
+        "its parameters": values,
+        "its runs": {run: marks.get(run, "") for run in task.runs},
+        **library.digests(task.name, cells),
+    }
     if task.name in SUMMARIES:
         folder, own = task.name.split("/")
         tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))
         summed = [path for path in tables if path.is_file() and not path.stem.startswith(own)]
-        parts.append({path.name: sha256(path.read_bytes()) for path in summed})
-    return sha256(json.dumps(parts, sort_keys=True).encode())
+        parts |= {f"the table {path.stem}": path.read_bytes().hex() for path in summed}
+    return {name: sha256(json.dumps(part, sort_keys=True).encode()) for name, part in parts.items()}
 
 
-def unchanged(task: Task, profile: str, key: str) -> list[str] | None:
-    """The files of an earlier execution with this key, if every one is still what was written; else None."""
+def why_due(name: str, profile: str, made: Mapping[str, str]) -> str:
+    """Why a notebook is to be drawn; "" where it was made from the same and every file is still what was written."""
     try:
-        stamp = json.loads(paths.content(_stamp(task.name, profile)))
-        files, folder = stamp["files"], paths.results(profile)
-        whole = all(sha256(paths.content(folder / file)) == digest for file, digest in files.items())
-        return sorted(files) if whole and stamp["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # absent, damaged: draw again
-        return None
+        before, files = _read_stamp(name, profile)
+        changed = [part for part in {**made, **before} if made.get(part) != before.get(part)]
+        lost = [file for file, digest in files.items() if _digest(paths.results(profile) / file) != digest]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "its stamp is damaged" if _stamp(name, profile).exists() else "not executed yet"
+    if changed:
+        return f"changed since: {', '.join(changed)}"
+    return f"not what was written: {', '.join(lost)}" if lost else ""
 
 
-def write_stamp(task: Task, profile: str, key: str, files: Mapping[str, str]) -> None:
+def written_files(name: str, profile: str) -> list[str]:
+    """The files of a notebook for which nothing is due."""
+    return sorted(_read_stamp(name, profile)[1])
+
+
+def write_stamp(name: str, profile: str, made: Mapping[str, str], files: Mapping[str, str]) -> None:
     """Note what an executed notebook was made from, and the digests of the files it left."""
-    content = {"key": key, "files": dict(sorted(files.items()))}
-    write_atomic(_stamp(task.name, profile), json.dumps(content, indent=1) + "\n")
+    content = {"made_from": dict(made), "files": dict(sorted(files.items()))}
+    write_atomic(_stamp(name, profile), json.dumps(content, indent=1) + "\n")
+
+
+def _stamp(name: str, profile: str) -> Path:
+    return executed(name, profile).with_suffix(".json")
+
+
+def _read_stamp(name: str, profile: str) -> tuple[dict[str, str], dict[str, str]]:
+    stamp = json.loads(paths.content(_stamp(name, profile)))
+    return dict(stamp["made_from"]), dict(stamp["files"])
+
+
+def _digest(path: Path) -> str:
+    try:
+        return sha256(paths.content(path))
+    except OSError:
+        return ""

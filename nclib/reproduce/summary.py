@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -56,7 +55,7 @@ class Summary:
         return {"ok": self.ok, "notebooks": content.pop("rows"), **content}
 
     def text(self, width: int | None = None) -> str:
-        """The table as plain text, then one line for each failure.
+        """The table as plain text, a line a notebook, then one line for each failure.
 
         width: columns of text; left out: the terminal's, 120 where there is none.
         """
@@ -69,10 +68,12 @@ class Summary:
             table.add_column(column, no_wrap=True)
         for column in ("seconds", "trained", "reused"):
             table.add_column(column, justify="right")
-        table.add_column("files", overflow="fold")
+        for column in ("figures", "tables"):
+            table.add_column(column, justify="right")
         for row in self.rows:
             counts = f"{row.seconds:.1f}", str(row.runs_trained), str(row.runs_reused)
-            table.add_row(row.notebook, row.status, *counts, _by_stem(row.files))
+            made = (sum(file.endswith(ending) for file in row.files) for ending in (".png", ".html"))
+            table.add_row(row.notebook, row.status, *counts, *map(str, made))
         page = io.StringIO()
         columns = width or shutil.get_terminal_size((120, 24)).columns
         console = Console(file=page, width=columns, color_system=None, markup=False, highlight=False)
@@ -80,14 +81,6 @@ class Summary:
         lines = [line.rstrip() for line in page.getvalue().strip("\n").splitlines()]
         lines += [f"{row.status}: {row.notebook}: {row.message}" for row in self.rows if row.message]
         return "\n".join(lines)
-
-
-def _by_stem(files: Iterable[str]) -> str:
-    grouped: dict[str, list[str]] = {}
-    for file in files:
-        stem, _, ending = file.rpartition(".")
-        grouped.setdefault(stem, []).append(ending)
-    return "\n".join(f"{stem} ({', '.join(sorted(endings))})" for stem, endings in grouped.items())
 
 
 def write_summary(summary: Summary) -> None:

@@ -31,7 +31,7 @@ from nclib.engine import cluster, costs, executors, jobs, runs
 from nclib.engine import grid as grid_module
 from nclib.engine.store import CorruptRun, RunStore, default_store
 from nclib.papers import experiments
-from nclib.reproduce import reproduce
+from nclib.reproduce import drawing
 from nclib.system import paths, provenance
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -635,7 +635,8 @@ def notebook(tmp_path, monkeypatch):
     content = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (folder / "fig2.ipynb").write_text(json.dumps(content))
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig2": lambda profile: GRID[:2]})
-    monkeypatch.setattr(reproduce, "_draw", lambda tasks, *_: [])
+    monkeypatch.setattr(drawing.Drawing, "look", lambda *_: None)
+    monkeypatch.setattr(drawing.Drawing, "finish", lambda *_: [])
     return tmp_path
 
 

@@ -7,7 +7,7 @@ from reproduction import Bench, in_this_process, runs_of_seeds
 
 from nclib.engine import executors, jobs
 from nclib.papers import experiments
-from nclib.reproduce import reproduce
+from nclib.reproduce import drawing
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def bench(project, monkeypatch):
     bench = Bench()
     monkeypatch.setattr(jobs, "make", bench.train)
     monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(reproduce, "notebook_pool", in_this_process)
-    monkeypatch.setattr(reproduce, "execute", bench.execute)
-    monkeypatch.setattr(reproduce, "FIRST", ())
+    monkeypatch.setattr(drawing, "notebook_pool", in_this_process)
+    monkeypatch.setattr(drawing, "execute", bench.execute)
+    monkeypatch.setattr(drawing, "FIRST", ())
     wanted = {"neural_collapse/fig1": runs_of_seeds([0, 1]), "neural_collapse/fig2": runs_of_seeds([1, 2])}
     monkeypatch.setattr(experiments, "EXPERIMENTS", wanted)
     return bench

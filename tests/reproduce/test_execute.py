@@ -12,7 +12,7 @@ from reproduction import figure, write_notebook
 
 from nclib.papers import experiments
 from nclib.publish.artefacts import save_table
-from nclib.reproduce import execute, reproduce
+from nclib.reproduce import drawing, execute, reproduce
 from nclib.system import paths
 
 
@@ -78,7 +78,7 @@ def test_ctrl_c_among_the_notebooks_leaves_no_trace_of_the_unfinished_one(bench,
         target.write_text("a kernel that was stopped looks like one that died")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproduce, "execute", interrupted)
+    monkeypatch.setattr(drawing, "execute", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bench.reproduce()
     assert not list(paths.results("smoke").rglob("*.ipynb"))

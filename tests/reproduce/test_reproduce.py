@@ -18,7 +18,7 @@ from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig
 from nclib.engine import jobs, profiles, runs
 from nclib.papers import experiments
 from nclib.publish import notebooks
-from nclib.reproduce import reproduce
+from nclib.reproduce import drawing, reproduce
 from nclib.system import other_parameters, paths, terminal
 
 
@@ -123,7 +123,7 @@ def test_a_second_call_with_other_parameters_in_the_middle_of_the_first_leaves_e
             bench.reproduce(overrides=["epochs=2"])
         return done
 
-    reproduce.execute = interrupted  # undone with that of `bench`
+    drawing.execute = interrupted  # undone with that of `bench`
     bench.reproduce(overrides=["epochs=1"])
     assert bench.reproduce(overrides=["epochs=1"]).rows[0].status == "unchanged"
     assert seen(("epochs", 1)) == 1 and seen(("epochs", 2)) == 2
@@ -131,18 +131,18 @@ def test_a_second_call_with_other_parameters_in_the_middle_of_the_first_leaves_e
 
 def test_a_second_client_waits_for_the_one_that_draws_and_says_so(bench):
     figure("neural_collapse/fig1")
-    drawing, waiting = threading.Event(), threading.Event()
+    begun, waiting = threading.Event(), threading.Event()
     execute = bench.execute
 
     def slow(*arguments):
-        drawing.set()
+        begun.set()
         assert waiting.wait(60)
         return execute(*arguments)
 
-    reproduce.execute = slow
+    drawing.execute = slow
     with concurrent.futures.ThreadPoolExecutor(1) as other:
         first = other.submit(bench.reproduce)
-        assert drawing.wait(60)
+        assert begun.wait(60)
         said = []
 
         def hear(line):

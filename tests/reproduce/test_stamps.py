@@ -10,7 +10,7 @@ from reproduction import DRAW, figure, run_of, write_notebook
 
 from nclib.engine.store import default_store
 from nclib.publish import notebooks
-from nclib.reproduce import reproduce, sources
+from nclib.reproduce import drawing, sources
 from nclib.system import paths
 
 
@@ -98,9 +98,9 @@ def test_the_stamp_speaks_of_what_the_notebook_wrote_even_when_somebody_else_wri
         table.write_text("x\n2.0\n")
         return done
 
-    reproduce.execute = disturbed
+    drawing.execute = disturbed
     bench.reproduce()
-    reproduce.execute = execute
+    drawing.execute = execute
     assert bench.reproduce().rows[0].status == "executed"
     assert table.read_text() == "x\n1.0\n"
 
@@ -117,7 +117,7 @@ def test_a_damaged_run_is_trained_again_and_drawn_again(bench):
 def test_a_summary_is_executed_last_and_again_when_a_table_it_sums_up_changed(bench, monkeypatch):
     order = []
     execute = bench.execute
-    monkeypatch.setattr(reproduce, "execute", lambda name, *rest: order.append(name) or execute(name, *rest))
+    monkeypatch.setattr(drawing, "execute", lambda name, *rest: order.append(name) or execute(name, *rest))
     figure("neural_collapse/scorecard")
     figure("neural_collapse/table9")
     bench.reproduce()
@@ -169,7 +169,7 @@ def test_an_edit_in_what_all_use_redraws_all(library, edited):
 
 
 def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
-    monkeypatch.setattr(reproduce, "Library", lambda: sources.Library(library))
+    monkeypatch.setattr(drawing, "Library", lambda: sources.Library(library))
     figure("neural_collapse/fig1")
     bench.reproduce()
     for edited, status in (("laboratory/views.py", "unchanged"), ("solver.py", "executed")):
