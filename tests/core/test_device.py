@@ -198,16 +198,21 @@ def test_augmented_batches_are_made_there(waits):
         assert all(torch.equal(x.cpu(), y) for x, y in zip(a, b, strict=True))
 
 
-def test_looks_into_runs_work_there(waits, monkeypatch):
-    monkeypatch.setattr(grad_cam, "LONG_SOLVE", 5)
-    base = _config("deq")
+@pytest.mark.slow
+def test_a_probe_of_a_run_works_there(waits):
+    base, cpu, gpu = _config("deq"), torch.device("cpu"), torch.device(GPU)
     run = training.train(base, device="cpu")
     probe = solver_sweep.SolverSweepConfig(base=base, last_step=4, last_digit=2)
-    cam = grad_cam.CamConfig(base=base, examples=3)
-    cpu, gpu = torch.device("cpu"), torch.device(GPU)
     assert solver_sweep.measure(probe, run.weights, run.classes, gpu).equals(
         solver_sweep.measure(probe, run.weights, run.classes, cpu)
     )
+
+
+def test_a_look_at_what_a_run_sees_works_there(waits, monkeypatch):
+    monkeypatch.setattr(grad_cam, "LONG_SOLVE", 5)
+    base, cpu, gpu = _config("deq"), torch.device("cpu"), torch.device(GPU)
+    run = training.train(base, device="cpu")
+    cam = grad_cam.CamConfig(base=base, examples=3)
     there, arrays = grad_cam.analyse(cam, run.weights, gpu)
     here, expected = grad_cam.analyse(cam, run.weights, cpu)
     assert there.equals(here)
