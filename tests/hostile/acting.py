@@ -22,6 +22,7 @@ import nclib
 from nclib import comparison, config, data, deq, evaluation, imbalance, losses, metrics, models, solver, training
 from nclib.data import folders, sets, split
 from nclib.metrics import measuring, ood
+from nclib.publish.plots import matrices
 
 CORE = (solver, deq, metrics, measuring, ood, imbalance, losses, config, data, folders, sets, split, models)
 CORE += (evaluation, training)
@@ -99,7 +100,7 @@ class _Map:
 def objects(folder: Path) -> dict[str, Any]:
     """What the calls of a table are made of: every public name of the core, and small valid arguments."""
     names: dict[str, Any] = {}
-    for module in (*CORE, comparison):
+    for module in (*CORE, comparison, matrices):
         names |= {name: value for name, value in vars(module).items() if not name.startswith("_")}
     noise = torch.Generator().manual_seed(0)
     labels = torch.arange(24) % 3
