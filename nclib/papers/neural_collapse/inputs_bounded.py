@@ -195,8 +195,8 @@ def _enclosed(gain: F) -> tuple[exact.Interval, exact.Interval]:
 @states(
     "App. B.2, Theorem B.3: the difference of its two values",
     "inf L_DEQ = −2C1K/(K−1) √(E_W E_H) + C2, … inf L_EX = −C1K/(K−1) √(E_W E_H) + C2",
-    "holds if K = 10, E_W = E_H = 1/100, to half a percent",
-    "inputs bounded, series from 0: the infima differ by 0.00994 to 0.01000; printed, with the constants that make "
+    "holds if the series begins at 0, K = 10, E_W = E_H = 1/100, to half a percent",
+    "inputs bounded: the infima differ by 0.00994 to 0.01000; printed, with the constants that make "
     "(22) tight, 0.00999. Each of the two values lies more than 0.0098 below its infimum (b3_v2_values). With the "
     "series from 1 the infima differ by 0.000001",
     reading="proofs'",

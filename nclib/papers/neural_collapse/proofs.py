@@ -49,8 +49,9 @@ DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("b3_v2_values", "nc31_proofs_reading", "nc31_nc3_proofs_reading", "prop42_proofs_reading"),
     ),
 }
-"""The independent defects behind the statements: what is wrong, and the certificates of what fails by it. Other steps
-of the proofs that fail have no part in a verdict on a statement."""
+"""The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
+statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part in
+a verdict on a statement."""
 
 
 def judge(
