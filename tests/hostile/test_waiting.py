@@ -32,7 +32,13 @@ class Client:
         command = [sys.executable, "-m", "nclib", "reproduce", NOTEBOOK, "--profile", "smoke", *options]
         with self.said.open("w") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, env=environment, cwd=paths.root(), start_new_session=True
+                command,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                cwd=paths.root(),
+                start_new_session=True,
+                preexec_fn=_heed_signals,
             )
 
     def text(self) -> str:
@@ -59,7 +65,7 @@ class Client:
             case "training":
                 return any(store.glob("*.partial/*"))
             case "cluster":
-                return len(self.group()) > 1
+                return any(b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes() for each in self.group())
             case "workers":
                 return "workers of this machine" in text and any(store.glob("*.partial/*"))
             case "notebook":
@@ -81,6 +87,12 @@ class Client:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
         self.process.wait(30)
+
+
+def _heed_signals() -> None:
+    """As under a terminal; in the background of a script, or under nohup, some are ignored."""
+    for name in cases.SIGNALS[:-1]:
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
 
 
 def _options(phase: str) -> list[str]:
