@@ -23,7 +23,7 @@ from pathlib import Path
 import pandas as pd
 from common import Figure, finish, ratio, rounds, threads
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import cluster, runs
 from nclib.engine.reading import stack, tidy
 from nclib.engine.store import default_store
@@ -146,7 +146,7 @@ def reading(config: RunConfig, number: int) -> tuple[Figure, dict[str, float]]:
                 return runs.ensure_runs(configs, train="never")
 
             def all_twice() -> pd.DataFrame:
-                ids = [runs.run_id(config) for config in configs]
+                ids = [run_id(config) for config in configs]
                 assert all([store.is_sound(run) for run in ids])
                 return stack([tidy(store.load(run)).assign(profile=config.profile) for run in ids])
 
