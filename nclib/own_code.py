@@ -110,9 +110,14 @@ def imported(name: str) -> Any:
 
 
 def search_here() -> None:
-    """Find modules in the working directory too, after all other places: where a command is typed that names one."""
-    if not {"", os.getcwd()} & set(sys.path):
-        sys.path.append(os.getcwd())
+    """Find modules in the working directory too, after all other places, here and in processes that this one starts:
+    for commands that name one."""
+    here = os.getcwd()
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)
+    known = os.environ.get("PYTHONPATH", "")
+    if here not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = f"{known}{os.pathsep}{here}" if known else here
 
 
 def _may_change(module: str, path: Path) -> bool:

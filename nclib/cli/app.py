@@ -155,8 +155,11 @@ def reproduce(
     if list_all or parameters_of:
         print_facts(_titles(names) if list_all else _parameters(parameters_of))
         return
+    from nclib import own_code
     from nclib.reproduce import reproduce
 
+    if any(text.startswith("cell=") for text in parameter or ()):
+        own_code.search_here()
     if dry_run:
         reproduce.dry_run(names or (), profile, parameter or ())
         return
