@@ -89,7 +89,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def cell(name="Cell", kind="deq", **options):
-    return RunConfig(data=IMAGES, train=TRAIN, model=ModelConfig(kind=kind, width=2, cell=f"my_cells:{name}", **options))
+    model = ModelConfig(kind=kind, width=2, cell=f"my_cells:{name}", **options)
+    return RunConfig(data=IMAGES, train=TRAIN, model=model)
 
 
 def network(name="small"):
@@ -160,7 +161,7 @@ def test_other_code_in_a_changed_copy_has_its_own_source(folder):
     ("make", "says"),
     [
         (lambda: cell("Missing"), "my_cells has no class or function 'Missing'"),
-        (lambda: cell("Narrow"), r"my_cells:Narrow returns a tensor of shape \(2, 2, 1, 1\).*state of shape \(2, 16, 1"),
+        (lambda: cell("Narrow"), r"Narrow returns a tensor of shape \(2, 2, 1, 1\).*state of shape \(2, 16, 1"),
         (lambda: cell("Narrow", "explicit_matched"), "must return a tensor of the shape"),
         (lambda: cell("Raises"), "my_cells:Raises cannot be called with a state and an input.*KeyError"),
         (lambda: cell("Dropped"), "live Dropout"),
@@ -338,7 +339,7 @@ def test_a_reference_run_imports_nothing(stored, tmp_path, monkeypatch):
 
 
 def test_the_laboratory_opens_no_network_whose_code_the_user_has_not_imported(stored, folder):
-    with pytest.raises(ConfigError, match="a stored run imports no code.*from my_cells import Cell"):
+    with pytest.raises(ConfigError, match=r"a stored run imports no code.*from my_cells import Cell"):
         playground.open_network(run_id(stored))
 
 
