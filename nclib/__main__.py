@@ -1,5 +1,5 @@
 """``python -m nclib`` is the ``nclib`` command."""
 
-from nclib.cli.commands import main
+from nclib.cli.app import main
 
 main()

@@ -1,5 +1,4 @@
-"""From tidy frames to statements: seed means with intervals, paired differences, printed values, verdicts by stated
-rules.
+"""From tidy frames to statements: seed means with intervals, paired differences, verdicts by stated rules.
 
 Everything here takes and returns plain tables. A verdict is a function of what was measured; it never raises and never
 hides a result that contradicts a claim.
@@ -9,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy
 
 from nclib.config import LAST_EPOCHS
-from nclib.system import paths, words
+from nclib.system import words
 
 LEVEL = 0.95
 POWER = 0.8
@@ -32,13 +31,9 @@ TERMINAL_ACCURACY = 0.999
 _ROUNDING = 1e-9
 """Half-widths below this share of the mean are rounding."""
 
-CELL = ["dataset", "K_A", "R"]
+SETTING = ["dataset", "K_A", "R"]
 _SHOWN = ["difference", "half", "detectable", "seeds"]
 """Names of `Interval.columns`."""
-JUDGED = ["verdict", "scale", "remark"]
-"""Names of what a `Verdict` says."""
-SPLITS = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
-"""Names of the paper's accuracy columns and the metrics they are."""
 
 
 class Interval(NamedTuple):
@@ -97,25 +92,6 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(float(values.mean()), float(half), n)
 
 
-def published(paper_table: int | None = None) -> pd.DataFrame:
-    """Every accuracy printed in Tables 1–4 of Sun & Shi (2024), in percent: table, dataset, K_A, R, model, split,
-    mean, std."""
-    frame = pd.read_csv(paths.published() / "sun_shi_2024_tables.csv")
-    return frame if paper_table is None else frame[frame["table"] == paper_table].reset_index(drop=True)
-
-
-def published_ticks(figure: int, panel: str, quantity: str) -> tuple[float, float]:
-    """First and last axis tick of a panel of a printed figure, for instance (3, "b", "nc2"). Ticks bound the plotted
-    range roughly; they are not values of curves."""
-    frame = pd.read_csv(paths.published() / "sun_shi_2024_figures.csv", keep_default_na=False)
-    rows = frame[(frame["figure"] == figure) & (frame["panel"] == panel) & (frame["quantity"] == quantity)]
-    if len(rows) != 1:
-        raise ValueError(
-            f"no axis of {quantity!r} in figure {figure}{panel}; there are\n{frame.to_string(index=False)}"
-        )
-    return float(rows["axis_min_tick"].iloc[0]), float(rows["axis_max_tick"].iloc[0])
-
-
 def percent(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with accuracies in percent instead of fractions, as papers print them."""
     accuracy = frame["metric"].str.startswith("accuracy_")
@@ -139,7 +115,7 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
         standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
     """
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
-    keys = ["run_id", *CELL, "model", "seed"]
+    keys = ["run_id", *SETTING, "model", "seed"]
     count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
     tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(
         lambda values: values.to_numpy()[-count:]
@@ -155,10 +131,10 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and
     within_std, the mean of the within-run deviations."""
     rows = []
-    for keys, group in runs.groupby([*CELL, "model"], dropna=False, sort=False):
+    for keys, group in runs.groupby([*SETTING, "model"], dropna=False, sort=False):
         found = interval(group["value"])
         rows.append((*keys, found.mean, found.half, found.n, group["std"].mean()))
-    return pd.DataFrame(rows, columns=[*CELL, "model", "value", "half", "seeds", "within_std"])
+    return pd.DataFrame(rows, columns=[*SETTING, "model", "value", "half", "seeds", "within_std"])
 
 
 def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> pd.DataFrame:
@@ -168,7 +144,7 @@ def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> p
 
     Raises ValueError where a model has several runs of one setting and seed: which belong together is not known.
     """
-    keys = [*CELL, "seed"]
+    keys = [*SETTING, "seed"]
     twice = runs[runs["model"].isin([arm, against]) & runs.duplicated([*keys, "model"])]
     if len(twice):
         model, seed = twice.iloc[0][["model", "seed"]]
@@ -282,7 +258,7 @@ def _judged(found: Interval, claim: str | float | None, terminal: bool, size: fl
 def pooled_table(found: Interval, scale: str, claim: str | None = None) -> pd.DataFrame:
     """A pooled test as a table of one row: difference, half (95 % interval), detectable (see `Interval`), seeds, and
     verdict, scale and remark, by the rule of `verdict`."""
-    return pd.DataFrame([(*found.columns, *verdict(found, scale, claim))], columns=[*_SHOWN, *JUDGED])
+    return pd.DataFrame([(*found.columns, *verdict(found, scale, claim))], columns=[*_SHOWN, *words.JUDGED])
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -323,7 +299,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
         size = means.get("explicit", np.nan)
         said = verdict(found, scale, claim, reached, size)
         rows.append((metric, size, means.get("deq"), *found.columns, f"DEQ {claim}", *said))
-    columns = ["metric", "explicit", "deq", *_SHOWN, "claim", *JUDGED]
+    columns = ["metric", "explicit", "deq", *_SHOWN, "claim", *words.JUDGED]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -362,11 +338,11 @@ def ratios(
             logs = paired(runs.assign(value=np.log(runs["value"].astype(float))), arm, against)
         found = pooled(logs)
         said = verdict(found, scale, terminal=reached)
-        cells = logs.groupby(CELL, dropna=False)["difference"].mean()
+        cells = logs.groupby(SETTING, dropna=False)["difference"].mean()
         percents = [100 * np.expm1(x) for x in (found.mean, found.mean - found.half, found.mean + found.half)]
         least = -100 * np.expm1(-found.detectable)
         rows.append((metric, *percents, least, len(cells), int((cells < 0).sum()), found.n, *said))
-    columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", *JUDGED]
+    columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", *words.JUDGED]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -388,117 +364,10 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
     solved = frame[frame["metric"] == "solver_converged"]["run_id"].unique()
     frame = frame[frame["run_id"].isin(solved)]
     columns = {
-        name: over_seeds(by_run(frame, metric, split)).set_index([*CELL, "model"])["value"] * scale
+        name: over_seeds(by_run(frame, metric, split)).set_index([*SETTING, "model"])["value"] * scale
         for name, (metric, split, scale) in wanted.items()
     }
     return pd.DataFrame(columns).reset_index()
-
-
-def accuracy_table(
-    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], scale: str
-) -> pd.DataFrame:
-    """Test accuracies beside the printed ones, in percent.
-
-    Parameters
-    ----------
-    frame : tidy frame of runs
-    printed : rows of `published`
-    stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
-    scale : of the runs (`nclib.scale_of`); sizes are compared at the paper's alone
-
-    Returns
-    -------
-    DataFrame
-        A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
-        (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
-        difference (DEQ − explicit, paired by seed), difference_half, detectable (see `Interval`),
-        printed_difference, seeds, runs (their ids), and verdict, scale and remark, by the rule of `verdict`. A printed
-        cell without runs of ours has the paper's data set for its own and the verdict "not run", of no scale.
-    """
-    rows, ours = [], set()
-    for accuracy, metric in SPLITS.items():
-        runs = by_run(frame, metric, "test", "last_epochs")
-        runs[["value", "std"]] *= 100
-        for cell, group in runs.groupby(CELL, dropna=False, sort=False):
-            found = dict(zip(CELL, cell, strict=True)) | {"accuracy": accuracy}
-            for mean in over_seeds(group).itertuples():
-                found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
-            theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
-            difference = interval(paired(group)["difference"])
-            found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
-            found |= {"detectable": difference.detectable, "seeds": difference.n}
-            found |= {"runs": " ".join(sorted(group["run_id"]))}
-            said = verdict(difference, scale, found["printed_difference"])
-            rows.append(found | dict(zip(JUDGED, said, strict=True)))
-            ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
-    for cell, theirs in printed.groupby([*CELL, "split"], dropna=False, sort=False):
-        dataset, k_a, ratio, accuracy = cell
-        if (dataset, *_sortable(k_a), ratio) not in ours:
-            found = dict(zip(CELL, cell, strict=False)) | {"accuracy": accuracy} | _beside(theirs.set_index("model"))
-            rows.append(found | {"seeds": 0, "runs": "", "verdict": "not run", "scale": "", "remark": ""})
-    # the paper's order: its data sets, balanced first, then by K_A and R; accuracies as in SPLITS
-    order = list(SPLITS)
-    rows.sort(
-        key=lambda row: (
-            stands_for.get(row["dataset"], row["dataset"]),
-            *_sortable(row["K_A"]),
-            row["R"],
-            order.index(row["accuracy"]),
-        )
-    )
-    return pd.DataFrame(rows)
-
-
-def _sortable(k_a: float) -> tuple[bool, float]:
-    """A missing K_A (balanced) comes before all others."""
-    return (False, 0.0) if pd.isna(k_a) else (True, float(k_a))
-
-
-def _printed_cell(printed: pd.DataFrame, dataset: str | None, k_a: float, ratio: float, accuracy: str) -> pd.DataFrame:
-    """The printed rows of one cell and accuracy, by model; empty where the paper prints none."""
-    same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
-    same &= printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a
-    return printed[same].set_index("model")
-
-
-def _beside(theirs: pd.DataFrame) -> dict[str, float | None]:
-    """The printed columns of one row of `accuracy_table`, from the printed rows by model."""
-    found: dict[str, float | None] = {}
-    for model in ("explicit", "deq"):
-        found |= {f"{model}_printed": theirs["mean"].get(model, np.nan)}
-        found |= {f"{model}_printed_std": theirs["std"].get(model, np.nan)}
-    both = {"explicit", "deq"} <= set(theirs.index)
-    gap = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2) if both else None
-    return found | {"printed_difference": gap}
-
-
-def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
-    """`accuracy_table` as people read it: of both models ours ± within [± 95 % interval] beside the printed value, the
-    difference beside the printed one, the smallest one that so many seeds would find in 80 % of the cases
-    (detectable), and verdict, scale and remark. What was not run reads so."""
-
-    def text(pattern: str, *names: str) -> list[str]:
-        columns = [table[name] if name in table else pd.Series(np.nan, table.index) for name in names]
-        rows = zip(*columns, strict=True)
-        return [pattern.format(*row).replace("nan", "–") if pd.notna(row[0]) else "–" for row in rows]
-
-    idle = table["verdict"] == "not run"
-    shown: dict[str, Any] = {
-        "data": table["dataset"].where(~idle, "–"),
-        "printed for": [
-            stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle, strict=True)
-        ],
-    }
-    if table["K_A"].notna().any():
-        shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}
-    for model, label in (("explicit", "ResNet-18"), ("deq", "DEQ")):
-        ours = text("{:.2f} ± {:.2f} [± {:.2f}]", f"{model}_value", f"{model}_within_std", f"{model}_half")
-        shown[f"{label}, ours ± within [95 %]"] = ours
-        shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
-    shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "difference_half")
-    shown["detectable"] = text("{:.1f}", "detectable")
-    shown["printed difference"] = text("{:+.2f}", "printed_difference")
-    return pd.DataFrame(shown | {name: table[name] for name in JUDGED})
 
 
 def differences(
@@ -535,7 +404,7 @@ def differences(
             terminal = accuracy or bool(phases.get(arm, False) and phases.get(model, False))
             said = verdict(found, scale, terminal=terminal)
             rows.append((metric, model, means.get(arm), means.get(model), *found.columns, *said))
-    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *JUDGED])
+    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *words.JUDGED])
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
@@ -553,29 +422,3 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
     low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
     return deviation, low, high
-
-
-def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
-    """t-SNE of features (N, d) in the plane, (N, 2), from the principal components; the same for the same seed and
-    threads.
-
-    Distances between clusters and their sizes mean nothing in such a picture. The perplexity is lowered where N is
-    small.
-    """
-    from sklearn.manifold import TSNE
-
-    perplexity = min(perplexity, (len(features) - 1) / 3)
-    return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features.astype(np.float64))
-
-
-def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
-    """Cosines (K, K) between the rows of `vectors` (K, d), after subtracting their mean if `centred`.
-
-    Ideal: a simplex ETF has 1 on the diagonal and −1/(K−1) elsewhere, when centred.
-    """
-    vectors = np.asarray(vectors, dtype=float)
-    if centred:
-        vectors = vectors - vectors.mean(axis=0)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
-    return directions @ directions.T

@@ -8,18 +8,15 @@ makes two ways of writing the same run one identity.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import hashlib
 import json
 import re
 import types
 import typing
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
-
-from nclib import deq, losses, solver
 
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
@@ -28,10 +25,13 @@ LAST_EPOCHS = 10
 """The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
 
 ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"]
+LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
 
 
 class ConfigError(ValueError):
     """A setting that does not exist, has the wrong type or value, or does not apply here."""
+
+    exit_code = 2
 
 
 def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> str:
@@ -153,7 +153,12 @@ def _fill(options: dict[str, Any], defaults: dict[str, Any], applies_to: str, no
     return filled
 
 
-_SOLVERS = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
+_SOLVER_OPTIONS: dict[str, dict[str, Any]] = {
+    "broyden": {"history": 20},
+    "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
+    "fixed_point": {"damping": 0.0},
+}
+"""The options of each method besides tol and max_steps, with the defaults of the solvers of `nclib.solver`."""
 
 
 class SolverConfig(Config):
@@ -178,16 +183,10 @@ class SolverConfig(Config):
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
         method = options.get("method", "broyden")
-        if method not in _SOLVERS:
+        if method not in _SOLVER_OPTIONS:
             return options
-        own = {f.name: f.default for f in dataclasses.fields(_SOLVERS[method])}
-        optional = {"history", "ridge", "damping"}
-        return _fill(options, {k: own[k] for k in optional & set(own)}, f"method {method!r}", optional - set(own))
-
-    def build(self) -> solver.FixedPointIteration | solver.Anderson | solver.Broyden:
-        """The solver object these options describe."""
-        options = self.model_dump(exclude={"method"}, exclude_none=True)
-        return _SOLVERS[self.method](**options)
+        own = _SOLVER_OPTIONS[method]
+        return _fill(options, own, f"method {method!r}", {"history", "ridge", "damping"} - set(own))
 
 
 class GradientConfig(Config):
@@ -216,18 +215,6 @@ class GradientConfig(Config):
             method, set()
         )
         return _fill(options, defaults, f"method {method!r}", not_here)
-
-    def build(self) -> deq.Implicit | deq.Phantom | deq.Neumann | deq.Unrolled:
-        """The gradient object these options describe."""
-        match self.method:
-            case "implicit":
-                return deq.Implicit()
-            case "phantom":
-                return deq.Phantom(steps=self.steps, damping=self.damping)
-            case "neumann":
-                return deq.Neumann(terms=self.steps)
-            case _:
-                return deq.Unrolled(steps=self.steps)
 
 
 _RESOLVED_FOLDER = re.compile(r"folder:[A-Za-z0-9._-]+@[0-9a-f]{12}")
@@ -393,7 +380,7 @@ class TrainConfig(Config):
     constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"
     e_w: float | None = pydantic.Field(default=None, gt=0)
     e_h: float | None = pydantic.Field(default=None, gt=0)
-    loss: losses.Name = _later("cross_entropy")
+    loss: LossName = _later("cross_entropy")
     skip: Literal["keep_best", "mask"] = "keep_best"
     jacobian_reg: float = pydantic.Field(default=0.0, ge=0)
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
@@ -442,8 +429,12 @@ def recipe(name: str = "workable", **changes: Any) -> TrainConfig:
 class StoredConfig(Config):
     """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
 
-    `profile` is a label that says for which profile the run was first asked; it is not part of the identity.
+    `profile` is a label that says for which profile the run was first asked; it is not part of the identity. Each kind
+    is a subclass with its own `execute`; `nclib.engine.kinds` lists them by name.
     """
+
+    on_cpu: ClassVar[bool] = False
+    """Made on the processor even where there is a GPU, because there it is fastest."""
 
     kind: str
     seed: int = pydantic.Field(default=0, ge=0, lt=2**32)  # what every generator takes
@@ -456,6 +447,19 @@ class StoredConfig(Config):
     def work(self) -> float:
         """Units of progress of the whole run, for the bar that waits for it."""
         return 1.0
+
+    def seconds(self) -> float:
+        """Rough seconds on one core. Plans scale them by the finished runs of this kind, so the ratio between two
+        configurations matters more than the number."""
+        return self.work()
+
+    def needs(self) -> StoredConfig | None:
+        """The run that this one starts from, which is made first."""
+        return None
+
+    def execute(self, job: Any) -> Any:
+        """Make this run: from a `nclib.engine.jobs.Job` to a `nclib.engine.jobs.Result`."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how its runs are made")
 
     def canonical(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude={"profile"})
@@ -486,6 +490,9 @@ class RunConfig(StoredConfig):
     def work(self) -> float:
         return float(self.train.epochs)
 
+    def execute(self, job: Any) -> Any:
+        return job.train(self)
+
     def label(self) -> str:
         data = self.data
         name = data.dataset.removeprefix("folder:").split("@")[0]
@@ -497,9 +504,9 @@ class RunConfig(StoredConfig):
         return f"{name}-{shape}-{self.model.kind}"
 
 
-class LookConfig(StoredConfig):
-    """A look into a finished run, its base. Seed and profile are the base's; its data, model and train are found here
-    too, so that planning, checks and captions treat a look like the run it is into."""
+class PostHocConfig(StoredConfig):
+    """A post-hoc analysis of a finished run, its base. Seed and profile are the base's; its data, model and train are
+    found here too, so that planning, checks and captions treat the analysis like the run itself."""
 
     base: RunConfig
 
@@ -515,6 +522,9 @@ class LookConfig(StoredConfig):
         if isinstance(base, RunConfig):
             return {"seed": base.seed, "profile": base.profile} | options
         return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
+
+    def needs(self) -> RunConfig:
+        return self.base
 
     @property
     def data(self) -> DataConfig:

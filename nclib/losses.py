@@ -6,13 +6,13 @@ without bias that every arm here has; z (B, K) are logits, y (B,) labels, n_k th
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Name = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
+from nclib.config import LossName
 
 EFFECTIVE_NUMBER_BETA = 0.9999
 """β of the effective number of images (Cui et al. 2019, the value used for CIFAR)."""
@@ -79,14 +79,14 @@ class Loss:
 
     def __init__(
         self,
-        name: Name,
+        name: LossName,
         counts: Tensor,
         epochs: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if name not in get_args(Name):
-            raise ValueError(f"loss {name!r} is none of {', '.join(get_args(Name))}")
+        if name not in get_args(LossName):
+            raise ValueError(f"loss {name!r} is none of {', '.join(get_args(LossName))}")
         if (counts < 1).any():
             raise ValueError(f"every class needs at least one training image, got {counts.tolist()}")
         self.name, self.epochs = name, epochs

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib.config import ConfigError, ModelConfig
+from nclib import deq, solver
+from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.deq import DEQ
 from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
@@ -202,6 +203,27 @@ def _fix_at_etf(classifier: nn.Linear, seed: int) -> None:
     classifier.weight.requires_grad_(False)
 
 
+_SOLVERS = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
+
+
+def build_solver(cfg: SolverConfig) -> solver.FixedPointIteration | solver.Anderson | solver.Broyden:
+    """The solver `cfg` describes."""
+    return _SOLVERS[cfg.method](**cfg.model_dump(exclude={"method"}, exclude_none=True))
+
+
+def build_gradient(cfg: GradientConfig) -> deq.Implicit | deq.Phantom | deq.Neumann | deq.Unrolled:
+    """The gradient of an equilibrium `cfg` describes."""
+    match cfg.method:
+        case "implicit":
+            return deq.Implicit()
+        case "phantom":
+            return deq.Phantom(steps=cfg.steps, damping=cfg.damping)
+        case "neumann":
+            return deq.Neumann(terms=cfg.steps)
+        case _:
+            return deq.Unrolled(steps=cfg.steps)
+
+
 def _block(cfg: ModelConfig, channels: int) -> nn.Module:
     if cfg.kind == "explicit":
         return BasicBlock(channels, channels)
@@ -214,7 +236,7 @@ def _block(cfg: ModelConfig, channels: int) -> nn.Module:
     cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
     if cfg.kind == "deq":
         start = "zeros" if cfg.start == "zeros" else "x"  # "previous" is up to the training
-        return DEQ(cell, solver=cfg.solver.build(), gradient=cfg.gradient.build(), z0=start)
+        return DEQ(cell, solver=build_solver(cfg.solver), gradient=build_gradient(cfg.gradient), z0=start)
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
 
 

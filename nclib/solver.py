@@ -71,28 +71,28 @@ class Solution:
 def _check(solver: Solver, **conditions: tuple[bool, str]) -> None:
     tol, steps = solver.tol, solver.max_steps
     conditions |= {
-        "tol": (_real(tol) and tol > 0, "a finite number above 0"),
-        "max_steps": (_whole(steps) and steps >= 1, "an integer of at least 1"),
+        "tol": (is_real(tol) and tol > 0, "a finite number above 0"),
+        "max_steps": (is_whole(steps) and steps >= 1, "an integer of at least 1"),
     }
     for name, (fine, allowed) in conditions.items():
         if not fine:
             raise ValueError(f"{type(solver).__name__}({name}={getattr(solver, name)!r}): {name} must be {allowed}")
 
 
-def _real(number: object) -> bool:
+def is_real(number: object) -> bool:
     return isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
 
 
-def _whole(number: object) -> bool:
+def is_whole(number: object) -> bool:
     return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
 def _damping(number: object) -> tuple[bool, str]:
-    return _real(number) and 0 <= number < 1, "a number in [0, 1)"
+    return is_real(number) and 0 <= number < 1, "a number in [0, 1)"
 
 
 def _history(number: object) -> tuple[bool, str]:
-    return _whole(number) and number >= 1, "an integer of at least 1"
+    return is_whole(number) and number >= 1, "an integer of at least 1"
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Anderson:
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        ridge = _real(self.ridge) and self.ridge > 0, "a finite number above 0"
+        ridge = is_real(self.ridge) and self.ridge > 0, "a finite number above 0"
         _check(self, history=_history(self.history), ridge=ridge, damping=_damping(self.damping))
 
     def start(self, z: Tensor) -> _Differences:
@@ -349,7 +349,7 @@ def fixed_point(
     exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
     left = batch  # rows not decided yet
     while left:
-        fz = _evaluate(f, restore(z).to(z0.dtype), args, batch)
+        fz = evaluate_cell(f, restore(z).to(z0.dtype), args, batch)
         if not trace:
             _check_precision(fz, z0, solver.tol)
         fz = flatten(fz).to(dtype)
@@ -415,7 +415,7 @@ def fixed_point(
     )
 
 
-def _evaluate(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch: int) -> Tensor:
+def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch: int) -> Tensor:
     """f at the working rows. Maps that hold tensors of the whole batch fail only once rows have left."""
     before = _versions(z, args)
     try:

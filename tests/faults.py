@@ -21,8 +21,8 @@ from typing import Any
 
 from nclib import training
 from nclib.config import StoredConfig, run_id
-from nclib.engine import runs
-from nclib.engine import store as store_module
+from nclib.engine import jobs
+from nclib.engine.checkpoint import Checkpoint
 from nclib.engine.store import RunStore
 
 _SERVER = multiprocessing.get_context("forkserver")
@@ -30,8 +30,8 @@ _SERVER.set_forkserver_preload(
     [
         "pytest",
         "nclib.engine.runs",
-        "nclib.reproduce.regenerate",
-        "nclib.cli.commands",
+        "nclib.reproduce.reproduce",
+        "nclib.cli.app",
         "sklearn.datasets",
         "torch._inductor",
         "distributed",
@@ -118,7 +118,7 @@ class Kill:
 def life(config_json: str, root: str, journal: str, kill: Kill | None = None) -> None:
     """Train a run, noting each start, epoch and checkpoint."""
     watch(Journal(journal), kill)
-    runs.train_run(config_json, root)
+    jobs.train_run(config_json, root)
 
 
 def slow_down(seconds: float) -> None:
@@ -166,8 +166,8 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
     around(os, "unlink", lambda *_: event(), nothing)
     around(os, "rmdir", lambda *_: event(), nothing)
     around(RunStore, "save", arm, nothing)
-    around(store_module._Checkpoint, "load", nothing, begin)
-    around(store_module._Checkpoint, "save", nothing, lambda _, own, state: journal.note("checkpoint", state["epoch"]))
+    around(Checkpoint, "load", nothing, begin)
+    around(Checkpoint, "save", nothing, lambda _, own, state: journal.note("checkpoint", state["epoch"]))
     around(
         training._Trainer,
         "train_epoch",

@@ -1,5 +1,5 @@
 """The command line, ``nclib``."""
 
-from nclib.cli.commands import main
+from nclib.cli.app import main
 
 __all__ = ["main"]

@@ -32,6 +32,8 @@ _OFFLINE = (
 class DataError(ValueError):
     """Images that are missing, damaged or not what was asked for; the message says what to do next."""
 
+    exit_code = 2
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

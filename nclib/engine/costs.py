@@ -12,17 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nclib.config import RunConfig, StoredConfig
-from nclib.engine.experiments import class_counts, outline
-from nclib.papers.kernel_equivalence.networks import ShallowConfig
-from nclib.papers.neural_collapse.probes import ProbeConfig
-from nclib.system.provenance import duration
+from nclib.engine.outline import class_counts, outline
+from nclib.system.terminal import duration
 
 # Seconds on one core of the machine the quick profile was developed on: a fixed part for each layer call and batch,
 # and one for the arithmetic.
 _SECONDS_PER_BATCH = 0.022
-_SECONDS_PER_GMAC = 0.021
+SECONDS_PER_GMAC = 0.021
 _DEQ_OVER_EXPLICIT = 2.1
-_SECONDS_PER_SOLVE = 0.025
 
 _FEWEST = 3
 """Finished runs of a kind before they say more than those of the other kinds."""
@@ -31,32 +28,19 @@ _LATEST = 300
 
 
 def _reckoned(config: StoredConfig) -> tuple[str, float]:
-    """Kind of a run, and its seconds by the constants above."""
-    if isinstance(config, ProbeConfig):
-        return config.kind, _probe_seconds(config)
-    if isinstance(config, ShallowConfig):
-        return config.kind, config.work() * int(class_counts(config.data).sum()) / 1400
+    """Kind of a run, and its seconds by what its configuration says, for classifiers by the constants above."""
     if not isinstance(config, RunConfig):
-        return config.kind, config.work()
+        return config.kind, config.seconds()
     images = int(class_counts(config.data).sum())
     batches = config.train.epochs * -(-images // config.train.batch_size)
     evaluations = config.train.epochs // config.train.log_every
     passes = 3 * config.train.epochs * images + evaluations * images
     seconds = _SECONDS_PER_BATCH * batches
-    seconds += _SECONDS_PER_GMAC * passes * _gigamacs(config.model.width, config.data.dataset)
+    seconds += SECONDS_PER_GMAC * passes * gigamacs(config.model.width, config.data.dataset)
     return config.model.kind, seconds * (_DEQ_OVER_EXPLICIT if config.model.kind == "deq" else 1.0)
 
 
-def _probe_seconds(config: ProbeConfig) -> float:
-    """Solves with their neural-collapse report, and multiplications of the cell, of whose evaluations most images need
-    a third of those allowed."""
-    test = outline(config.data.dataset).classes * (config.data.test_per_class or 50)
-    evaluations = (int(class_counts(config.data).sum()) + test) * config.evaluations() / 3
-    gmacs = evaluations * 0.14 * _gigamacs(config.model.width, config.data.dataset)
-    return _SECONDS_PER_SOLVE * len(list(config.settings())) + _SECONDS_PER_GMAC * gmacs
-
-
-def _gigamacs(width: int, dataset: str) -> float:
+def gigamacs(width: int, dataset: str) -> float:
     """Billions of multiplications of one forward pass: 0.555 for ResNet-18 of width 64 on 32×32 pixels."""
     return 0.555 * (width / 64) ** 2 * math.prod(outline(dataset).size) / 1024
 
@@ -106,6 +90,7 @@ class Forecast:
     finished : earlier runs and their seconds, which the model is scaled to
     longest_first : hand the longest runs out first: what is left for the end is short, so that no worker waits long for
         the last. Otherwise in the order of `configs`
+    urgency : rank of the runs that come before all others, 0 first; longest first within a rank
     """
 
     def __init__(
@@ -113,9 +98,11 @@ class Forecast:
         configs: Mapping[str, StoredConfig],
         finished: Iterable[tuple[StoredConfig, float]] = (),
         longest_first: bool = True,
+        urgency: Mapping[str, int] | None = None,
     ) -> None:
         self._configs = dict(configs)
         self._longest_first = longest_first
+        self._urgency = urgency or {}
         self._finished = list(finished)
         self._started = time.monotonic()
         self._workers = 1
@@ -130,7 +117,9 @@ class Forecast:
 
     def order(self) -> list[str]:
         """The runs as they are to be handed out."""
-        return sorted(self._seconds, key=lambda run: -self._seconds[run]) if self._longest_first else [*self._configs]
+        if not self._longest_first:
+            return [*self._configs]
+        return sorted(self._seconds, key=lambda run: (self._urgency.get(run, math.inf), -self._seconds[run]))
 
     def seconds(self, run: str) -> float:
         return self._seconds[run]
@@ -182,10 +171,10 @@ def estimate_gpu_gib(config: StoredConfig) -> float:
 
     P parameters in four copies (weight, gradient, momentum, the optimiser's temporary), each 4 bytes; A outputs of
     convolutions of one image, each kept as it is, normalised and rectified, for B images; I bytes of images; half as
-    much again for the memory of the solver and of cuDNN, and 1 GiB for CUDA itself. Configurations that look into a run
-    need as much as that run, small regressions CUDA alone. Reckoned, not measured.
+    much again for the memory of the solver and of cuDNN, and 1 GiB for CUDA itself. Configurations that need
+    a run take as much as that run, small regressions CUDA alone. Reckoned, not measured.
     """
-    base = getattr(config, "base", None) or getattr(config, "encoder", None) or config
+    base = config.needs() or config
     if not isinstance(base, RunConfig):
         return _CONTEXT_GIB
     about, width = outline(base.data.dataset), base.model.width / 64

@@ -7,7 +7,7 @@ by setting     means over seeds. The bound is deliberately wide, what other seed
 mean shifts    the mean over all runs of an arm of here − reference, run by run. Deviations of single runs cancel, so
                it sees the small error that all runs share.
 
-A look into a finished run (a configuration with a ``base``) measures again what is compared anyway, and is left out.
+A post-hoc analysis (a configuration with a ``base``) measures again what is compared anyway, and is left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ import torch
 from scipy import stats
 
 from nclib import deq, metrics, solver
-from nclib.engine.store import StoredRun, default_store, dotted, reference_store
+from nclib.engine.reading import StoredRun, dotted
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
 
 FALSE_ALARMS = 0.01
 """How often a sound installation may be called broken, over all comparisons together."""

@@ -19,12 +19,14 @@ import pandas as pd
 from PIL import Image
 
 from nclib.config import ConfigError, RunConfig, run_id
-from nclib.engine.experiments import experiment
-from nclib.engine.store import default_store, dotted, identity_columns, load_run, reference_store
+from nclib.engine.reading import dotted, identity_columns
+from nclib.engine.reference import load_run, reference_store
+from nclib.engine.store import default_store
 from nclib.laboratory import playground, views
 from nclib.laboratory.live import history_so_far
 from nclib.laboratory.panels import LABEL, Panel, beside, choice_field, heading, read_number, row, slider, text_field
 from nclib.laboratory.train_panel import TrainPanel
+from nclib.papers.experiments import experiment
 from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
 from nclib.solver import Status
 
@@ -103,8 +105,8 @@ class OverlayPanel(Panel):
         self.count = widgets.HTML()
         self.metrics = widgets.SelectMultiple(
             options=list(views.METRICS), rows=11, layout=widgets.Layout(width="230px"),
-            value=("accuracy, test", "accuracy, test, minority", "loss, train",
-                   "NC1, trace ratio", "NC2, means to ETF", "NC3, self-duality"),
+            value=("accuracy, test", "minority accuracy", "loss, train",
+                   "NC1, trace ratio", "NC2, centred", "NC3, centred"),
         )  # fmt: skip
         self.table = widgets.HTML()
         self._tick_first(profile)

@@ -19,9 +19,9 @@ import pandas as pd
 
 from nclib import data
 from nclib.config import RunConfig, run_id
-from nclib.engine import cluster, runs
-from nclib.engine.store import RunStore, default_store, load_run, reference_store
-from nclib.reproduce import regenerate
+from nclib.engine import cluster, jobs, kinds, options
+from nclib.engine.reference import load_run, reference_store
+from nclib.engine.store import RunStore, default_store
 from nclib.system import processes
 
 _PATIENCE = 5.0  # seconds that a process which is told to end gets
@@ -160,9 +160,9 @@ def _work(connection: Connection) -> None:
     importlib.import_module("torch._dynamo")  # the first optimiser would, two seconds after the button was pressed
     config_json, root = connection.recv()
     try:
-        config = runs.read_config(config_json)
+        config = kinds.read_config(config_json)
         data.fetch(config.data.dataset)
-        regenerate.check_runs([config])
-        runs.train_run(config_json, root)
+        options.check_runs([config])
+        jobs.train_run(config_json, root)
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}")

@@ -12,9 +12,9 @@ from typing import Any
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from nclib.course.teaching import Picture
-from nclib.engine.store import CorruptRun
+from nclib.engine.reading import CorruptRun
 from nclib.laboratory import views
+from nclib.publish.plots.display import Picture
 
 _SHARPNESS = 1.5  # pixels drawn for each one on the page
 _drawing = threading.Lock()  # a panel that trains draws from a thread of its own

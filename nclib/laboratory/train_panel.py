@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import ipywidgets as widgets
 import pandas as pd
 
-from nclib.cli.commands import build_config
 from nclib.config import RECIPES, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
 from nclib.data import DATASETS, describe
-from nclib.engine.experiments import PROFILES, class_counts, get_profile, majority_of, outline
+from nclib.engine.options import build_config, check_runs
+from nclib.engine.outline import class_counts, majority_of, outline
+from nclib.engine.profiles import PROFILES, get_profile
 from nclib.engine.store import default_store
 from nclib.laboratory import views
 from nclib.laboratory.live import LiveTraining, history_so_far, prepare
 from nclib.laboratory.panels import FIELD, LABEL, Panel, Refused, choice_field, heading, read_number, row, text_field
 from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
-from nclib.reproduce.regenerate import check_runs
 
 _LOOK = 0.2  # seconds between two looks at a training
 
@@ -42,7 +42,7 @@ OPTIONS = {
 
 
 class Choices(NamedTuple):
-    """What `nclib.cli.commands.build_config` takes: named options, the recipe, and "KEY=VALUE" texts."""
+    """What `nclib.engine.options.build_config` takes: named options, the recipe, and "KEY=VALUE" texts."""
 
     given: dict[str, Any]
     recipe: str | None

@@ -6,15 +6,10 @@ comparison did change. Circumstances (time, commit, versions) are in the sidecar
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import hashlib
 import html
 import io
 import json
-import os
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from nclib.system import paths, provenance
+from nclib.system.files import csv_bytes, sha256, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,36 +90,6 @@ def save_table(
     return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
 
 
-def write_atomic(path: Path | str, content: bytes | str) -> Path:
-    """Write a file completely or not at all: aside in the same folder, to the disk, then renamed into place.
-
-    path: missing parent folders are created; an existing file is replaced in one step.
-    content: bytes, or text that is written as UTF-8.
-    Returns: the path. Raises: OSError as it comes (no permission), with the file and what to do for a full disk; the
-    old file is then untouched.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(aside, "xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException as error:  # Ctrl-C as well: nothing half-written stays behind
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # a failed write names no file
-            raise OSError(error.errno, f"{error.strerror} ({_MORE_ROOM})", str(path)) from None
-        raise
-    return path
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_MORE_ROOM = "free some space there and type the same again: what was finished is kept"
-
-
 def _base(kind: str, name: str, caption: str, profile: str) -> Path:
     """Destination without an ending, once name and caption are found usable."""
     if not all(_NAME_PART.fullmatch(part) for part in name.split("/")):
@@ -142,7 +108,7 @@ def _base(kind: str, name: str, caption: str, profile: str) -> Path:
 def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) -> dict[str, Path]:
     written = {kind: write_atomic(f"{base}.{kind}", content) for kind, content in contents.items()}
     sidecar["files"] = {
-        path.name: {"sha256": hashlib.sha256(contents[kind]).hexdigest(), "bytes": len(contents[kind])}
+        path.name: {"sha256": sha256(contents[kind]), "bytes": len(contents[kind])}
         for kind, path in written.items()
     }
     text = json.dumps(sidecar, indent=2, ensure_ascii=False) + "\n"
@@ -182,11 +148,6 @@ def _render(fig: Figure, kind: str) -> bytes:
     with mpl.rc_context({"pdf.fonttype": 42, "savefig.bbox": "standard"}):
         fig.savefig(buffer, format=kind, dpi=300, metadata=dict.fromkeys(empty))
     return buffer.getvalue()
-
-
-def csv_bytes(frame: pd.DataFrame) -> bytes:
-    """A table as it is written to disk: no index, every float in full, the same bytes on every system."""
-    return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def _as_text(frame: pd.DataFrame) -> pd.DataFrame:

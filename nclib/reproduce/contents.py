@@ -5,26 +5,18 @@ Read from the notebooks and the run store each time, so that no list has to be k
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from pathlib import Path
 
 import pandas as pd
 
-from nclib.course.teaching import Prose, prose
 from nclib.engine import runs
 from nclib.engine.costs import makespan
-from nclib.engine.experiments import PROFILES
-from nclib.reproduce import regenerate
-from nclib.system.provenance import duration
-
-
-def title(path: Path) -> str:
-    """The first heading of a notebook."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    headings = (re.match(r"# (.+)", "".join(cell["source"])) for cell in cells if cell["cell_type"] == "markdown")
-    return next((heading[1].strip() for heading in headings if heading), path.stem)
+from nclib.engine.executors import default_workers
+from nclib.engine.profiles import PROFILES
+from nclib.publish import notebooks
+from nclib.publish.plots.display import Prose, prose
+from nclib.reproduce.reproduce import prepare
+from nclib.system.terminal import duration
 
 
 def notebook_list(folder: str, profile: str = "quick") -> Prose:
@@ -42,16 +34,17 @@ def notebook_list(folder: str, profile: str = "quick") -> Prose:
     ConfigError
         For an unknown folder or profile, with the nearest right one.
     """
-    names = [name for name in regenerate.select([folder]) if name.startswith(f"{folder}/")]
-    tasks, configs = regenerate.prepare(names, profile)
+    names = [name for name in notebooks.select([folder]) if name.startswith(f"{folder}/")]
+    tasks, configs = prepare(names, profile)
     states = runs.plan(list(configs.values())).set_index("run_id")["state"].to_dict()
     lines = []
     for task in tasks:
+        title = notebooks.title(notebooks.read_cells(notebooks.source(task.name))) or task.name
         counted = Counter(states[run] for run in task.runs)
         needs = f"{len(task.runs)} runs ({', '.join(f'{n} {state}' for state, n in sorted(counted.items()))})"
-        drawn = "executed" if regenerate.executed(task.name, profile).exists() else "not executed yet"
+        drawn = "executed" if notebooks.executed(task.name, profile).exists() else "not executed yet"
         facts = f"{needs}, {drawn}" if task.runs else drawn
-        lines.append(f"- [{title(regenerate.source(task.name))}]({task.name}.ipynb) · {facts}")
+        lines.append(f"- [{title}]({task.name}.ipynb) · {facts}")
     return prose("\n".join(lines))
 
 
@@ -62,12 +55,12 @@ def reproduction_costs() -> pd.DataFrame:
     ``--train never``); to_train, estimated from the finished runs of this machine, with as many at once as it trains by
     default.
     """
-    names, workers, rows = regenerate.available(), regenerate.default_workers(), {}
+    names, workers, rows = notebooks.available(), default_workers(), {}
     for profile in PROFILES:
-        plan = runs.plan(list(regenerate.prepare(names, profile)[1].values()))
+        plan = runs.plan(list(prepare(names, profile)[1].values()))
         lacking = plan[plan["state"] != "stored"]["seconds"].sort_values(ascending=False)
         rows[profile] = {
-            "executed": f"{sum(regenerate.executed(name, profile).exists() for name in names)} of {len(names)}",
+            "executed": f"{sum(notebooks.executed(name, profile).exists() for name in names)} of {len(names)}",
             "runs": len(plan),
             "stored": int((plan["state"] == "stored").sum()),
             "reference": int((plan["state"] == "reference").sum()),

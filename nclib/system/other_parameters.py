@@ -52,6 +52,11 @@ def in_words(profile: str, others: Mapping[str, Any]) -> str:
     return profile + (f" with {', '.join(f'{name}={value}' for name, value in others.items())}" if others else "")
 
 
+def waiting_for(what: str, folder: Path) -> str:
+    """What a client says that waits for another one."""
+    return f"another process is at work on the {what} of {folder}; waiting for it"
+
+
 @contextlib.contextmanager
 def alone_in(folder: Path, what: str, echo: Callable[[str], None]) -> Iterator[None]:
     """Held while files are written to a folder of results, so that two clients do not mix theirs: the second waits."""
@@ -62,7 +67,7 @@ def alone_in(folder: Path, what: str, echo: Callable[[str], None]) -> Iterator[N
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        echo(f"another process is at work on the {what} of {folder}; waiting for it")
+        echo(waiting_for(what, folder))
         lock.acquire()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Statements: intervals against closed forms, printed numbers against the paper, every branch of the verdicts."""
+"""Statements: intervals against closed forms, every branch of the verdicts."""
 
 import math
 
@@ -6,46 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from tidy import rows as _rows
+from tidy import stack as _stack
 
-from nclib import comparison, metrics
-from nclib.comparison import CELL, Interval, verdict
+from nclib import comparison
+from nclib.comparison import SETTING, Interval, verdict
 from nclib.system import words
 
 NAN = float("nan")
-
-
-def _rows(
-    metric="accuracy_balanced",
-    split="test",
-    model="explicit",
-    seed=0,
-    values=(0.5,),
-    dataset="digits",
-    k_a=None,
-    ratio=1.0,
-    epochs=None,
-):
-    """Rows of one run as `RunStore.frame` gives them; one value an epoch."""
-    frame = pd.DataFrame(
-        {
-            "run_id": f"{dataset}-{k_a}-{ratio}-{model}-s{seed}",
-            "profile": "quick",
-            "dataset": dataset,
-            "model": model,
-            "K_A": k_a,
-            "R": ratio,
-            "seed": seed,
-            "split": split,
-            "epoch": epochs or range(1, len(values) + 1),
-            "metric": metric,
-            "value": values,
-        }
-    )
-    return frame.astype({"K_A": "Float64", "R": "Float64", "value": float})
-
-
-def _stack(*frames):
-    return pd.concat(frames, ignore_index=True)
 
 
 # ---- intervals
@@ -94,56 +62,6 @@ def test_interval_covers_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = [abs(found.mean) <= found.half for found in map(comparison.interval, rng.normal(size=(2000, 3)))]
     assert np.mean(hits) == pytest.approx(0.95, abs=0.015)
-
-
-# ---- the paper's numbers
-
-
-def test_printed_table_1():
-    table = comparison.published(1).set_index(["dataset", "model"])
-    assert len(table) == 4 and table["K_A"].isna().all() and (table["R"] == 1).all()
-    printed = {
-        ("cifar10", "explicit"): (93.05, 0.17),
-        ("cifar10", "deq"): (93.23, 0.13),
-        ("cifar100", "explicit"): (64.35, 0.20),
-        ("cifar100", "deq"): (64.77, 0.36),
-    }
-    for key, numbers in printed.items():
-        assert tuple(table.loc[key, ["mean", "std"]]) == numbers
-
-
-def test_printed_cells_of_table_3():
-    table = comparison.published(3).set_index(["dataset", "K_A", "R", "model", "split"])["mean"]
-    hundred = {("explicit", "overall"): 44.86, ("explicit", "majority"): 89.32, ("explicit", "minority"): 0.40}
-    hundred |= {("deq", "overall"): 46.09, ("deq", "majority"): 90.20, ("deq", "minority"): 1.26}
-    for (model, split), value in hundred.items():
-        assert table["cifar10", 5, 100, model, split] == value
-    assert table["cifar100", 50, 10, "deq", "majority"] == 72.90
-
-
-def test_all_printed_tables_are_there():
-    everything = comparison.published()
-    assert len(everything) == 112
-    assert everything.groupby("table").size().tolist() == [4, 36, 36, 36]
-    assert list(everything.columns) == ["table", "dataset", "K_A", "R", "model", "split", "mean", "std"]
-    assert everything["mean"].between(0, 100).all()
-
-
-def test_printed_overall_is_the_class_balanced_mean_of_its_parts():
-    """31 of the 36 rows of Tables 2–4 obey overall = (K_A majority + K_B minority) / K to rounding (spec A8)."""
-    rows = comparison.published()
-    rows = rows[rows["table"] > 1].pivot_table(index=["dataset", "K_A", "R", "model"], columns="split", values="mean")
-    classes = rows.index.get_level_values("dataset").map({"cifar10": 10, "cifar100": 100})
-    share = rows.index.get_level_values("K_A") / classes
-    gap = rows["overall"] - share * rows["majority"] - (1 - share) * rows["minority"]
-    assert len(gap) == 36 and (gap.abs() <= 0.0101).sum() == 31
-
-
-def test_published_ticks():
-    assert comparison.published_ticks(3, "b", "nc2") == (0.7, 0.9)
-    assert comparison.published_ticks(4, "", "accuracy") == (20, 28)
-    with pytest.raises(ValueError, match=r"no axis of 'nc9' in figure 3b"):
-        comparison.published_ticks(3, "b", "nc9")
 
 
 # ---- selection
@@ -207,7 +125,7 @@ def test_paired_differences_are_by_seed_also_where_k_a_is_absent(k_a):
     frame = _stack(*(_rows(seed=s, values=[v], k_a=k_a) for s, v in enumerate(explicit)))
     frame = _stack(frame, *(_rows(seed=s, values=[v], k_a=k_a, model="deq") for s, v in reversed(list(enumerate(deq)))))
     out = comparison.paired(comparison.by_run(frame, "accuracy_balanced", "test")).sort_values("seed")
-    assert list(out.columns) == [*CELL, "seed", "difference"]
+    assert list(out.columns) == [*SETTING, "seed", "difference"]
     assert out["difference"].tolist() == pytest.approx([0.1, -0.1, 0.1])
 
 
@@ -407,60 +325,6 @@ def test_ratios_are_pooled_over_cells_and_seeds():
 # ---- tables of results
 
 
-def _accuracies(model, seed, overall, majority, minority, **cell):
-    values = {"accuracy_balanced": overall, "accuracy_majority": majority, "accuracy_minority": minority}
-    given = {name: value for name, value in values.items() if value is not None}
-    return _stack(*(_rows(name, model=model, seed=seed, values=[v], **cell) for name, v in given.items()))
-
-
-def test_accuracy_table_puts_each_cell_beside_its_printed_one():
-    five, balanced = {"k_a": 5, "ratio": 100.0}, {}
-    frame = _stack(
-        *(_accuracies("explicit", s, 0.40 + s / 100, 0.8, 0.0, **five) for s in range(3)),
-        *(_accuracies("deq", s, 0.42 + s / 90, 0.8, 0.1, **five) for s in range(3)),
-        *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
-        *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
-    )
-    table = comparison.accuracy_table(frame, comparison.published(), {"digits": "cifar10"}, "toy")
-    table = table[table["verdict"] != "not run"]
-    assert len(table) == 3 + 1 + 3
-    assert pd.isna(table["K_A"].iloc[0])  # the balanced row comes first
-    keyed = table.set_index(["K_A", "accuracy"])
-    row = keyed.loc[(5, "overall")]
-    assert row["explicit_value"] == pytest.approx(41) and row["deq_value"] == pytest.approx(42 + 10 / 9)
-    assert (row["explicit_printed"], row["explicit_printed_std"]) == (44.86, 1.43)
-    assert (row["deq_printed"], row["deq_printed_std"]) == (46.09, 1.77)
-    wanted = comparison.interval([2.0, 2.0 + 1 / 9, 2.0 + 2 / 9])
-    assert (row["difference"], row["difference_half"]) == pytest.approx((wanted.mean, wanted.half))
-    assert row["detectable"] == pytest.approx(wanted.detectable)
-    assert row["printed_difference"] == 1.23 and row["seeds"] == 3
-    assert row[["verdict", "scale", "remark"]].tolist() == ["as claimed here", "toy", "size not comparable"]
-    assert row["explicit_half"] == pytest.approx(comparison.interval([40, 41, 42]).half)
-    assert keyed.loc[(5, "minority"), "deq_printed"] == 1.26
-    first = table.iloc[0]
-    assert (first["explicit_printed"], first["deq_printed"], first["printed_difference"]) == (93.05, 93.23, 0.18)
-    unprinted = keyed.loc[(4, "overall")]  # no such cell in the paper, and no DEQ either
-    assert np.isnan(unprinted["explicit_printed"]) and pd.isna(unprinted["printed_difference"])
-    assert unprinted[["verdict", "remark"]].tolist() == ["reported", "0 seeds"]
-
-
-def test_accuracy_table_matches_data_set_and_ratio():
-    frame = _stack(*(_accuracies("deq", s, 0.5, 0.5, 0.5, k_a=50, ratio=10.0, dataset="digit_pairs") for s in range(2)))
-    stand_ins = {"digits": "cifar10", "digit_pairs": "cifar100"}
-    table = comparison.accuracy_table(frame, comparison.published(), stand_ins, "toy")
-    assert table[table["verdict"] != "not run"]["deq_printed"].tolist() == [53.31, 72.90, 33.72]
-    lonely = comparison.accuracy_table(frame, comparison.published(), {}, "toy")
-    assert lonely[lonely["verdict"] != "not run"]["deq_printed"].isna().all()
-
-
-def test_accuracy_table_of_balanced_runs_alone():
-    frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
-    table = comparison.accuracy_table(frame, comparison.published(1), {"digits": "cifar10"}, "paper")
-    assert table["accuracy"].tolist() == ["overall"] * 2
-    assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
-    assert table["scale"].tolist() == ["paper", ""]
-
-
 def test_solver_audit():
     def run(seed, converged):
         common = {"model": "deq", "seed": seed}
@@ -483,57 +347,6 @@ def test_solver_audit():
 
 def test_solver_audit_without_any_equilibrium_is_empty():
     assert comparison.solver_audit(_rows("skipped", "steps", values=[0.0])).empty
-
-
-# ---- pictures
-
-
-def test_cosine_gram_of_a_simplex():
-    vectors = metrics.simplex_etf(4, 6).numpy() * np.array([[1], [2], [1], [3]])
-    straight = comparison.cosine_gram(vectors, centred=False)
-    np.testing.assert_allclose(straight, np.eye(4) * 4 / 3 - 1 / 3, atol=1e-12)
-    shifted = metrics.simplex_etf(4, 6).numpy() + 5.0
-    np.testing.assert_allclose(comparison.cosine_gram(shifted, centred=True), np.eye(4) * 4 / 3 - 1 / 3, atol=1e-9)
-    assert comparison.cosine_gram(shifted, centred=False).min() > 0.9
-
-
-def test_cosine_gram_of_a_vanished_vector_is_not_a_number():
-    gram = comparison.cosine_gram(np.array([[1.0, 0], [0, 0], [0, 2]]), centred=False)
-    assert np.isnan(gram[1]).all() and np.isnan(gram[:, 1]).all() and gram[0, 0] == 1 and gram[0, 2] == 0
-
-
-def test_embedding_is_repeatable_and_keeps_clusters():
-    rng = np.random.default_rng(0)
-    labels = np.repeat([0, 1, 2], 12)
-    features = (10 * np.eye(3, 5)[labels] + rng.normal(size=(36, 5))).astype(np.float16)
-    once, again = comparison.embed(features), comparison.embed(features)
-    assert once.shape == (36, 2) and np.array_equal(once, again)
-    distances = np.linalg.norm(once[:, None] - once[None], axis=2) + np.diag([np.inf] * 36)
-    assert (labels[distances.argmin(1)] == labels).all()
-    assert not np.array_equal(once, comparison.embed(features, perplexity=5))
-
-
-# ---- tables for people, comparisons of arms, spreads
-
-
-def test_accuracy_table_names_printed_cells_that_were_not_run():
-    frame = _stack(
-        *(_accuracies(m, s, 0.4, 0.8, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
-    )
-    stand_ins = {"digits": "cifar10"}
-    table = comparison.accuracy_table(frame, comparison.published(3), stand_ins, "toy")
-    assert len(table) == 18 and (table["verdict"] == "not run").sum() == 15
-    assert table["runs"].str.split().str.len().tolist().count(6) == 3
-    row = table[(table["dataset"] == "cifar10") & (table["R"] == 10) & (table["accuracy"] == "minority")].iloc[0]
-    assert row["seeds"] == 0 and pd.isna(row["explicit_value"]) and row["explicit_printed"] > 0
-    shown = comparison.accuracy_display(table, stand_ins)
-    idle = shown[shown["verdict"] == "not run"]
-    assert set(idle["data"]) == {"–"} and set(idle["ResNet-18, ours ± within [95 %]"]) == {"–"}
-    assert set(idle["printed for"]) == {"cifar10", "cifar100"}
-    run = shown[(shown["verdict"] != "not run") & (shown["accuracy"] == "overall")].iloc[0]
-    assert run[["data", "printed for", "K_A", "R"]].tolist() == ["digits", "cifar10", "5", "100"]
-    assert run["DEQ, printed"] == "46.09 ± 1.77" and run["printed difference"] == "+1.23"
-    assert run["DEQ − explicit [95 %]"] == "+0.00 [± 0.00]"
 
 
 def test_differences_of_several_arms_need_three_seeds_and_for_collapse_the_terminal_phase():

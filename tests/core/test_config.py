@@ -2,6 +2,8 @@
 written."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -17,6 +19,7 @@ from nclib.config import (
     recipe,
     run_id,
 )
+from nclib.models import build_gradient, build_solver
 
 
 @pytest.mark.parametrize(
@@ -121,22 +124,21 @@ def test_defaults_are_filled_in_so_that_two_ways_of_writing_are_one_run():
 
 
 def test_the_default_solver_is_the_papers():
-    assert SolverConfig().build() == solver.paper_solver()
+    assert build_solver(SolverConfig()) == solver.paper_solver()
 
 
 @pytest.mark.parametrize("method", ["broyden", "anderson", "fixed_point"])
 def test_solver_options_reach_the_solver(method):
-    built = SolverConfig(method=method, tol=1e-5, max_steps=7).build()
-    assert (built.tol, built.max_steps) == (1e-5, 7)
     kinds = {"broyden": solver.Broyden, "anderson": solver.Anderson, "fixed_point": solver.FixedPointIteration}
-    assert isinstance(built, kinds[method])
+    built = build_solver(SolverConfig(method=method, tol=1e-5, max_steps=7))
+    assert built == kinds[method](tol=1e-5, max_steps=7), "other options left out mean the solver's own default"
 
 
 def test_gradient_options_reach_the_gradient():
-    assert GradientConfig(method="phantom").build() == deq.Phantom(steps=1, damping=0.0)
-    assert GradientConfig(method="neumann", steps=3).build() == deq.Neumann(terms=3)
-    assert GradientConfig(method="unrolled", steps=3).build() == deq.Unrolled(steps=3)
-    assert GradientConfig().build() == deq.Implicit()
+    assert build_gradient(GradientConfig(method="phantom")) == deq.Phantom(steps=1, damping=0.0)
+    assert build_gradient(GradientConfig(method="neumann", steps=3)) == deq.Neumann(terms=3)
+    assert build_gradient(GradientConfig(method="unrolled", steps=3)) == deq.Unrolled(steps=3)
+    assert build_gradient(GradientConfig()) == deq.Implicit()
 
 
 def test_identity_is_pinned():
@@ -213,3 +215,8 @@ def test_options_that_came_later_leave_older_identities_alone():
 def test_a_name_that_is_given_twice_is_refused(text):
     with pytest.raises(ConfigError, match="is given twice"):
         RunConfig.from_json(text)
+
+
+def test_a_configuration_needs_no_torch():
+    code = "import sys, nclib.config; nclib.config.run_id(nclib.config.RunConfig()); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -23,17 +23,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from nclib import data
-from nclib.cli import commands
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
-from nclib.engine import runs
+from nclib.engine import kinds, options
 from nclib.engine import store as store_module
-from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
-from nclib.papers.neural_collapse.probes import ProbeConfig
+from nclib.papers.experiments import experiment
+from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.papers.separation_bias import tasks
 from nclib.papers.separation_bias.grad_cam import CamConfig
-from nclib.reproduce import regenerate
+from nclib.reproduce.parameters import parse_overrides
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")
 SECONDS = 20
@@ -118,7 +117,7 @@ _RUN = RunConfig(data=DataConfig(imbalance="step", num_majority=3, ratio=10.0), 
 VALID = [
     _RUN,
     RunConfig(),
-    ProbeConfig(base=_RUN),
+    SolverSweepConfig(base=_RUN),
     CamConfig(base=_RUN),
     experiment("kernel_equivalence/fig3", "smoke")[0],
     experiment("separation_bias/verdicts", "smoke")[0],
@@ -185,11 +184,11 @@ def _damaged_text(draw, text):
 def test_configurations(fuzz):
     def check(text):
         try:
-            config = runs.read_config(text)
+            config = kinds.read_config(text)
         except ConfigError as error:
             return _message(error, "Config", "kind", "JSON")
         assert isinstance(config, StoredConfig)
-        assert run_id(runs.read_config(config.model_dump_json())) == run_id(config)
+        assert run_id(kinds.read_config(config.model_dump_json())) == run_id(config)
         return None
 
     fuzz("configurations", configurations(), check)
@@ -217,11 +216,11 @@ def test_configuration_files_and_settings(fuzz, tmp_path, monkeypatch):
     names = st.sampled_from([None, "paper", "papre"])
 
     def check(example):
-        text, recipe, options, texts = example
+        text, recipe, given, texts = example
         if text is not None:
             file.write_text(text, encoding="utf-8", errors="surrogatepass")
         try:
-            config = commands.build_config(None if text is None else file, recipe, options, texts)
+            config = options.build_config(None if text is None else file, recipe, given, texts)
         except (ConfigError, DataError) as error:
             return _message(error, "Config", "own.json", "recipe", "assignment", "data set", "folder", "option", "kind")
         assert isinstance(config, RunConfig) and run_id(config)
@@ -253,7 +252,7 @@ def test_parameters(fuzz, tmp_path, monkeypatch):
 
     def check(example):
         try:
-            (values,) = regenerate.parse_overrides(example, ["neural_collapse/fig1"]).values()
+            (values,) = parse_overrides(example, ["neural_collapse/fig1"]).values()
         except ConfigError as error:
             return _message(error, "parameter", "assignment")
         assert all(type(value) is types[name] for name, value in values.items())
@@ -277,7 +276,7 @@ FOUND = {
 @pytest.mark.parametrize("case", FOUND)
 def test_configurations_that_once_ended_in_a_traceback(case):
     with pytest.raises(ConfigError) as caught:
-        runs.read_config(FOUND[case])
+        kinds.read_config(FOUND[case])
     _message(caught.value, "Config", "kind", "configuration")
 
 
@@ -301,7 +300,7 @@ def test_settings_that_once_ended_in_a_traceback(tmp_path, file, recipe, given, 
     if path is not None:
         path.write_text(file)
     with pytest.raises((ConfigError, DataError)):
-        commands.build_config(path, recipe, given, texts)
+        options.build_config(path, recipe, given, texts)
 
 
 # --- run folders ----------------------------------------------------------------------------------------------------
@@ -384,7 +383,7 @@ def test_run_folders(fuzz, tmp_path):
             sums = store.root / run / "DONE"
             if fitting and sums.is_file():
                 files = [path for path in (store.root / run).iterdir() if path.is_file() and path.name != "DONE"]
-                sums.write_text(json.dumps({path.name: store_module._digest(path.read_bytes()) for path in files}))
+                sums.write_text(json.dumps({path.name: store_module.sha256(path.read_bytes()) for path in files}))
             before = _tree(store.root)
             sound = True
             for read in (store.load, store.weights, lambda name: store.frame([name])):

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nclib import metrics, training
+from nclib import evaluation, metrics, training
 from nclib.config import LAST_EPOCHS, ConfigError, DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
 from nclib.data import Batches, make_split
-from nclib.deq import BackwardNotConverged, jacobian_frobenius_sq
+from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
 from nclib.losses import adjusted_logits
 from nclib.models import Output, build_model, count_parameters
 from nclib.solver import Solution, Status
@@ -89,7 +89,7 @@ IMAGES = LOGITS.view(8, 3, 1, 1)
 
 def _evaluate(counts, with_nc=False, model=None, **options):
     batches = [(IMAGES[:5], LABELS[:5]), (IMAGES[5:], LABELS[5:])]
-    return training.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
+    return evaluation.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
 
 
 def test_a_device_that_is_not_here_is_named():
@@ -158,26 +158,26 @@ def test_evaluation_skips_no_image_and_reports_the_solver():
 def test_both_centrings_are_reported_and_differ_only_under_imbalance():
     report = _evaluate([4, 2, 2], with_nc=True)
     with_sample = {name for name in report if name.endswith(".sample")}
-    assert {name.removesuffix(".sample") for name in with_sample} == set(training.CENTRED) < report.keys()
+    assert {name.removesuffix(".sample") for name in with_sample} == set(evaluation.CENTRED) < report.keys()
     assert report["nc2_etf_distance"] != report["nc2_etf_distance.sample"]
     assert report["nc1_pinv"] != report["nc1_pinv.sample"]
 
 
 def test_neural_collapse_report_is_the_metrics_modules():
     model = Fake()
-    outputs = training.collect(model, [(IMAGES, LABELS)])
+    outputs = evaluation.collect(model, [(IMAGES, LABELS)])
     report = _evaluate([4, 2, 2], with_nc=True, model=model)
     minority = torch.tensor([False, True, True])
     seen = (outputs.features, LABELS, outputs.logits, model.classifier.weight.detach())
     for name, value in metrics.nc_report(*seen, minority=minority).items():
         assert report[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
     direct = metrics.nc_report(*seen, weighting="sample")
-    for name in training.CENTRED:
+    for name in evaluation.CENTRED:
         assert report[f"{name}.sample"] == pytest.approx(direct[name], rel=1e-9, nan_ok=True), name
 
 
 def test_class_means_of_a_class_without_samples():
-    means = training.class_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 4)
+    means = evaluation.class_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 4)
     assert means.tolist()[::2] == [2, 5] and means[[1, 3]].isnan().all() and means.dtype == torch.float64
 
 
@@ -334,7 +334,7 @@ def test_feature_norms_and_start_distances_are_logged_every_epoch():
 
 def test_start_distance_is_measured_from_where_the_solve_began():
     z, x = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[0.0, 0.0], [0.0, 1.0]])
-    model = types.SimpleNamespace(block=types.SimpleNamespace(z0="x"))
+    model = types.SimpleNamespace(block=DEQ(torch.nn.Identity(), z0="x"))
     assert training._start_distance(model, x, z, None).tolist() == [1.0, 0.5]
     assert training._start_distance(model, x, z, z.clone()).tolist() == [0.0, 0.0]
     model.block.z0 = "zeros"
@@ -560,7 +560,7 @@ def test_accuracies_and_both_centrings_are_logged(equilibrium):
             assert math.isfinite(_value(equilibrium, name, split))
     logged = set(equilibrium.history["metric"])
     assert set(metrics.ideal_values(10)) <= logged
-    assert {f"{name}.sample" for name in training.CENTRED} <= logged
+    assert {f"{name}.sample" for name in evaluation.CENTRED} <= logged
     assert _value(equilibrium, "nc2_etf_distance") != _value(equilibrium, "nc2_etf_distance.sample")
 
 
@@ -610,7 +610,7 @@ def test_a_run_keeps_what_its_tables_and_figures_are_made_from(equilibrium):
     assert equilibrium.facts["updates"] == 3 * math.ceil(36 / 16)
     model.load_state_dict(equilibrium.weights)
     loader = Batches(split.test_images, split.test_labels, batch_size=512, mean=split.mean, std=split.std)
-    again = training.collect(model, loader.in_order())
+    again = evaluation.collect(model, loader.in_order())
     np.testing.assert_array_equal(again.features, arrays["test_features"])
 
 
@@ -677,7 +677,7 @@ def test_what_was_logged_is_what_the_stored_weights_do(kind, precision):
     run, cpu = training.train(config, device="cpu"), torch.device("cpu")
     with training.arithmetic(config.train, cpu):
         model, split, loaders = training.reopen(config, run.weights, cpu)
-        again = training.evaluate(model, loaders["test"].in_order(), split.counts, with_nc=False)
+        again = evaluation.evaluate(model, loaders["test"].in_order(), split.counts, with_nc=False)
     assert again["loss"] == pytest.approx(_value(run, "loss", "test"), rel=1e-6)
 
 
@@ -817,6 +817,6 @@ def test_adjusted_accuracy_is_that_of_the_adjusted_logits():
     logits = torch.tensor(run.arrays["test_features"] @ run.arrays["classifier"].T)
     labels = torch.tensor(run.arrays["test_labels"])
     right = adjusted_logits(logits, torch.tensor(run.arrays["counts"])).argmax(1) == labels
-    wanted = training.class_means(right, labels, 10)
+    wanted = evaluation.class_means(right, labels, 10)
     assert _value(run, "accuracy_balanced.adjusted", "test") == pytest.approx(wanted.mean().item())
     assert _value(run, "accuracy_minority.adjusted", "test") == pytest.approx(wanted[4:].mean().item())

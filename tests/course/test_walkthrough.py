@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import nclib
-from nclib.course.teaching import EXERCISES
-from nclib.reproduce import regenerate
+from nclib.course.answers import EXERCISES
+from nclib.publish import notebooks
 from nclib.system import paths
 
-COURSE = [name for name in regenerate.available() if name.startswith("walkthrough/")]
+COURSE = [name for name in notebooks.available() if name.startswith("walkthrough/")]
 ANSWER = re.compile(r"<details>\n<summary>Answer</summary>\n\n(.*?)</details>", re.DOTALL)
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 VERBATIM = re.compile(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", re.DOTALL)

@@ -16,10 +16,16 @@ from PIL import Image
 from nclib import data, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
-from nclib.engine import costs, experiments, runs
-from nclib.engine.experiments import experiment, get_profile, override
+from nclib.engine import costs, jobs, runs
+from nclib.engine.outline import class_counts, majority_of, outline
+from nclib.engine.profiles import get_profile, override
+from nclib.engine.reading import FRAME_COLUMNS
+from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store, load_run
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
+from nclib.papers import captions, experiments
+from nclib.papers.experiments import experiment
+from nclib.papers.neural_collapse import network_tables
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
@@ -194,8 +200,8 @@ def test_a_bare_name_means_the_main_papers():
 
 
 def test_majority_classes_are_tenths_of_what_there_is():
-    assert [experiments.majority_of("cifar10", t) for t in (3, 5, 7)] == [3, 5, 7]
-    assert [experiments.majority_of("cifar100", t) for t in (3, 5, 7)] == [30, 50, 70]
+    assert [majority_of("cifar10", t) for t in (3, 5, 7)] == [3, 5, 7]
+    assert [majority_of("cifar100", t) for t in (3, 5, 7)] == [30, 50, 70]
 
 
 def test_training_images_are_counted_before_they_are_drawn():
@@ -207,26 +213,26 @@ def test_training_images_are_counted_before_they_are_drawn():
         (DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, n_max=100), 409),
     ]:
         slack = 5 if cfg.imbalance == "exponential" else 0
-        assert experiments.class_counts(cfg).sum().item() == pytest.approx(wanted, abs=slack)
+        assert class_counts(cfg).sum().item() == pytest.approx(wanted, abs=slack)
     drawn = DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, n_max=100)
-    assert experiments.class_counts(drawn).tolist() == data.make_split(drawn, 0).counts.tolist()
+    assert class_counts(drawn).tolist() == data.make_split(drawn, 0).counts.tolist()
 
 
 # ---- what captions and tables say
 
 
 def test_descriptions_name_profile_images_seeds_and_solver():
-    text = experiments.describe_runs(experiment("fig3", "quick"))
+    text = captions.describe_runs(experiment("fig3", "quick"))
     for part in ("Profile quick", "digits balanced (10 classes", "K_A=5 of 10 classes, R=100", "20 epochs", "3 seeds"):
         assert part in text
-    n_a = experiments.outline("digits").per_class
+    n_a = outline("digits").per_class
     assert f"n_A={n_a}, n_B={round(n_a / 100)}" in text
     solver = ("broyden", "relative residual 0.001", "at most 20 evaluations from the input", "implicit", "keep_best")
     for part in solver:
         assert part in text
-    one = experiments.describe_runs(experiment("table1", "smoke", images_per_class=9))
+    one = captions.describe_runs(experiment("table1", "smoke", images_per_class=9))
     assert "1 seed, so no spread over seeds." in one and "9 training images each" in one
-    assert "DEQ" not in experiments.describe_runs([_config()])
+    assert "DEQ" not in captions.describe_runs([_config()])
 
 
 def test_descriptions_say_how_many_test_images_a_class_has():
@@ -236,40 +242,40 @@ def test_descriptions_say_how_many_test_images_a_class_has():
         ("fig3", {"dataset": "mnist"}, "Tested on 892 to 1135 images of each class."),
         ("table1", {}, "Tested on 40 images of each class of digits and 20 images of each class of digit_pairs."),
     ]:
-        text = experiments.describe_runs(experiment(name, "quick", **options))
+        text = captions.describe_runs(experiment(name, "quick", **options))
         assert wanted in text and text.count("Tested on") == 1
 
 
 def test_captions_name_a_spread_over_seeds_only_where_there_is_one():
     several, one = experiment("fig2", "quick"), experiment("fig2", "quick", seeds=1)
-    assert experiments.describe_seeds(several) == "means over seeds with 95 % t-intervals"
-    assert experiments.describe_seeds(one, "bands") == "values of one seed, so without bands"
+    assert captions.describe_seeds(several) == "means over seeds with 95 % t-intervals"
+    assert captions.describe_seeds(one, "bands") == "values of one seed, so without bands"
 
 
 def test_stand_ins_go_by_the_number_of_classes():
-    assert experiments.stand_ins(experiment("table1", "quick")) == {"digits": "cifar10", "digit_pairs": "cifar100"}
-    assert experiments.stand_ins(experiment("fig2", "paper")) == {"cifar10": "cifar10"}
+    assert captions.stand_ins(experiment("table1", "quick")) == {"digits": "cifar10", "digit_pairs": "cifar100"}
+    assert captions.stand_ins(experiment("fig2", "paper")) == {"cifar10": "cifar10"}
 
 
 def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
-    assert experiments.scale_of(experiment("table1", "paper")) == "paper"
-    assert experiments.scale_of(experiment("fig2", "paper", seeds=1, images_per_class=5000)) == "paper"
-    assert experiments.scale_of(experiment("fig3", "full")) == "reduced"
+    assert captions.scale_of(experiment("table1", "paper")) == "paper"
+    assert captions.scale_of(experiment("fig2", "paper", seeds=1, images_per_class=5000)) == "paper"
+    assert captions.scale_of(experiment("fig3", "full")) == "reduced"
     for options in ({"epochs": 30}, {"width": 16}):
-        assert experiments.scale_of(experiment("table1", "paper", **options)) == "reduced"
+        assert captions.scale_of(experiment("table1", "paper", **options)) == "reduced"
     for options in ({"images_per_class": 499}, {"dataset": "mnist"}, {"dataset": "fashion_mnist"}):
-        assert experiments.scale_of(experiment("table1", "paper", **options)) == "toy"
-    assert {experiments.scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
+        assert captions.scale_of(experiment("table1", "paper", **options)) == "toy"
+    assert {captions.scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
 
 
 def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_whatever_its_name(monkeypatch):
-    whole = experiments.outline("cifar10")
+    whole = outline("cifar10")
     shapes = {"a": whole, "b": whole._replace(per_class=4999), "c": whole._replace(size=(28, 28))}
     run = experiment("fig2", "paper", seeds=1)[0]
-    monkeypatch.setattr(experiments, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
+    monkeypatch.setattr(captions, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
     runs = {name: run.replace(data=run.data.replace(dataset=f"folder:{name}@0123456789ab")) for name in shapes}
-    assert {name: experiments.scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
-    assert experiments.scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
+    assert {name: captions.scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
+    assert captions.scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
 
 
 # ---- trained once
@@ -365,7 +371,7 @@ def _train_and_tell(config_json, root, log):
         with open(log, "a") as file:
             file.write(f"{done}\n")
 
-    return runs.train_run(config_json, root, progress=tell)
+    return jobs.train_run(config_json, root, progress=tell)
 
 
 def test_two_processes_that_want_the_same_run_train_it_once(pool, tmp_path):
@@ -485,14 +491,14 @@ def test_never_training_names_what_is_missing(trained):
 def test_reference_results_round_trip(trained, reference):
     configs = experiment("table1", "smoke", **TINY)
     with pytest.raises(MissingRuns, match=run_id(configs[0])):
-        runs.export_reference(["table1"], "smoke", "small", **TINY)
-    assert runs.export_reference(["table1"], "smoke", "small", finished=True, **TINY) == []
+        runs.export_reference(configs, "small")
+    assert runs.export_reference(configs, "small", finished=True) == []
     ensure_runs(configs[:1])
-    assert runs.export_reference(["table1"], "smoke", "small", finished=True, **TINY) == [run_id(configs[0])]
+    assert runs.export_reference(configs, "small", finished=True) == [run_id(configs[0])]
     frame = ensure_runs(configs)
-    assert runs.export_reference(["table1"], "smoke", "small", **TINY) == [run_id(c) for c in configs]
-    assert runs.export_reference(["table1"], "smoke", "small", **TINY)  # again, without doubling anything
-    whole = load_run(configs[0])
+    assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
+    assert runs.export_reference(configs, "small")  # again, without doubling anything
+    whole = default_store().load(run_id(configs[0]))
     shutil.rmtree(paths.runs())
     from_reference = ensure_runs(configs, train="never")
     columns = ["run_id", "epoch", "split", "metric"]
@@ -511,7 +517,7 @@ def test_reference_results_round_trip(trained, reference):
 def test_plan_says_what_would_be_done(trained):
     configs = experiment("table1", "smoke", seeds=3, **TINY)
     ensure_runs(configs[:2])
-    runs.export_reference(["table1"], "smoke", "small", **TINY)
+    runs.export_reference(configs[:2], "small")
     shutil.rmtree(paths.runs())
     ensure_runs(configs[2:4])
     plan = runs.plan([*configs, configs[0]])
@@ -556,10 +562,10 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     run = load_run(configs[0])
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
-    assert experiments.stand_ins(configs) == {} and experiments.scale_of(configs) == "toy"
-    said = experiments.describe_runs(configs)
+    assert captions.stand_ins(configs) == {} and captions.scale_of(configs) == "toy"
+    said = captions.describe_runs(configs)
     assert "the image folder my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, really R=8, " in said
-    runs.export_reference(["fig2"], "smoke", "photos", **options)
+    runs.export_reference(configs, "photos")
 
     written = [p for root in (paths.runs(), reference) for p in root.rglob("*") if p.is_file()]
     assert len(written) > 10
@@ -584,7 +590,7 @@ def test_a_folder_that_is_not_there_is_refused_before_any_training(trained, tmp_
 
 def test_foreign_kinds_of_runs_are_refused():
     with pytest.raises(ConfigError, match=r"unknown kind of run 'classifyer'.*Did you mean 'classifier'"):
-        runs.train_run(json.dumps({"kind": "classifyer"}), str(Path("runs")))
+        jobs.train_run(json.dumps({"kind": "classifyer"}), str(Path("runs")))
 
 
 def test_threads_are_refused_as_an_executor():
@@ -602,10 +608,10 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
     config = _config("deq", epochs=2, n_max=20)
     ensure_runs([config])
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
-    blocks = runs.compute_in_blocks(config)
+    blocks = network_tables.compute_in_blocks(config)
     assert 3 * blocks == pytest.approx(steps["solver_steps"] + steps["backward_steps"] + 3)
     with pytest.raises(ConfigError, match="'deq' run"):
-        runs.compute_in_blocks(_config("explicit"))
+        network_tables.compute_in_blocks(_config("explicit"))
 
 
 # ---- the grids of the main paper

@@ -47,10 +47,10 @@ def test_numbers_are_the_recorded_ones(name, place):
 @pytest.mark.slow
 def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, monkeypatch):
     """The drawings above run in this process; the command runs a notebook in a kernel."""
-    from nclib.reproduce import regenerate
+    from nclib.reproduce import reproduce
 
     monkeypatch.setenv("NCLIB_ROOT", str(record.ROOT))
-    summary = regenerate.reproduce(["table1"], workers=1, train="never", echo=lambda line: None)
+    summary = reproduce.reproduce(["table1"], workers=1, train="never", echo=lambda line: None)
     assert summary.ok
     folder = isolated / "results" / "quick"
     files = {path.relative_to(folder).as_posix(): record._read(path, folder) for path in folder.rglob("*.csv")}

@@ -65,7 +65,7 @@ def test_figure_is_saved_at_its_size_with_embedded_fonts():
 
 def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
     code = (
-        "import sys; sys.path.insert(0, 'tests')\n"
+        "import sys; sys.path.insert(0, 'tests/publish')\n"
         "import test_artefacts as t; from nclib.publish import artefacts\n"
         "artefacts.save_figure(t.figure(), 'f', t.CAPTION, [], 'quick')\n"
         "artefacts.save_table(t.table(), 't', t.CAPTION, [], 'quick')"
@@ -127,32 +127,3 @@ def test_what_could_mislead_is_refused_and_nothing_written(save, thing, name, ca
 def test_a_single_string_is_no_list_of_runs():
     with pytest.raises(TypeError, match="list of run ids"):
         artefacts.save_figure(figure(), "f", CAPTION, "abc", "quick")
-
-
-def test_write_atomic_replaces_and_creates_folders(tmp_path):
-    path = artefacts.write_atomic(tmp_path / "a" / "b.txt", "é")
-    assert path.read_bytes() == "é".encode()
-    artefacts.write_atomic(path, b"second")
-    assert path.read_bytes() == b"second" and list(path.parent.iterdir()) == [path]
-
-
-def test_write_atomic_follows_the_umask(tmp_path):
-    before = os.umask(0o022)
-    try:
-        assert artefacts.write_atomic(tmp_path / "x", "x").stat().st_mode & 0o777 == 0o644
-    finally:
-        os.umask(before)
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, error, step):
-    path = artefacts.write_atomic(tmp_path / "x", "old")
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(os, step, fail)
-    with pytest.raises(type(error)):
-        artefacts.write_atomic(path, "new")
-    assert path.read_text() == "old" and list(tmp_path.glob("*x*")) == [path]

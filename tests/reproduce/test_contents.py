@@ -1,32 +1,22 @@
-"""The front door: titles from the notebooks, states from the run store, times that shrink with what is done."""
+"""The front door: states from the run store, times that shrink with what is done."""
 
-import json
 
 import pytest
 
 from nclib.config import ConfigError, run_id
-from nclib.engine import runs
-from nclib.engine.experiments import EXPERIMENTS, PROFILES, experiment
-from nclib.reproduce import contents, regenerate
+from nclib.engine import jobs
+from nclib.engine.profiles import PROFILES
+from nclib.papers.experiments import EXPERIMENTS, experiment
+from nclib.publish import notebooks
+from nclib.reproduce import contents
 from nclib.system import paths
 
 
-def _write(path, *cells):
-    path.write_text(json.dumps({"cells": [{"cell_type": kind, "source": [text]} for kind, text in cells]}))
-    return path
-
-
-def test_a_title_is_the_first_heading_of_a_text_cell(tmp_path):
-    cells = ("code", "# no heading"), ("markdown", "before"), ("markdown", "# Table 1 · Is it so? \n\n# Not this")
-    assert contents.title(_write(tmp_path / "a.ipynb", *cells)) == "Table 1 · Is it so?"
-    assert contents.title(_write(tmp_path / "b.ipynb", ("code", "# no heading"))) == "b"
-
-
 def test_a_folder_is_listed_in_reading_order_with_its_titles():
-    names = [name for name in regenerate.available() if name.startswith("walkthrough/")]
+    names = [name for name in notebooks.available() if name.startswith("walkthrough/")]
     lines = contents.notebook_list("walkthrough", "smoke").splitlines()
     for name, line in zip(names, lines, strict=True):
-        assert line.startswith(f"- [{contents.title(regenerate.source(name))}]({name}.ipynb) · ")
+        assert line.startswith(f"- [{notebooks.title(notebooks.read_cells(notebooks.source(name)))}]({name}.ipynb) · ")
         assert (paths.notebooks() / f"{name}.ipynb").is_file()
 
 
@@ -39,9 +29,9 @@ def test_a_line_follows_what_is_stored_and_executed():
     name = "walkthrough/07_imbalance"
     configs = experiment(name, "smoke")
     assert _line(name) == f"{len(configs)} runs ({len(configs)} missing), not executed yet"
-    runs.train_run(configs[0].model_dump_json(), str(paths.runs()))
+    jobs.train_run(configs[0].model_dump_json(), str(paths.runs()))
     assert _line(name) == f"{len(configs)} runs ({len(configs) - 1} missing, 1 stored), not executed yet"
-    page = regenerate.executed(name, "smoke")
+    page = notebooks.executed(name, "smoke")
     page.parent.mkdir(parents=True)
     page.write_text("{}")
     assert _line(name).endswith("1 stored), executed")
@@ -60,10 +50,10 @@ def test_costs_count_each_run_once_and_fall_when_one_is_stored():
     config = experiment("walkthrough/07_imbalance", "smoke")[0]
     before = contents.reproduction_costs()
     assert list(before.index) == list(PROFILES)
-    runs.train_run(config.model_dump_json(), str(paths.runs()))
+    jobs.train_run(config.model_dump_json(), str(paths.runs()))
     after = contents.reproduction_costs()
     assert (before.at["smoke", "stored"], after.at["smoke", "stored"]) == (0, 1)
     assert before["runs"].equals(after["runs"]) and after.at["quick", "stored"] == 0
     everything = {run_id(each) for name in EXPERIMENTS for each in experiment(name, "smoke")}
     assert after.at["smoke", "runs"] == len(everything)
-    assert after.at["smoke", "executed"] == f"0 of {len(regenerate.available())}"
+    assert after.at["smoke", "executed"] == f"0 of {len(notebooks.available())}"

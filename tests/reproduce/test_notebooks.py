@@ -9,21 +9,32 @@ import pandas as pd
 import papermill
 import pytest
 from colours import confusable
+from marks import slow
 
 import nclib
-from nclib.course import teaching
-from nclib.engine import experiments
+from nclib.engine import profiles
+from nclib.papers import experiments
 from nclib.papers.neural_collapse import proofs
 from nclib.papers.separation_bias import grids
-from nclib.reproduce import contents, regenerate
+from nclib.publish import notebooks
+from nclib.publish.plots import display
+from nclib.reproduce import contents
+from nclib.reproduce.parameters import parameters
 from nclib.system import paths, words
 
-NAMES = regenerate.available()
+NAMES = notebooks.available()
 LONGEST_CELL = 25
 NO_IMAGES = {f"separation_bias/{name}" for name in (*grids.NOTEBOOKS, "verdicts")}
 """Notebooks whose trainings have nothing but their seeds to change."""
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""
+LONG = {
+    *(f"neural_collapse/{name}" for name in ("controls", "equilibrium_or_cell", "fig4", "fig5", "long_tail")),
+    *(f"neural_collapse/{name}" for name in ("nc_definitions", "remedies", "solver_and_collapse")),
+    *("neural_collapse/theory_imbalance", "neural_collapse/theory_layer_peeled"),
+    *("separation_bias/fig1", "walkthrough/06_train_on_digits"),
+}
+"""Notebooks that take 3 to 10 seconds and call what others or tests of their own call too: left to `make test-slow`."""
 TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))
 
 
@@ -32,7 +43,7 @@ PLACES = sorted(path.stem for path in paths.notebooks().glob("[!.]*.ipynb"))
 
 
 def _read(name):
-    return json.loads(regenerate.source(name).read_text(encoding="utf-8"))
+    return json.loads(notebooks.source(name).read_text(encoding="utf-8"))
 
 
 def _code(name):
@@ -61,10 +72,10 @@ def test_begins_with_its_claim_and_its_parameters(name):
     cells = _read(name)["cells"]
     assert cells[0]["cell_type"] == "markdown" and "".join(cells[0]["source"]).startswith("# ")
     assert "parameters" in cells[1]["metadata"]["tags"]
-    declared = regenerate.parameters(regenerate.source(name))
+    declared = parameters(notebooks.source(name))
     assert all(parameter.help for parameter in declared.values())
     trained = name in experiments.EXPERIMENTS  # the others compute all they show
-    shared = set(experiments.OVERRIDES) - {"inputs"}  # which only the fully connected networks have
+    shared = set(profiles.OVERRIDES) - {"inputs"}  # which only the fully connected networks have
     if name in NO_IMAGES:
         shared = {"profile", "seeds", "train"}
     if name in ONE_SEED:
@@ -76,8 +87,8 @@ def test_begins_with_its_claim_and_its_parameters(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_papermill_reads_the_same_parameters(name):
-    inferred = papermill.inspect_notebook(regenerate.source(name))
-    assert set(inferred) == set(regenerate.parameters(regenerate.source(name)))
+    inferred = papermill.inspect_notebook(notebooks.source(name))
+    assert set(inferred) == set(parameters(notebooks.source(name)))
 
 
 @pytest.mark.parametrize("name", [*NAMES, *PLACES])
@@ -130,12 +141,12 @@ def test_a_verdict_outside_the_vocabulary_or_without_its_scale_is_found(tmp_path
     assert strange_verdicts(tmp_path / "none.csv") == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [slow(name)[0] if name in LONG else name for name in NAMES])
 def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
     monkeypatch.chdir(paths.notebooks())
     shown = []
-    monkeypatch.setattr(nclib, "picture", lambda fig, alt: shown.append(fig) or teaching.picture(fig, alt))
+    monkeypatch.setattr(nclib, "picture", lambda fig, alt: shown.append(fig) or display.picture(fig, alt))
     namespace = {"display": print}
     for is_parameters, text in _code(name):
         exec(compile(text, name, "exec"), namespace)
@@ -161,7 +172,7 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
 
 @pytest.mark.parametrize("name", [*NAMES, *PLACES])
 def test_every_link_to_a_file_leads_somewhere(name):
-    here = regenerate.source(name).parent
+    here = notebooks.source(name).parent
     texts = "".join("".join(cell["source"]) for cell in _read(name)["cells"])
     for target in re.findall(r"\]\(([^)#:{}]+\.ipynb)\)", texts):
         assert (here / target).is_file(), f"{target} is not there"

@@ -27,7 +27,9 @@ from torch.nn import functional as F
 from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig, nested
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
-from nclib.models import build_model
+from nclib.engine.jobs import Job, Result
+from nclib.engine.outline import class_counts
+from nclib.models import build_model, build_solver
 from nclib.solver import Solution
 
 ShallowKind = Literal["tanh_deq", "h_tanh_enn", "tanh_enn", "relu_deq", "l_relu_enn", "relu_enn"]
@@ -145,6 +147,17 @@ class ShallowConfig(StoredConfig):
         cost = 6 if self.model.kind in _DEQS else 1
         return 0.3 + self.train.epochs * cost * (0.01 + (self.model.width / 1000) ** 2)
 
+    def seconds(self) -> float:
+        return self.work() * int(class_counts(self.data).sum()) / 1400
+
+    def needs(self) -> RunConfig | None:
+        return self.encoder
+
+    def execute(self, job: Job) -> Result:
+        weights = None if job.base is None else job.store.weights(job.base)
+        run = train_shallow(self, job.device, weights, job.checkpoint, job.progress)
+        return Result({"history": run.history}, weights={"readout": run.weights["readout"]}, facts=run.facts)
+
 
 # --- the networks ------------------------------------------------------------------------------------------------
 
@@ -185,7 +198,7 @@ class ShallowNetwork(nn.Module):
         self.phi, self.deq, self.matrix = layers, None, None
         if config.kind in _DEQS:
             cell = _Cell(torch.randn(m, m, generator=matrix), layers[0], math.sqrt(config.sigma_a2))
-            self.deq = DEQ(cell, config.solver.build(), z0="zeros")
+            self.deq = DEQ(cell, build_solver(config.solver), z0="zeros")
             self.sigma_b = math.sqrt(1 - config.sigma_a2)
         elif len(layers) == 2:
             self.matrix = nn.Parameter(torch.randn(m, m, generator=matrix))

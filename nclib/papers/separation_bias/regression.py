@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from nclib.config import Config, StoredConfig, nested
 from nclib.deq import Implicit, Unrolled
+from nclib.engine.jobs import Job, Result
 from nclib.models import count_parameters
 from nclib.papers.separation_bias import diagonal, steep
 from nclib.papers.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
@@ -117,6 +118,8 @@ class RegressionConfig(StoredConfig):
     `scale_lr`. clip is the largest norm of the gradient.
     """
 
+    on_cpu: ClassVar[bool] = True
+
     kind: Literal["regression"] = "regression"
     task: TaskConfig
     model: RegressorConfig
@@ -144,6 +147,10 @@ class RegressionConfig(StoredConfig):
         each = 4e-4 + 1.2e-4 * (model.depth or 0) + 2e-4 * repeats
         each += 3 * self.batch_size * model.flops(1, repeats or 1) / 2e10
         return round(self.steps * each, 2)
+
+    def execute(self, job: Job) -> Result:
+        run = train_regression(self, job.progress)
+        return Result({"history": run.history}, run.arrays, run.weights, run.facts)
 
 
 # --- training -----------------------------------------------------------------------------------------------

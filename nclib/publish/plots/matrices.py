@@ -237,3 +237,29 @@ def _apart(centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         if not moved:
             break
     return placed
+
+
+def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
+    """t-SNE of features (N, d) in the plane, (N, 2), from the principal components; the same for the same seed and
+    threads.
+
+    Distances between clusters and their sizes mean nothing in such a picture. The perplexity is lowered where N is
+    small.
+    """
+    from sklearn.manifold import TSNE
+
+    perplexity = min(perplexity, (len(features) - 1) / 3)
+    return TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(features.astype(np.float64))
+
+
+def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
+    """Cosines (K, K) between the rows of `vectors` (K, d), after subtracting their mean if `centred`.
+
+    Ideal: a simplex ETF has 1 on the diagonal and −1/(K−1) elsewhere, when centred.
+    """
+    vectors = np.asarray(vectors, dtype=float)
+    if centred:
+        vectors = vectors - vectors.mean(axis=0)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
+    return directions @ directions.T

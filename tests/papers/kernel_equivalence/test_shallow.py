@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from nclib.config import ConfigError, DataConfig, RunConfig, run_id
-from nclib.engine import experiments, runs, verification
-from nclib.engine.experiments import experiment
+from nclib.engine import runs, verification
+from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
-from nclib.engine.store import default_store, load_run
+from nclib.engine.store import default_store
+from nclib.papers.experiments import experiment
 from nclib.papers.kernel_equivalence import networks
 from nclib.papers.kernel_equivalence.activations import HardTanh
 from nclib.papers.kernel_equivalence.equivalents import spectral_norm
 from nclib.papers.kernel_equivalence.exact import explicit_ck, implicit_ck
+from nclib.papers.kernel_equivalence.experiments import shallow_models
 from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
 from nclib.papers.kernel_equivalence.mixtures import empirical_tau0, gaussian_mixture
 from nclib.papers.kernel_equivalence.networks import (
@@ -28,7 +30,7 @@ SMALL = DataConfig(n_max=20, test_per_class=10)
 
 
 def _models(width):
-    return {model.kind: model for model in experiments._shallow_models(width)}
+    return {model.kind: model for model in shallow_models(width)}
 
 
 def _config(kind="tanh_deq", width=6, seed=0, data=SMALL, **train):

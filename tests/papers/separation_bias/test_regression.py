@@ -10,8 +10,8 @@ import torch
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
 from nclib.engine import runs
-from nclib.engine.experiments import PROFILES
-from nclib.engine.store import ReferenceStore, load_run
+from nclib.engine.profiles import PROFILES
+from nclib.engine.reference import ReferenceStore, load_run
 from nclib.papers.separation_bias import claims, diagonal, gotu, grids, regions, regression, tasks
 from nclib.papers.separation_bias.ledger import BEYOND, LEDGER, STATEMENT, separation_ledger
 from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig

@@ -1,0 +1,377 @@
+"""The command line: ``nclib reproduce | report | train | measure | runs | data | doctor | verify | certify``.
+
+Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
+and an exit code: 2 for what was asked wrongly, 1 for what failed, 130, 143 or such (128 + its number) after a signal.
+Everything heavy is imported inside the commands, so that ``--help`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from nclib.cli import data as data_commands
+from nclib.cli import health
+from nclib.cli import runs as runs_commands
+from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_facts, print_frame, say_error
+
+
+@contextmanager
+def _one_message() -> Iterator[None]:
+    """Errors that say what to do need no traceback; all others are bugs and keep theirs."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        number = getattr(stop, "number", signal.SIGINT)  # `terminal.Terminated` knows its signal
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        say_error(
+            f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
+            f"the same again: {_typed()}"
+        )
+        raise typer.Exit(128 + number) from None  # as shells have it
+    except (typer.Exit, typer.Abort):
+        raise
+    except (ValueError, RuntimeError, OSError) as error:
+        code = _exit_code(error)
+        if code is None:
+            raise
+        say_error(str(error))
+        raise typer.Exit(code) from None
+
+
+def _exit_code(error: Exception) -> int | None:
+    """2 for a wrong request, 1 for something that failed, None for what should not have happened. An error that is
+    expected says so itself, in an attribute `exit_code` of its class."""
+    if isinstance(error, OSError):
+        return None if isinstance(error, BrokenPipeError) else 1
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return 1
+    return getattr(error, "exit_code", None)
+
+
+def _typed() -> str:
+    return shlex.join(["nclib", *sys.argv[1:]])
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        with _one_message():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Deep equilibrium models and neural collapse: train, regenerate, check.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(runs_commands.runs_app, name="runs")
+app.add_typer(data_commands.data_app, name="data")
+
+
+def main() -> None:
+    """Entry point of the ``nclib`` command."""
+    _open_streams()
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    # a log shows each line when it is said; a file name that is no text is shown as well as can be
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    app(prog_name="nclib")
+
+
+def _open_streams() -> None:
+    """Where stdin, stdout or stderr is closed, as daemons have them: the work is done and nothing is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, so this one; no file of results shall get it
+            os.set_inheritable(number, True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 — open as long as the process
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        typer.echo(sys.modules["nclib"].__version__)
+        raise typer.Exit
+
+
+@app.command()
+def reproduce(
+    names: Names = None,
+    profile: ProfileName = "quick",
+    parameter: Settings = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="That scheduler without TLS: whoever reaches it can run code as you.")
+    ] = False,
+    train: Annotated[
+        str, typer.Option(help="missing: train what is not stored. never: use what there is.")
+    ] = "missing",
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Train for no longer, one seed of everything before the next; the same command goes on."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Execute notebooks that are unchanged, too.")] = False,
+    site: Annotated[
+        bool, typer.Option("--report/--no-report", help="Make the web site, at the first page and at the end.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
+    ] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="Only list the notebooks.")] = False,
+    parameters_of: Annotated[
+        str | None, typer.Option("--parameters", metavar="NOTEBOOK", help="Only list the parameters of this notebook.")
+    ] = None,
+) -> None:
+    """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
+    if list_all or parameters_of:
+        print_facts(_titles(names) if list_all else _parameters(parameters_of))
+        return
+    from nclib.reproduce import reproduce
+
+    if dry_run:
+        reproduce.dry_run(names or (), profile, parameter or ())
+        return
+    summary = reproduce.reproduce(
+        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure, site
+    )
+    complete = _site_after(profile, summary.parameters) if site else True
+    raise typer.Exit(0 if summary.ok and complete else 1)
+
+
+def _titles(names: list[str] | None) -> dict[str, str]:
+    from nclib.publish import notebooks
+
+    chosen = notebooks.select(names or ())
+    return {name: notebooks.title(notebooks.read_cells(notebooks.source(name))) or "" for name in chosen}
+
+
+def _parameters(name: str) -> dict[str, str]:
+    from nclib.publish import notebooks
+    from nclib.reproduce.parameters import parameters
+    from nclib.system.other_parameters import SET_BY_THE_COMMAND
+
+    found = {}
+    for notebook in notebooks.select([name]):
+        for each in parameters(notebooks.source(notebook)).values():
+            if each.name not in SET_BY_THE_COMMAND:
+                found[each.name] = f"{each.type.__name__}, {each.default!r} if not given; {each.help}"
+    return found
+
+
+def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
+    """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
+    site: then it is only said."""
+    from nclib.publish.site import build
+    from nclib.system import other_parameters
+    from nclib.system.terminal import terminable
+
+    try:
+        with terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
+            build.build(profile)
+    except build.ReportError as error:
+        if isinstance(error, build.SphinxMissing):
+            typer.echo(f"no web site: {error}")
+            return True
+        say_error(f"no web site: {error}")
+        return False
+    return True
+
+
+@app.command()
+def report(
+    profile: ProfileName = "quick",
+    parameter: Settings = None,
+    force: Annotated[bool, typer.Option("--force", help="Make it again even if nothing has changed.")] = False,
+) -> None:
+    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html.
+
+    With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
+    """
+    from nclib.publish import notebooks
+    from nclib.publish.site.build import build
+    from nclib.reproduce.parameters import given_values
+    from nclib.system import other_parameters
+    from nclib.system.terminal import terminable
+
+    given = given_values(notebooks.select(), parameter or ()) if parameter else {}
+    with (
+        terminable(),
+        other_parameters.results_with(other_parameters.folder_name(other_parameters.other_values(given.values()))),
+    ):
+        build(profile, force)
+
+
+@app.command()
+def train(
+    dataset: Annotated[str | None, typer.Option(help="Name of a data set, or folder:PATH.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="explicit, deq, explicit_matched, weight_tied, explicit_flops.")
+    ] = None,
+    K_A: Annotated[int | None, typer.Option("--K_A", "--num-majority", help="Number of majority classes.")] = None,
+    R: Annotated[float | None, typer.Option("--R", "--ratio", help="Imbalance n_A / n_B; goes with K_A.")] = None,
+    n_max: Annotated[int | None, typer.Option(help="Images of a majority class, n_A.")] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Channels of the first stage; features have 8 times as many.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Subset, initialisation and order.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Protocol: workable, or paper for the literal one.")] = None,
+    epochs: Annotated[int | None, typer.Option()] = None,
+    batch_size: Annotated[int | None, typer.Option()] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-s", "--set", metavar="KEY=VALUE", help="Any other option, such as model.solver.tol=1e-4. Repeatable."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="JSON file of a configuration; other options change it.", dir_okay=False)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
+    ] = None,
+) -> None:
+    """Train one network, or find it trained, and print its run id and final metrics."""
+    from nclib import data
+    from nclib.config import run_id
+    from nclib.engine import jobs
+    from nclib.engine.options import build_config, check_runs
+    from nclib.engine.reference import load_run
+    from nclib.engine.store import default_store
+    from nclib.engine.verification import FACTORS
+    from nclib.papers import captions
+    from nclib.system.terminal import progress_bar, terminable
+
+    given = {
+        "data.dataset": dataset,
+        "data.num_majority": K_A,
+        "data.ratio": R,
+        "data.n_max": n_max,
+        "model.kind": model,
+        "model.width": width,
+        "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "train.lr": lr,
+        "seed": seed,
+    }
+    named = {key: value for key, value in given.items() if value is not None}
+    run = build_config(config, recipe, named, options or ())
+    with terminable():
+        data.fetch(run.data.dataset)
+        check_runs([run])
+        typer.echo(f"run {run_id(run)}")
+        typer.echo(captions.describe_runs([run]))
+        if default_store().has(run_id(run)):
+            typer.echo("stored already, nothing to train")
+        elif default_store().busy(run_id(run)):
+            typer.echo("another process is training it; waiting for that")
+        with progress_bar("training") as progress:
+            root = str(default_store().root)
+            jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
+    metrics = final_metrics(load_run(run))
+    chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
+    print_frame(metrics[chief])
+    for said in load_run(run).provenance.get("warnings", []):
+        typer.echo(f"warning: {said}")
+    typer.echo(f"everything about it: nclib runs show {run_id(run)}")
+
+
+@app.command()
+def measure(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION|FILE.npz",
+            help="A function without arguments that returns (model, loader), or arrays h and labels, logits and w.",
+        ),
+    ],
+    layer: Annotated[
+        list[str] | None, typer.Option(help="Name of a layer; left out: the classifier's input and every block.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
+    pool: Annotated[str, typer.Option(help="mean or flatten: how a feature map becomes a vector.")] = "mean",
+    per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)] = None,
+) -> None:
+    """Neural collapse in the layers of your own network, or of saved features. Code of MODULE runs, from this folder
+    too."""
+    import pandas as pd
+
+    from nclib.config import ConfigError
+    from nclib.metrics import measuring
+
+    try:
+        if source.endswith(".npz"):
+            if layer or per_class or pool != "mean":
+                raise ValueError("--layer, --pool and --per-class are for a network; a file holds one layer")
+            report = measuring.measure_file(source, classes)
+            table = pd.DataFrame(report.items(), columns=["metric", "value"])
+        else:
+            model, loader = _model_and_loader(source)
+            table = measuring.measure(model, loader, layer, classes, pool, per_class)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if csv is not None:
+        table.to_csv(csv, index=False)
+    if "layer" in table:
+        index = ["metric", "class"] if per_class else "metric"
+        order = table["layer"].unique()
+        table = table.pivot_table(index=index, columns="layer", values="value", sort=False, dropna=False)[order]
+        table = table.reset_index().rename_axis(columns=None)
+    print_frame(table)
+
+
+def _model_and_loader(source: str) -> tuple[Any, Any]:
+    from importlib import import_module
+
+    module, colon, name = source.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor a file that ends in .npz")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name not in (module, module.split(".")[0]):
+            raise
+        raise ValueError(f"there is no module {module!r} here or among the installed packages") from None
+    finally:
+        sys.path.remove(os.getcwd())
+    if not callable(function):
+        raise ValueError(f"{module} has no function {name!r}")
+    found = function()
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ValueError(f"{source} must return (model, loader), got {type(found).__name__}")
+    return found
+
+
+for command, name in ((health.doctor, None), (health.verify, None), (health.certify_statements, "certify")):
+    app.command(name)(command)

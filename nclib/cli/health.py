@@ -1,0 +1,185 @@
+"""``nclib doctor``, ``verify``, ``certify``: is this installation sound, and what do its results say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nclib.cli.output import print_facts, print_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nclib.engine.verification import Comparison
+
+
+def doctor() -> None:
+    """What this installation is, what it finds, and what each profile will cost here."""
+    import torch
+
+    from nclib import data, training
+    from nclib.engine.executors import default_workers
+    from nclib.system import paths, provenance
+
+    here = provenance.capture(training.default_device())
+    print_facts(
+        {
+            "python": f"{here['python']} at {sys.executable}",
+            "kernel": _kernel(),
+            "versions": ", ".join(f"{name} {version}" for name, version in here["versions"].items()),
+            "machine": f"{here['platform']}, {here['cpu']}, {here['cores']} usable cores",
+            "bfloat16": f"{here['bfloat16']}, used by profile full" if here["bfloat16"] else "not on this processor",
+            "device": ", ".join(str(value) for value in here["device"].values() if value is not None),
+            "threads": f"{torch.get_num_threads()} here, 1 in each of {default_workers()} trainings at once "
+            f"(OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')})",
+            "project": paths.root(),
+            "data": paths.data(),
+            "results": f"{paths.results()}, {_free_gigabytes(paths.results()):.0f} GB free",
+        }
+    )
+    typer.echo("\ndata sets")
+    print_facts({f"  {name}": _found(name) for name in data.DATASETS})
+    typer.echo("\nprofiles (one core's time, estimated; runs already stored cost nothing)")
+    print_facts(_costs(default_workers()))
+
+
+def _kernel() -> str:
+    """The Python that notebooks will run in, and whether it is this one."""
+    os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # as `reproduce` has it
+    try:
+        from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+    except ImportError:
+        return 'Jupyter is not installed; notebooks need it: pip install "nclib[notebooks]"'
+    try:
+        python = KernelSpecManager().get_kernel_spec("python3").argv[0]
+    except NoSuchKernel:
+        return f"no kernel 'python3' is installed: {sys.executable} -m ipykernel install --sys-prefix"
+    if python in ("python", "python3") or Path(python).absolute() == Path(sys.executable).absolute():
+        return "python3, this Python"
+    return f"python3 runs {python}, not this Python: {sys.executable} -m ipykernel install --sys-prefix"
+
+
+def _free_gigabytes(folder: Path) -> float:
+    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free / 1e9
+
+
+def _found(name: str) -> str:
+    from nclib import data
+
+    try:
+        facts = data.describe(name)
+    except data.DataError as error:
+        return str(error)
+    return f"found, {facts['where']}" if facts["present"] else f"not here; to get it: nclib data fetch {name}"
+
+
+def _costs(workers: int) -> dict[str, str]:
+    from nclib.engine import profiles, runs
+    from nclib.papers import experiments
+    from nclib.system.terminal import duration
+
+    costs = {}
+    for profile in profiles.PROFILES:
+        wanted = [config for name in experiments.known() for config in experiments.experiment(name, profile)]
+        plan = runs.plan(wanted)
+        lacking = plan[plan["state"] != "stored"]
+        total, left = plan["seconds"].sum(), lacking["seconds"].sum()
+        costs[f"  {profile}"] = (
+            f"{len(plan)} runs, {duration(total)}; still to train: {len(lacking)}, "
+            f"{duration(left)}, with {workers} at once {duration(left / workers)}"
+        )
+    return costs
+
+
+def verify(
+    profile: Annotated[str | None, typer.Option(help="Only runs first asked for by this profile.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print every setting, not only those that are not ok.")] = False,
+) -> None:
+    """Tell a broken installation from a finding.
+
+    First closed forms that solver, equilibrium layer and metrics must hit on any machine. Then the runs that are both
+    stored here and among the tracked reference results: the same configuration must give the same result, on the mean
+    over all runs nearly, setting by setting up to the spread over seeds. Runs with other options are not compared: what
+    they show is a finding.
+    """
+    from nclib.engine import profiles, verification
+
+    if profile is not None:
+        profiles.get_profile(profile)
+    checks = verification.self_checks()
+    print_frame(checks)
+    found = verification.compare_with_reference(profile)
+    if found.runs:
+        _print_comparison(found, every)
+    missed = [name for name, table in _comparisons(found).items() if not table["ok"].all()]
+    sound = bool(checks["ok"].all())
+    typer.echo(f"\n{_verdict(sound, missed, found.runs)}")
+    raise typer.Exit(0 if sound and not missed else 1)
+
+
+def _comparisons(found: Comparison) -> dict[str, pd.DataFrame]:
+    return {"mean shifts": found.shifts, "setting by setting": found.settings}
+
+
+def _print_comparison(found: Comparison, every: bool) -> None:
+    typer.echo(f"\n{found.runs} runs stored here and in the reference, {found.identical} of them equal to the bit")
+    shifts, settings = _comparisons(found)
+    typer.echo(f"\n{shifts}: here − reference of accuracies, log(here/reference) of other metrics, mean over runs")
+    if found.shifts.empty:
+        typer.echo("too few runs of each arm for that")
+    else:
+        print_frame(found.shifts.round(4))
+    typer.echo(f"\n{settings}: means over seeds")
+    close = found.settings["ok"]
+    if every or not close.all():
+        print_frame(found.settings if every else found.settings[~close])
+    typer.echo(f"{close.sum()} of {len(close)} means ok" + ("" if every else "; verify --all prints every one"))
+
+
+def _verdict(sound: bool, missed: Sequence[str], runs: int) -> str:
+    """What `verify` concludes from closed forms, the comparisons that are not ok, and how many runs were compared."""
+    if not sound:
+        return "broken install: closed forms are missed, so no result of this installation can be trusted"
+    if missed:
+        return (
+            "broken install: the closed forms hold, but the same configurations give other results than the "
+            f"reference (not ok: {', '.join(missed)})"
+        )
+    if not runs:
+        return (
+            "nothing to compare: no run is both stored here and in the reference. The closed forms hold, so the "
+            "library works; train some with nclib reproduce and verify again"
+        )
+    return "sound: closed forms hold and the reference is reproduced. Results of other runs are findings"
+
+
+def certify_statements(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Statements. None: all of them.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
+) -> None:
+    """Check what is said about the papers' statements: computations in fractions, and instances of the proofs.
+
+    The proofs stand in the source, beside the certificates.
+
+    Prints one line a statement: whether its certificate is ok, id, place in the paper, the statement, the verdict, what
+    was checked, and the reading. Exits with 1 when a certificate fails. Needs only the standard library; certificates
+    that need sympy are left out where it is not installed, and named.
+    """
+    from nclib.papers import certify
+
+    results = certify.certify(ids or None)
+    typer.echo(certify.as_json(results) if as_json else certify.as_text(results))
+    failed = [result.id for result in results if not result.ok]
+    missing = [] if ids else certify.left_out()
+    typer.echo(f"{len(results) - len(failed)} of {len(results)} certificates ok", err=as_json)
+    if failed:
+        typer.echo(f"failed: {', '.join(failed)}", err=True)
+    if missing:
+        typer.echo(f"left out, because sympy is not installed (pip install sympy): {', '.join(missing)}", err=True)
+    raise typer.Exit(1 if failed else 0)

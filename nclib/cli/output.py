@@ -1,0 +1,49 @@
+"""What the commands share: options, messages, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nclib.engine.reading import StoredRun
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="paper/notebook, a bare name of the main paper, or a folder for all of it. None: everything."),
+]
+ProfileName = Annotated[str, typer.Option(help="Size of everything: smoke, quick, lite, full or paper.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="Notebook parameter, such as epochs=3. Repeatable."),
+]
+
+
+def say_error(message: str) -> None:
+    """One message on stderr."""
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Names and values, a line each."""
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        typer.echo(f"{name:{width}}  {value}")
+
+
+def print_frame(frame: pd.DataFrame) -> None:
+    """A table as wide as its content needs, numbers with four digits."""
+    shown = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
+    typer.echo(shown.replace("nan", "–").to_string(index=False))
+
+
+def final_metrics(run: StoredRun) -> pd.DataFrame:
+    """The last logged value of every metric of a run: metric, then one column for each split."""
+    from nclib.engine.verification import final_values
+
+    return final_values(run).unstack("split").reset_index().rename_axis(columns=None)

@@ -1,0 +1,128 @@
+"""``nclib runs``: what is stored on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_frame
+
+runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True)
+RunName = Annotated[str, typer.Argument(help="A run id, or a beginning of it that fits no other.")]
+
+
+@runs_app.command("list")
+def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
+    """Finished runs with date and size, and how far the unfinished ones are."""
+    from nclib.engine.store import default_store
+
+    store = default_store()
+    for run in (run for run in store.ids() if text in run):
+        try:
+            size = sum(path.lstat().st_size for path in (store.root / run).iterdir())
+            when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
+        except OSError as error:
+            typer.echo(f"cannot be read ({error.strerror})  {run}")
+            continue
+        typer.echo(f"{when:%Y-%m-%d %H:%M} {size / 1e6:8.1f} MB  {run}")
+    for folder in sorted(store.root.glob("*.partial")):
+        run = folder.name.removesuffix(".partial")
+        if text in run:
+            typer.echo(f"unfinished       {100 * store.progress(run):8.0f} %   {run}")
+    if not store.ids():
+        typer.echo(f"no finished runs in {store.root}", err=True)
+
+
+@runs_app.command("check")
+def check_runs() -> None:
+    """Read every stored run and compare it with its checksums; what is damaged is named and set aside."""
+    from nclib.engine.store import default_store
+
+    found = dict(default_store().check())
+    damaged = {run: reason for run, reason in found.items() if reason}
+    for reason in damaged.values():
+        typer.echo(reason)
+    typer.echo(f"{len(found) - len(damaged)} of {len(found)} runs are sound")
+    raise typer.Exit(1 if damaged else 0)
+
+
+@runs_app.command()
+def show(run: RunName) -> None:
+    """Configuration, circumstances and final metrics of one run."""
+    from nclib.engine.reference import load_run, reference_store
+    from nclib.engine.store import default_store
+
+    known = default_store().ids() + reference_store().ids()
+    stored = load_run(_complete(run, known))
+    typer.echo(f"run {stored.run_id}")
+    typer.echo(json.dumps({"config": _without_nothing(stored.config), "provenance": stored.provenance}, indent=1))
+    print_frame(final_metrics(stored))
+
+
+@runs_app.command()
+def remove(
+    runs: Annotated[list[str], typer.Argument(help="Run ids, or beginnings that fit no other.", metavar="RUN...")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete runs for good; they can only be trained again."""
+    from nclib.engine.store import default_store
+
+    store = default_store()
+    unfinished = [path.name.removesuffix(".partial") for path in store.root.glob("*.partial")]
+    chosen = [_complete(run, [*store.ids(), *unfinished]) for run in runs]
+    for run in dict.fromkeys(chosen):
+        if yes or typer.confirm(f"remove {run}?"):
+            store.remove(run)
+            typer.echo(f"removed {run}")
+
+
+@runs_app.command()
+def export(
+    names: Names = None,
+    profile: ProfileName = "quick",
+    collection: Annotated[
+        str | None, typer.Option(help="Folder in results/reference/; left out: the profile's name.")
+    ] = None,
+    finished: Annotated[bool, typer.Option("--finished", help="Leave out what is not trained yet.")] = False,
+    parameter: Settings = None,
+) -> None:
+    """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
+    from nclib.engine import runs
+    from nclib.papers.experiments import features_drawn
+    from nclib.publish import notebooks
+    from nclib.reproduce.reproduce import prepare
+
+    tasks, configs = prepare(notebooks.select(names or ()), profile, parameter or ())
+    drawn = {run for task in tasks for run in features_drawn(profile, **task.settings)}
+    for run in runs.export_reference(list(configs.values()), collection or profile, finished, drawn):
+        typer.echo(run)
+
+
+def _complete(typed: str, known: Iterable[str]) -> str:
+    """The one run whose id is, or begins with, what was typed."""
+    from nclib.config import ConfigError, suggest
+
+    known = sorted(set(known))
+    fitting = [typed] if typed in known else [run for run in known if run.startswith(typed)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ConfigError(f"{typed!r} fits {len(fitting)} runs: {', '.join(fitting[:5])}{', …' * (len(fitting) > 5)}")
+    if not known:
+        raise ConfigError(f"there is no run {typed!r}: none is stored here yet")
+    raise ConfigError(
+        suggest(typed, known, "run") if len(known) <= 20 else f"no run begins with {typed!r}; see nclib runs list"
+    )
+
+
+def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the options that do not apply."""
+    return {
+        key: _without_nothing(value) if isinstance(value, Mapping) else value
+        for key, value in tree.items()
+        if value is not None
+    }

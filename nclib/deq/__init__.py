@@ -1,0 +1,38 @@
+"""The equilibrium layer: z* = cell(z*, x), found by any solver of ``nclib.solver``, differentiated by any rule.
+
+The cell, the solver and the gradient are three separate values. The forward solve records nothing; the backward pass
+evaluates the cell once more at z*, so what is kept in between is z* and x, whatever the number of steps.
+
+``layer`` has ``DEQ`` itself, ``gradients`` the rules and their backward passes, ``cell`` the cell as the layer sees it,
+``jacobian`` what the Jacobian at a point tells.
+"""
+
+from nclib.deq.cell import Cell, State
+from nclib.deq.gradients import (
+    BackwardNotConverged,
+    Gradient,
+    Implicit,
+    Neumann,
+    Phantom,
+    Reversible,
+    Unrolled,
+)
+from nclib.deq.jacobian import jacobian_frobenius_sq, row_jacobians, spectral_radius
+from nclib.deq.layer import DEQ, REVERSAL
+
+__all__ = [
+    "DEQ",
+    "REVERSAL",
+    "BackwardNotConverged",
+    "Cell",
+    "Gradient",
+    "Implicit",
+    "Neumann",
+    "Phantom",
+    "Reversible",
+    "State",
+    "Unrolled",
+    "jacobian_frobenius_sq",
+    "row_jacobians",
+    "spectral_radius",
+]

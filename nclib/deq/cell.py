@@ -1,0 +1,174 @@
+"""The cell as the layer sees it: rows, states of several tensors, and a function of its leaves to differentiate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
+
+from nclib.solver import Solution
+
+State = Tensor | tuple[Tensor, ...]
+Cell = Callable[..., State]
+
+
+def flat_rows(t: Tensor) -> Tensor:
+    """(B, *) as (B, n)."""
+    return t.reshape(len(t), math.prod(t.shape[1:]))
+
+
+def uncompiled(cell: Cell) -> Cell:
+    """The cell without its top-level torch.compile: a compiled backward cannot be repeated or differentiated, and would
+    compute the gradients of all parameters for every product with Jᵀ."""
+    for mark in ("_orig_mod", "_torchdynamo_orig_callable"):
+        if getattr(cell, mark, None) is not None:
+            return getattr(cell, mark)
+    return cell.forward if getattr(cell, "_compiled_call_impl", None) is not None else cell
+
+
+def is_stateful(module: nn.Module) -> bool:
+    """Whether the module is another map at each call: dropout and norms with running statistics, in training mode."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.training and module.p > 0
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return module.training and module.dropout > 0
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return module.training or module.running_mean is None
+    if isinstance(module, (nn.RReLU, _SpectralNorm)):
+        return module.training
+    if any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()):
+        return module.training
+    return isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
+
+
+def functional_form(cell: Cell, parts: Parts | None, *rows: Tensor) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    """The cell as f(leaves, *rows), and the leaves: what it is differentiated for beside its rows (z first).
+
+    A module is evaluated with what stands at its names now, whoever put it there: torch.func.functional_call takes it
+    away again before the backward pass. A plain callable computes with what it closes over.
+    """
+    original = uncompiled(cell) if parts is None else parts.wrap(uncompiled(cell))
+    if not isinstance(cell, nn.Module):
+        return (lambda leaves, *rows: original(*rows)), _leaves(original, *rows)
+    shell = _Shell(cell, original)
+    state = {name: t for named in (shell.named_parameters(), shell.named_buffers()) for name, t in named}
+    fixed = {name: t for name, t in state.items() if not t.requires_grad}
+    names = [name for name in state if name not in fixed]
+
+    def f(leaves: Sequence[Tensor], *rows: Tensor) -> Tensor:
+        return torch.func.functional_call(shell, fixed | dict(zip(names, leaves, strict=True)), rows)
+
+    return f, [state[name] for name in names]
+
+
+class _Shell(nn.Module):
+    """Gives the cell's tensors their names, whichever of its methods is called."""
+
+    def __init__(self, cell: nn.Module, method: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.cell, self.method = cell, (method,)  # in a tuple, so that a module is not registered twice
+
+    def forward(self, *rows: Tensor) -> Tensor:
+        return self.method[0](*rows)
+
+
+def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
+    """A leaf that a module's graph reaches past the known tensors would lose its gradient without a word."""
+    seen = {torch.autograd.graph.get_gradient_edge(t).node for t in known if t.requires_grad}
+    open_nodes = [fz.grad_fn]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            raise RuntimeError(
+                f"the cell uses a tensor that requires a gradient, or was made of one (shape "
+                f"{tuple(node.variable.shape)}), and is none of its parameters, so the gradient would be lost. Give it "
+                "in the call, layer(x, args=(tensor,)), register it in the cell by register_parameter or "
+                "register_buffer, or detach() it."
+            )
+        open_nodes.extend(parent for parent, _ in node.next_functions)
+
+
+def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
+    """What the graph of one row reaches."""
+    own = [t[:1].detach().requires_grad_(t.is_floating_point()) for t in rows]
+    seen, open_nodes, leaves = set(), [cell(*own).grad_fn], []
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        open_nodes.extend(parent for parent, _ in node.next_functions)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and all(leaf is not t for t in own):
+            leaves.append(leaf)
+    return leaves
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The solver and the gradients see one tensor (B, n), the parts of each row one after the other."""
+
+    shapes: tuple[tuple[int, ...], ...]  # without the axis of the rows
+
+    @property
+    def sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
+
+    def pack(self, state: Sequence[Tensor]) -> Tensor:
+        return torch.cat([flat_rows(part) for part in state], 1)
+
+    def unpack(self, z: Tensor) -> tuple[Tensor, ...]:
+        split = zip(z.split(self.sizes, 1), self.shapes, strict=True)
+        return tuple(part.contiguous().view(len(z), *shape) for part, shape in split)
+
+    def wrap(self, cell: Cell) -> Cell:
+        def packed(z: Tensor, *rows: Tensor) -> Tensor:
+            value = cell(self.unpack(z), *rows)
+            self._check(value, len(z))
+            return self.pack(value)
+
+        return packed
+
+    def _check(self, value: object, rows: int) -> None:
+        if not isinstance(value, (tuple, list)) or not all(isinstance(part, Tensor) for part in value):
+            raise TypeError(
+                f"the cell returned a {type(value).__name__}; z0 is a tuple of {len(self.shapes)} tensors, so it must "
+                "return a tuple of tensors like them"
+            )
+        got, allowed = [tuple(part.shape) for part in value], [(rows, *shape) for shape in self.shapes]
+        if got != allowed:
+            raise ValueError(f"the cell maps parts of shapes {allowed} to {got}; it must return the shapes it is given")
+
+
+def unpacked(parts: Parts | None, z: Tensor, solution: Solution) -> tuple[State, Solution]:
+    """z* and its evidence, as the cell names the parts."""
+    if parts is None:
+        return z, solution
+    same, value = z is solution.value, parts.unpack(solution.value)
+    return value if same else parts.unpack(z), replace(solution, value=value)
+
+
+def check_state(x: Tensor, z0: Sequence[Tensor]) -> None:
+    if len(z0) < 2 or not all(isinstance(part, Tensor) for part in z0):
+        raise TypeError(
+            f"z0 is a {type(z0).__name__} of {len(z0)}: {', '.join(type(part).__name__ for part in z0)}. A state of "
+            "several tensors starts at at least two of them, z0=(z1, z2), a single one at the tensor itself. What else "
+            "the cell takes goes into args: layer(x, args=(tensor,))"
+        )
+    first = z0[0]
+    for i, part in enumerate(z0):
+        if part.dim() == 0 or len(part) != len(x) or 0 in part.shape[1:]:
+            raise ValueError(f"z0[{i}] has shape {tuple(part.shape)}; its first axis must be the {len(x)} rows of x")
+        if not part.is_floating_point() or (part.dtype, part.device) != (first.dtype, first.device):
+            raise ValueError(
+                f"z0[{i}] is {part.dtype} on {part.device} and z0[0] {first.dtype} on {first.device}; the parts of a "
+                "state must have one floating-point type and one device"
+            )

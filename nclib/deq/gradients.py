@@ -1,0 +1,370 @@
+"""The gradient rules, and the nodes of the autograd graph that follow them.
+
+The backward pass of a node is written in differentiable operations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from nclib.deq.cell import Parts, flat_rows, refuse_others, unpacked
+from nclib.deq.jacobian import vjp
+from nclib.solver import Solver, fixed_point, is_real, is_whole
+
+if TYPE_CHECKING:
+    from nclib.deq.layer import DEQ
+
+
+class BackwardNotConverged(RuntimeWarning):
+    """A backward pass missed its tolerance, so the gradient is approximate."""
+
+
+def _at_least_one(rule: object, name: str) -> None:
+    number = getattr(rule, name)
+    if not is_whole(number) or number < 1:
+        raise ValueError(f"{type(rule).__name__}({name}={number!r}): {name} must be an integer of at least 1")
+
+
+@dataclass(frozen=True)
+class Implicit:
+    """The exact gradient, uᵀ∂f with u = g + Jᵀu, where g is the cotangent of z* and J = ∂f/∂z at z*.
+
+    solver: for u; None takes the forward one. Its tolerance is relative to each row, whatever the size of the loss.
+    Can be differentiated again. Source: Bai, Kolter & Koltun 2019, theorem 1.
+    """
+
+    solver: Solver | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.solver is None or isinstance(self.solver, Solver)):
+            raise TypeError(f"Implicit(solver={self.solver!r}): give a FixedPointIteration, Anderson, Broyden or None")
+
+
+@dataclass(frozen=True)
+class Neumann:
+    """A truncated inverse, u = Σ_{i<terms} (Jᵀ)ⁱ g; Neumann(1) takes (I − J)⁻¹ for the identity. terms ≥ 1."""
+
+    terms: int
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "terms")
+
+
+@dataclass(frozen=True)
+class Phantom:
+    """The gradient of ``steps`` damped steps from z*, u = (1−damping) Σ_{i<steps} (damping·I + (1−damping)·Jᵀ)ⁱ g.
+
+    steps ≥ 1, damping in [0, 1). Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one
+    evaluation at z*. Source: Geng et al. 2021, eq. 9, with λ = 1 − damping.
+    """
+
+    steps: int = 1
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "steps")
+        if not (is_real(self.damping) and 0 <= self.damping < 1):
+            raise ValueError(f"Phantom(damping={self.damping!r}): damping must be in [0, 1)")
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """Backpropagation through ``steps`` ≥ 1 plain applications of the cell, started at z0; the solver is not used."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "steps")
+
+
+@dataclass(frozen=True)
+class Reversible:
+    """The exact gradient of a fixed number of steps, in memory that does not grow with it; the solver is not used.
+
+    From y = z = z0, one step is
+
+        y ← (1 − β)·y + β·f(z),   z ← (1 − β)·z + β·f(y),
+
+    and the last z is the value. Since f(y) is taken at the new y, a step can be undone, z = (z' − β·f(y')) / (1 − β),
+    then y alike, so that the backward pass computes the states again instead of keeping them. Fixed points of f are
+    fixed points of the step, with y = z.
+
+    Parameters
+    ----------
+    steps : at least 1, of two evaluations of the cell each; the backward pass makes as many again, with their products.
+    beta : in (0, 2), not 1. The default of 0.5 is ours.
+
+    Notes
+    -----
+    "Exact" is a statement without rounding. A step back multiplies rounding by 1/|1 − β| or more, 2 for β = 0.5 and 5
+    for β = 0.8; where J has real eigenvalues in (−1, 1), by the square of that at most. Therefore y and z are float64
+    whatever the cell's type is. The backward pass ends where the forward pass began, so it knows its error: where that
+    exceeds 1e-3 of the row it warns ``BackwardNotConverged``. Take fewer steps or a smaller beta then. The cell runs
+    without torch.compile in both passes, whose values must agree. The gradient cannot be differentiated again. z0 gets
+    its gradient too.
+
+    Source: McCallum, Arora & Foster 2025, "Reversible Deep Equilibrium Models", arXiv 2509.12917: the step, its
+    inverse, the backward pass and β ∈ (0, 2). There the steps end at a tolerance and at a largest number, and start at
+    zeros; here there are always ``steps`` of them, from the z0 of the layer. The measured error is not from there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nclib import DEQ, Reversible
+    >>> x = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    >>> z, solution = DEQ(lambda z, x: 0.2 * z + x, gradient=Reversible(steps=20))(x)
+    >>> z.sum().backward()
+    >>> round(z.item(), 3), round(x.grad.item(), 3), solution.num_evals
+    (1.25, 1.25, 41)
+    """
+
+    steps: int
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "steps")
+        if not (is_real(self.beta) and 0 < self.beta < 2 and self.beta != 1):
+            raise ValueError(f"Reversible(beta={self.beta!r}): beta must be in (0, 2) and not 1")
+
+
+Gradient = Implicit | Neumann | Phantom | Unrolled | Reversible
+
+
+@dataclass(frozen=True)
+class Autocast:
+    device: str
+    dtype: torch.dtype
+    enabled: bool
+
+    def __call__(self) -> torch.autocast:
+        # Without the cache: weights that were cast while nothing was recorded would come back without a gradient.
+        return torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False)
+
+
+@dataclass(frozen=True)
+class Rule:
+    f: Callable[..., Tensor]  # of (leaves, z, *rows)
+    gradient: Gradient
+    solver: Solver
+    amp: Autocast
+    replaces: bool  # whether f computes with the leaves it is given
+    layer: DEQ
+    parts: Parts | None
+
+
+@dataclass
+class _Gate:
+    """Whether gradients pass from a point of linearisation to where the point came from."""
+
+    open: bool = False
+
+
+class _Through(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor: Tensor, gate: _Gate) -> Tensor:
+        ctx.gate = gate
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, cotangent: Tensor) -> tuple[Tensor | None, None]:
+        return (cotangent if ctx.gate.open else None), None
+
+
+class Equilibrium(torch.autograd.Function):
+    """z* = f(z*, *rows): the value is given, the derivative follows from the implicit function theorem.
+
+    Inputs: the rule, how many tensors are ``rows`` (batch first, arguments of f), z*, the rows, the leaves.
+    """
+
+    @staticmethod
+    def forward(ctx, rule: Rule, num_rows: int, value: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.rule, ctx.num_rows = rule, num_rows
+        ctx.set_materialize_grads(False)
+        z = value.detach()
+        ctx.save_for_backward(z, *tensors)
+        return z
+
+    @staticmethod
+    def backward(ctx, cotangent: Tensor | None) -> tuple[Tensor | None, ...]:
+        if cotangent is None:
+            return (None,) * (3 + len(ctx.saved_tensors) - 1)
+        if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
+            raise RuntimeError(
+                "a vectorised backward pass (vectorize=True, is_grads_batched=True) cannot pass through Implicit "
+                "gradients; leave the option out, or use nclib.row_jacobians(layer, x), one pass for the Jacobian of "
+                "every row."
+            )
+        rule, again = ctx.rule, torch.is_grad_enabled()
+        z, *tensors = ctx.saved_tensors
+        rows, leaves = tensors[: ctx.num_rows], tensors[ctx.num_rows :]
+        gate = _Gate()
+
+        # The partial derivatives of f at this point, even where z* and the rows are functions of one another, and with
+        # no hook of theirs run. They stay differentiable in the point when this pass is recorded, through gates that
+        # open when it is over.
+        def point(t: Tensor) -> Tensor:
+            return _Through.apply(t, gate) if again else t.detach().requires_grad_(t.requires_grad)
+
+        rule.layer._refuse_live()
+        with torch.enable_grad(), rule.amp():
+            at = point(z) if z.requires_grad else z.detach().requires_grad_()
+            here = [point(t) if t.requires_grad else t for t in rows]
+            own = [point(t) for t in leaves] if rule.replaces else leaves
+            fz = rule.f(own, at, *here)
+        if rule.replaces:
+            refuse_others(fz, [at, *here, *own])
+        if isinstance(rule.gradient, Implicit):
+            u = _implicit(rule, fz, at, leaves, cotangent, [t.detach() for t in (z, *rows)])
+            if again:
+                node = replace(rule, f=_Adjoint(rule.f))
+                u = Equilibrium.apply(node, 2 + len(rows), u, cotangent, z, *rows, *leaves)
+        else:
+            u = _series(rule.gradient, fz, at, cotangent, again)
+        inputs = [*here, *own]
+        wanted = [t for t in inputs if t.requires_grad] if fz.requires_grad else []
+        # None, not zero, for what f does not depend on: weight decay acts on parameters whose gradient is zero.
+        # What a callable closes over may have a graph that others still need.
+        options = {"allow_unused": True, "retain_graph": again or not rule.replaces, "create_graph": again}
+        grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), **options) if wanted else ())
+        gate.open = True
+        return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
+
+
+    @staticmethod
+    def jvp(ctx, *tangents: Tensor | None) -> Tensor:
+        raise RuntimeError(_REFUSED["Jvp"])
+
+
+def _implicit(
+    rule: Rule, fz: Tensor, at: Tensor, leaves: Sequence[Tensor], cotangent: Tensor, args: Sequence[Tensor]
+) -> Tensor:
+    """Solve u = g + Jᵀu for cotangent rows of unit norm. Each time half of the rows are done, J is taken afresh for the
+    rest: one evaluation of those rows, repaid by the next step."""
+    shape = (-1,) + (1,) * (cotangent.dim() - 1)
+    by_row = flat_rows(cotangent)
+    norm, peak = (torch.linalg.vector_norm(by_row, p, dim=1, dtype=torch.float64) for p in (2, torch.inf))
+    scale = torch.where((norm > 0) & (norm < torch.inf), norm, peak)  # the squares under- or overflow before the row
+    scale = torch.where(scale > 0, scale, 1).view(shape)
+    g = (cotangent / scale).to(cotangent.dtype)
+    solver = rule.gradient.solver or rule.solver
+    held = [args[0], fz, at]
+
+    def adjoint(u: Tensor, g: Tensor, z: Tensor, *rows: Tensor) -> Tensor:
+        if z is not held[0]:
+            held.clear()  # before the next one is made, so that both are never there at once
+            with torch.enable_grad(), rule.amp():
+                at = z.detach().requires_grad_()
+                held[:] = z, rule.f(leaves, at, *rows), at
+        return g + vjp(held[1], held[2], u)
+
+    sizes = None if rule.parts is None else rule.parts.sizes
+    solution = fixed_point(adjoint, solver, g, (g, *args), rows="halve", parts=sizes)
+    rule.layer._record_backward(unpacked(rule.parts, solution.value, solution)[1], solver.tol)
+    return (solution.value * scale).to(cotangent.dtype)
+
+
+def _series(rule: Neumann | Phantom, fz: Tensor, at: Tensor, cotangent: Tensor, again: bool) -> Tensor:
+    terms, damping = (rule.terms, 0.0) if isinstance(rule, Neumann) else (rule.steps, rule.damping)
+    total = term = (1 - damping) * cotangent
+    for _ in range(terms - 1):
+        term = damping * term + (1 - damping) * vjp(fz, at, term, create_graph=again)
+        total = total + term
+    return total
+
+
+@dataclass(frozen=True)
+class _Adjoint:
+    """u ↦ g + Jᵀu as a map of all it depends on, whose fixed point is itself an equilibrium to differentiate."""
+
+    f: Callable[..., Tensor]
+
+    def __call__(self, leaves: Sequence[Tensor], u: Tensor, g: Tensor, z: Tensor, *rows: Tensor) -> Tensor:
+        recorded = torch.is_grad_enabled()
+        with torch.enable_grad():
+            at = z if z.requires_grad else z.detach().requires_grad_()
+            return g + vjp(self.f(leaves, at, *rows), at, u, create_graph=recorded)
+
+
+class Reverse(torch.autograd.Function):
+    """z after some reversible steps; the backward pass takes them back one by one.
+
+    Inputs: the rule, how many tensors are ``rows``, the last y and z, the start, the rows, the leaves.
+    """
+
+    @staticmethod
+    def forward(ctx, rule: Rule, num_rows: int, y: Tensor, z: Tensor, start: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.rule, ctx.num_rows = rule, num_rows
+        ctx.save_for_backward(y, z, start, *tensors)
+        return z.to(start.dtype, copy=True)
+
+    @staticmethod
+    def backward(ctx, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "Reversible(steps) cannot be differentiated twice, since its backward pass is not recorded; use "
+                "Implicit() or Unrolled(steps)"
+            )
+        rule, beta = ctx.rule, ctx.rule.gradient.beta
+        y, z, start, *tensors = ctx.saved_tensors
+        rule.layer._refuse_live()
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+        rows = inputs[: ctx.num_rows]
+        own = inputs[ctx.num_rows :] if rule.replaces else tensors[ctx.num_rows :]
+        wanted = [t for t in (*rows, *own) if t.requires_grad]
+        totals: list[Tensor | None] = [None] * len(wanted)
+
+        def evaluate(point: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+            """f at the point and Jᵀu; what u gives the rows and the leaves is added to the totals."""
+            with torch.enable_grad(), rule.amp():
+                at = point.to(start.dtype).detach().requires_grad_()
+                value = rule.f(own, at, *rows)
+            if rule.replaces:
+                refuse_others(value, [at, *rows, *own])
+            if not value.requires_grad:
+                return value.to(z.dtype), torch.zeros_like(z)
+            options = {"allow_unused": True, "retain_graph": not rule.replaces}
+            through, *grads = torch.autograd.grad(value, [at, *wanted], u.to(value.dtype), **options)
+            for i, grad in enumerate(grads):
+                if grad is not None:
+                    totals[i] = grad if totals[i] is None else totals[i] + grad
+            return value.detach().to(z.dtype), torch.zeros_like(z) if through is None else through.to(z.dtype)
+
+        along_z = cotangent.to(z.dtype)
+        along_y = torch.zeros_like(along_z)
+        for _ in range(rule.gradient.steps):
+            value, through = evaluate(y, beta * along_z)
+            z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
+            value, through = evaluate(z, beta * along_y)
+            y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
+        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1])
+        found = iter(totals)
+        grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
+        return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
+
+    jvp = staticmethod(Equilibrium.jvp)
+
+
+_REFUSED = {
+    "Vmap": "torch.func.vmap cannot pass through an equilibrium layer, whose rows are solved together anyway; put the "
+    "mapped axis into the rows, layer(x.flatten(0, 1)), or take gradient=Unrolled(steps).",
+    "Grad": "torch.func.grad, vjp, jacrev and hessian cannot pass through an equilibrium layer; use backward() or "
+    "torch.autograd.grad, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "Jvp": "forward-mode derivatives (torch.func.jvp, jacfwd) cannot pass through an equilibrium layer; use "
+    "torch.autograd.functional.jvp, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+}
+
+
+def refuse_transforms(*tensors: Tensor | None, error: Exception | None = None) -> None:
+    """Of a plain callable only the error of its solve tells that it closes over a tensor that is transformed."""
+    innermost = torch._C._functorch.peek_interpreter_stack()
+    if innermost is None:
+        return
+    wrapped = any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+    if wrapped or re.search("data pointer|Batching rule", str(error)):
+        raise RuntimeError(_REFUSED.get(innermost.key().name, _REFUSED["Grad"])) from error

@@ -1,0 +1,197 @@
+"""One run: made in this process, or by a worker for a client elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from nclib import training
+from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id
+from nclib.data import DataError, fetch
+from nclib.engine import cluster
+from nclib.engine.kinds import read_config
+from nclib.engine.store import DamageWarning, RunStore, default_store
+from nclib.system import provenance
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves: tables (always "history": epoch, split, metric, value), arrays, weights, and facts that are
+    kept with its provenance."""
+
+    tables: Mapping[str, pd.DataFrame]
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a configuration is given to make its run with.
+
+    Parameters
+    ----------
+    store : the run store, to read from; what the configuration returns is stored by `make`
+    base : id there of the run that this one ``needs``; None where it needs none
+    device : where to compute
+    progress : to be called with the units of work done and all of them
+    checkpoint : keeps the state of an interrupted run, with load() and save(state)
+    cost : time and memory so far
+    """
+
+    store: RunStore
+    base: str | None
+    device: torch.device
+    progress: Callable[[float, float], None]
+    checkpoint: Any
+    cost: provenance.Cost
+
+    def train(self, config: RunConfig) -> Result:
+        """Train one classifier; a checkpoint is written after each epoch."""
+        here = provenance.capture(self.device)
+        run = training.train(
+            config,
+            device=self.device,
+            checkpoint=self.checkpoint,
+            progress=self.progress,
+            session=lambda: here | {"cost": self.cost.as_dict()},
+        )
+        tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
+        return Result(tables, run.arrays, run.weights, run.facts)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
+    changes the last bits of a result, and more runs at once use a machine better than more threads."""
+    wanted = os.environ.get("NCLIB_THREADS", "1")
+    if not re.fullmatch("[1-9][0-9]{0,3}", wanted):
+        raise ConfigError(f"NCLIB_THREADS={wanted!r:.100} must be a whole number from 1 to 9999")
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(wanted))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make(
+    config: StoredConfig, store: RunStore, device: torch.device, progress: Callable[[float, float], None]
+) -> None:
+    """Make one run and store it; the run that it needs is made first if it is not there."""
+    run, needed, base = run_id(config), config.needs(), None
+    device = torch.device("cpu") if config.on_cpu else device
+    if needed is not None:
+        waiting = config.work()
+        base = train_run(
+            needed.model_dump_json(), str(store.root), str(device), lambda done, total: progress(0, waiting)
+        )
+
+    def note(done: float, total: float) -> None:
+        store.note_progress(run, done, total)
+        progress(done, total)
+
+    train = getattr(config, "train", None)
+    classifier = isinstance(train, TrainConfig)
+    with one_thread(), provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = config.execute(Job(store, base, device, note, store.checkpoint(run), cost))
+        with training.arithmetic(train, device) if classifier else contextlib.nullcontext():
+            record = provenance.capture(device, [config.seed], cost)
+    said = sorted({str(warning.message) for warning in caught})
+    facts = {**result.facts, **({"base": base} if base else {})}
+    store.save(config, result.tables, result.arrays, result.weights, record | {"facts": facts, "warnings": said})
+    for warning in caught:
+        if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
+            warnings.warn(warning.message, stacklevel=2)
+
+
+def train_run(
+    config_json: str, root: str, device: str | None = None, progress: Callable[[float, float], None] | None = None
+) -> str:
+    """Make sure that one run is stored, training or continuing it if it is not; returns its id.
+
+    Safe to call from any number of processes at once: they take turns, and all but the first find the run done.
+    """
+    config = read_config(config_json)
+    store, run = RunStore(root), run_id(config)
+    with store.lock(run):
+        if store.is_sound(run):
+            store.clear_partial(run)
+        else:
+            make(config, store, training.usable_device(device), progress or (lambda done, total: None))
+    return run
+
+
+# --- for a client ---------------------------------------------------------------------------------------------------
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def worker_entry(
+    config_json: str, root: str, token: str, version: str, device: str | None = None
+) -> dict[str, bytes]:
+    """What a worker does: make sure that one run is stored where the client finds it.
+
+    Parameters
+    ----------
+    config_json : the run
+    root, token : the client's run store, and the name of a file in it. Where this process sees that file, it works in
+        the client's store; elsewhere in that of its own machine
+    version : the client's `provenance.code()`; another one here would train other runs, and is refused
+
+    Returns
+    -------
+    nothing where the client sees the run, else the run's files and their contents
+    """
+    if version != provenance.code():
+        raise cluster.ClusterError(
+            f"{cluster.here()} has nclib {provenance.code()}, the client {version}: install the same version there"
+        )
+    config = read_config(config_json)
+    run = run_id(config)
+    store, shared = _store_for(root, token)
+
+    def note(done: float, total: float) -> None:
+        cluster.tell(token, run=run, done=done, total=total, shared=shared)
+
+    with _ONE_AT_A_TIME:  # in a worker with several threads; those that wait are not watched
+        note(0, 0)
+        for dataset in datasets(config):
+            ensure_dataset(dataset)
+        train_run(config_json, str(store.root), device, note)
+    return {} if shared else store.pack(run)
+
+
+def _store_for(root: str, token: str) -> tuple[RunStore, bool]:
+    """The client's run store where this process sees it, at its place or as this machine's own; else the latter."""
+    if (Path(root) / token).exists():
+        return RunStore(root), True
+    own = default_store()
+    return own, (own.root / token).exists()
+
+
+def datasets(config: StoredConfig) -> list[str]:
+    return [config.data.dataset] if hasattr(config, "data") else []
+
+
+def ensure_dataset(dataset: str) -> None:
+    """Have a data set here; raises `DataError` that names the worker and what to do there."""
+    try:
+        fetch(dataset)
+    except DataError as error:
+        raise DataError(
+            f"data set {dataset} is not on {cluster.here()}: {error}. Start workers with NCLIB_DATA on a folder that "
+            "has it, such as one shared with the client"
+        ) from None

@@ -1,0 +1,65 @@
+"""How many images a data set has, known before anything is downloaded."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import torch
+
+from nclib import data, imbalance
+from nclib.config import DataConfig
+from nclib.engine.reference import reference_store
+
+
+class Outline(NamedTuple):
+    """What plans and captions need to know of a data set: classes, training images in the smallest class, height and
+    width, test images in the smallest and the largest class (None where only results are known, not the images)."""
+
+    classes: int
+    per_class: int
+    size: tuple[int, int]
+    test: tuple[int, int] | None = None
+
+
+ORIGINALS = {
+    "cifar10": Outline(10, 5000, (32, 32), (1000, 1000)),
+    "cifar100": Outline(100, 500, (32, 32), (100, 100)),
+    "mnist": Outline(10, 5421, (28, 28), (892, 1135)),
+    "fashion_mnist": Outline(10, 6000, (28, 28), (1000, 1000)),
+}
+"""Known without the files, so that a plan can be made before anything is downloaded."""
+
+
+@functools.cache
+def outline(dataset: str) -> Outline:
+    """Outline of a data set; a folder must have been decoded (`nclib.data.resolve_dataset` does it), unless reference
+    results were made from it."""
+    if dataset in ORIGINALS:
+        return ORIGINALS[dataset]
+    facts = data.describe(dataset)
+    if not facts["present"]:
+        known = reference_store().datasets().get(dataset)
+        if known is not None:
+            test = known.get("test")  # older results do not say
+            return Outline(known["classes"], known["per_class"], tuple(known["size"]), test and tuple(test))
+        data.load_dataset(dataset, "train")  # says what is missing and what to type
+    test = (min(facts["test"]), max(facts["test"]))
+    return Outline(facts["classes"], min(facts["train"]), tuple(facts["shape"][1:]), test)
+
+
+def majority_of(dataset: str, tenths: int) -> int:
+    """K_A for `tenths` tenths of a data set's classes: the paper's K_A = 3, 5, 7 of 10 and 30, 50, 70 of 100."""
+    classes = outline(dataset).classes
+    return min(max(round(classes * tenths / 10), 1), classes - 1)
+
+
+def class_counts(cfg: DataConfig) -> torch.Tensor:
+    """Training images of each class (K,), largest first, before they are drawn."""
+    about = outline(cfg.dataset)
+    n_max = cfg.n_max or about.per_class
+    if cfg.imbalance == "step":
+        return imbalance.step_imbalance(about.classes, n_max, cfg.num_majority, cfg.ratio)
+    if cfg.imbalance == "exponential":
+        return imbalance.exponential_imbalance(about.classes, n_max, cfg.ratio)
+    return torch.full((about.classes,), n_max)

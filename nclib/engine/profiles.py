@@ -1,0 +1,234 @@
+"""The sizes at which everything runs, and the parameters that change them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nclib import data
+from nclib.config import AUGMENTATION, ConfigError, suggest
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A size at which everything runs; the code path is the same for all.
+
+    dataset, hundred_dataset : what stands for CIFAR-10 and CIFAR-100; an empty name leaves that column out ("not run")
+    images_per_class : n_A; None means as many as the smallest class has. test_images_per_class : None means all
+    seeds : the runs are repeated with seeds 0 … seeds−1
+    hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the others read "not run"
+    beyond : K_A in tenths and R of the notebooks beyond the paper
+    equal_blocks : untied blocks that cost what an equilibrium costs here (`compute_in_blocks`, measured, rounded)
+    recipe : name of the training protocol; epochs, batch_size, lr, precision and log_every are set on top of it
+    augment, precision : as in `DataConfig` and `TrainConfig`
+    literal_epochs : epochs of the recipe that the paper states, where it is compared with the profile's
+    grey_dataset : what stands for MNIST in the fully connected networks of the sister paper
+    shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those; epochs of all weights, of the readout alone
+    inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of the same seed
+    """
+
+    name: str
+    description: str
+    dataset: str
+    hundred_dataset: str
+    width: int
+    epochs: int
+    batch_size: int
+    lr: float
+    seeds: int
+    log_every: int
+    images_per_class: int | None = None
+    hundred_images_per_class: int | None = None
+    test_images_per_class: int | None = None
+    hundred_tenths: tuple[int, ...] = (3, 5, 7)
+    beyond: tuple[int, float] = (5, 100.0)
+    equal_blocks: int = 6
+    recipe: str = "workable"
+    augment: str = "dataset"
+    precision: str = "float32"
+    literal_epochs: int = 20
+    grey_dataset: str = "digits"
+    shallow_widths: tuple[int, ...] = (16, 32, 64, 256)
+    shallow_epochs: int = 10
+    shallow_readout: int = 100
+    shallow_lr: float = 1.0
+    inputs: str = "pixels"
+
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            name="smoke",
+            description="a slice of digits and two epochs: tests, no science",
+            dataset="digits",
+            hundred_dataset="",
+            width=2,
+            epochs=2,
+            literal_epochs=2,
+            batch_size=32,
+            lr=0.05,
+            seeds=1,
+            log_every=1,
+            images_per_class=20,
+            test_images_per_class=10,
+            beyond=(3, 10.0),
+            shallow_widths=(4, 8),
+            shallow_epochs=1,
+            shallow_readout=3,
+        ),
+        Profile(
+            name="quick",
+            description="scikit-learn's 8×8 digits and pairs of them, narrow ResNet-18: real training on a laptop",
+            dataset="digits",
+            hundred_dataset="digit_pairs",
+            width=16,
+            epochs=20,
+            batch_size=64,
+            lr=0.05,
+            seeds=3,
+            log_every=2,
+            hundred_images_per_class=16,
+            hundred_tenths=(5,),
+            beyond=(3, 10.0),  # at R = 100 a minority class would be a single digit
+            equal_blocks=5,
+        ),
+        Profile(
+            name="lite",
+            description="real images, narrow ResNet-18, fewer images and epochs: hours on a CPU, minutes on a GPU",
+            dataset="cifar10",
+            hundred_dataset="",
+            width=16,
+            epochs=30,
+            batch_size=64,
+            lr=0.05,
+            seeds=2,
+            log_every=5,
+            images_per_class=500,
+            test_images_per_class=200,
+            grey_dataset="mnist",
+            shallow_widths=(32, 128, 512),
+            shallow_epochs=5,
+        ),
+        Profile(
+            name="full",
+            description="every image of CIFAR-10, narrow ResNet-18, into the terminal phase: days on a CPU",
+            dataset="cifar10",
+            hundred_dataset="",
+            width=16,
+            epochs=40,
+            batch_size=128,
+            lr=0.1,
+            seeds=3,
+            log_every=5,
+            recipe="collapse",
+            augment="none",
+            precision="bfloat16",
+            literal_epochs=100,
+            grey_dataset="mnist",
+            shallow_widths=(32, 128, 512),
+            shallow_epochs=5,
+        ),
+        Profile(
+            name="paper",
+            description="CIFAR-10 and CIFAR-100, ResNet-18, 100 epochs, three seeds: the paper's scale, on a GPU",
+            dataset="cifar10",
+            hundred_dataset="cifar100",
+            width=64,
+            epochs=100,
+            batch_size=128,
+            lr=0.1,
+            seeds=3,
+            log_every=5,
+            grey_dataset="mnist",
+            shallow_widths=(32, 128, 256, 1024, 4096),
+            shallow_epochs=20,
+        ),
+    )
+}
+
+
+def get_profile(name: str) -> Profile:
+    """The profile of that name; raises `ConfigError` with the nearest name for another."""
+    if name not in PROFILES:
+        raise ConfigError(suggest(name, PROFILES, "profile"))
+    return PROFILES[name]
+
+
+OVERRIDES: dict[str, type] = {
+    "dataset": str,
+    "epochs": int,
+    "width": int,
+    "seeds": int,
+    "images_per_class": int,
+    "test_images_per_class": int,
+    "batch_size": int,
+    "lr": float,
+    "recipe": str,
+    "precision": str,
+    "inputs": str,
+}
+"""Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
+INPUTS = ("pixels", "resnet18")
+"""What the fully connected networks are given."""
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a notebook's parameters that change which runs are made (`OVERRIDES`), from its ``globals()``.
+
+    Examples
+    --------
+    >>> given({"epochs": 3, "seeds": 0, "train": "never"})
+    {'epochs': 3, 'seeds': 0}
+    """
+    return {name: values[name] for name in OVERRIDES if name in values}
+
+
+def override(profile: Profile, **values: Any) -> Profile:
+    """The profile with some settings changed; 0 and "" leave the profile's own.
+
+    A `dataset` other than the profile's replaces the 10-class data set and leaves the 100-class column out, because
+    nothing is known about a second one. Naming the profile's 100-class data set leaves the 10-class column out.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name (with the nearest one), a wrong type or an impossible number.
+    """
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in OVERRIDES:
+            raise ConfigError(suggest(name, OVERRIDES, "parameter"))
+        wanted = OVERRIDES[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float) if wanted is float else wanted):
+            raise ConfigError(f"parameter {name} must be {wanted.__name__}, got {value!r}")
+        if wanted is not str and value < 0:
+            raise ConfigError(f"parameter {name} must be positive, or 0 for the profile's own, got {value}")
+        if value:
+            changes[name] = value
+    if "dataset" in changes:
+        name = data.resolve_dataset(changes["dataset"])
+        if name == profile.hundred_dataset:
+            changes |= {"dataset": ""}
+        elif name != profile.dataset:
+            changes |= {"dataset": name, "hundred_dataset": ""}
+        changes |= {"grey_dataset": name}
+    for name, own in (("epochs", "shallow_epochs"), ("lr", "shallow_lr")):
+        if name in changes:
+            changes[own] = changes[name]
+    if "epochs" in changes:
+        changes["literal_epochs"] = min(changes["epochs"], profile.literal_epochs)
+    if "width" in changes:
+        changes["shallow_widths"] = (changes["width"],)
+    if changes.get("inputs", "pixels") not in INPUTS:
+        raise ConfigError(suggest(changes["inputs"], INPUTS, "kind of inputs"))
+    if "images_per_class" in changes:
+        changes["hundred_images_per_class"] = changes["images_per_class"]
+    if changes.get("recipe") in AUGMENTATION:
+        changes["augment"] = AUGMENTATION[changes["recipe"]]
+    changed = dataclasses.replace(profile, **changes)
+    if "lr" in changes and changed.recipe == "paper":
+        raise ConfigError("recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'")
+    return changed

@@ -1,0 +1,228 @@
+"""A stored run as it is read, and its numbers as tidy tables.
+
+What lies in a store may be damaged, or somebody else's. It is read whole or refused by name, and nothing in it is
+executed: arrays are loaded without pickles and weights with ``weights_only``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from nclib.system import paths
+
+HISTORY = ["epoch", "split", "metric", "value"]
+_COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
+FRAME_COLUMNS = ["run_id", "profile", "dataset", "model", "K_A", "R", "seed", "split", "epoch", "metric", "value"]
+
+
+# from pandas 3.1 on, every number is read exactly and the option is deprecated
+_EXACT = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+
+
+class CorruptRun(RuntimeError):
+    """A stored run or checkpoint whose content is not what was written; the message names it and what is wrong."""
+
+    exit_code = 1
+
+
+class Files(Mapping[str, Any]):
+    """What lies in the files of a run, by name; each is read, once, when it is first asked for.
+
+    Parameters
+    ----------
+    names : the files there are
+    read : returns what lies in the file of a name, checked
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], Any]) -> None:
+        self._names, self._read, self._known = list(names), read, {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            if name not in self._names:
+                raise KeyError(name)
+            self._known[name] = self._read(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A finished run. Its tables (always "history": epoch, split, metric, value), arrays and provenance are read and
+    checked when they are first asked for; a damaged one raises `CorruptRun` then."""
+
+    run_id: str
+    config: dict[str, Any]
+    files: Mapping[str, Any]
+
+    @property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        names = [Path(name).stem for name in self.files if name.endswith(".csv")]
+        return Files(names, lambda table: self.files[f"{table}.csv"])
+
+    @property
+    def history(self) -> pd.DataFrame:
+        return self.files["history.csv"]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.files["arrays.npz"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.files["provenance.json"]
+
+    def whole(self) -> StoredRun:
+        """The same run with every file read, so that damage is found now."""
+        for name in self.files:
+            self.files[name]
+        return self
+
+
+def read_part(run: str, name: str, content: bytes) -> Any:
+    """What lies in a file of a run: a table, arrays or a record.
+
+    Raises
+    ------
+    CorruptRun
+        Naming run and file, when it is none of its kind.
+    """
+    try:
+        if name == "arrays.npz":
+            return read_arrays(content)
+        if name == "provenance.json":
+            return read_object(content)
+        table = read_csv(io.BytesIO(content))
+        if name == "history.csv":
+            table[HISTORY]
+        return table
+    except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
+        raise CorruptRun(f"run {run}: {name} cannot be read ({type(error).__name__}: {error})") from None
+
+
+def read_csv(source: Any) -> pd.DataFrame:
+    """A table with every float exactly as it was written."""
+    return pd.read_csv(source, **_EXACT)
+
+
+def dotted(config: Mapping[str, Any], key: str) -> Any:
+    """The option at a dotted key of a plain configuration; None where it is absent."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
+    """dataset (without a folder's fingerprint), model, K_A, R (1 for balanced) and seed of a plain configuration;
+    None where a configuration has no such thing. A configuration that builds on another run has those of its base."""
+    facts = {name: dotted(config.get("base", config), key) for name, key in _COLUMNS.items()}
+    if facts["dataset"] is not None:
+        facts |= {"dataset": facts["dataset"].split("@")[0], "R": facts["R"] or 1.0}
+    return facts | {"seed": config.get("seed", 0)}
+
+
+def tidy(run: StoredRun, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """The history of a run as tidy rows (`FRAME_COLUMNS` and the requested dotted keys)."""
+    facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), **identity_columns(run.config)}
+    facts |= {key: dotted(run.config, key) for key in columns}
+    return run.history.assign(**facts)[[*FRAME_COLUMNS, *columns]]
+
+
+def stack(frames: list[pd.DataFrame], columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Tidy frames one after the other; no frames give an empty table with the right columns."""
+    filled = [frame.astype({"K_A": "Float64", "R": "Float64"}) for frame in frames]
+    if not filled:
+        return pd.DataFrame(columns=[*FRAME_COLUMNS, *columns])
+    return pd.concat(filled, ignore_index=True)
+
+
+def unpack(content: bytes) -> bytes:
+    """What an xz file holds; one that would take far more memory than its own size is refused before it does."""
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    try:
+        found = unpacking.decompress(content, max_length=max(_UNPACKED, _UNPACKED_TIMES * len(content)))
+    except lzma.LZMAError as error:
+        raise CorruptRun(f"no xz file ({error})") from None
+    if not unpacking.eof:
+        raise CorruptRun(f"it ends too early, or unpacked it would take more than {len(found) / 1e6:,.0f} MB")
+    return found
+
+
+def read_file(path: Path) -> bytes:
+    """Content of a plain file."""
+    if not path.is_file():
+        raise CorruptRun(f"{path.name} is {'no plain file' if os.path.lexists(path) else 'missing'}")
+    try:
+        return paths.content(path)
+    except OSError as error:
+        raise CorruptRun(f"{path.name} cannot be read ({error.strerror})") from None
+
+
+_UNPACKED, _UNPACKED_TIMES = 2**26, 50
+"""An archive may hold 64 MiB, or 50 times its own size: what is written here holds less."""
+
+
+def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an npz file."""
+    _refuse_bomb(content)
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def _refuse_bomb(content: bytes) -> None:
+    """Refuse a zip archive that would take far more memory than its own size. No more is unpacked than it declares."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > max(_UNPACKED, _UNPACKED_TIMES * len(content)):
+        raise CorruptRun(f"unpacked it would take {size / 1e6:,.0f} MB, {size / len(content):.0f} times its size")
+
+
+def read_tensors(content: bytes) -> Any:
+    """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
+    try:
+        _refuse_bomb(content)
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except CorruptRun:
+        raise
+    except Exception as error:  # of many kinds, with advice to allow the pickle
+        raise CorruptRun(f"it is no file of tensors and plain values ({type(error).__name__})") from None
+
+
+def wall_seconds(provenance: Mapping[str, Any]) -> float | None:
+    """How long a run took by its record; None where that says no finite time."""
+    try:
+        seconds = float(provenance["cost"]["wall_seconds"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
+def read_object(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRun(f"no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CorruptRun(f"a JSON {type(value).__name__}, not an object")
+    return value

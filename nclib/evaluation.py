@@ -1,0 +1,148 @@
+"""How a trained `Classifier` is judged on a split: accuracies, loss, neural-collapse report, solver statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nclib import metrics
+from nclib.losses import adjusted_logits
+from nclib.models import Classifier
+
+CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centred)
+"""Metrics that depend on where the class means are centred; logged for the sample mean too, under names ending in
+".sample"."""
+
+
+class Outputs(NamedTuple):
+    """A whole split through the network: features (N, d), logits (N, K), labels (N,), and per image the residual,
+    number of cell evaluations and convergence of its equilibrium (None for arms without one)."""
+
+    features: Tensor
+    logits: Tensor
+    labels: Tensor
+    residual: Tensor | None
+    steps: Tensor | None
+    converged: Tensor | None
+
+
+@torch.no_grad()
+def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outputs:
+    """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not
+    converge enters with its best iterate."""
+    was_training = model.training
+    model.eval()
+    parts = []
+    for images, labels in loader:
+        out = model(images)
+        solution = out.solution
+        evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
+        parts.append((out.features, out.logits, labels, *evidence))
+    model.train(was_training)
+    return Outputs(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def class_means(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Mean of `values` (N,) over the samples of each class (K,); float64; NaN for a class without samples."""
+    ones = torch.zeros(num_classes, dtype=torch.float64, device=values.device)
+    sums = ones.index_add(0, labels, values.double())
+    counts = ones.index_add(0, labels, torch.ones_like(values, dtype=torch.float64))
+    return sums / counts
+
+
+def feature_moments(outputs: Outputs, num_classes: int) -> metrics.ClassMoments:
+    """Moments of the features of a split."""
+    return metrics.ClassMoments(num_classes, outputs.features.shape[1]).update(outputs.features, outputs.labels)
+
+
+def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Tensor, with_nc: bool) -> dict[str, float]:
+    """Every scalar reported for one split: see `evaluate`."""
+    labels, num_classes = outputs.labels, len(counts)
+    per_class = class_means(outputs.logits.argmax(1) == labels, labels, num_classes).cpu()
+    counts, minority = torch.as_tensor(counts).cpu().double(), torch.as_tensor(minority).cpu()
+
+    def average(values: Tensor) -> float:
+        return values.double().mean().item()
+
+    report = {
+        "loss": F.cross_entropy(outputs.logits.double(), labels).item(),
+        "accuracy_balanced": per_class.mean().item(),
+        "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
+        "feature_norm": average(outputs.features.double().norm(dim=1)),
+    }
+    if minority.any():
+        corrected = adjusted_logits(outputs.logits, counts).argmax(1) == labels
+        adjusted = class_means(corrected, labels, num_classes).cpu()
+        report["accuracy_balanced.adjusted"] = adjusted.mean().item()
+        for group, members in (("majority", ~minority), ("minority", minority)):
+            report[f"accuracy_{group}"] = per_class[members].mean().item()
+            report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
+    if outputs.residual is not None:
+        residual = outputs.residual.double()
+        report |= {
+            "solver_converged": average(outputs.converged),
+            "solver_steps": average(outputs.steps),
+            "solver_residual_median": residual.median().item(),
+            "solver_residual_max": residual.max().item(),
+        }
+        if minority.any():
+            rates = class_means(outputs.converged, labels, num_classes).cpu()
+            report["solver_converged_majority"] = rates[~minority].mean().item()
+            report["solver_converged_minority"] = rates[minority].mean().item()
+    if with_nc:
+        weights = model.classifier.weight
+        groups = minority if minority.any() else None
+        moments = feature_moments(outputs, num_classes)
+        seen = (outputs.features, labels, outputs.logits, weights)
+        report |= metrics.nc_report(*seen, minority=groups, moments=moments)
+        other = metrics.nc_report(*seen, weighting="sample", moments=moments)
+        report |= {f"{name}.sample": other[name] for name in CENTRED}
+    return report
+
+
+def evaluate(
+    model: Classifier,
+    loader: Iterable[tuple[Tensor, Tensor]],
+    counts: Tensor,
+    minority: Tensor | None = None,
+    with_nc: bool = True,
+) -> dict[str, float]:
+    """Accuracies, loss, neural-collapse report and solver statistics of a network on one split.
+
+    Parameters
+    ----------
+    model : the network; evaluated in evaluation mode, left in the mode it was in
+    loader : yields images (B, C, H, W) and labels (B,)
+    counts : (K,) training images per class; weights of the train-prior accuracy
+    minority : (K,) bool, the minority classes; left out: the classes with fewer training images than the largest
+    with_nc : compute the neural-collapse report, and what in it depends on the centring (`CENTRED`) with the sample
+        mean too, under names ending in ".sample"
+
+    Returns
+    -------
+    dict
+        ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which
+        is the paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
+        ``accuracy_train_prior`` the class accuracies weighted by training images; ``feature_norm`` the mean of ‖h‖₂
+        over samples. Names ending in ".adjusted" are
+        those of the predictions after logit adjustment (`nclib.losses.adjusted_logits`), for imbalanced classes.
+        All accuracies lie in [0, 1].
+    """
+    counts = torch.as_tensor(counts)
+    if minority is None:
+        minority = counts < counts.max()
+    return summarise(collect(model, loader), model, counts, minority, with_nc)
+
+
+def per_class_rows(outputs: Outputs, num_classes: int) -> Iterator[tuple[int, str, float]]:
+    """(class, metric, value) of the accuracy and, for an equilibrium, the share of images that did not converge."""
+    columns = {"accuracy": outputs.logits.argmax(1) == outputs.labels}
+    if outputs.converged is not None:
+        columns |= {"not_converged": ~outputs.converged, "solver_steps": outputs.steps}
+    for metric, values in columns.items():
+        for k, value in enumerate(class_means(values, outputs.labels, num_classes).tolist()):
+            yield k, metric, value

@@ -1,0 +1,117 @@
+"""What is accepted as features, labels, logits, classifier rows and classes; everything else is refused."""
+
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Weighting = Literal["class", "sample"]
+Array = Tensor | np.ndarray
+Classes = Array | Sequence[int] | Sequence[bool]
+
+
+def as_tensor(x: Array) -> Tensor:
+    if isinstance(x, Tensor):
+        return x.detach()
+    x = np.asarray(x)
+    if x.dtype.kind not in "biufc":
+        kind = type(x.item()).__name__ if x.ndim == 0 else f"array of {x.dtype}"
+        raise ValueError(f"give a tensor or an array of numbers, not {kind}")
+    return torch.from_numpy(x if x.flags.writeable and x.flags.c_contiguous else x.copy())
+
+
+def is_whole(number: object) -> bool:
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
+
+
+def check_weighting(weighting: Weighting) -> Weighting:
+    if weighting not in ("class", "sample"):
+        raise ValueError(
+            f"weighting must be 'class' (mean of class means) or 'sample' (sample mean), got {weighting!r}"
+        )
+    return weighting
+
+
+def check_finite(x: Tensor, name: str) -> None:
+    if math.isfinite(x.sum()):  # shows any NaN or infinity, and needs no second array of the size of x
+        return
+    bad = (~torch.isfinite(x)).any(1).nonzero().flatten()
+    if len(bad):  # none: the sum of finite numbers overflowed
+        raise ValueError(
+            f"{name} has NaN or infinite values in {len(bad)} of {len(x)} rows, the first is row {bad[0]}"
+        )
+
+
+def check_features(h: Array, dim: int) -> Tensor:
+    h = as_tensor(h)
+    if h.ndim != 2 or h.shape[1] != dim:
+        raise ValueError(f"h must have shape (N, {dim}), got {tuple(h.shape)}")
+    if not h.is_floating_point():
+        raise ValueError(f"h must be floating point, got {h.dtype}; convert it with h.double()")
+    check_finite(h, "h")
+    return h
+
+
+def check_batch(h: Array, labels: Array, num_classes: int, dim: int) -> tuple[Tensor, Tensor]:
+    h, labels = check_features(h, dim), as_tensor(labels)
+    if labels.shape != h.shape[:1]:
+        raise ValueError(
+            f"labels must have shape ({len(h)},) as h has {len(h)} rows, got {tuple(labels.shape)}"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, got {labels.dtype}; convert them with labels.long()")
+    labels = labels.long()
+    if len(labels):
+        low, high = torch.stack(labels.aminmax()).tolist()  # one wait for a device
+        if low < 0 or high >= num_classes:
+            raise ValueError(f"labels must lie in 0 … {num_classes - 1}, got {low} … {high}")
+    return h, labels
+
+
+def check_logits(logits: Array, num_samples: int, num_classes: int) -> Tensor:
+    logits = as_tensor(logits)
+    if logits.shape != (num_samples, num_classes):
+        raise ValueError(f"logits must have shape ({num_samples}, {num_classes}), got {tuple(logits.shape)}")
+    if logits.dtype == torch.bool or logits.is_complex():
+        raise ValueError(f"logits must be real numbers, got {logits.dtype}; convert them with logits.double()")
+    check_finite(logits, "logits")
+    return logits
+
+
+def scaled_rows(v: Array, name: str) -> Tensor:
+    """(K, d) float64 vectors of which only directions and relative lengths matter, so that they come times a power of
+    two, the largest entry between 1/2 and 1: no square over- or underflows, and no digit changes."""
+    v = as_tensor(v)
+    if v.ndim != 2 or 0 in v.shape:
+        raise ValueError(f"{name} must have shape (K, d) with K, d ≥ 1, got {tuple(v.shape)}")
+    check_finite(v, name)
+    v = v.double()
+    exponent = math.frexp(torch.linalg.vector_norm(v, ord=math.inf))[1]
+    return v * math.ldexp(1.0, min(-exponent, 1023))
+
+
+def class_mask(classes: Classes, num_classes: int) -> Tensor:
+    """(K,) bool from a mask or from class ids."""
+    if isinstance(classes, str) or not isinstance(classes, Iterable) or getattr(classes, "ndim", 1) == 0:
+        raise ValueError(f"classes must be a boolean mask or a list of class ids such as [3], got {classes!r}")
+    classes = as_tensor(classes if isinstance(classes, (Tensor, np.ndarray)) else list(classes))
+    if classes.dtype == torch.bool:
+        if classes.shape != (num_classes,):
+            raise ValueError(
+                f"a mask of classes must have shape ({num_classes},), got {tuple(classes.shape)}"
+            )
+        return classes
+    if len(classes) and (classes.is_floating_point() or classes.ndim != 1):
+        raise ValueError(
+            f"classes must be a boolean mask or a row of class ids, got {classes.dtype} {tuple(classes.shape)}"
+        )
+    ids = [int(k) for k in classes]
+    if len(set(ids)) < len(ids) or not all(0 <= k < num_classes for k in ids):
+        raise ValueError(f"class ids must be different and lie in 0 … {num_classes - 1}, got {ids}")
+    mask = torch.zeros(num_classes, dtype=torch.bool)
+    mask[ids] = True
+    return mask

@@ -1,0 +1,407 @@
+"""NC1 to NC4, and the paper's own uncentred equations: one definition, one name, one reference."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from nclib.metrics.checks import Array, check_batch, check_features, check_logits, is_whole, scaled_rows
+from nclib.metrics.moments import ClassMoments, chunks
+
+
+def simplex_etf(num_classes: int, dim: int) -> Tensor:
+    """The simplex equiangular tight frame: K unit vectors that sum to zero, every two at cosine −1/(K−1).
+
+        V Vᵀ = K/(K−1) · (I − 11ᵀ/K)
+
+    Args:
+        num_classes: K ≥ 2.
+        dim: d ≥ K − 1; fewer dimensions cannot hold K such vectors.
+
+    Returns:
+        (K, d) float64, always the same one (Helmert's basis, zero beyond dimension K − 1).
+
+    Raises:
+        ValueError: K < 2 or d < K − 1.
+
+    Source: Papyan, Han & Donoho 2020, definition 1.
+    """
+    if not (is_whole(num_classes) and is_whole(dim) and 2 <= num_classes <= dim + 1):
+        raise ValueError(
+            f"a simplex ETF needs whole numbers K ≥ 2 and dim ≥ K - 1, got K = {num_classes!r} and dim = {dim!r}"
+        )
+    v = torch.zeros(num_classes, dim, dtype=torch.float64)
+    for j in range(1, num_classes):  # column j − 1: the first j entries against entry j
+        v[:j, j - 1], v[j, j - 1] = 1.0, -j
+        v[:, j - 1] *= math.sqrt(num_classes / (num_classes - 1) / (j * (j + 1)))
+    return v
+
+
+# ---------------------------------------------------------------------------------- NC1: variability within the classes
+
+
+def nc1_pinv(m: ClassMoments) -> float:
+    """Within-class covariance measured in units of the between-class covariance, averaged over samples.
+
+        NC1 = tr(Σ_W Σ_B†) / K,   eigenvalues of Σ_B below 1e-10 of the largest dropped
+
+    Directions in which the class means do not differ are not seen: where class means merge, their direction
+    drops out and NC1 *falls*; just before, it explodes. Read it together with ``rank_between`` and
+    ``nc1_trace_ratio``.
+
+    Args:
+        m: moments of all classes.
+
+    Returns:
+        float; NaN where all class means coincide.
+
+    Ideal value 0, range [0, ∞). Source: Sun & Shi 2024, eq. (12); Papyan, Han & Donoho 2020.
+    """
+    values, directions = m.between_eigen()
+    along = ((m.within_cov @ directions) * directions).sum(0)  # (r,) variance along each direction
+    return ratio((along / values).sum(), m.present.sum()) if len(values) else math.nan
+
+
+def nc1_pinv_class_balanced(h: Array, labels: Array, m: ClassMoments) -> float:
+    """``nc1_pinv`` with Σ_W as the mean of the class covariances, so that small classes count as much as
+    large ones.
+
+        NC1 = tr(Σ̄_W Σ_B†) / K,   Σ̄_W = (1/K) Σ_k (1/n_k) Σ_i (h_{k,i} − μ_k)(h_{k,i} − μ_k)ᵀ
+
+    At K_A = 3, R = 100 the seven minority classes carry 2.3 % of the sample-averaged Σ_W, and 70 % of this
+    one.
+
+    Args:
+        h: (N, d) the features that ``m`` was computed from.
+        labels: (N,) integers 0 … K−1.
+        m: their moments; its weighting decides Σ_B.
+
+    Returns:
+        float; NaN where all class means coincide.
+
+    Raises:
+        ValueError: as ``ClassMoments.update``.
+
+    Ideal value 0, range [0, ∞). Equal to ``nc1_pinv`` for balanced classes. Source: eq. (12) with
+    class-balanced Σ_W.
+    """
+    h, labels = check_batch(h, labels, m.num_classes, m.dim)
+    return class_balanced_pinv(h, labels, m)
+
+
+def class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
+    """As above; samples labelled −1 belong to no class of ``m``."""
+    values, directions = m.between_eigen()
+    if not len(values):
+        return math.nan
+    whiten = directions / values.sqrt()  # (d, r), Σ_B† = whiten whitenᵀ
+    means = m._sums.means @ whiten  # (K, r)
+    squares = torch.zeros_like(m._sums.squares)  # (K,)
+    for rows in chunks(h):
+        x, y = h[rows].to(m.device, torch.float64), labels[rows].to(m.device)
+        x, y = x[y >= 0], y[y >= 0]
+        squares.index_add_(0, y, ((x - m._sums.shift) @ whiten - means[y]).square().sum(1))
+    return ratio((squares / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
+
+
+def nc1_trace_ratio(m: ClassMoments) -> float:
+    """Within-class variance over between-class variance.
+
+        NC1 = tr Σ_W / tr Σ_B
+
+    Args:
+        m: moments.
+
+    Returns:
+        float; inf where all class means coincide (NaN if nothing varies at all).
+
+    Ideal value 0, range [0, ∞]. Needs no pseudo-inverse and no rank decision. Source: Tirer, Huang &
+    Niles-Weed 2023.
+    """
+    return ratio(m._sums.squares.sum() / m._num_samples(), m._weighted_rows().square().sum())
+
+
+def nc1_cdnv(m: ClassMoments) -> float:
+    """Class-distance normalised variance, averaged over pairs of classes.
+
+        CDNV = mean over k < l of (v_k + v_l) / (2 ‖μ_k − μ_l‖²),   v_k = mean ‖h_{k,i} − μ_k‖²
+
+    Args:
+        m: moments; the weighting does not matter.
+
+    Returns:
+        float; inf where two class means coincide (but for rounding, as in ``ClassMoments.centred_means``); NaN for
+        fewer than two classes.
+
+    Ideal value 0, range [0, ∞]. Source: Galanti, György & Hutter 2022.
+    """
+    if m.present.sum() < 2:
+        return math.nan
+    means, variances = m._sums.means[m.present], m.class_variances[m.present]
+    i, j = torch.triu_indices(len(means), len(means), offset=1, device=m.device)
+    # Differences, not a Gram matrix: means that nearly coincide keep their digits.
+    distances = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")[i, j]
+    if bool((distances <= m._resolution()).any()):
+        return math.inf
+    return float(((variances[i] + variances[j]) / (2 * distances**2)).mean())
+
+
+# ------------------------------------------------------------------------------ NC2: the class means form a simplex ETF
+
+
+def nc2_etf_distance(v: Array) -> float:
+    """Distance of the Gram matrix of K vectors from that of a simplex ETF, both scaled to Frobenius norm 1.
+
+        NC2 = ‖ VVᵀ/‖VVᵀ‖_F − (I − 11ᵀ/K)/√(K−1) ‖_F
+
+    The rows are taken as they are. Give centred means (``m.centred_means``) for the geometry around the
+    global mean; uncentred ones are the paper's eq. (13), see ``paper_eq13_uncentred``.
+
+    Args:
+        v: (K, d) class means or classifier rows.
+
+    Returns:
+        float; NaN for K = 1 or V = 0.
+
+    Raises:
+        ValueError: v is not a finite (K, d) matrix.
+
+    Ideal value 0, range [0, √2]. For K = 10: orthonormal rows 0.320 (also the floor for non-negative
+    uncentred rows), two opposite clusters 1.155, all rows equal 1.414. Source: Sun & Shi 2024, eq. (13), with
+    1/√(K−1) in place of the printed 1/(K−1).
+    """
+    v = scaled_rows(v, "v")
+    return _distance_of_directions(v @ v.T, _etf_gram(len(v), v.device))
+
+
+def nc2_equinorm(v: Array) -> float:
+    """How unequal the lengths of K vectors are.
+
+        std_k ‖v_k‖ / mean_k ‖v_k‖,   population standard deviation (divisor K)
+
+    Args:
+        v: (K, d) centred class means or classifier rows, taken as they are.
+
+    Returns:
+        float; NaN for V = 0.
+
+    Raises:
+        ValueError: v is not a finite (K, d) matrix.
+
+    Ideal value 0, range [0, √(K−1)]: the square is K Σ‖v‖² / (Σ‖v‖)² − 1, largest where one vector alone is not 0.
+    Source: Papyan, Han & Donoho 2020, figure 2. Public code often takes the unbiased standard deviation (divisor
+    K − 1, the default of torch.std), which is √(K/(K−1)) larger.
+    """
+    norms = torch.linalg.norm(scaled_rows(v, "v"), dim=1)
+    return ratio(norms.std(correction=0), norms.mean())
+
+
+def nc2_equiangular(v: Array) -> float:
+    """How far the angles between K vectors are from those of a simplex ETF.
+
+        mean over k ≠ l of | cos(v_k, v_l) + 1/(K−1) |
+
+    Args:
+        v: (K, d) centred class means or classifier rows, taken as they are.
+
+    Returns:
+        float; NaN for K = 1 or where a row is zero.
+
+    Raises:
+        ValueError: v is not a finite (K, d) matrix.
+
+    Ideal value 0, range [0, K/(K−1)]: each term is largest at cosine 1, so all rows along one direction give the
+    upper end. Source: Papyan, Han & Donoho 2020, figure 4; their figure 3 shows the standard deviation of the
+    cosines, which is 0 for equal angles of any size.
+    """
+    v = scaled_rows(v, "v")
+    if len(v) < 2:
+        return math.nan
+    return float((cosines(v) + 1 / (len(v) - 1)).abs().mean())
+
+
+# ------------------------------------------------------------- NC3: classifier and class means become each other's dual
+
+
+def nc3_self_duality(w: Array, m: ClassMoments) -> float:
+    """Distance between the classifier and the centred class means, both scaled to Frobenius norm 1.
+
+        NC3 = ‖ W/‖W‖_F − M/‖M‖_F ‖_F,   M = rows μ_k − μ
+
+    Args:
+        w: (K, d) classifier rows, taken as they are.
+        m: moments; its weighting decides μ.
+
+    Returns:
+        float; NaN where W = 0 or all class means coincide.
+
+    Raises:
+        ValueError: w is not a finite (K, d) matrix.
+
+    Ideal value 0, range [0, 2], unrelated √2 = 1.414. Source: Papyan, Han & Donoho 2020, figure 5, whose public
+    code takes the square; Sun & Shi 2024, eq. (14), transposed and centred (uncentred: ``paper_eq14_uncentred``).
+    """
+    return _distance_of_directions(_classifier(w, m), m.centred_means[m.present])
+
+
+def nc3_alignment(w: Array, m: ClassMoments) -> float:
+    """Distance of the logits of the centred class means from the pattern of a simplex ETF.
+
+        NC3 = ‖ WMᵀ/‖WMᵀ‖_F − (I − 11ᵀ/K)/√(K−1) ‖_F,   M = rows μ_k − μ
+
+    Args:
+        w: (K, d) classifier rows, taken as they are.
+        m: moments; its weighting decides μ.
+
+    Returns:
+        float; NaN where W Mᵀ = 0 or K = 1.
+
+    Raises:
+        ValueError: w is not a finite (K, d) matrix.
+
+    Ideal value 0, range [0, 2], unrelated √2 = 1.414. Unlike ``nc3_self_duality`` it is 0 only if NC2 holds
+    as well. Source: Zhu et al. 2021.
+    """
+    logits = _classifier(w, m) @ m.centred_means[m.present].T  # (K, K)
+    return _distance_of_directions(logits, _etf_gram(len(logits), logits.device))
+
+
+# ----------------------------------------------------------------------------- NC4: the nearest class mean is predicted
+
+
+def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
+    """Fraction of samples whose nearest class mean is not the class that the classifier predicts.
+
+        NC4 = mean_i [ argmax_k logits_{ik} ≠ argmin_k ‖h_i − μ_k‖ ]
+
+    Where the predicted class is as near as the nearest, it counts as the nearest. Common shifts, outliers and class
+    means far apart cost no digit that the class means themselves have.
+
+    Args:
+        h: (N, d) features.
+        logits: (N, K) of the same samples, including any bias.
+        m: moments; the weighting does not matter.
+
+    Returns:
+        float.
+
+    Raises:
+        ValueError: wrong shapes or dtypes, NaN or infinite values.
+
+    Ideal value 0, range [0, 1]. Source: Papyan, Han & Donoho 2020, figure 7.
+    """
+    h, logits = check_features(h, m.dim), check_logits(logits, len(h), m.num_classes)
+    return float(ncc_mismatches(h, logits.argmax(1), m).double().mean())
+
+
+def ncc_mismatches(h: Tensor, predicted: Tensor, m: ClassMoments) -> Tensor:
+    """(N,) bool, from the predicted classes (N,). ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has
+    the largest score."""
+    means = m._sums.means
+    norms = torch.linalg.vector_norm(means, dim=1)  # (K,)
+    offset = torch.where(m.present, norms.square() / 2, torch.inf)
+    rounding = torch.finfo(torch.float64).eps * (m.dim + 3) * norms.max()  # times ‖h‖ + ‖μ‖: of a score, at most
+    mismatches = []
+    for rows in chunks(h, also=m.num_classes):
+        x = h[rows].to(m.device, torch.float64, copy=True).sub_(m._sums.shift)  # (B, d)
+        scores = x @ means.T - offset  # (B, K)
+        reach = rounding * (torch.linalg.vector_norm(x, dim=1, keepdim=True) + norms.max())  # (B, 1)
+        near = (scores >= scores.amax(1, keepdim=True) - reach) & m.present  # may be the nearest
+        chosen = predicted[rows].to(m.device)[:, None]
+        mismatch = ~near.gather(1, chosen)[:, 0]
+        unsure = (~mismatch & (near.sum(1) > 1)).nonzero()[:, 0]  # none in ordinary features
+        mismatch[unsure] = _farther(x[unsure], means, near[unsure], chosen[unsure])
+        mismatches.append(mismatch)
+    return torch.cat(mismatches)
+
+
+def _farther(x: Tensor, means: Tensor, near: Tensor, predicted: Tensor) -> Tensor:
+    """(B,) bool, whether another of the ``near`` (B, K) means is nearer than that of the predicted class (B, 1)."""
+    distances = torch.cdist(x, means, compute_mode="donot_use_mm_for_euclid_dist").masked_fill_(~near, torch.inf)
+    return distances.gather(1, predicted)[:, 0] > distances.amin(1)
+
+
+# --------------------------------------------------------- the paper's own equations, uncentred, for comparison with it
+
+
+def paper_eq13_uncentred(m: ClassMoments) -> float:
+    """The paper's NC2: ``nc2_etf_distance`` of the class means *without* subtracting the global mean,
+    constant corrected.
+
+        ‖ H̄ᵀH̄/‖H̄ᵀH̄‖_F − (I − 11ᵀ/K)/√(K−1) ‖_F,   H̄ = columns μ_k
+
+    Args:
+        m: moments; the weighting does not matter.
+
+    Ideal value 0, range [0, √2]; not below 0.320 (K = 10) for non-negative features; 1.169 for an ETF around
+    a common mean of equal length. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
+    implies.
+    """
+    return nc2_etf_distance(m.class_means[m.present])
+
+
+def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
+    """The paper's NC2 exactly as printed: uncentred, with 1/(K−1) where 1/√(K−1) is meant.
+
+        ‖ H̄ᵀH̄/‖H̄ᵀH̄‖_F − (I − 11ᵀ/K)/(K−1) ‖_F
+
+    Args:
+        m: moments; the weighting does not matter.
+
+    Never 0: a perfect ETF scores 1 − 1/√(K−1), which is the minimum (0.667 for K = 10, 0.899 for K = 100); at
+    most √(K/(K−1)). Source: Sun & Shi 2024, eq. (13).
+    """
+    means = scaled_rows(m.class_means[m.present], "class means")
+    gram, classes = means @ means.T, len(means)
+    target = _etf_gram(classes, gram.device) / math.sqrt(max(classes - 1, 1))
+    return float(torch.linalg.norm(gram / torch.linalg.norm(gram) - target))
+
+
+def paper_eq14_uncentred(w: Array, m: ClassMoments) -> float:
+    """The paper's NC3: ``nc3_self_duality`` *without* subtracting the global mean (and with the missing
+    transpose).
+
+        ‖ W/‖W‖_F − H̄ᵀ/‖H̄‖_F ‖_F,   H̄ = columns μ_k
+
+    Args:
+        w: (K, d) classifier rows.
+        m: moments; the weighting does not matter.
+
+    Ideal value 0, range [0, 2], unrelated 1.414; a common mean twice as long as the deviations alone gives
+    1.05. Source: Sun & Shi 2024, eq. (14), read with Frobenius norms.
+    """
+    return _distance_of_directions(_classifier(w, m), m.class_means[m.present])
+
+
+# --------------------------------------------------------------------------------------------------- small shared parts
+
+
+def ratio(numerator: Tensor, denominator: Tensor) -> float:
+    return float(numerator / denominator)  # in tensors: x/0 is inf and 0/0 NaN, where Python would raise
+
+
+def _etf_gram(num_classes: int, device: torch.device) -> Tensor:
+    """(K, K), Gram matrix of a simplex ETF at Frobenius norm 1; NaN for K = 1, where there is none."""
+    eye = torch.eye(num_classes, dtype=torch.float64, device=device)
+    return (eye - 1 / num_classes) / (math.sqrt(num_classes - 1) or math.nan)
+
+
+def cosines(v: Tensor) -> Tensor:
+    """(K (K−1),) cosines between different rows; NaN where a row is zero."""
+    unit = v / torch.linalg.norm(v, dim=1, keepdim=True)
+    off_diagonal = ~torch.eye(len(v), dtype=torch.bool, device=v.device)
+    return (unit @ unit.T)[off_diagonal]
+
+
+def _distance_of_directions(a: Tensor, b: Tensor) -> float:
+    """‖a/‖a‖ − b/‖b‖‖ in the Frobenius norm; NaN where one of them is zero."""
+    return float(torch.linalg.norm(a / torch.linalg.norm(a) - b / torch.linalg.norm(b)))
+
+
+def _classifier(w: Array, m: ClassMoments) -> Tensor:
+    w = scaled_rows(w, "w")
+    if w.shape != (m.num_classes, m.dim):
+        raise ValueError(
+            f"w must have shape ({m.num_classes}, {m.dim}) as the moments have, got {tuple(w.shape)}"
+        )
+    return w.to(m.device)[m.present]

@@ -1,0 +1,381 @@
+"""Class counts, class means and covariances of features: what every metric is a function of."""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nclib.metrics.checks import (
+    Array,
+    Classes,
+    Weighting,
+    as_tensor,
+    check_batch,
+    check_weighting,
+    class_mask,
+    is_whole,
+)
+
+RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
+_COINCIDE = 1e-12  # class means closer than this fraction of ``_resolution``'s scale differ by rounding only
+_STRIP = 128  # rows of the scatter per product: what lies above its diagonal is left out
+CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
+
+
+class EmptyClassWarning(UserWarning):
+    """A class without samples has no mean and is left out of every metric."""
+
+
+@dataclass
+class _Sums:
+    """What is accumulated, relative to ``shift``, the first sample: a common shift is never squared."""
+
+    shift: Tensor  # (d,)
+    counts: Tensor  # (K,) int64
+    means: Tensor  # (K, d), class means minus shift; 0 where there is no sample
+    squares: Tensor  # (K,) Σ_i ‖h_i − μ_k‖²
+    scatter: Tensor | None  # (d, d) lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None where it is not kept
+    version: int = 0  # counts the changes, so that derived quantities know when they are stale
+
+
+class ClassMoments:
+    """Class counts, class means and covariances of features, accumulated batch by batch in one pass.
+
+        Σ_W = (1/N) Σ_k Σ_i (h_{k,i} − μ_k)(h_{k,i} − μ_k)ᵀ    mean over samples under either weighting
+        Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ,  μ = Σ_k a_k μ_k    a_k = 1/K ("class") or n_k/N ("sample")
+
+    Batches and accumulators are combined by Chan's update: no large number is ever subtracted
+    from another, so neither a common shift of the features nor class means far apart cost any digit.
+    Splitting, ordering and merging change the result by rounding only. A class without samples is left out (K
+    above is then the number of the others) with an ``EmptyClassWarning``; its rows in ``class_means`` and
+    ``class_variances`` are NaN.
+
+    Args:
+        num_classes: K ≥ 1.
+        dim: d ≥ 1.
+        weighting: "class" or "sample", the weights a_k. ``with_weighting`` gives the other view of the same
+            sums.
+        covariance: False keeps no (d, d) matrix, for features too wide for one: there is no ``within_cov`` then, and
+            what needs it (``nc1_pinv``, ``effective_rank``) is refused.
+
+    Raises:
+        ValueError: an unknown weighting, sizes below 1; in ``update``, see there; in a property, no samples
+        yet.
+
+    Source: Sun & Shi 2024, eq. (11); Chan, Golub & LeVeque 1983.
+    """
+
+    def __init__(
+        self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True
+    ) -> None:
+        if not (is_whole(num_classes) and is_whole(dim) and num_classes >= 1 and dim >= 1):
+            raise ValueError(
+                f"num_classes and dim must be whole numbers of at least 1, got {num_classes!r} and {dim!r}"
+            )
+        self.num_classes, self.dim = num_classes, dim
+        self.weighting = check_weighting(weighting)
+        self._sums = _Sums(
+            shift=torch.zeros(dim, dtype=torch.float64),
+            counts=torch.zeros(num_classes, dtype=torch.int64),
+            means=torch.zeros(num_classes, dim, dtype=torch.float64),
+            squares=torch.zeros(num_classes, dtype=torch.float64),
+            scatter=torch.zeros(dim, dim, dtype=torch.float64) if covariance else None,
+        )
+        self._selected = False
+        self._derived: dict[str, tuple] = {}
+
+    def update(self, h: Array, labels: Array) -> "ClassMoments":
+        """Add a batch.
+
+        Args:
+            h: (B, d) floating-point features. The first batch decides the device; later ones follow it.
+            labels: (B,) integers 0 … K−1.
+
+        Returns:
+            self.
+
+        Raises:
+            ValueError: wrong shape or dtype, a label out of range, a NaN or infinite feature. Nothing is
+            added then.
+        """
+        h, labels = check_batch(h, labels, self.num_classes, self.dim)
+        if self._selected:
+            raise ValueError("a selection of classes is read-only; update the moments it was selected from")
+        if self._sums.version == 0:
+            self.to(h.device)
+        device = self._sums.means.device
+        for rows in chunks(h):
+            self._add(h[rows].to(device), labels[rows].to(device))
+        return self
+
+    def merge(self, other: "ClassMoments") -> "ClassMoments":
+        """Add the samples of another accumulator, in place; ``other`` stays as it is.
+
+        Args:
+            other: moments with the same K and d, its weighting and device do not matter.
+
+        Returns:
+            self.
+
+        Raises:
+            ValueError: K or d differ.
+        """
+        if (self.num_classes, self.dim) != (other.num_classes, other.dim):
+            raise ValueError(
+                f"cannot merge moments of {other.num_classes} classes × {other.dim} features "
+                f"into {self.num_classes} × {self.dim}"
+            )
+        mine, theirs = self._sums, other._sums
+        if self._selected or other._selected:
+            raise ValueError(
+                "a selection of classes cannot be merged; merge the moments it was selected from"
+            )
+        if (mine.scatter is None) != (theirs.scatter is None):
+            raise ValueError("moments with a covariance cannot be merged with moments made with covariance=False")
+        if theirs.version == 0:
+            return self
+        if mine.version == 0:
+            self.to(theirs.means.device)
+            mine.shift.copy_(theirs.shift)
+        device = mine.means.device
+        n_mine, n_theirs = mine.counts, theirs.counts.to(device)
+        total = (n_mine + n_theirs).clamp(min=1)
+        gap = theirs.means.to(device) + (theirs.shift.to(device) - mine.shift) - mine.means  # (K, d)
+        weight = (n_mine * n_theirs / total.double())[:, None]  # (K, 1)
+        if mine.scatter is not None:
+            mine.scatter += theirs.scatter.to(device) + (weight * gap).T @ gap
+        mine.squares += theirs.squares.to(device) + (weight * gap * gap).sum(1)
+        mine.means += gap * (n_theirs / total.double())[:, None]
+        mine.counts += n_theirs
+        mine.version += 1
+        return self
+
+    def to(self, device: torch.device | str) -> "ClassMoments":
+        """Move the sums to a device, in place; to the CPU before they are sent to another process.
+
+        Returns:
+            self.
+        """
+        sums = self._sums
+        for name in ("shift", "counts", "means", "squares", "scatter"):
+            if getattr(sums, name) is not None:
+                setattr(sums, name, getattr(sums, name).to(device))
+        self._derived = {}
+        return self
+
+    def with_weighting(self, weighting: Weighting) -> "ClassMoments":
+        """The same sums seen under another weighting: a view, it follows later updates.
+
+        Args:
+            weighting: "class" (a_k = 1/K) or "sample" (a_k = n_k/N).
+
+        Raises:
+            ValueError: an unknown weighting.
+        """
+        view = copy.copy(self)
+        view.weighting = check_weighting(weighting)
+        view._derived = {key: value for key, value in self._derived.items() if key != "eigen"}
+        return view
+
+    def select(self, classes: Classes) -> "ClassMoments":
+        """A copy with some of the classes alone, renumbered 0, 1, … in ascending order.
+
+        Σ_W is kept only as the sum over all classes, so a selection has no ``within_cov`` (and no
+        ``nc1_pinv``), and it cannot be updated; all else is as if there were no other classes.
+
+        Args:
+            classes: (K,) boolean mask, or a list of class ids.
+
+        Raises:
+            ValueError: the mask has the wrong length, an id is out of range or named twice.
+        """
+        mask, sums = class_mask(classes, self.num_classes).to(self.device), self._sums
+        part = copy.copy(self)
+        part.num_classes, part._selected, part._derived = int(mask.sum()), True, {}
+        part._sums = _Sums(
+            sums.shift, sums.counts[mask], sums.means[mask], sums.squares[mask], None, sums.version
+        )
+        return part
+
+    @property
+    def device(self) -> torch.device:
+        """Where the sums live: the device of the first batch."""
+        return self._sums.means.device
+
+    @property
+    def counts(self) -> Tensor:
+        """(K,) int64, samples per class."""
+        return self._sums.counts
+
+    @property
+    def present(self) -> Tensor:
+        """(K,) bool, the classes that have samples. Warns once (``EmptyClassWarning``) of the others."""
+        return self._derive("present", self._present)
+
+    @property
+    def class_means(self) -> Tensor:
+        """(K, d), μ_k; NaN rows for classes without samples."""
+        return self._sums.shift + self._relative_means()
+
+    @property
+    def global_mean(self) -> Tensor:
+        """(d,), μ = Σ_k a_k μ_k: the mean of class means, or the sample mean."""
+        return self._sums.shift + self._weights() @ self._sums.means
+
+    @property
+    def centred_means(self) -> Tensor:
+        """(K, d), μ_k − μ, exact at any common shift; NaN rows for classes without samples.
+
+        A row that is nothing but the rounding of the sums is 0, so that class means which coincide are seen as such:
+        one shorter than 1e-12 of the largest root mean square distance, over the classes, of samples from the first
+        sample. What rounding did to the features before they came here is taken as data.
+        """
+        centred = self._relative_means() - self._weights() @ self._sums.means
+        noise = torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self._resolution()
+        return centred.masked_fill_(noise, 0.0)
+
+    @property
+    def within_cov(self) -> Tensor:
+        """(d, d), Σ_W: mean over all samples of (h − μ_k)(h − μ_k)ᵀ."""
+        scatter = self._sums.scatter
+        if scatter is None:
+            raise ValueError(
+                "the within-class covariance is kept for all classes together, not for a selection of them"
+                if self._selected
+                else "these moments were made with covariance=False and have no within-class covariance"
+            )
+        return (scatter.tril() + scatter.tril(-1).T) / self._num_samples()
+
+    @property
+    def between_cov(self) -> Tensor:
+        """(d, d), Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ."""
+        rows = self._weighted_rows()
+        return rows.T @ rows
+
+    @property
+    def class_variances(self) -> Tensor:
+        """(K,), mean of ‖h − μ_k‖² over the samples of class k; NaN for classes without samples."""
+        return torch.where(self.present, self._sums.squares / self.counts.clamp(min=1), torch.nan)
+
+    @property
+    def rank_between(self) -> int:
+        """How many eigenvalues of Σ_B exceed 1e-10 of the largest: K − 1 for a simplex ETF, 0 where all class means
+        coincide."""
+        return self.between_eigen()[0].numel()
+
+    def between_eigen(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues (r,) and eigenvectors (d, r) of Σ_B that count: those above 1e-10 of the largest.
+
+        Computed from the singular values of the centred means, which keep the digits that squaring them would
+        lose.
+        """
+        return self._derive("eigen", self._between_eigen)
+
+    # -- how it is done
+
+    def _add(self, h: Tensor, labels: Tensor) -> None:
+        sums = self._sums
+        if sums.version == 0:
+            sums.shift.copy_(h[0])
+        h = h.to(torch.float64, copy=True).sub_(sums.shift)  # (B, d)
+        classes, place, added = torch.unique(labels, return_inverse=True, return_counts=True)  # (C,), (B,), (C,)
+        before = sums.counts[classes]
+        total = (before + added).double()  # two integer tensors would divide in float32
+        h -= sums.means.index_select(0, labels)
+        gap = h.new_zeros(len(classes), self.dim).index_add_(0, place, h).div_(added[:, None])  # (C, d)
+        # gap is the mean of h in its class, whose scatter grows by Σ h hᵀ − n_added² gap gapᵀ / n_total. That is Σ x xᵀ
+        # with x = h − (1 − √(n_before / n_total)) gap: no squares are subtracted, and one symmetric product serves.
+        part = 1 - (before / total).sqrt()
+        h.addcmul_(gap.index_select(0, place), part.index_select(0, place)[:, None], value=-1)
+        sums.means.index_add_(0, classes, gap.mul_((added / total)[:, None]))
+        sums.counts.index_add_(0, classes, added)
+        sums.squares.index_add_(0, labels, torch.linalg.vector_norm(h, dim=1).square_())
+        for start in range(0, self.dim if sums.scatter is not None else 0, _STRIP):
+            end = start + _STRIP
+            sums.scatter[start:end, :end].addmm_(h[:, start:end].T, h[:, :end])
+        sums.version += 1
+
+    def _derive(self, name: str, compute) -> object:
+        version, value = self._derived.get(name, (None, None))
+        if version != self._sums.version:
+            value = compute()
+            self._derived[name] = (self._sums.version, value)
+        return value
+
+    def _num_samples(self) -> int:
+        total = int(self.counts.sum())
+        if total == 0:
+            raise ValueError("there are no samples in these moments yet; call update(h, labels) first")
+        return total
+
+    def _present(self) -> Tensor:
+        self._num_samples()
+        present = self.counts > 0
+        if not present.all():
+            absent = (~present).nonzero().flatten().tolist()
+            warnings.warn(
+                f"{len(absent)} of {self.num_classes} classes have no samples and are left out: "
+                f"{', '.join(map(str, absent[:10]))}{' …' if len(absent) > 10 else ''}",
+                EmptyClassWarning,
+                stacklevel=2,
+            )
+        return present
+
+    def _weights(self) -> Tensor:
+        weights = (self.present if self.weighting == "class" else self.counts).double()
+        return weights / weights.sum()  # (K,)
+
+    def _relative_means(self) -> Tensor:
+        return torch.where(self.present[:, None], self._sums.means, torch.nan)
+
+    def _resolution(self) -> Tensor:
+        """(), the distance below which class means differ by rounding only: that of a mean grows with the numbers it
+        is the mean of, which are samples minus shift, not with the distances between the means."""
+        spread = (self._sums.squares / self.counts.clamp(min=1)).sqrt()  # (K,)
+        return _COINCIDE * torch.hypot(torch.linalg.vector_norm(self._sums.means, dim=1), spread).max()
+
+    def _weighted_rows(self) -> Tensor:
+        rows = self._weights().sqrt()[:, None] * self.centred_means  # (K, d), Σ_B = rowsᵀ rows
+        return rows[self.present]
+
+    def _between_eigen(self) -> tuple[Tensor, Tensor]:
+        _, singular, directions = torch.linalg.svd(self._weighted_rows(), full_matrices=False)
+        values = singular**2
+        keep = (values > RANK_RTOL * values[0]) & (values > 0)
+        return values[keep], directions[keep].T
+
+
+def class_moments(h: Array, labels: Array, num_classes: int, weighting: Weighting = "class") -> ClassMoments:
+    """Moments of a whole set of features.
+
+    Args:
+        h: (N, d) floating-point features, on any device.
+        labels: (N,) integers 0 … K−1.
+        num_classes: K.
+        weighting: "class": μ is the mean of class means and Σ_B = (1/K) Σ_k (μ_k−μ)(μ_k−μ)ᵀ;
+            "sample": μ is the sample mean and Σ_B = Σ_k (n_k/N) (μ_k−μ)(μ_k−μ)ᵀ.
+            Σ_W is the mean over samples in both.
+
+    Returns:
+        ClassMoments, float64, on the device of h.
+
+    Raises:
+        ValueError: as ``ClassMoments.update``, or no samples at all.
+
+    Source: Sun & Shi 2024, eq. (11), whose μ is the mean of class means ("class").
+    """
+    h = as_tensor(h)
+    if h.ndim != 2 or 0 in h.shape:
+        raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}")
+    moments = ClassMoments(num_classes, h.shape[1], weighting).update(h, labels)
+    _ = moments.present  # warn here, where the data is named, and not at the first metric
+    return moments
+
+
+def chunks(h: Tensor, also: int = 0) -> Iterator[slice]:
+    """Row ranges of h that take about 16 MiB in float64, ``also`` further numbers per row included."""
+    step = max(1, CHUNK_NUMBERS // (h.shape[1] + also))
+    return (slice(start, start + step) for start in range(0, len(h), step))

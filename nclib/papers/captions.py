@@ -1,0 +1,108 @@
+"""What captions say of runs: data, network, protocol, seeds, and how far verdicts on them reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nclib.config import DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig
+from nclib.engine.outline import ORIGINALS, class_counts, outline
+from nclib.system import words
+
+
+def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Which of the paper's data sets each of these stands for, by its number of classes: {"digits": "cifar10"}."""
+    papers = {10: "cifar10", 100: "cifar100"}
+    names = {config.data.dataset for config in configs}
+    return {
+        name.split("@")[0]: papers[outline(name).classes] for name in sorted(names) if outline(name).classes in papers
+    }
+
+
+def describe_runs(configs: Sequence[RunConfig]) -> str:
+    """One paragraph for captions: profile, data with the real n_A and n_B, test images, network, protocol, seeds,
+    solver."""
+    configs = [config for config in configs if isinstance(config, RunConfig)]
+    first, train = configs[0], configs[0].train
+    maps = sorted({_last_maps(config.data.dataset) for config in configs})
+    settings = dict.fromkeys(_describe_data(config.data) for config in configs)
+    seeds = _num_seeds(configs)
+    text = (
+        f"Profile {first.profile}: {'; '.join(settings)}. {_describe_test(configs)} "
+        f"ResNet-18 of width {first.model.width} (its last block sees maps of {' and '.join(maps)}), "
+        f"{train.epochs} epochs of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, "
+        f"weight decay {train.weight_decay:g}), {seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
+    )
+    return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
+
+
+def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals") -> str:
+    """For captions, what is drawn or listed of these seeds: "means over seeds with 95 % t-intervals", or of a single
+    one "values of one seed, so without 95 % t-intervals". spread: a plural."""
+    several = _num_seeds(configs) > 1
+    return f"means over seeds with {spread}" if several else f"values of one seed, so without {spread}"
+
+
+def _num_seeds(configs: Sequence[RunConfig]) -> int:
+    return len({config.seed for config in configs})
+
+
+def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
+    start = {"x": "the input", "zeros": "zero", "previous": "the last epoch's equilibrium"}[model.start]
+    return (
+        f" DEQ: {model.solver.method}, relative residual {model.solver.tol:g}, at most {model.solver.max_steps} "
+        f"evaluations from {start}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
+    )
+
+
+def _last_maps(dataset: str) -> str:
+    """Size of the maps that layer 4 works on, after three halvings."""
+    return "×".join(str(-(-side // 8)) for side in outline(dataset).size)
+
+
+def _data_name(dataset: str) -> str:
+    """A data set as sentences name it: without the fingerprint; images read from a folder say so."""
+    name = dataset.split("@")[0]
+    return f"the image folder {name.removeprefix('folder:')}" if name.startswith("folder:") else name
+
+
+def _describe_test(configs: Sequence[RunConfig]) -> str:
+    """How many images of a class are tested on, data set by data set where they differ."""
+    counts = {}
+    for images in (config.data for config in configs):
+        least, most = (images.test_per_class,) * 2 if images.test_per_class else outline(images.dataset).test or (0, 0)
+        number = f"{least} images" if least == most else f"{least} to {most} images"
+        counts[_data_name(images.dataset)] = number if most else "all test images"
+    if len(set(counts.values())) == 1:
+        return f"Tested on {next(iter(counts.values()))} of each class."
+    return f"Tested on {' and '.join(f'{number} of each class of {name}' for name, number in counts.items())}."
+
+
+def _describe_data(images: DataConfig) -> str:
+    name, about = _data_name(images.dataset), outline(images.dataset)
+    n_max = images.n_max or about.per_class
+    if images.imbalance == "balanced":
+        return f"{name} balanced ({about.classes} classes, {n_max} training images each)"
+    smallest = int(class_counts(images).min())
+    kind = f"K_A={images.num_majority} of" if images.imbalance == "step" else "exponential over"
+    real = n_max / smallest
+    note = "" if abs(real / images.ratio - 1) < 0.01 else f", really R={real:.4g}"
+    if images.majority == "random":
+        note += ", majority classes drawn by seed"
+    if smallest == 1:
+        note += ", and a class of one image has no within-class variance"
+    return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest}{note})"
+
+
+def scale_of(configs: Sequence[StoredConfig]) -> str:
+    """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs."""
+    return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
+
+
+def _scale(config: RunConfig) -> str:
+    """The paper's images are known by their classes, numbers and size, since a folder of them may have any name."""
+    about = outline(config.data.dataset)
+    complete = config.data.n_max is None or config.data.n_max >= about.per_class
+    if not complete or about[:3] not in [ORIGINALS[name][:3] for name in ("cifar10", "cifar100")]:
+        return "toy"
+    itself = config.data.dataset in ORIGINALS and config.model.width == 64 and config.train.epochs >= 100
+    return "paper" if itself else "reduced"

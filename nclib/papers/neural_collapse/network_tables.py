@@ -1,0 +1,158 @@
+"""What the parts of a network are and cost, read from any `Classifier`, trained or not."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from nclib.config import ConfigError, RunConfig
+from nclib.engine.reference import load_run
+from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
+
+
+def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
+    """What a forward pass went through, stage by stage, read from the modules while it ran.
+
+    Parameters
+    ----------
+    model : any `Classifier`; run in evaluation mode, without gradients, and left in the mode it was in
+    images : (B, C, H, W) what to send through it
+
+    Returns
+    -------
+    DataFrame
+        A row for each stage with stage; output, its shape without the batch, such as "128×4×4"; parameters, trainable
+        ones; macs, multiplications per image in convolutions and matrix products, for *one* evaluation of the stage;
+        evaluations, how often an image went through it: 1, the steps of an unrolled cell, or the mean number of calls
+        the solver needed for these images. So the cost of an image is the sum of macs × evaluations.
+
+    Norms, ReLU, additions and pooling count no multiplications, which is the usual convention.
+    """
+    stages = _stages(model)
+    shapes: dict[str, torch.Size] = {}
+    macs, rows = dict.fromkeys(stages, 0), dict.fromkeys(stages, len(images))
+    cell = getattr(model.block, "cell", None)
+    handles = []
+
+    def multiplications(stage: str) -> Any:
+        def count(module: nn.Module, _: Any, out: Tensor) -> None:
+            each = module.in_features if isinstance(module, nn.Linear) else module.weight[0].numel()
+            macs[stage] += out.numel() * each
+
+        return count
+
+    def shape(stage: str) -> Any:
+        def note(_: nn.Module, __: Any, out: Any) -> None:
+            shapes[stage] = (out[0] if isinstance(out, tuple) else out).shape[1:]
+
+        return note
+
+    def evaluations(_: nn.Module, __: Any, out: Tensor) -> None:
+        rows["last block"] += len(out)
+
+    for stage, parts in stages.items():
+        handles.append(parts[-1].register_forward_hook(shape(stage)))
+        for part in parts:
+            for module in part.modules():
+                if isinstance(module, (nn.Conv2d, nn.Linear)):
+                    handles.append(module.register_forward_hook(multiplications(stage)))
+    if cell is not None:
+        rows["last block"] = 0
+        handles.append(cell.register_forward_hook(evaluations))
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(images)
+    finally:
+        model.train(was_training)
+        for handle in handles:
+            handle.remove()
+    return pd.DataFrame(
+        [
+            {
+                "stage": stage,
+                "output": "×".join(map(str, shapes[stage])),
+                "parameters": sum(map(count_parameters, parts)),
+                "macs": round(macs[stage] / rows[stage]),
+                "evaluations": rows[stage] / len(images),
+            }
+            for stage, parts in stages.items()
+        ]
+    )
+
+
+def _stages(model: Classifier) -> dict[str, list[nn.Module]]:
+    """Name and modules of each stage, in the order in which they run."""
+    stages: dict[str, list[nn.Module]] = {"stem": []}
+    number = 0
+    for part in model.encoder:
+        if not isinstance(part, BasicBlock):
+            stages["stem"].append(part)
+            continue
+        number += number == 0 or part.conv1.stride[0] > 1
+        stages.setdefault(f"stage {number}", []).append(part)
+    last = list(stages)[-1]
+    stages[f"{last}, first block"] = stages.pop(last)
+    return stages | {"last block": [model.block], "pooling": [model.feature_norm], "classifier": [model.classifier]}
+
+
+_OPERATIONS = {F.relu: "ReLU", torch.relu: "ReLU", operator.add: "add"}
+
+
+def block_operations(model: Classifier) -> pd.DataFrame:
+    """The operations of a network's last block in the order of its code, traced from the module itself.
+
+    Parameters
+    ----------
+    model : any `Classifier`; of an equilibrium or a weight-tied network the cell is traced, of several untied blocks
+        the first
+
+    Returns
+    -------
+    DataFrame
+        A row for each operation with operation, such as "conv 3×3", "BatchNorm", "GroupNorm", "ReLU" or "add"; and
+        joins, the name of the block's argument that an addition brings in ("x", in cells also "z"), else "".
+    """
+    block = model.block.cells[0] if isinstance(model.block, UntiedCells) else getattr(model.block, "cell", model.block)
+    rows = []
+    for node in fx.symbolic_trace(block).graph.nodes:
+        if node.op == "call_module":
+            rows.append((_module_name(block.get_submodule(node.target)), ""))
+        elif node.op == "call_function":
+            joined = [str(source) for source in node.args if getattr(source, "op", "") == "placeholder"]
+            rows.append((_OPERATIONS[node.target], ", ".join(joined)))
+    return pd.DataFrame(rows, columns=["operation", "joins"])
+
+
+def _module_name(module: nn.Module) -> str:
+    if isinstance(module, nn.Conv2d):
+        return "conv {}×{}".format(*module.kernel_size)
+    return type(module).__name__.removesuffix("2d")
+
+
+def compute_in_blocks(config: RunConfig) -> float:
+    """What the last block of this finished DEQ run cost in training, in untied explicit blocks.
+
+        blocks = (s + b + 3) / 3
+
+    In units of one evaluation of the cell, a training step of an equilibrium takes s forward evaluations, one more to
+    attach the gradient, b products with the transposed Jacobian and a backward pass of 2; an explicit block takes 3.
+    s and b are means over the whole run.
+
+    Raises
+    ------
+    ConfigError
+        For a run that is not a DEQ.
+    CorruptRun
+        When it is not stored.
+    """
+    if config.model.kind != "deq":
+        raise ConfigError(f"the measured compute is that of a 'deq' run, got kind {config.model.kind!r}")
+    steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
+    return float((steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3)

@@ -1,0 +1,141 @@
+"""The numbers printed in Sun & Shi (2024), and their Tables 1 to 4 with ours beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nclib.comparison import SETTING, by_run, interval, over_seeds, paired, verdict
+from nclib.system import paths, words
+
+ACCURACIES = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
+"""Names of the paper's accuracy columns and the metrics they are."""
+
+
+def published(paper_table: int | None = None) -> pd.DataFrame:
+    """Every accuracy printed in Tables 1–4 of Sun & Shi (2024), in percent: table, dataset, K_A, R, model, split,
+    mean, std."""
+    frame = pd.read_csv(paths.published() / "sun_shi_2024_tables.csv")
+    return frame if paper_table is None else frame[frame["table"] == paper_table].reset_index(drop=True)
+
+
+def published_ticks(figure: int, panel: str, quantity: str) -> tuple[float, float]:
+    """First and last axis tick of a panel of a printed figure, for instance (3, "b", "nc2"). Ticks bound the plotted
+    range roughly; they are not values of curves."""
+    frame = pd.read_csv(paths.published() / "sun_shi_2024_figures.csv", keep_default_na=False)
+    rows = frame[(frame["figure"] == figure) & (frame["panel"] == panel) & (frame["quantity"] == quantity)]
+    if len(rows) != 1:
+        raise ValueError(
+            f"no axis of {quantity!r} in figure {figure}{panel}; there are\n{frame.to_string(index=False)}"
+        )
+    return float(rows["axis_min_tick"].iloc[0]), float(rows["axis_max_tick"].iloc[0])
+
+
+def accuracy_table(
+    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], scale: str
+) -> pd.DataFrame:
+    """Test accuracies beside the printed ones, in percent.
+
+    Parameters
+    ----------
+    frame : tidy frame of runs
+    printed : rows of `published`
+    stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
+    scale : of the runs (`nclib.scale_of`); sizes are compared at the paper's alone
+
+    Returns
+    -------
+    DataFrame
+        A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
+        (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
+        difference (DEQ − explicit, paired by seed), difference_half, detectable (see `Interval`),
+        printed_difference, seeds, runs (their ids), and verdict, scale and remark, by the rule of `verdict`. A printed
+        cell without runs of ours has the paper's data set for its own and the verdict "not run", of no scale.
+    """
+    rows, ours = [], set()
+    for accuracy, metric in ACCURACIES.items():
+        runs = by_run(frame, metric, "test", "last_epochs")
+        runs[["value", "std"]] *= 100
+        for cell, group in runs.groupby(SETTING, dropna=False, sort=False):
+            found = dict(zip(SETTING, cell, strict=True)) | {"accuracy": accuracy}
+            for mean in over_seeds(group).itertuples():
+                found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
+            theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
+            difference = interval(paired(group)["difference"])
+            found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
+            found |= {"detectable": difference.detectable, "seeds": difference.n}
+            found |= {"runs": " ".join(sorted(group["run_id"]))}
+            said = verdict(difference, scale, found["printed_difference"])
+            rows.append(found | dict(zip(words.JUDGED, said, strict=True)))
+            ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
+    for cell, theirs in printed.groupby([*SETTING, "split"], dropna=False, sort=False):
+        dataset, k_a, ratio, accuracy = cell
+        if (dataset, *_sortable(k_a), ratio) not in ours:
+            found = dict(zip(SETTING, cell, strict=False)) | {"accuracy": accuracy} | _beside(theirs.set_index("model"))
+            rows.append(found | {"seeds": 0, "runs": "", "verdict": "not run", "scale": "", "remark": ""})
+    # the paper's order: its data sets, balanced first, then by K_A and R; accuracies as in ACCURACIES
+    order = list(ACCURACIES)
+    rows.sort(
+        key=lambda row: (
+            stands_for.get(row["dataset"], row["dataset"]),
+            *_sortable(row["K_A"]),
+            row["R"],
+            order.index(row["accuracy"]),
+        )
+    )
+    return pd.DataFrame(rows)
+
+
+def _sortable(k_a: float) -> tuple[bool, float]:
+    """A missing K_A (balanced) comes before all others."""
+    return (False, 0.0) if pd.isna(k_a) else (True, float(k_a))
+
+
+def _printed_cell(printed: pd.DataFrame, dataset: str | None, k_a: float, ratio: float, accuracy: str) -> pd.DataFrame:
+    """The printed rows of one cell and accuracy, by model; empty where the paper prints none."""
+    same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
+    same &= printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a
+    return printed[same].set_index("model")
+
+
+def _beside(theirs: pd.DataFrame) -> dict[str, float | None]:
+    """The printed columns of one row of `accuracy_table`, from the printed rows by model."""
+    found: dict[str, float | None] = {}
+    for model in ("explicit", "deq"):
+        found |= {f"{model}_printed": theirs["mean"].get(model, np.nan)}
+        found |= {f"{model}_printed_std": theirs["std"].get(model, np.nan)}
+    both = {"explicit", "deq"} <= set(theirs.index)
+    gap = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2) if both else None
+    return found | {"printed_difference": gap}
+
+
+def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
+    """`accuracy_table` as people read it: of both models ours ± within [± 95 % interval] beside the printed value, the
+    difference beside the printed one, the smallest one that so many seeds would find in 80 % of the cases
+    (detectable), and verdict, scale and remark. What was not run reads so."""
+
+    def text(pattern: str, *names: str) -> list[str]:
+        columns = [table[name] if name in table else pd.Series(np.nan, table.index) for name in names]
+        rows = zip(*columns, strict=True)
+        return [pattern.format(*row).replace("nan", "–") if pd.notna(row[0]) else "–" for row in rows]
+
+    idle = table["verdict"] == "not run"
+    shown: dict[str, Any] = {
+        "data": table["dataset"].where(~idle, "–"),
+        "printed for": [
+            stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle, strict=True)
+        ],
+    }
+    if table["K_A"].notna().any():
+        shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}
+    for model, label in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+        ours = text("{:.2f} ± {:.2f} [± {:.2f}]", f"{model}_value", f"{model}_within_std", f"{model}_half")
+        shown[f"{label}, ours ± within [95 %]"] = ours
+        shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
+    shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "difference_half")
+    shown["detectable"] = text("{:.1f}", "detectable")
+    shown["printed difference"] = text("{:+.2f}", "printed_difference")
+    return pd.DataFrame(shown | {name: table[name] for name in words.JUDGED})

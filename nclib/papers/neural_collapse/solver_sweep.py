@@ -1,0 +1,366 @@
+"""What happens to collapse inside the equilibrium solver.
+
+A `SolverSweepConfig` names one finished DEQ run: its weights stay as they are, and its equilibria are solved again by
+every method, with 1, 2, 3, … evaluations of the cell and to ever smaller tolerances. That is a stored run like any
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import pandas as pd
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from nclib import comparison, evaluation, training
+from nclib.config import PostHocConfig, SolverConfig
+from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
+from nclib.engine.jobs import Job, Result
+from nclib.engine.outline import class_counts, outline
+from nclib.models import build_solver
+from nclib.system import words
+
+METHODS = ("fixed_point", "anderson", "broyden")
+"""The methods a probe compares: plain iteration, Anderson, Broyden."""
+
+COLLAPSE = (
+    "nc1_pinv",
+    "nc1_trace_ratio",
+    "nc1_cdnv",
+    "nc1_pinv_class_balanced",
+    "nc2_etf_distance",
+    "nc2_equiangular",
+    "nc3_self_duality",
+    "nc3_alignment",
+    "nc4_ncc_mismatch",
+    "paper_eq13_uncentred",
+    "paper_eq14_uncentred",
+)
+"""The part of the neural-collapse report that a probe keeps: what depends on the features, of all classes together."""
+
+_SECONDS_PER_SOLVE = 0.025
+_STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
+
+
+class SolverSweepConfig(PostHocConfig):
+    """A solver sweep of one finished DEQ run.
+
+    Parameters
+    ----------
+    base : the run; its model must be of kind "deq", with a gradient that uses a solver
+    last_step : the equilibria are solved with at most 1, 2, 3, … up to this many evaluations of the cell
+    last_digit : and to the tolerances 1e-1, 1e-2, … up to this digit
+    limit : evaluations allowed for the latter
+
+    The seed and the profile are those of the base. The data, model and train of the base are found here too, so that
+    planning, checks and captions treat a sweep like the run itself.
+    """
+
+    kind: Literal["solver_probe"] = "solver_probe"
+    last_step: int = pydantic.Field(default=50, ge=1)
+    last_digit: int = pydantic.Field(default=6, ge=1, le=15)
+    limit: int = pydantic.Field(default=100, ge=1)
+
+    @pydantic.model_validator(mode="after")
+    def _base_has_a_solver(self) -> SolverSweepConfig:
+        model = self.base.model
+        if model.kind != "deq":
+            raise ValueError(f"base must be a run of kind 'deq', which has a solver; this one is {model.kind!r}")
+        if model.gradient.method == "unrolled":
+            raise ValueError("a base with gradient method 'unrolled' never calls its solver; use another gradient")
+        if self.seed != self.base.seed:
+            raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
+        return self
+
+    def label(self) -> str:
+        return f"{self.base.label()}-solver"
+
+    def settings(self) -> Iterator[tuple[str, int, SolverConfig]]:
+        """(sweep, number, solver) of every solve: the run's own, then each method with few evaluations, then each with
+        small tolerances. The number stands in the column `epoch` of the history."""
+        own = self.model.solver
+        yield "own", self.train.epochs, own
+        for method in METHODS:
+            base = own if method == own.method else SolverConfig(method=method)
+            for steps in (t for t in _STEPS if t <= self.last_step):
+                yield "steps", steps, base.replace(tol=10.0**-self.last_digit, max_steps=steps)
+            for digit in range(1, self.last_digit + 1):
+                yield "tolerance", digit, base.replace(tol=10.0**-digit, max_steps=self.limit)
+
+    def evaluations(self) -> int:
+        """Evaluations of the cell that the probe allows each image."""
+        return sum(solver.max_steps for _, _, solver in self.settings())
+
+    def seconds(self) -> float:
+        """Solves with their neural-collapse report, and multiplications of the cell, of whose evaluations most images
+        need a third of those allowed."""
+        test = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
+        evaluations = (int(class_counts(self.data).sum()) + test) * self.evaluations() / 3
+        gmacs = evaluations * 0.14 * gigamacs(self.model.width, self.data.dataset)
+        return _SECONDS_PER_SOLVE * len(list(self.settings())) + SECONDS_PER_GMAC * gmacs
+
+    def execute(self, job: Job) -> Result:
+        classes = job.store.load(job.base).tables["classes"]
+        history = measure(self, job.store.weights(job.base), classes, job.device)
+        job.progress(1, 1)
+        return Result({"history": history})
+
+
+def measure(
+    config: SolverSweepConfig, weights: Mapping[str, Tensor], classes: pd.DataFrame, device: torch.device
+) -> pd.DataFrame:
+    """The history of a probe.
+
+    Parameters
+    ----------
+    config : the run and the sweep
+    weights : final weights of its base run
+    classes : the base run's table of classes: epoch, split, class, metric, value
+    device : where to compute
+
+    Returns
+    -------
+    DataFrame
+        Columns epoch, split, metric, value, as in every history. `split` holds three parts, "split/sweep/method", so
+        that no row can be taken for one of an ordinary run; `probe_rows` takes them apart. Sweeps, and what `epoch`
+        holds in them:
+
+        own        the solver of the run; the last epoch. Must repeat the run's own last evaluation
+        steps      the number of evaluations T allowed; T = 1 returns the start of the solve, T = 2 the better of it
+                   and the first iterate, f(x, x) where the start is x
+        tolerance  the digit n of the tolerance 10⁻ⁿ
+        epochs     the epoch; means over the majority and the minority classes of what the run noted while it trained
+
+        Metrics are those of `nclib.evaluation.evaluate`, the neural-collapse report on training images alone, and
+        solver_steps and solver_residual_median of both groups of classes. In the sweep "steps" solver_converged is the
+        share of images whose residual is within the *run's own* tolerance after T evaluations.
+
+    Raises
+    ------
+    ConfigError
+        When the weights are those of another network.
+    """
+    with training.arithmetic(config.train, device), torch.no_grad():
+        model, split, loaders = training.reopen(config.base, weights, device)
+        model.eval()
+        inputs = {
+            name: [(model.encoder(images), labels) for images, labels in loader.in_order()]
+            for name, loader in loaders.items()
+        }
+        model.encoder = nn.Identity()  # the block's inputs are computed once, for all solvers
+        rows = list(_group_rows(classes, split.minority, config.model.solver.method))
+        for sweep, number, solver in config.settings():
+            model.block.solver = build_solver(solver)
+            for name, batches in inputs.items():
+                outputs = evaluation.collect(model, batches)
+                if sweep == "steps":
+                    outputs = outputs._replace(converged=outputs.residual <= config.model.solver.tol)
+                report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
+                report |= _by_group(outputs, split.minority)
+                key = f"{name}/{sweep}/{solver.method}"
+                rows += [(number, key, metric, value) for metric, value in report.items() if _kept(metric)]
+    return pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+
+
+def _kept(metric: str) -> bool:
+    return metric in COLLAPSE or (metric.startswith(("loss", "accuracy", "solver")) and "." not in metric)
+
+
+def _groups(minority: Tensor) -> dict[str, Tensor]:
+    """Classes (K,) of each group; none where no class is in the minority."""
+    minority = torch.as_tensor(minority).cpu()
+    return {"majority": ~minority, "minority": minority} if minority.any() else {}
+
+
+def _by_group(outputs: evaluation.Outputs, minority: Tensor) -> dict[str, float]:
+    steps = evaluation.class_means(outputs.steps, outputs.labels, len(minority)).cpu()
+    report = {}
+    for group, members in _groups(minority).items():
+        rows = members.to(outputs.labels.device)[outputs.labels]
+        report[f"solver_steps_{group}"] = steps[members].mean().item()
+        report[f"solver_residual_median_{group}"] = outputs.residual[rows].double().median().item()
+    return report
+
+
+def _group_rows(classes: pd.DataFrame, minority: Tensor, method: str) -> Iterator[tuple[int, str, str, float]]:
+    """A run's table of classes as means over the two groups."""
+    for group, members in _groups(minority).items():
+        chosen = classes[classes["class"].isin(torch.nonzero(members).flatten().tolist())]
+        means = chosen.groupby(["epoch", "split", "metric"], sort=False)["value"].mean()
+        for (epoch, split, metric), value in means.items():
+            yield epoch, f"{split}/epochs/{method}", f"{metric}_{group}", value
+
+
+# --- what the probes say -------------------------------------------------------------------------------------
+
+
+def probe_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of probes in a tidy frame, with the parts of `split` in columns of their own.
+
+    Returns: the columns of the frame, `split` now "train", "test" or "steps" (averages over training steps); and
+        sweep, method, and at: evaluations T, tolerance, or epoch, whatever the sweep goes over (see `measure`).
+    """
+    rows = frame[frame["split"].str.count("/") == 2]
+    parts = rows["split"].str.split("/", expand=True).reindex(columns=range(3))
+    at = rows["epoch"].astype(float)
+    is_tolerance = parts[1] == "tolerance"
+    at = at.where(~is_tolerance, [float(f"1e-{int(n)}") for n in rows["epoch"]])
+    return rows.assign(split=parts[0], sweep=parts[1], method=parts[2], at=at)
+
+
+def probe_consistency(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Whether each probe repeats the last evaluation of the run it looked into.
+
+    frame: tidy frame of runs and their probes. metrics: of training images.
+    Returns: a row for each seed and metric with run (what the run noted), probe, and difference, the relative one.
+    """
+    probes = probe_rows(frame)
+    probes = probes[(probes["sweep"] == "own") & (probes["split"] == "train")]
+    runs = frame[(frame["split"] == "train") & (frame["model"] == "deq")]
+    keys = ["seed", "metric", "epoch"]
+    both = runs.merge(probes, on=keys, suffixes=("", "_probe"))
+    both = both[both["metric"].isin(list(metrics))][[*keys, "value", "value_probe"]]
+    difference = (both["value_probe"] - both["value"]).abs() / both["value"].abs().clip(lower=1e-12)
+    both = both.rename(columns={"value": "run", "value_probe": "probe"}).drop(columns="epoch")
+    return both.assign(difference=difference).reset_index(drop=True)
+
+
+def probe_groups(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """The rows of a quantity of both groups of classes, for instance "accuracy" or "solver_converged", with the column
+    group, "majority" or "minority"."""
+    groups = {f"{quantity}_{group}": group for group in ("majority", "minority")}
+    chosen = rows[rows["metric"].isin(groups)]
+    return chosen.assign(group=chosen["metric"].map(groups))
+
+
+def _at(rows: pd.DataFrame, sweep: str, method: str, at: float, split: str = "train") -> pd.DataFrame:
+    """Values (seed × metric) at one point of a sweep."""
+    chosen = (rows["sweep"] == sweep) & (rows["method"] == method) & (rows["split"] == split)
+    near = (rows["at"] - at).abs() <= 1e-9 * abs(at)
+    found = rows[chosen & near]
+    if found.empty:
+        raise ValueError(f"the probes have no {sweep} at {at:g} by {method} on {split} images")
+    return found.pivot(index="seed", columns="metric", values="value")
+
+
+_NEARER = {"lower": "nearer to collapse", "higher": "farther from collapse"}
+_WORSE = {"lower": "better", "higher": "worse"}
+
+
+def collapse_inside(
+    frame: pd.DataFrame, metrics: Sequence[str], scale: str, method: str = "broyden"
+) -> pd.DataFrame:
+    """How far collapse comes between the start of the solve, the first iterate and the equilibrium.
+
+    Rule: `nclib.verdict` on the paired change over seeds. The remark is "nearer to collapse" where it is lower,
+    "farther from collapse" where it is higher.
+
+    Parameters
+    ----------
+    frame : tidy frame that holds probes of one setting
+    metrics : of training images, each 0 at collapse
+    scale : of the runs (`nclib.scale_of`)
+    method : whose iterates
+
+    Returns
+    -------
+    DataFrame with a row for each metric and way: metric, way, before, after (means over seeds), change, half,
+    detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark. The equilibrium is that at the smallest
+    tolerance.
+    """
+    rows = probe_rows(frame)
+    tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
+    points = {
+        "start": _at(rows, "steps", method, 1),
+        "one evaluation": _at(rows, "steps", method, 2),
+        "equilibrium": _at(rows, "tolerance", method, tightest),
+    }
+    ways = [("start", "one evaluation"), ("one evaluation", "equilibrium"), ("start", "equilibrium")]
+    found = []
+    for metric in metrics:
+        for before, after in ways:
+            change = points[after][metric] - points[before][metric]
+            result = comparison.interval(change)
+            said = comparison.verdict(result, scale)
+            said = said._replace(remark=_NEARER.get(said.word, said.remark))
+            means = points[before][metric].mean(), points[after][metric].mean()
+            found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
+    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *words.JUDGED]
+    return pd.DataFrame(found, columns=columns)
+
+
+TOLERANCE_SHARE = 0.1
+"""A tolerance is enough for a metric when it moves it by at most this share of the metric's spread over seeds."""
+
+
+def tolerance_effect(
+    frame: pd.DataFrame, metrics: Sequence[str], scale: str, tol: float = 1e-3, method: str = "broyden"
+) -> pd.DataFrame:
+    """Whether a tolerance is small enough for numbers that are reported with their spread over seeds.
+
+    Rule: the largest change over seeds from `tol` to the smallest tolerance, as a share of the standard deviation over
+    seeds at the smallest. At most 0.1, or a metric that does not move at all: "equal", with the remark "enough". More
+    is "reported": at most 1, "below the spread over seeds"; above, "not enough". So are fewer than three seeds.
+
+    Returns
+    -------
+    DataFrame with a row for each metric: metric, value (mean over seeds at `tol`), tightest (the same at the smallest
+    tolerance), change (largest, absolute), relative (to the value), seed_std, share, seeds, verdict,
+    scale, remark.
+    """
+    rows = probe_rows(frame)
+    tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
+    loose, tight = (_at(rows, "tolerance", method, at) for at in (tol, tightest))
+    found = []
+    for metric in metrics:
+        change = (loose[metric] - tight[metric]).abs().max()
+        mean, std, seeds = loose[metric].mean(), tight[metric].std(ddof=1), tight[metric].count()
+        share = 0.0 if change == 0 else change / std if std > 0 else math.inf
+        remark = "enough" if share <= TOLERANCE_SHARE else "below the spread over seeds" if share <= 1 else "not enough"
+        said = comparison.Verdict("equal" if remark == "enough" else "reported", scale, remark)
+        if seeds < comparison.MIN_SEEDS:
+            share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
+        relative = change / abs(mean) if mean else math.nan
+        found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
+    columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *words.JUDGED]
+    return pd.DataFrame(found, columns=columns)
+
+
+def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """Whether the equilibria of minority images are harder to find, by the run's own solver.
+
+    Rule: `nclib.verdict` on minority − majority (means over the classes of each group), paired by seed. The remark is
+    "worse" where it is higher, "better" where it is lower, and "no failures" where both are 0 in every seed.
+
+    Returns
+    -------
+    DataFrame with a row for each quantity and split: quantity, split, majority, minority (means over seeds),
+    difference, half, detectable (see `nclib.comparison.Interval`), seeds, verdict, scale, remark.
+    Rows of the split "steps" are means over all training steps.
+    """
+    rows = probe_rows(frame)
+    own, course = rows[rows["sweep"] == "own"], rows[(rows["sweep"] == "epochs") & (rows["split"] == "steps")]
+    wanted = [("not converged (%)", own, split, "solver_converged", -100.0, 100.0) for split in ("train", "test")]
+    wanted += [("evaluations", own, split, "solver_steps", 1.0, 0.0) for split in ("train", "test")]
+    wanted += [("not converged (%)", course, "steps", "not_converged", 100.0, 0.0)]
+    wanted += [("left out of the loss (%)", course, "steps", "skipped", 100.0, 0.0)]
+    found = []
+    for quantity, source, split, metric, factor, shift in wanted:
+        chosen = probe_groups(source[source["split"] == split], metric)
+        if chosen.empty:
+            raise ValueError("the probed runs are balanced: there is no minority to compare with")
+        values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
+        majority, minority = values["majority"], values["minority"]
+        result = comparison.interval(minority - majority)
+        said = comparison.verdict(result, scale)
+        remark = "no failures" if said.word == "equal" and not values.to_numpy().any() else said.remark
+        said = said._replace(remark=_WORSE.get(said.word, remark))
+        means = majority.mean(), minority.mean()
+        found.append((quantity, split, *means, *result.columns, *said))
+    columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
+    columns += words.JUDGED
+    return pd.DataFrame(found, columns=columns)

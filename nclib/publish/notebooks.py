@@ -1,0 +1,123 @@
+"""Notebooks as files: which there are, in which order, where they lie, and what stands in their cells.
+
+The one reader of ``.ipynb`` files, for what executes notebooks and for what shows them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nclib.system import paths
+
+if TYPE_CHECKING:
+    from nclib.config import ConfigError
+
+PARTS = {
+    "walkthrough": "The course",
+    "neural_collapse": "Sun & Shi: neural collapse",
+    "kernel_equivalence": "Ling et al.: equivalent kernels",
+    "separation_bias": "Wu et al.: separation and bias",
+}
+"""Folders of notebooks in reading order, and their headings; other folders follow under their own names."""
+
+MAIN_PAPER = "neural_collapse"
+"""The folder that a bare notebook name refers to."""
+
+_SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
+
+
+def _refusal(message: str) -> ConfigError:
+    from nclib.config import ConfigError  # seconds, which a process that executes notebooks need not pay
+
+    return ConfigError(message)
+
+
+def available() -> list[str]:
+    """Names of the notebooks that can be regenerated, ``paper/notebook``, in `reading_order`.
+
+    Notebooks that lie directly in ``notebooks/`` (the index, the laboratory) are for reading and playing only, and so
+    are JupyterLab's copies, which would overwrite the figures of their originals.
+    """
+    found = [path.relative_to(paths.notebooks()) for path in paths.notebooks().glob("[!.]*/[!.]*.ipynb")]
+    names = (path.with_suffix("").as_posix() for path in found if not _SCRATCH.search(path.stem))
+    return sorted(names, key=reading_order)
+
+
+def reading_order(name: str) -> list[Any]:
+    """Sort key of a name: parts as in `PARTS`, what a paper prints before what is added, numbers in order."""
+    part, _, notebook = name.partition("/")
+    place = list(PARTS).index(part) if part in PARTS else len(PARTS)
+    numbers = [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", notebook)]
+    printed = 0 if re.match(r"\d|fig|table|theorem", notebook) else 1
+    return [place, part, printed, numbers]
+
+
+def owner(artefact: str, names: Iterable[str]) -> str | None:
+    """Which of these notebooks saves a figure or table of this name: its own, with or without something added."""
+    owners = [name for name in names if re.fullmatch(rf"{re.escape(name)}([_./-].*)?", artefact)]
+    return max(owners, key=len, default=None)
+
+
+def source(name: str) -> Path:
+    """The notebook file of a name ``paper/notebook``."""
+    return paths.notebooks() / f"{name}.ipynb"
+
+
+def select(names: Iterable[str] = ()) -> list[str]:
+    """The notebooks meant by names as a user types them.
+
+    names: "paper/notebook"; a bare name is the main paper's; a folder's name is all of it; no names are all
+        notebooks. A path such as ``notebooks/paper/notebook.ipynb`` is understood too.
+    Returns: full names without repetition, in the order asked for.
+    Raises: ConfigError for an unknown name, with the nearest right one.
+    """
+    known, chosen = available(), []
+    if not known:
+        raise _refusal(f"there is no notebook in the folders of {paths.notebooks()}")
+    folders = {name.split("/")[0] for name in known}
+    for typed in names:
+        name = typed.removeprefix("./").removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")
+        full = name if "/" in name else f"{MAIN_PAPER}/{name}"
+        if name in folders:
+            chosen += [other for other in known if other.startswith(f"{name}/")]
+        elif full in known:
+            chosen.append(full)
+        else:
+            raise _refusal(_unknown_notebook(name, known, folders))
+    return list(dict.fromkeys(chosen if names else known))
+
+
+def _unknown_notebook(name: str, known: list[str], folders: set[str]) -> str:
+    from nclib.config import suggest
+
+    bare = {full.removeprefix(f"{MAIN_PAPER}/") for full in known}
+    return suggest(name, known if "/" in name else bare | folders, "notebook")
+
+
+def read_cells(path: Path) -> list[dict[str, Any]]:
+    """The cells of a notebook file. Raises: ConfigError where it is none."""
+    try:
+        return json.loads(paths.content(path))["cells"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _refusal(f"{path.name} is no notebook that can be read ({type(error).__name__}: {error})") from None
+
+
+def text_of(cell: Mapping[str, Any]) -> str:
+    """The source of a cell, which the format stores as a text or as a list of lines."""
+    return cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+
+
+def executed(name: str, profile: str) -> Path:
+    """Where the executed notebook of a profile lies."""
+    return paths.results(profile) / "notebooks" / f"{name}.ipynb"
+
+
+def title(cells: Iterable[Mapping[str, Any]]) -> str | None:
+    """The first heading of a notebook, None where it has none."""
+    texts = (text_of(cell) for cell in cells if cell["cell_type"] == "markdown")
+    headings = (re.search(r"^# +(.+)$", text, flags=re.MULTILINE) for text in texts)
+    return next((heading[1].strip() for heading in headings if heading), None)

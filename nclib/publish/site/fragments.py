@@ -1,0 +1,45 @@
+"""Small pieces of HTML that the pages of the site share."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+
+def plain(text: str) -> str:
+    """Text as HTML on one line: a blank line would end the block that stands in the Markdown."""
+    return html.escape(" ".join(str(text).split()))
+
+
+def download_link(target: str, text: str) -> str:
+    return f'<a href="{html.escape(target)}" download>{plain(text)}</a>'
+
+
+def link_list(links: str) -> str:
+    return f'<span class="nc-links">{links}</span>'
+
+
+def named_table(rows: Sequence[Sequence[str]], kind: str, header: bool = False) -> str:
+    """Rows whose first cell names them."""
+    head, body = (rows[:1], rows[1:]) if header else ([], rows)
+    lines = "".join(f"<tr><th>{plain(name)}</th>{table_cells(rest)}</tr>" for name, *rest in body)
+    return f'<div class="nc-scroll"><table class="{kind}">{table_rows(head, "th")}{lines}</table></div>'
+
+
+def table_rows(rows: Iterable[Sequence[str]], tag: str) -> str:
+    return "".join(f"<tr>{table_cells(row, tag)}</tr>" for row in rows)
+
+
+def table_cells(cells: Iterable[str], tag: str = "td") -> str:
+    return "".join(f"<{tag}>{plain(cell)}</{tag}>" for cell in cells)
+
+
+def date_text(text: str) -> str:
+    moment = datetime.fromisoformat(text)
+    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def fold(title: str, content: str) -> str:
+    """HTML or Markdown behind a line to click on."""
+    return f'<details class="nc-fold"><summary>{plain(title)}</summary>\n\n{content}\n\n</details>'

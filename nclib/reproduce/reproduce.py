@@ -1,0 +1,262 @@
+"""Headless regeneration: parameters checked, missing runs trained, notebooks executed, one table of what happened.
+
+The order is the promise: everything that can be refused is refused before the first run is trained; a run or a notebook
+that fails stops only what needs it; what is unchanged is not done again. A notebook's figures and tables are those
+that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from nclib import data
+from nclib.config import ConfigError, StoredConfig, run_id, suggest
+from nclib.engine import cluster, profiles, runs
+from nclib.engine.executors import Place, default_workers
+from nclib.engine.options import check_runs
+from nclib.papers import experiments
+from nclib.publish.notebooks import MAIN_PAPER, select, source
+from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, mark_of, urgency
+from nclib.reproduce.execute import end_children, environment
+from nclib.reproduce.parameters import given_values, parameters
+from nclib.reproduce.sources import Library
+from nclib.reproduce.stamps import Task, made_from, why_due
+from nclib.reproduce.summary import Summary, write_summary
+from nclib.system import other_parameters, paths, processes
+from nclib.system.terminal import duration, progress_bar, short, terminable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def reproduce(
+    names: Iterable[str] = (),
+    profile: str = "quick",
+    overrides: Sequence[str] = (),
+    workers: int | None = None,
+    train: Literal["missing", "never"] = "missing",
+    force: bool = False,
+    scheduler: str | None = None,
+    host: str | None = None,
+    minutes: float | None = None,
+    insecure: bool = False,
+    site: bool = False,
+    echo: Callable[[str], None] = print,
+) -> Summary:
+    """Regenerate notebooks with their figures and tables: train what is missing, and draw each as soon as its runs are
+    there, those of `FIRST` before all others.
+
+    names: see `select`; none means every notebook.
+    profile: the size, see `nclib.engine.profiles.PROFILES`.
+    overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
+        directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
+        ``results/<profile>/with/<parameters>/``.
+    workers: runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
+        or as many on each GPU as fit, and none but this process where a cluster is not worth starting.
+    train: "never" fails the notebooks whose runs are neither stored nor among the reference results.
+    force: execute notebooks that are unchanged, too. Runs are never trained again for it.
+    scheduler: address or scheduler file of a Dask cluster to train on instead.
+    host: where the scheduler of the local cluster listens; left out: on this machine alone.
+    insecure: have that scheduler without TLS, so that whoever reaches it can run code as this user.
+    minutes: train for no longer than this, one seed of all notebooks before the next, in the order they are named; then
+        draw the notebooks whose runs are there. The next call goes on.
+    site: make the web site as soon as one notebook is drawn; that of all is left to the caller.
+    echo: receives each line that is said.
+    Returns: a `Summary`, also written to ``summary.json`` among the results and said as a table at the end.
+    Raises: ConfigError, DataError or ClusterError before anything is trained; KeyboardInterrupt (`Terminated` for
+        SIGTERM) after all processes started here have ended. What was finished by then is kept and found by the next
+        call.
+    """
+    clock, children = time.monotonic(), set(multiprocessing.active_children())
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}")
+    if scheduler and (workers or host):
+        raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers and --host")
+    if insecure and not (scheduler or host):
+        what = "--insecure says that others may reach the scheduler of --scheduler or --host"
+        raise ConfigError(f"{what}; name one of them")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"minutes must be a number above 0, got {minutes:g}")
+    if minutes is not None and train == "never":
+        raise ConfigError("--minutes limits training, and --train never forbids it; leave one of them out")
+    if train not in ("missing", "never"):
+        raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
+    profiles.get_profile(profile)
+    processes.keep_tracker()
+    with terminable(), environment():
+        try:
+            tasks, configs = prepare(_chosen(names), profile, overrides, train)
+            others = other_parameters.other_values(task.values for task in tasks)
+            os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
+            folder = paths.results(profile)
+            plan = runs.plan(list(configs.values()))
+            lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
+            _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)
+            for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
+                _require_writable(needed)
+            before, training = {run: mark_of(run) for run in configs}, None
+            with Drawing(tasks, profile, workers or default_workers(), force, site, echo) as drawing:
+                if train == "never":
+                    failed = _missing(plan)
+                else:
+                    place = Place(workers, scheduler, host, insecure)
+                    failed, training = _train(configs, lacking, place, minutes, drawing, echo)
+                fresh = {run for run in configs if mark_of(run) != before[run]}
+                rows = drawing.finish(failed, fresh)
+                seconds = round(time.monotonic() - clock, 1)
+                summary = Summary(profile, others, rows, failed, seconds, training)
+                write_summary(summary)
+        except KeyboardInterrupt:
+            end_children(children)
+            raise
+    echo(summary.text())
+    echo(f"{duration(summary.seconds)} in all; results are in {folder}")
+    return summary
+
+
+def _urgent(name: str) -> tuple[int, bool]:
+    return urgency(name), not name.startswith(f"{MAIN_PAPER}/")
+
+
+def dry_run(
+    names: Iterable[str] = (),
+    profile: str = "quick",
+    overrides: Sequence[str] = (),
+    echo: Callable[[str], None] = print,
+) -> None:
+    """Say what `reproduce` would do, and why, a line for each run and notebook that is due; nothing is changed."""
+    tasks, configs = prepare(_chosen(names), profile, overrides)
+    others = other_parameters.other_values(task.values for task in tasks)
+    plan = runs.plan(list(configs.values()))
+    lacking = plan[plan["state"] != "stored"]
+    _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), "missing", echo)
+    for row in lacking.itertuples():
+        users = [task.name for task in tasks if row.run_id in task.runs]
+        more = f" and {len(users) - 3} more" if len(users) > 3 else ""
+        why = "not stored" if row.state == "missing" else "not stored, though its results are tracked"
+        echo(f"  train {row.run_id}, {duration(row.seconds)}: {why}; for {', '.join(users[:3])}{more}")
+    library, marks, due = Library(), {run: mark_of(run) for run in configs}, 0
+    with other_parameters.results_with(other_parameters.folder_name(others)):
+        for task in tasks:
+            to_train = len(set(task.runs) & set(lacking["run_id"]))
+            why = f"{to_train} of its {len(task.runs)} runs are to be trained" if to_train else ""
+            why = why or why_due(task.name, profile, made_from(task, marks, profile, library))
+            due += bool(why)
+            if why:
+                echo(f"  draw {task.name}: {why}")
+    echo(f"{len(tasks) - due} of {len(tasks)} notebooks are unchanged")
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
+    return select(names) if names else sorted(select(), key=_urgent)
+
+
+def prepare(
+    names: Sequence[str], profile: str, overrides: Sequence[str] = (), train: str = "missing"
+) -> tuple[list[Task], dict[str, StoredConfig]]:
+    """Everything that can be checked without training: parameters, data set, and the runs that follow from them.
+
+    names: full names, from `select`. The other arguments are those of `reproduce`.
+    Returns: one `Task` for each notebook, and the configurations of all their runs by id.
+    Raises: ConfigError, DataError.
+    """
+    tasks, configs, makers = [], {}, experiments.known()
+    for name, values in given_values(names, overrides).items():
+        declared = parameters(source(name))
+        in_force = {key: parameter.default for key, parameter in declared.items()} | values
+        settings = {key: value for key, value in in_force.items() if key in profiles.OVERRIDES}
+        needed = {}
+        if name in makers:
+            needed = {run_id(config): config for config in experiments.experiment(name, profile, **settings)}
+        configs |= needed
+        command = {"profile": profile, "train": train}
+        values |= {key: value for key, value in command.items() if key in declared}
+        tasks.append(Task(name, values, settings, tuple(needed)))
+    return tasks, configs
+
+
+def _require_writable(folder: Path) -> None:
+    """Raises: PermissionError where nothing can be written to a folder, or where it would have to be made."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        advice = "results cannot be written there; set NCLIB_RESULTS to a folder that is yours"
+        raise PermissionError(errno.EACCES, advice, str(there))
+
+
+def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:
+    lacking = plan[plan["state"] != "stored"]
+    echo(f"profile {profile}: {notebooks} notebooks, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
+    if len(lacking) and train == "missing":
+        echo(f"to train: {len(lacking)} runs, about {duration(lacking['seconds'].sum())} of one core")
+
+
+def _missing(plan: pd.DataFrame) -> dict[str, str]:
+    absent = plan.loc[plan["state"] == "missing", "run_id"]
+    return dict.fromkeys(absent, "not stored, and --train never forbids training it; leave that out to train it")
+
+
+def _train(
+    configs: Mapping[str, StoredConfig],
+    lacking: Mapping[str, float],
+    place: Place,
+    minutes: float | None,
+    drawing: Drawing,
+    echo: Callable[[str], None],
+) -> tuple[dict[str, str], dict[str, Any] | None]:
+    """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason, and
+    how long it took. `lacking` has the seconds expected of each run that is not stored."""
+    failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
+    check_runs(configs[run] for run in sorted(set(lacking) - set(failures)))
+    wanted = [config for run, config in configs.items() if run not in failures]
+    missing = [config for run, config in configs.items() if run in lacking and run not in failures]
+    forecast = None
+    with contextlib.ExitStack() as stack:
+        seconds = sum(seconds for run, seconds in lacking.items() if run not in failures)
+        executor = stack.enter_context(place.executor(missing, seconds, echo)) if missing else None
+        progress = stack.enter_context(progress_bar("training", echo))
+
+        def tell(done: float, total: float, text: str) -> None:
+            drawing.look()
+            progress(done, total, text)
+
+        try:
+            trained = runs.train_missing(
+                wanted, executor, tell, minutes=minutes, urgency=drawing.urgent_runs(), stored=drawing.stored
+            )
+            failures |= trained.failures
+            forecast = trained.forecast
+        except cluster.ClusterLost as lost:
+            echo(str(lost))
+            failures |= {run: str(lost) for run in configs if not mark_of(run) and run not in failures}
+            return failures, None
+    for run, message in failures.items():
+        failures[run] = short(message)
+        echo(f"run failed: {run}: {failures[run]}")
+    if not missing:
+        return failures, None
+    if trained.unfinished:
+        echo(f"{len(trained.unfinished)} of {len(missing)} runs are left: {OUT_OF_TIME}")
+        return failures | dict.fromkeys(trained.unfinished, OUT_OF_TIME), None
+    echo(forecast.text())
+    return failures, forecast.as_dict()
+
+
+def _fetch(lacking: Mapping[str, StoredConfig], echo: Callable[[str], None]) -> dict[str, str]:
+    """Bring the data of the missing runs here before any process needs it; returns the runs that cannot have theirs."""
+    failures: dict[str, str] = {}
+    wanted = {run: config.data.dataset for run, config in lacking.items() if hasattr(config, "data")}
+    for dataset in sorted(set(wanted.values())):
+        try:
+            data.fetch(dataset)
+        except data.DataError as error:
+            echo(f"data set {dataset}: {error}")
+            failures |= {run: short(str(error)) for run, name in wanted.items() if name == dataset}
+    return failures

@@ -1,0 +1,60 @@
+"""Files written whole, and their digests."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def write_atomic(path: Path | str, content: bytes | str) -> Path:
+    """Write a file completely or not at all: aside in the same folder, to the disk, then renamed into place.
+
+    path: missing parent folders are created; an existing file is replaced in one step.
+    content: bytes, or text that is written as UTF-8.
+    Returns: the path. Raises: OSError as it comes (no permission), with the file and what to do for a full disk; the
+    old file is then untouched.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(aside, "xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException as error:  # Ctrl-C as well: nothing half-written stays behind
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # a failed write names no file
+            raise OSError(error.errno, f"{error.strerror} ({_MORE_ROOM})", str(path)) from None
+        raise
+    return path
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MORE_ROOM = "free some space there and type the same again: what was finished is kept"
+
+
+def sha256(content: bytes) -> str:
+    """The SHA-256 of a file's content, as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def csv_bytes(frame: pd.DataFrame) -> bytes:
+    """A table as it is written to disk: no index, every float in full, the same bytes on every system."""
+    return frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as text that people read: keys sorted, one a line."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

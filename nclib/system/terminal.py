@@ -1,0 +1,95 @@
+"""What a command says and how it ends: progress, durations, one line of a long message, signals as Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+"""Signals that `terminable` turns into an exception."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "12 s", "3.5 min", "2.0 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def short(message: str, where: str = "") -> str:
+    """The first line of a message, of 300 characters at most."""
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "no message")
+    return (first if len(first) <= 300 else f"{first[:300]}…") + (f" ({where})" if where else "")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived, or SIGHUP (the terminal was closed) or SIGQUIT; treated like Ctrl-C."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        self.number = number
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Within the block such a signal raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored,
+    and so is one that was ignored before, as SIGHUP is under ``nohup``."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
+
+    before = {each: signal.getsignal(each) for each in ENDINGS}
+    before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, stop)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Callable[[float, float, str], None]]:
+    """A function to call as ``(done, total, text)``: a bar when stderr is a terminal, else a line now and then."""
+    if not _is_terminal(sys.stderr):
+        yield _lines(title, echo)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    both = _is_terminal(sys.stdout)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=both) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and stream.isatty()  # None where it is closed
+
+
+def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:
+    said = time.monotonic()
+
+    def tell(done: float, total: float, text: str) -> None:
+        nonlocal said
+        if time.monotonic() - said >= every:
+            said = time.monotonic()
+            echo(f"{title}: {100 * done / max(total, 1):.0f} % ({text})")
+
+    return tell

@@ -1,0 +1,71 @@
+"""Cells and layers that the tests of the equilibrium layer share."""
+
+import math
+
+import torch
+from torch import nn
+
+from nclib.deq import DEQ
+from nclib.solver import Anderson, Broyden, FixedPointIteration
+
+EXACT = [FixedPointIteration(1e-13, 500), Anderson(1e-13, 300), Broyden(1e-13, 300)]
+
+
+def random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+class TanhCell(nn.Module):
+    def __init__(self, size=4, rho=0.6, dtype=torch.float64):
+        super().__init__()
+        w = random(size, size, seed=1)
+        self.w = nn.Parameter((rho * w / torch.linalg.matrix_norm(w, 2)).to(dtype))
+        self.u = nn.Parameter(random(size, size, seed=2).to(dtype))
+
+    def forward(self, z, x):
+        return torch.tanh(z @ self.w.T + x @ self.u.T)
+
+
+class ConvCell(nn.Module):
+    """The equilibrium cell of the paper's network, small."""
+
+    def __init__(self, channels=8):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm1, self.norm2 = nn.GroupNorm(2, channels), nn.GroupNorm(2, channels)
+        for seed, conv in enumerate((self.conv1, self.conv2)):
+            conv.weight.data = random(*conv.weight.shape, seed=seed, dtype=torch.float32) / math.sqrt(9 * channels)
+        nn.init.constant_(self.norm2.weight, 0.5)
+
+    def forward(self, z, x):
+        return torch.relu(self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(z))))) + x)
+
+
+def linear_layer(gradient, rho=0.8, solver=EXACT[2]):
+    a = random(3, 3, seed=5)
+    a = nn.Parameter(rho * a / torch.linalg.matrix_norm(a, 2))
+    return DEQ(lambda z, x: z @ a.T + x, solver, gradient), a
+
+
+def tanh_layer(gradient, *settings, **options):
+    a = 0.3 * random(3, 3, seed=1)
+    return DEQ(lambda z, x: torch.tanh(z @ a.T) + x, EXACT[2], gradient, *settings, **options), a
+
+
+class TwoPartCell(nn.Module):
+    """z₁ (B, 3) and z₂ (B, 2, 2), each a function of both."""
+
+    def __init__(self, gain=0.5):
+        super().__init__()
+        w = random(7, 7, seed=1)
+        self.w = nn.Parameter(gain * w / torch.linalg.matrix_norm(w, 2))
+
+    def forward(self, z, x):
+        first, second = z
+        value = torch.tanh(torch.cat((first, second.flatten(1)), 1) @ self.w.T + x)
+        return value[:, :3], value[:, 3:].reshape(-1, 2, 2)
+
+
+def zeros_of_two_parts(rows):
+    return torch.zeros(rows, 3).double(), torch.zeros(rows, 2, 2).double()

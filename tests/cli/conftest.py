@@ -1,0 +1,47 @@
+"""A project of the test's own, in which training takes no time."""
+
+import pandas as pd
+import pytest
+from command import nclib
+
+from nclib.config import run_id
+from nclib.engine import jobs
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    (folder / "notebooks/neural_collapse").mkdir(parents=True)
+    monkeypatch.setenv("NCLIB_ROOT", str(folder))
+    return folder
+
+
+HISTORY = [
+    (1, "test", "accuracy_balanced", 0.5),
+    (2, "test", "accuracy_balanced", 0.8),
+    (2, "train", "accuracy_balanced", 0.9),
+    (2, "train", "loss", 0.5),
+    (2, "train", "nc1_trace_ratio", 0.4),
+    (2, "train", "nc2_equinorm", 0.3),
+]
+
+
+@pytest.fixture
+def trained(project, monkeypatch):
+    """Ids of what gets trained; training itself takes no time."""
+    ids = []
+
+    def train(config, store, device, progress):
+        ids.append(run_id(config))
+        table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
+        store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
+
+    monkeypatch.setattr(jobs, "make", train)
+    return ids
+
+
+@pytest.fixture
+def stored(trained):
+    for seed in (0, 1):
+        nclib("train", "--width", 2, "--seed", seed)
+    return trained

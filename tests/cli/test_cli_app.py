@@ -1,0 +1,205 @@
+"""The command line: what it refuses, what it prints, how it ends."""
+
+import errno
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from command import nclib
+from marks import slow
+
+from nclib import data, models, training
+from nclib.config import ConfigError
+from nclib.engine import cluster, runs
+from nclib.engine.reading import CorruptRun
+from nclib.engine.store import default_store
+from nclib.papers import certify
+from nclib.publish.site.build import SphinxMissing
+from nclib.reproduce import reproduce as reproduce_wing
+from nclib.reproduce import summary
+from nclib.system import paths, terminal
+
+
+def test_help_needs_nothing_heavy():
+    code = (
+        "import sys, nclib.cli.app as cli\n"
+        "sys.argv = ['nclib', '--help']\n"
+        "try:\n    cli.main()\n"
+        "finally:\n    assert not {'torch', 'pandas', 'numpy', 'matplotlib', 'papermill'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    commands = "reproduce", "report", "train", "measure", "runs", "data", "doctor", "verify", "certify"
+    assert all(command in done.stdout for command in commands)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["reprodcue"], "'reproduce'"),
+        (["runs", "lst"], "'list'"),
+        (["reproduce", "--proflie", "smoke"], "--profile"),
+        (["reproduce", "--profile", "smok"], "'smoke'"),
+        (["verify", "--profile", "quik"], "'quick'"),
+        (["train", "--modle", "deq"], "--model"),
+        (["train", "--model", "dqe"], "'deq'"),
+        (["train", "--recipe", "papr"], "'paper'"),
+        (["train", "--dataset", "digit"], "'digits'"),
+        (["train", "-s", "model.widht=4"], "'width'"),
+        (["train", "-s", "modle.width=4"], "'model'"),
+        (["data", "check", "cifar"], "'cifar10'"),
+    ],
+)
+def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
+    result = nclib(*arguments)
+    assert result.exit_code == 2
+    assert near in result.output
+    assert not trained and not paths.results().exists()
+
+
+def test_a_misspelt_parameter_stops_before_anything_starts(trained, project):
+    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "epochs: int = 0", "outputs": []}
+    (project / "notebooks/neural_collapse/fig3.ipynb").write_text(json.dumps({"cells": [cell]}))
+    result = nclib("reproduce", "fig3", "-p", "epoch=3", "--profile", "smoke")
+    assert (result.exit_code, trained) == (2, [])
+    assert "unknown parameter 'epoch'. Did you mean 'epochs'?" in result.output
+
+
+def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
+    asked = []
+
+    def reproduce(*arguments):
+        asked.append(arguments)
+        row = summary.Row("a/b", "failed" if len(asked) > 1 else "executed", 1.0, 0, 0)
+        return summary.Summary("smoke", [], [row], {}, 1.0)
+
+    monkeypatch.setattr(reproduce_wing, "reproduce", reproduce)
+    command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
+    assert nclib(*command, "--no-report").exit_code == 0
+    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None, False)
+    assert nclib("reproduce", "--no-report").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
+        (terminal.Terminated(), 143, "stopped by SIGTERM"),
+        (terminal.Terminated(signal.SIGHUP), 129, "stopped by SIGHUP"),
+        (ConfigError("wrong word"), 2, "wrong word"),
+        (data.DataError("no images"), 2, "no images"),
+        (cluster.ClusterError("no scheduler"), 2, "no scheduler"),
+        (certify.UnknownCertificate("eq99"), 2, "eq99"),
+        (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
+        (runs.MissingRuns("not there"), 1, "not there"),
+        (CorruptRun("run-1 is damaged"), 1, "run-1 is damaged"),
+        (training.TrainingDiverged("lower lr"), 1, "lower lr"),
+        (torch.OutOfMemoryError("out of memory"), 1, "out of memory"),
+        (SphinxMissing("pip install"), 1, "pip install"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left"),
+    ],
+)
+def test_each_expected_end_is_one_message_and_a_code(monkeypatch, error, code, said):
+    def stop(*_, **__):
+        raise error
+
+    monkeypatch.setattr(data, "fetch", stop)
+    result = nclib("data", "fetch", "digits")
+    assert result.exit_code == code
+    assert said in result.output and "Traceback" not in result.output
+    assert ("type the same again" in result.output) == (code > 2)
+
+
+@pytest.mark.parametrize("bug", [ValueError("shapes"), RuntimeError("a bug"), TypeError("a bug")])
+def test_a_bug_keeps_its_traceback(monkeypatch, bug):
+    def stop(name):
+        raise bug
+
+    monkeypatch.setattr(data, "fetch", stop)
+    with pytest.raises(type(bug)):
+        nclib("data", "fetch", "digits")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n-max", 5000], "5000"),
+        (["--K_A", 12, "--R", 10], "got 12"),
+        (["--K_A", 3], "needs ratio"),
+        (["--width", 1], "width=2 or more"),
+        (["--dataset", "folder:nowhere"], "does not exist"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_before_training(trained, arguments, message):
+    result = nclib("train", *arguments)
+    assert (result.exit_code, trained) == (2, [])
+    assert message in result.output
+
+
+def test_training_prints_id_and_final_metrics_and_happens_once(trained):
+    first = nclib("train", "--dataset", "digits", "--width", 2, "--epochs", 2)
+    again = nclib("train", "--dataset", "digits", "--width", 2, "--epochs", 2)
+    assert len(trained) == 1
+    assert f"run {trained[0]}" in first.stdout and "stored already" in again.stdout
+    (line,) = [line for line in first.stdout.splitlines() if "accuracy_balanced" in line]
+    assert line.split()[1:] == ["0.8", "0.9"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--n-max", 99999999999999999999999, "DataConfig.n_max: Input should be less than"),
+        ("--width", 99999999999999999999, "ModelConfig.width: Input should be less than"),
+        ("--device", "meta", "is none that runs are trained on"),
+        ("--device", "xpu", "is none that runs are trained on"),
+    ],
+)
+def test_absurd_values_are_refused_in_one_message(option, value, says):
+    result = nclib("train", "--width", 2, "--epochs", 1, option, value)
+    assert result.exit_code == 2 and says in result.output and default_store().ids() == []
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused_in_one_message(monkeypatch):
+    def allocate(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 360000000000 bytes.")
+
+    monkeypatch.setattr(models, "build_model", allocate)
+    result = nclib("train", "--width", 100000, "--epochs", 1)
+    assert result.exit_code == 2 and "width 100000 does not fit into the memory" in result.output
+
+
+def closed(redirection, *arguments):
+    """A command in a process whose streams are closed by the shell."""
+    words = shlex.join([sys.executable, "-m", "nclib", *map(str, arguments)])
+    return subprocess.run(["sh", "-c", f"exec {words} {redirection}"], capture_output=True, text=True, timeout=120)
+
+
+needs_sh = pytest.mark.skipif(os.name != "posix", reason="streams as POSIX has them")
+
+
+@needs_sh
+@pytest.mark.parametrize("redirection", ["<&- >&- 2>&-", *slow(">&-", "2>&-")])
+def test_with_closed_streams_the_work_is_done(redirection):
+    done = closed(redirection, "train", "--epochs", 1, "--width", 2, "--n-max", 6)
+    assert done.returncode == 0, done
+    assert len(default_store().ids()) == 1 and "Traceback" not in done.stdout + done.stderr
+    (run,) = default_store().ids()
+    assert default_store().is_sound(run)
+
+
+@needs_sh
+def test_a_question_that_nobody_can_answer_changes_nothing(stored):
+    done = closed("<&-", "runs", "remove", stored[0])
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert default_store().has(stored[0])
+
+
+def test_progress_is_no_bar_where_stderr_is_closed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with terminal.progress_bar("training") as tell:
+        tell(1, 2, "one")

@@ -1,0 +1,26 @@
+"""``nclib data`` and ``doctor``: what is there."""
+
+import torch
+from command import nclib
+
+from nclib import data
+from nclib.engine import profiles
+
+
+def test_data_is_fetched_checked_and_described(monkeypatch):
+    assert "digits: complete" in nclib("data", "fetch", "digits").stdout
+    assert nclib("data", "check", "digits").exit_code == 0
+    described = nclib("data", "describe", "digits").stdout
+    assert "1397 images, 134 to 143 in each of 10 classes" in described and "400 images, 40 in each" in described
+    monkeypatch.setattr(data, "check", lambda name: {"a": "ok", "b": "damaged"})
+    result = nclib("data", "check", "digits")
+    assert result.exit_code == 1 and "damaged  b" in result.stdout
+
+
+def test_the_doctor_tells_what_there_is_and_what_it_costs(project):
+    result = nclib("doctor")
+    assert result.exit_code == 0
+    assert torch.__version__.split("+")[0] in result.stdout and "this Python" in result.stdout
+    assert str(project) in result.stdout and "embedded in scikit-learn" in result.stdout
+    for profile in profiles.PROFILES:
+        assert f"  {profile} " in result.stdout

@@ -1,0 +1,94 @@
+"""``nclib measure``: a network of one's own, saved features."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from command import nclib
+
+from nclib.metrics import measuring, nc_report
+
+OWN_NETWORK = """
+import torch
+def load():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    return net, [(torch.randn(60, 5), torch.arange(60) % 3)]
+def wrong():
+    return 1
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    name = f"own_network_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(OWN_NETWORK)
+    monkeypatch.chdir(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_measure_prints_and_writes_the_table_of_a_network(own):
+    before = list(sys.path)
+    done = nclib("measure", f"{own}:load", "--csv", "table.csv")
+    assert done.exit_code == 0 and sys.path == before
+    header = done.stdout.splitlines()[0].split()
+    assert header == ["metric", "1", "2.input"]
+    table = pd.read_csv("table.csv", dtype={"layer": str})
+    assert list(table) == ["layer", "metric", "value"] and set(table["layer"]) == {"1", "2.input"}
+    row = next(line for line in done.stdout.splitlines() if line.strip().startswith("nc3_alignment"))
+    assert row.split()[1] == "–"
+    classes = nclib("measure", f"{own}:load", "--layer", "0", "--per-class", "--csv", "table.csv")
+    assert classes.exit_code == 0 and classes.stdout.splitlines()[0].split() == ["metric", "class", "0"]
+    assert set(pd.read_csv("table.csv")["class"].dropna()) == {0, 1, 2}
+
+
+def test_measure_reads_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    h, labels, w = rng.normal(size=(60, 5)), np.arange(60) % 3, rng.normal(size=(3, 5))
+    np.savez(tmp_path / "features.npz", h=h, labels=labels, logits=h @ w.T, w=w)
+    done = nclib("measure", tmp_path / "features.npz", "--csv", tmp_path / "table.csv")
+    assert done.exit_code == 0 and "nc4_ncc_mismatch" in done.stdout
+    got = pd.read_csv(tmp_path / "table.csv").set_index("metric")["value"]
+    report = nc_report(h, labels, h @ w.T, w)
+    assert {key: got[key] for key in report} == pytest.approx(report, rel=1e-9)
+    np.savez(tmp_path / "few.npz", h=h, labels=labels)
+    assert "nc3_alignment" not in nclib("measure", tmp_path / "few.npz").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["own"], "neither MODULE:FUNCTION"),
+        (["own:"], "neither MODULE:FUNCTION"),
+        (["no_such_module_anywhere:load"], "there is no module 'no_such_module_anywhere'"),
+        (["OWN:laod"], "has no function 'laod'"),
+        (["OWN:wrong"], r"must return (model, loader), got int"),
+        (["OWN:load", "--layer", "7"], "no module '7'"),
+        (["OWN:load", "--pool", "max"], "pool must be 'mean', 'flatten'"),
+        (["text.npz"], "text.npz is not an .npz file"),
+        (["objects.npz"], "objects.npz cannot be read"),
+        (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds 'h', 'x'"),
+        (["short.npz"], "labels must have shape (6,)"),
+        (["short.npz", "--per-class"], "a file holds one layer"),
+    ],
+)
+def test_measure_refuses_by_a_sentence(own, arguments, message):
+    h = np.ones((6, 2))
+    with open("text.npz", "w") as file:
+        file.write("h, labels")
+    np.savez("objects.npz", h=np.array([{}], dtype=object), labels=np.arange(6))
+    np.savez("strange.npz", h=h, x=h)
+    np.savez("short.npz", h=h, labels=np.arange(5))
+    done = nclib("measure", *[part.replace("OWN", own) for part in arguments])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_measure_unpacks_no_more_than_it_may(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, h=np.zeros((1000, 1000)), labels=np.arange(1000))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match=r"take 0\.0 GiB, more than the 0\.0 GiB allowed"):
+        measuring._arrays(str(path), 10**6)

@@ -1,0 +1,653 @@
+"""Gradients of the equilibrium layer against finite differences and closed forms, and in use."""
+
+import copy
+import gc
+import math
+import warnings
+import weakref
+
+import pytest
+import torch
+from cells import EXACT, ConvCell, TanhCell, TwoPartCell, linear_layer, random, zeros_of_two_parts
+from marks import slow
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+
+from nclib.deq import (
+    DEQ,
+    BackwardNotConverged,
+    Implicit,
+    Neumann,
+    Phantom,
+    Reversible,
+    Unrolled,
+)
+from nclib.solver import Broyden, FixedPointIteration, fixed_point, paper_solver
+
+# ---- truth
+
+
+@pytest.mark.parametrize("solver", [EXACT[1], *slow(EXACT[0], EXACT[2])], ids=lambda s: type(s).__name__)
+def test_gradients_and_their_gradients_through_every_solver(solver):
+    cell = TanhCell()
+    layer, x = DEQ(cell, solver), random(3, 4, seed=3).requires_grad_()
+
+    def value(x, *parameters):
+        return layer(x)[0]
+
+    inputs = (x, *cell.parameters())
+    assert gradcheck(value, inputs) and gradgradcheck(value, inputs)
+
+
+def test_leaves_that_a_plain_callable_closes_over_get_exact_gradients():
+    w, u = (0.2 * random(3, 3, seed=1)).requires_grad_(), random(3, 3, seed=2).requires_grad_()
+    x = random(2, 3, seed=3).requires_grad_()
+
+    def value(x, w, u):
+        return DEQ(lambda z, x: torch.tanh(z @ w.T + torch.sin(x @ u.T)), EXACT[2])(x)[0]
+
+    assert gradcheck(value, (x, w, u)) and gradgradcheck(value, (x, w, u))
+
+
+def test_a_solver_of_its_own_for_the_backward_pass():
+    x, cell = random(3, 4, seed=3).requires_grad_(), TanhCell()
+    layer = DEQ(cell, EXACT[2], Implicit(EXACT[1]))
+    assert gradcheck(lambda x: layer(x)[0], (x,)) and gradgradcheck(lambda x: layer(x)[0], (x,))
+
+
+def test_third_derivative_of_a_scalar_equilibrium():
+    """z = a z + x³ has z = x³/(1−a)."""
+    x = torch.tensor([[0.7]], dtype=torch.float64, requires_grad=True)
+    z, _ = DEQ(lambda z, x: 0.4 * z + x**3, Broyden(1e-14, 100))(x)
+    for expected in (3 * 0.7**2, 6 * 0.7, 6.0):
+        (z,) = torch.autograd.grad(z.sum(), x, create_graph=True)
+        assert z.item() == pytest.approx(expected / 0.6, rel=1e-11)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 5])
+def test_neumann_equals_its_series(terms):
+    layer, a = linear_layer(Neumann(terms))
+    x, g = random(4, 3, seed=6).requires_grad_(), random(4, 3, seed=7)
+    z, solution = layer(x)
+    z.backward(g)
+    u = sum(g @ torch.linalg.matrix_power(a.detach(), i) for i in range(terms))
+    assert torch.allclose(x.grad, u, rtol=0, atol=1e-12)
+    assert torch.allclose(a.grad, u.T @ solution.value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps, damping", [(1, 0.0), (1, 0.3), (3, 0.0), (4, 0.6)])
+def test_phantom_equals_its_series_and_backpropagation_through_damped_steps(steps, damping):
+    layer, a = linear_layer(Phantom(steps, damping))
+    x, g = random(4, 3, seed=6).requires_grad_(), random(4, 3, seed=7)
+    z, solution = layer(x)
+    z.backward(g)
+    m = damping * torch.eye(3).double() + (1 - damping) * a.detach()
+    u = (1 - damping) * sum(g @ torch.linalg.matrix_power(m, i) for i in range(steps))
+    assert torch.allclose(x.grad, u, rtol=0, atol=1e-12)
+    unrolled, y = solution.value, x.detach().requires_grad_()
+    for _ in range(steps):
+        unrolled = damping * unrolled + (1 - damping) * layer.cell(unrolled, y)
+    ga, gy = torch.autograd.grad(unrolled, (a, y), g)
+    assert torch.allclose(x.grad, gy, rtol=0, atol=1e-10) and torch.allclose(a.grad, ga, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "gradient, series",
+    [
+        (Implicit(), lambda j: 1 / (1 - j)),
+        (Neumann(1), torch.ones_like),
+        (Neumann(4), lambda j: 1 + j + j**2 + j**3),
+        (Phantom(1), torch.ones_like),
+        (Phantom(3, 0.4), lambda j: 0.6 * sum((0.4 + 0.6 * j) ** i for i in range(3))),
+    ],
+    ids=["implicit", "neumann 1", "neumann 4", "phantom 1", "phantom 3"],
+)
+@pytest.mark.parametrize("module", [True, False])
+def test_second_derivatives_are_those_of_the_closed_form_of_each_rule(gradient, series, module):
+    """With z = f(z), f = tanh(az + x) and j = ∂f/∂z, a rule gives dz = series(j)·∂f. Of that again: z* depends on x and
+    a by the same rule, and j on all three."""
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(torch.tensor(0.7).double())
+
+        def forward(self, z, x):
+            return torch.tanh(self.a * z + x)
+
+    cell, x = Cell(), random(5, 1, seed=3).requires_grad_()
+    z, solution = DEQ(cell if module else cell.forward, FixedPointIteration(1e-14, 300), gradient)(x)
+    first = torch.autograd.grad(z.sum(), (x, cell.a), create_graph=True)
+
+    point = [t.clone().requires_grad_() for t in (solution.value, x.detach(), cell.a.detach().expand(5, 1))]
+    at, given, a = point
+    slope = 1 - torch.tanh(a * at + given) ** 2
+    rule_x, rule_a = slope * series(a * slope), at * slope * series(a * slope)
+    assert torch.allclose(first[0], rule_x, rtol=1e-12) and torch.allclose(first[1], rule_a.sum(), rtol=1e-12)
+    for got, rule in ((first[0], rule_x), (first[1], rule_a)):
+        along_z, along_x, along_a = torch.autograd.grad(rule.sum(), point, retain_graph=True)
+        second = torch.autograd.grad(got.sum(), (x, cell.a), retain_graph=True)
+        assert torch.allclose(second[0], along_x + along_z * rule_x, rtol=1e-9, atol=1e-12)
+        assert torch.allclose(second[1], (along_a + along_z * rule_a).sum(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", EXACT, ids=lambda s: type(s).__name__)
+def test_gradients_of_a_convolution_cell_with_group_norm_and_their_gradients(solver):
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Parameter(random(2, 2, 3, 3, seed=1) / 4)
+            self.gain, self.bias = nn.Parameter(torch.full((2,), 0.4).double()), nn.Parameter(random(2, seed=2))
+
+        def forward(self, z, x):
+            return torch.tanh(torch.group_norm(torch.conv2d(z, self.conv, padding=1), 1, self.gain, self.bias) + x)
+
+    cell, x = Cell(), random(2, 2, 2, 2, seed=4).requires_grad_()
+    layer, inputs = DEQ(cell, solver), (x, *cell.parameters())
+    assert layer(x)[1].converged.all()
+    for check in (gradcheck, gradgradcheck):
+        assert check(lambda x, *parameters: layer(x)[0], inputs, fast_mode=True)
+
+
+def test_implicit_is_the_limit_of_neumann():
+    grads = []
+    for gradient in (Implicit(), Neumann(200)):
+        layer, a = linear_layer(gradient)
+        x = random(4, 3, seed=6).requires_grad_()
+        grads.append(torch.autograd.grad(layer(x)[0].square().sum(), (x, a)))
+    for exact, series in zip(*grads, strict=True):
+        assert torch.allclose(exact, series, rtol=1e-8)
+
+
+def test_unrolled_is_backpropagation_through_the_steps():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    z, solution = DEQ(cell, gradient=Unrolled(3))(x)
+    by_hand = cell(cell(cell(x, x), x), x)
+    assert torch.equal(z, by_hand) and torch.equal(solution.value, z) and not solution.value.requires_grad
+    got = torch.autograd.grad(z.sum(), (x, cell.w))
+    for a, b in zip(got, torch.autograd.grad(by_hand.sum(), (x, cell.w)), strict=True):
+        assert torch.equal(a, b)
+    assert solution.num_evals == 4 and solution.trace.shape == (4, 3) and solution.steps.tolist() == [4] * 3
+    true = (cell(z, x) - z).norm(dim=1) / (cell(z, x).norm(dim=1) + 1e-8)
+    assert torch.allclose(solution.residual, true, rtol=0, atol=1e-12)
+
+
+def test_the_value_is_that_of_the_solver_to_the_bit():
+    cell, x = ConvCell(), random(4, 8, 4, 4, dtype=torch.float32)
+    for gradient in (Implicit(), Phantom(), Neumann(3)):
+        z, solution = DEQ(cell, gradient=gradient)(x)
+        assert torch.equal(z, solution.value) and z.requires_grad and not solution.value.requires_grad
+        assert torch.equal(z, fixed_point(cell, paper_solver(), x, (x,)).value)
+
+
+# ---- gradients in use
+
+
+def test_gradients_follow_the_recording_and_not_the_mode():
+    layer, x = DEQ(ConvCell()), random(4, 8, 4, 4, dtype=torch.float32)
+    grads = []
+    for mode in (True, False):
+        layer.train(mode).zero_grad()
+        layer(x)[0].square().sum().backward()
+        grads.append(layer.cell.conv1.weight.grad.clone())
+        with torch.no_grad():
+            z, solution = layer(x)
+        assert not z.requires_grad and z.grad_fn is None and solution.converged.any()
+    assert torch.equal(*grads) and grads[0].abs().sum() > 0
+
+
+def test_two_calls_before_one_backward_add_up():
+    cell = TanhCell()
+    layer, x, y = DEQ(cell, EXACT[2]), random(3, 4, seed=3), random(5, 4, seed=4)
+    separate = [torch.autograd.grad(layer(t)[0].square().sum(), cell.w)[0] for t in (x, y)]
+    a, b = layer(x)[0], layer(y)[0]
+    (a.square().sum() + b.square().sum()).backward()
+    assert torch.allclose(cell.w.grad, sum(separate), rtol=0, atol=1e-12)
+
+
+def test_a_layer_after_a_layer():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    layer = DEQ(cell, EXACT[2])
+    assert gradcheck(lambda x: layer(layer(x)[0])[0], (x,))
+
+
+def test_small_and_zero_cotangents_are_solved_like_any_other():
+    """Rows are scaled to norm 1 first: a constant in a denominator must not end the solve early."""
+    layer, a = linear_layer(Implicit(), rho=0.95)
+    x = random(4, 3, seed=6).requires_grad_()
+    sizes = [1.0, 1e-12, 0.0, 1e-200, 1e200]  # the squares of the last two are 0 and ∞
+    x = torch.cat((x, x[:1])).detach().requires_grad_()
+    g = random(5, 3, seed=7) * torch.tensor(sizes, dtype=torch.float64).unsqueeze(1)
+    assert (g[[3, 4]] != 0).all()
+    (got,) = torch.autograd.grad(layer(x)[0], x, g)
+    exact = torch.linalg.solve(torch.eye(3).double() - a.detach().T, g.T).T
+    assert torch.equal(got[2], torch.zeros(3).double())
+    for row in (0, 1, 3, 4):
+        assert torch.allclose(got[row] / sizes[row], exact[row] / sizes[row], rtol=1e-8)
+
+
+def test_a_backward_solve_that_fails_warns_once_and_says_so():
+    """Such a failure gave a gradient that was wrong by 59 % without a word."""
+    layer, _ = linear_layer(Implicit(FixedPointIteration(1e-10, 2)), rho=0.99)
+    x = random(4, 3, seed=6).requires_grad_()
+    with pytest.warns(BackwardNotConverged, match=r"rows missed tol=1e-10"):
+        layer(x)[0].sum().backward()
+    assert not layer.last_backward.converged.all() and layer.last_backward.num_evals == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)[0].sum().backward()
+    layer.warn_backward = True
+    with pytest.warns(BackwardNotConverged):
+        layer(x)[0].sum().backward()
+
+
+def test_a_backward_solve_that_fails_for_some_rows_warns():
+    slope = torch.tensor([[0.1], [0.999], [0.2]]).double()
+    layer = DEQ(lambda z, x: x * z + 1.0, EXACT[2], Implicit(FixedPointIteration(1e-10, 30)))
+    z, solution = layer(slope.requires_grad_())
+    with pytest.warns(BackwardNotConverged, match=r"1 of 3 rows missed tol=1e-10"):
+        z.sum().backward()
+    assert solution.converged.all() and layer.last_backward.converged.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("solver, converged", [(FixedPointIteration(1e-10, 30), False), (Broyden(1e-10, 30), True)])
+def test_a_second_backward_solve_that_fails_warns_too(solver, converged):
+    """The slow feature, of 0.999, enters the gradient only through its own gradient by t, which was wrong by 97 %."""
+    t = torch.zeros((), dtype=torch.float64).requires_grad_()
+
+    def cell(z, x):
+        return torch.stack((0.1 * z[:, 0] + t * z[:, 1] + x[:, 0], 0.999 * z[:, 1] + 1e-3 * x[:, 1]), 1)
+
+    layer = DEQ(cell, EXACT[2], Implicit(solver))
+    x = torch.ones(1, 2).double().requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (grad,) = torch.autograd.grad(layer(x)[0][:, 0].sum(), x, create_graph=True)
+    assert layer.last_backward.converged.all()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        (second,) = torch.autograd.grad(grad[0, 1], t)
+    assert [w.category for w in caught] == ([] if converged else [BackwardNotConverged])
+    assert layer.last_backward.converged.all() == converged == (abs(second.item() * 0.9 - 1) < 1e-6)
+
+
+def test_a_backward_solve_that_succeeds_is_silent_and_on_record():
+    layer, _ = linear_layer(Implicit())
+    layer(random(4, 3, seed=6).requires_grad_())[0].sum().backward()
+    record = layer.last_backward
+    assert record.converged.all() and record.residual.shape == (4,) and not record.value.requires_grad
+
+
+def test_rows_of_the_backward_solve_leave_the_work():
+    """Rows of very different contraction, the Jacobian evaluated afresh each time half of them are done."""
+    sizes = []
+
+    def cell(z, x):
+        sizes.append(len(z))
+        return torch.sin(z) * x[:, :1] + x
+
+    x = torch.cat((torch.full((12, 1), 0.01), torch.full((4, 1), 0.9)))
+    x = torch.cat((x, random(16, 3, dtype=torch.float32)), 1).double().requires_grad_()
+    layer = DEQ(cell, FixedPointIteration(1e-12, 1000))
+    z, _ = layer(x)
+    sizes.clear()
+    (got,) = torch.autograd.grad(z.sum(), x)
+    assert sizes == [16, 4, 2, 1]
+    y = x.detach().requires_grad_()
+    unrolled = y
+    for _ in range(1000):
+        unrolled = cell(unrolled, y)
+    assert torch.allclose(got, torch.autograd.grad(unrolled.sum(), y)[0], rtol=1e-8, atol=1e-12)
+
+
+class WithUnused(TanhCell):
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(random(3))
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom()], ids=str)
+def test_parameters_that_the_cell_does_not_use_get_no_gradient(gradient):
+    """Weight decay shrinks a parameter whose gradient is zero, and leaves one alone that has none."""
+    cell = WithUnused()
+    DEQ(cell, EXACT[2], gradient)(random(3, 4))[0].sum().backward()
+    assert cell.unused.grad is None and cell.w.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(60), Phantom(60)], ids=str)
+def test_parameters_given_by_functional_call_are_those_of_the_backward_pass(gradient):
+    """The parameters given got a gradient of 0, and x one that mixed both sets."""
+    own, other = TanhCell(), TanhCell(rho=0.4)
+    x = random(3, 4, seed=3).requires_grad_()
+    given = {f"cell.{name}": p.detach().clone().requires_grad_() for name, p in other.named_parameters()}
+    z, _ = torch.func.functional_call(DEQ(own, EXACT[2], gradient), given, (x,))
+    expected, _ = DEQ(other, EXACT[2], gradient)(x)
+    assert torch.equal(z, expected)
+    got = torch.autograd.grad(z.square().sum(), (x, *given.values()))
+    for a, b in zip(got, torch.autograd.grad(expected.square().sum(), (x, *other.parameters())), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-13) and b.abs().sum() > 0
+
+
+def test_gradients_of_functional_call_and_their_gradients():
+    """As after a step of an inner optimiser: the parameters are functions of others."""
+    layer, x = DEQ(TanhCell(), EXACT[2]), random(3, 4, seed=3).requires_grad_()
+    others = [p.detach().clone().requires_grad_() for p in layer.parameters()]
+
+    def value(x, w, u):
+        return torch.func.functional_call(layer, {"cell.w": 0.5 * w, "cell.u": torch.sin(u)}, (x,))[0]
+
+    assert gradcheck(value, (x, *others)) and gradgradcheck(value, (x, *others))
+
+
+def test_gradients_of_a_cell_with_recurrent_weights_that_are_listed_twice():
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.inner = nn.GRU(4, 4, batch_first=True).double()
+
+        def forward(self, z, x):
+            return 0.5 * self.inner(z)[0] + x
+
+    cell, x = Cell(), random(3, 5, 4).requires_grad_()
+    got, expected = (
+        torch.autograd.grad(DEQ(cell, EXACT[2], gradient)(x)[0].square().sum(), (x, *cell.parameters()))
+        for gradient in (Implicit(), Unrolled(80))
+    )
+    for a, b in zip(got, expected, strict=True):
+        assert torch.allclose(a, b, rtol=1e-8)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(3)], ids=str)
+def test_hooks_on_parameters_run_once(gradient, create_graph):
+    cell, seen = TanhCell(), []
+    cell.w.register_hook(seen.append)
+    x = random(3, 4).requires_grad_()
+    torch.autograd.grad(DEQ(cell, EXACT[2], gradient)(x)[0].sum(), (cell.w, x), create_graph=create_graph)
+    assert len(seen) == 1
+
+
+class WithContext(TanhCell):
+    def forward(self, z, x):
+        return super().forward(z, x + self.context)
+
+
+def test_a_differentiable_tensor_that_a_module_cell_does_not_own_is_refused():
+    """Its gradient was lost without a word."""
+    cell, weight = WithContext(), random(4).requires_grad_()
+    cell.context = torch.sin(weight)
+    z, _ = DEQ(cell, EXACT[2])(random(3, 4))
+    with pytest.raises(RuntimeError, match=r"shape \(4,\)\).*args=\(tensor,\)"):
+        z.sum().backward()
+    cell.context = torch.sin(weight).detach()
+    DEQ(cell, EXACT[2])(random(3, 4))[0].sum().backward()
+
+
+def test_a_differentiable_buffer_gets_its_gradient():
+    cell, x = WithContext(), random(3, 4)
+    cell.register_buffer("context", None)
+
+    def value(weight):
+        cell.context = torch.sin(weight)
+        return DEQ(cell, EXACT[2])(x)[0]
+
+    assert gradcheck(value, (random(4).requires_grad_(),))
+
+
+def test_a_leaf_of_some_rows_gets_their_gradient():
+    """A plain callable is asked for its leaves with the first row alone; a module has them by name."""
+    x = torch.tensor([[1.0, 2.0], [-1.0, -3.0], [2.0, 0.5]]).double()
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = (nn.Parameter(torch.tensor(a, dtype=torch.float64)) for a in (0.3, 0.2))
+
+        def forward(self, z, x):
+            return torch.stack([(self.up if row[0] > 0 else self.down) * z + row for z, row in zip(z, x, strict=True)])
+
+    for module in (True, False):
+        cell = Cell()
+        z, _ = DEQ(cell if module else cell.forward, EXACT[2])(x)
+        z.sum().backward()
+        assert cell.up.grad.item() == pytest.approx(5.5 / (1 - 0.3) ** 2, rel=1e-10)
+        if module:
+            assert cell.down.grad.item() == pytest.approx(-4 / (1 - 0.2) ** 2, rel=1e-10)
+
+
+def test_a_replica_without_parameters_is_refused():
+    """torch.nn.DataParallel makes such ones."""
+    cell = TanhCell()
+    replica = cell._replicate_for_data_parallel()
+    replica._parameters = {}
+    for name, p in cell.named_parameters():
+        setattr(replica, name, p * 1.0)
+    assert not list(replica.parameters())
+    z, _ = DEQ(replica, EXACT[2])(random(3, 4).requires_grad_())
+    with pytest.raises(RuntimeError, match="none of its parameters"):
+        z.sum().backward()
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(60), Phantom(60)], ids=str)
+def test_a_graph_that_a_callable_closes_over_can_be_used_again(gradient):
+    weight, x = random(4, seed=2).requires_grad_(), random(3, 4)
+
+    def loss(make):
+        shift = torch.sin(weight)  # its backward needs weight, so that the graph holds something to free
+        layer = DEQ(lambda z, x: 0.4 * torch.tanh(z) + x + shift, EXACT[2], make)
+        return layer(x)[0].sum() + layer(2 * x)[0].sum() + shift.square().sum()
+
+    (got,) = torch.autograd.grad(loss(gradient), weight)
+    assert torch.allclose(got, torch.autograd.grad(loss(Unrolled(60)), weight)[0], rtol=1e-8)
+
+
+def test_unused_parameters_and_constant_cells():
+    x = random(2, 3).requires_grad_()
+    z, _ = DEQ(lambda z, x: x * 1.0, EXACT[2])(x)
+    assert torch.equal(torch.autograd.grad(z.sum(), x)[0], torch.ones_like(x))
+    z, _ = DEQ(lambda z, x: torch.cos(z), EXACT[2])(x.detach())
+    assert not z.requires_grad
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_steps():
+    class Cell(ConvCell):
+        def forward(self, z, x):
+            return 0.99 * super().forward(z, x)
+
+    kept = []
+
+    def pack(t):
+        kept.append(t.numel())
+        return t
+
+    x, layer = random(4, 8, 4, 4, dtype=torch.float32), None
+    for steps in (2, 12):
+        kept.clear()
+        layer = DEQ(Cell(), FixedPointIteration(1e-12, steps))
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            layer(x)
+        assert sum(kept) <= 2 * x.numel() + sum(p.numel() for p in layer.parameters())
+
+
+def test_an_implicit_backward_keeps_at_most_two_evaluations_of_the_cell():
+    """Whatever the number of steps, and while rows leave and the Jacobian is taken afresh for the rest. Parameters are
+    there anyway and not counted."""
+    cell = ConvCell()
+    own = {p.data_ptr() for p in cell.parameters()}
+    x = (random(16, 8, 4, 4, dtype=torch.float32) * torch.logspace(-1, 1, 16).view(-1, 1, 1, 1)).requires_grad_()
+    alive, most = [0], [0]
+
+    class Kept:
+        def __init__(self, t):
+            self.t = t.detach()  # an output holds the graph that holds it
+            self.size = t.numel() * (t.data_ptr() not in own)
+            alive[0] += self.size
+            most[0] = max(most[0], alive[0])
+
+        def __del__(self):
+            alive[0] -= self.size
+
+    def peak(work):
+        alive[0] = most[0] = 0
+        with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.t):
+            work()
+        return most[0]
+
+    one = peak(lambda: cell(x, x))
+    for steps in (5, 40):
+        layer = DEQ(cell, Broyden(1e-2, steps), Implicit(Broyden(1e-4, steps)))
+        layer.warn_backward = False
+        assert one < peak(lambda: layer(x)[0].sum().backward()) <= 2 * one  # noqa: B023
+
+
+def test_nothing_is_leaked():
+    layer, x = DEQ(TanhCell(), EXACT[2]), random(3, 4, seed=3).requires_grad_()
+    gc.collect()
+    gc.disable()
+    try:
+        z, solution = layer(x)
+        z.square().sum().backward()
+        refs = [weakref.ref(z), weakref.ref(solution.value)]
+        del z, solution
+        assert all(ref() is None for ref in refs)
+    finally:
+        gc.enable()
+
+
+def test_layers_can_be_copied_and_saved():
+    layer = DEQ(TanhCell(), EXACT[2])
+    layer(random(3, 4).requires_grad_())[0].sum().backward()
+    other = copy.deepcopy(layer)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(random(3, 4))[0], layer(random(3, 4))[0])
+    assert "Broyden" in repr(layer) and "Implicit" in repr(layer)
+
+
+# ---- reversible steps
+
+
+def reversible_by_hand(cell, z, x, steps, beta):
+    y = z
+    for _ in range(steps):
+        y = (1 - beta) * y + beta * cell(z, x)
+        z = (1 - beta) * z + beta * cell(y, x)
+    return z
+
+
+@pytest.mark.parametrize("steps, beta", [(1, 0.5), (6, 0.5), (5, 0.8), (5, 1.4)])
+@pytest.mark.parametrize("module", [True, False])
+def test_reversible_steps_have_the_gradient_of_backpropagation_through_them(module, steps, beta):
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    z0 = random(3, 4, seed=4).requires_grad_()
+    layer = DEQ(cell if module else cell.forward, gradient=Reversible(steps, beta))
+    z, solution = layer(x, z0=z0)
+    by_hand = reversible_by_hand(cell, z0, x, steps, beta)
+    assert torch.equal(z, by_hand) and torch.equal(solution.value, z) and not solution.value.requires_grad
+    g, inputs = random(3, 4, seed=5), (x, z0, cell.w, cell.u)
+    for a, b in zip(torch.autograd.grad(z, inputs, g), torch.autograd.grad(by_hand, inputs, g), strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)
+    with torch.no_grad():
+        alone, found = layer(x, z0=z0)
+    assert torch.equal(alone, z) and not alone.requires_grad
+    assert found.num_evals == 2 * steps + 1 and found.trace.shape == (2 * steps + 1, 3)
+    true = (cell(z, x) - z).norm(dim=1) / (cell(z, x).norm(dim=1) + 1e-8)
+    assert torch.allclose(found.residual, true.detach(), rtol=0, atol=1e-12)
+
+
+def test_gradients_of_reversible_steps_against_differences():
+    cell, x = TanhCell(), random(2, 4, seed=3).requires_grad_()
+    layer = DEQ(cell, gradient=Reversible(8))  # that starts at x, so that x enters twice
+    assert gradcheck(lambda x, *parameters: layer(x)[0], (x, *cell.parameters()), fast_mode=True)
+    pair = DEQ(TwoPartCell(), gradient=Reversible(5))
+    y = random(2, 7, seed=3).requires_grad_()
+    inputs = (y, *pair.parameters())
+    assert gradcheck(lambda x, w: pair(x, z0=zeros_of_two_parts(2))[0], inputs, fast_mode=True)
+
+
+def test_many_reversible_steps_reach_the_equilibrium_and_its_gradient():
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    exact, near = DEQ(cell, EXACT[2])(x)[0], DEQ(cell, Broyden(1e-6), Reversible(36))(x)
+    assert near[1].converged.all() and torch.allclose(near[0], exact, rtol=0, atol=1e-6)
+    for a, b in zip(*(torch.autograd.grad(t.sum(), (x, cell.w)) for t in (exact, near[0])), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_reversible_steps_of_a_float32_cell_are_as_exact_as_its_rounding():
+    """With states in float32 a step back doubles the rounding, and 24 steps leave nothing."""
+    cell, x = TanhCell(dtype=torch.float32), random(3, 4, seed=3, dtype=torch.float32).requires_grad_()
+    z, _ = DEQ(cell, gradient=Reversible(24))(x)
+    exact = TanhCell()
+    y = x.detach().double().requires_grad_()
+    by_hand = reversible_by_hand(exact, y, y, 24, 0.5)
+    assert z.dtype == torch.float32
+    got, expected = torch.autograd.grad(z.sum(), (x, cell.w)), torch.autograd.grad(by_hand.sum(), (y, exact.w))
+    for a, b in zip(got, expected, strict=True):
+        assert a.dtype == torch.float32 and torch.allclose(a.double(), b, rtol=1e-4, atol=1e-5)
+
+
+def test_too_many_reversible_steps_warn():
+    layer, x = DEQ(TanhCell(), gradient=Reversible(40, beta=0.9)), random(3, 4).requires_grad_()
+    z, _ = layer(x)
+    with pytest.warns(BackwardNotConverged, match=r"3 of 3 rows missed their start.*Take fewer steps"):
+        z.sum().backward()
+    layer(x)[0].sum().backward()  # once
+
+
+@pytest.mark.parametrize("gradient, grows", [(Reversible, False), (Unrolled, True)])
+def test_what_reversible_steps_keep_does_not_grow_with_their_number(gradient, grows):
+    def kept(steps):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
+            DEQ(ConvCell(), gradient=gradient(steps))(random(4, 8, 4, 4, dtype=torch.float32))
+        return sum(sizes)
+
+    assert kept(3) > 0 and (kept(12) > 3 * kept(3)) == grows and (kept(12) == kept(3)) != grows
+
+
+def test_reversible_steps_are_not_differentiated_twice():
+    x = random(3, 4).requires_grad_()
+    with pytest.raises(RuntimeError, match=r"Reversible\(steps\) cannot be differentiated twice.*Implicit\(\)"):
+        torch.autograd.grad(DEQ(TanhCell(), gradient=Reversible(3))(x)[0].sum(), x, create_graph=True)
+
+
+def test_reversible_steps_with_args_unused_parameters_and_constant_cells():
+    cell, x, gain = WithUnused(), random(3, 4).requires_grad_(), random(3, 1, seed=2).requires_grad_()
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, z, x, gain, keep):
+            return torch.where(keep, gain * self.cell(z, x), 0.0)
+
+    keep = torch.tensor([[True], [True], [False]])
+    z, _ = DEQ(Scaled(), gradient=Reversible(4), z0="zeros")(x, args=(gain, keep))
+    got = torch.autograd.grad(z.sum(), (x, gain, cell.unused), allow_unused=True)
+    by_hand = reversible_by_hand(lambda z, x: torch.where(keep, gain * cell(z, x), 0.0), 0 * x, x, 4, 0.5)
+    assert got[2] is None
+    for a, b in zip(got, torch.autograd.grad(by_hand.sum(), (x, gain)), strict=False):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
+    z, _ = DEQ(lambda z, x: torch.ones_like(x), gradient=Reversible(4))(x)
+    assert torch.allclose(torch.autograd.grad(z.sum(), x)[0], torch.full_like(x, 0.5**4))
+
+
+@pytest.mark.parametrize("beta", [0, 1, 2, -0.5, math.nan, True, "half"])
+def test_impossible_relaxations_are_refused(beta):
+    with pytest.raises(ValueError, match="beta must be"):
+        Reversible(3, beta)
+    with pytest.raises(ValueError, match="steps must be"):
+        Reversible(0)
+
+
+def test_reversible_steps_under_autocast():
+    layer, x = DEQ(ConvCell(), gradient=Reversible(8)), random(4, 8, 4, 4, dtype=torch.float32)
+    layer(x)[0].square().mean().backward()
+    full = layer.cell.conv1.weight.grad.clone()
+    layer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        z, _ = layer(x.bfloat16())
+    z.square().mean().backward()
+    assert z.dtype == torch.float32
+    assert nn.functional.cosine_similarity(full.flatten(), layer.cell.conv1.weight.grad.flatten(), 0) > 0.98

@@ -1,0 +1,140 @@
+"""What the Jacobian at a point tells, and the Jacobian of every row."""
+
+import math
+
+import pytest
+import torch
+from cells import EXACT, TanhCell, linear_layer, random
+from torch.autograd import gradcheck
+
+from nclib.deq import (
+    DEQ,
+    Implicit,
+    jacobian_frobenius_sq,
+    row_jacobians,
+    spectral_radius,
+)
+
+
+def block(*matrices):
+    return torch.block_diag(*(torch.as_tensor(m, dtype=torch.float64) for m in matrices))
+
+
+def turn(angle, rho):
+    c, s = rho * math.cos(angle), rho * math.sin(angle)
+    return [[c, -s], [s, c]]
+
+
+@pytest.mark.parametrize(
+    "matrix, expected",
+    [
+        (block(turn(math.pi / 2, 0.9)), 0.9),
+        (block(turn(0.3, 1.1), turn(1.0, 1.05), [[0.5]]), 1.1),
+        (block([[0.7]], [[-0.7]], [[0.2]]), 0.7),
+        (block([[-1.5]], [[0.5]]), 1.5),
+        (torch.zeros(5, 5).double(), 0.0),
+        (0.9 * random(60, 60, seed=3) / math.sqrt(60), None),
+        (random(200, 200, seed=4) / math.sqrt(200), None),
+        (torch.triu(random(12, 12, seed=5), 1) + torch.diag(torch.linspace(0.1, 0.8, 12).double()), 0.8),
+    ],
+)
+def test_spectral_radius(matrix, expected):
+    if expected is None:
+        expected = float(torch.linalg.eigvals(matrix).abs().max())
+    generator = torch.Generator().manual_seed(0)
+    z = torch.zeros(3, len(matrix)).double()
+    rho = spectral_radius(lambda z: z @ matrix.T, z, generator=generator)
+    assert rho.shape == (3,) and rho.dtype == torch.float64 and rho.isfinite().all()
+    assert (rho - expected).abs().max() <= 0.02 * expected
+
+
+@pytest.mark.parametrize(
+    "eigenvalues",
+    [
+        [*torch.linspace(0.5, 0.5 + 1e-6, 59), 0.9],
+        [*torch.linspace(0.5, 0.5 + 1e-9, 55), *torch.linspace(0.8, 0.9, 5)],
+        [*torch.linspace(0.9 - 1e-7, 0.9, 40), *torch.linspace(-0.9, -0.9 + 1e-7, 40)],
+    ],
+    ids=["a cluster and one", "a cluster and five", "two clusters"],
+)
+@pytest.mark.parametrize("num_iters", [40, 80])
+def test_spectral_radius_of_clustered_eigenvalues(eigenvalues, num_iters):
+    """What is left of a new direction is mostly rounding then: orthogonalised once, it was 1 to 25 times too large."""
+    eigenvalues = torch.tensor(eigenvalues).double()
+    q = torch.linalg.qr(random(len(eigenvalues), len(eigenvalues), seed=1))[0]
+    matrix, z = q @ torch.diag(eigenvalues) @ q.T, torch.zeros(4, len(eigenvalues)).double()
+    rho = spectral_radius(lambda z: z @ matrix.T, z, num_iters, torch.Generator().manual_seed(0))
+    assert (rho / eigenvalues.abs().max() - 1).abs().max() <= 1e-8
+
+
+@pytest.mark.parametrize("index", [2, 3, 5])
+def test_spectral_radius_of_a_defective_jacobian_is_right_to_the_root_of_rounding(index):
+    jordan = 0.8 * torch.eye(index).double() + torch.diag(torch.ones(index - 1), 1).double()
+    z = torch.zeros(1, index).double()
+    rho = spectral_radius(lambda z: z @ jordan.T, z, generator=torch.Generator().manual_seed(0))
+    assert abs(float(rho) - 0.8) <= 10 * torch.finfo(torch.float64).eps ** (1 / index)
+
+
+@pytest.mark.parametrize("kind", ["orthogonal", "rotations"])
+def test_spectral_radius_is_within_two_per_cent_where_features_outnumber_the_default_of_80_products(kind):
+    if kind == "orthogonal":
+        matrix = 0.9 * torch.linalg.qr(random(512, 512, seed=3))[0]
+    else:
+        matrix = block(*(turn(math.pi * i / 256, 0.9) for i in range(256)))
+    z = torch.zeros(8, 512).double()
+    rho = spectral_radius(lambda z: z @ matrix.T, z, generator=torch.Generator().manual_seed(0))
+    assert (rho >= 0.98 * 0.9).all() and (rho <= 0.9 * (1 + 1e-12)).all()
+
+
+def test_there_is_no_jacobian_in_inference_mode():
+    """It was returned as 0."""
+    for measure in (spectral_radius, jacobian_frobenius_sq):
+        with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
+            measure(torch.sin, torch.ones(2, 3))
+        with torch.no_grad():
+            assert (measure(torch.sin, torch.ones(2, 3)) > 0).all()
+
+
+def test_spectral_radius_of_a_constant_map_and_of_a_nonlinear_one():
+    z = random(2, 3)
+    assert torch.equal(spectral_radius(torch.ones_like, z), torch.zeros(2).double())
+    assert torch.allclose(spectral_radius(torch.sin, z), torch.cos(z).abs().amax(1), rtol=1e-6)
+
+
+def test_jacobian_frobenius_norm():
+    a = random(4, 4, seed=3)
+    z = random(5, 4)
+    estimate = jacobian_frobenius_sq(lambda z: z @ a.T, z, 4000, torch.Generator().manual_seed(1))
+    assert estimate.shape == (5,) and torch.allclose(estimate, a.square().sum().expand(5), rtol=0.1)
+    assert torch.equal(jacobian_frobenius_sq(torch.ones_like, z), torch.zeros(5).double())
+    with pytest.raises(ValueError, match="at least 1"):
+        jacobian_frobenius_sq(torch.cos, z, 0)
+
+
+def test_the_jacobian_norm_is_a_differentiable_regulariser():
+    cell, x = TanhCell(), random(3, 4)
+
+    def penalty(w):
+        generator = torch.Generator().manual_seed(1)
+        return jacobian_frobenius_sq(lambda z: torch.tanh(z @ w.T + x), torch.zeros(3, 4).double(), 2, generator)
+
+    assert gradcheck(penalty, (cell.w,))
+    with torch.no_grad():
+        assert not penalty(cell.w).requires_grad
+
+
+def test_the_jacobians_of_rows_are_those_of_the_closed_form():
+    x, mix = random(4, 5, seed=2), random(3, 5, seed=3)
+    layer, a = linear_layer(Implicit())
+    inverse = torch.linalg.inv(torch.eye(3).double() - a.detach())
+    got = row_jacobians(lambda x, gain: layer(gain * (x @ mix.T))[0], x, gain := random(4, 1, seed=4))
+    assert got.shape == (4, 3, 5) and not got.requires_grad
+    assert torch.allclose(got, gain.unsqueeze(2) * (inverse @ mix), rtol=1e-8)
+    maps = DEQ(lambda z, x: 0.5 * z + x.flip(2), EXACT[2], return_solution=False)
+    with torch.no_grad():
+        images = row_jacobians(maps, random(2, 2, 3))
+    expected = 2 * torch.eye(6).double().view(2, 3, 2, 3).flip(1)
+    assert images.shape == (2, 2, 3, 2, 3) and torch.allclose(images, expected.expand_as(images))
+    assert torch.equal(row_jacobians(lambda x: x.detach(), x), torch.zeros(4, 5, 5).double())
+    with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
+        row_jacobians(layer, x)

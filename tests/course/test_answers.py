@@ -1,0 +1,118 @@
+"""The reference answers agree with the library or with a closed form."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from nclib import comparison, metrics
+from nclib.course.answers import EXERCISES
+from nclib.metrics import simplex_etf
+from nclib.solver import FixedPointIteration, fixed_point
+
+
+def test_steps_needed_is_the_first_step_below_the_tolerance():
+    for rho, start, tol in EXERCISES["01/steps"].cases:
+        steps = EXERCISES["01/steps"].reference(rho, start, tol)
+        assert start * rho**steps <= tol and (steps == 0 or start * rho ** (steps - 1) > tol)
+
+
+def test_best_damping_beats_all_others_on_a_grid():
+    for low, high in EXERCISES["01/damping"].cases:
+        best = EXERCISES["01/damping"].reference(low, high)
+        slopes, dampings = np.linspace(low, high, 41), np.linspace(0, 0.999, 1000)
+        worst = np.abs(dampings[:, None] + (1 - dampings[:, None]) * slopes).max(axis=1)
+        assert np.abs(best + (1 - best) * slopes).max() <= worst.min() + 1e-12
+
+
+def test_anderson_weight_is_least_squares():
+    for r_old, r_new in EXERCISES["02/weight"].cases:
+        wanted = torch.linalg.lstsq((r_new - r_old).unsqueeze(1), r_new.unsqueeze(1)).solution.squeeze()
+        torch.testing.assert_close(EXERCISES["02/weight"].reference(r_old, r_new), wanted)
+
+
+def test_broyden_update_is_the_inverse_of_the_least_change_of_the_jacobian():
+    for inverse, step, change in EXERCISES["02/broyden"].cases:
+        jacobian = torch.linalg.inv(inverse)
+        updated = jacobian + torch.outer(change - jacobian @ step, step) / (step @ step)
+        found = EXERCISES["02/broyden"].reference(inverse, step, change)
+        torch.testing.assert_close(found, torch.linalg.inv(updated))
+        torch.testing.assert_close(found @ change, step)
+
+
+def test_implicit_derivative_agrees_with_finite_differences():
+    def solution(a):
+        f = lambda z: torch.cos(a * z)  # noqa: E731
+        return float(fixed_point(f, FixedPointIteration(1e-14, 2000, 0.3), torch.zeros(1, 1).double()).value)
+
+    for a in (1.0, 0.5, -0.4):
+        wanted = (solution(a + 1e-5) - solution(a - 1e-5)) / 2e-5
+        assert EXERCISES["03/scalar"].reference(solution(a), a) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_truncated_adjoint_tends_to_the_solution():
+    jacobian, g, _ = EXERCISES["03/neumann"].cases[0]
+    wanted = torch.linalg.solve(torch.eye(len(g)).double() - jacobian.T, g)
+    torch.testing.assert_close(EXERCISES["03/neumann"].reference(jacobian, g, 400), wanted)
+
+
+def test_relative_residual_is_the_solvers():
+    z = torch.randn(3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    solution = fixed_point(torch.cos, FixedPointIteration(1e-12, 1), z)
+    torch.testing.assert_close(EXERCISES["04/residual"].reference(z, z.cos()), solution.residual)
+
+
+def test_contractive_weights_have_the_radius_or_are_left_alone():
+    for weight, radius in EXERCISES["04/contractive"].cases:
+        found = EXERCISES["04/contractive"].reference(weight, radius)
+        norm = torch.linalg.matrix_norm(weight, 2)
+        assert torch.linalg.matrix_norm(found, 2) == pytest.approx(min(radius, norm))
+        assert norm > radius or torch.equal(found, weight)
+
+
+def test_etf_cosines_and_trace_ratio_are_the_librarys():
+    for (k,) in EXERCISES["05/cosines"].cases:
+        v = simplex_etf(k, k)
+        torch.testing.assert_close(EXERCISES["05/cosines"].reference(k), v @ v.T)
+    for h, labels in EXERCISES["05/nc1"].cases:
+        wanted = metrics.nc1_trace_ratio(metrics.class_moments(h, labels, int(labels.max()) + 1))
+        assert float(EXERCISES["05/nc1"].reference(h, labels)) == pytest.approx(wanted)
+
+
+def test_etf_distance_and_mismatch_are_the_librarys():
+    for (means,) in EXERCISES["06/etf_distance"].cases:
+        wanted = metrics.nc2_etf_distance(means - means.mean(0))
+        assert float(EXERCISES["06/etf_distance"].reference(means)) == pytest.approx(wanted)
+    for h, labels, logits in EXERCISES["06/mismatch"].cases:
+        moments = metrics.class_moments(h, labels, logits.shape[1])
+        wanted = metrics.nc4_ncc_mismatch(h, logits, moments)
+        assert float(EXERCISES["06/mismatch"].reference(h, labels, logits)) == pytest.approx(wanted)
+        assert 0 < wanted < 1
+
+
+def test_step_counts_are_the_nearest_whole_numbers():
+    for num_classes, n_max, num_majority, ratio in EXERCISES["07/counts"].cases:
+        found = EXERCISES["07/counts"].reference(num_classes, n_max, num_majority, ratio).tolist()
+        assert found[:num_majority] == [n_max] * num_majority and len(found) == num_classes
+        assert all(n >= 1 and (n == 1 or abs(n - n_max / ratio) <= 0.5) for n in found[num_majority:])
+
+
+def test_minority_cosine_is_the_librarys_and_blind_to_the_number_of_samples():
+    for h, labels, minority in EXERCISES["07/cosine"].cases:
+        found = float(EXERCISES["07/cosine"].reference(h, labels, minority))
+        means = metrics.class_moments(h, labels, len(minority)).centred_means
+        assert found == pytest.approx(metrics.minority_cosine(means, minority))
+        more = torch.cat([labels == 0, torch.ones_like(labels).bool()])  # the first class twice over
+        twice, again = torch.cat([h, h])[more], torch.cat([labels, labels])[more]
+        assert float(EXERCISES["07/cosine"].reference(twice, again, minority)) == pytest.approx(found)
+
+
+def test_paired_interval_and_verdict_follow_the_librarys_rules():
+    for deq, explicit, t in EXERCISES["08/interval"].cases:
+        wanted = comparison.interval(deq - explicit)
+        assert t == pytest.approx(stats.t.ppf(0.975, len(deq) - 1), rel=1e-6)
+        assert EXERCISES["08/interval"].reference(deq, explicit, t) == pytest.approx((wanted.mean, wanted.half))
+    words = {"supported": 1, "contradicted": -1, "not significant": 0}
+    for mean, half, claim in EXERCISES["08/verdict"].cases:
+        said = comparison.verdict(comparison.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
+        assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said.word]

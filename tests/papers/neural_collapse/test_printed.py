@@ -1,0 +1,131 @@
+"""Printed numbers are the paper's, and ours stand beside the right ones."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tidy import rows as _rows
+from tidy import stack as _stack
+
+from nclib import comparison
+from nclib.papers.neural_collapse import printed
+
+
+def test_printed_table_1():
+    table = printed.published(1).set_index(["dataset", "model"])
+    assert len(table) == 4 and table["K_A"].isna().all() and (table["R"] == 1).all()
+    wanted = {
+        ("cifar10", "explicit"): (93.05, 0.17),
+        ("cifar10", "deq"): (93.23, 0.13),
+        ("cifar100", "explicit"): (64.35, 0.20),
+        ("cifar100", "deq"): (64.77, 0.36),
+    }
+    for key, numbers in wanted.items():
+        assert tuple(table.loc[key, ["mean", "std"]]) == numbers
+
+
+def test_printed_cells_of_table_3():
+    table = printed.published(3).set_index(["dataset", "K_A", "R", "model", "split"])["mean"]
+    hundred = {("explicit", "overall"): 44.86, ("explicit", "majority"): 89.32, ("explicit", "minority"): 0.40}
+    hundred |= {("deq", "overall"): 46.09, ("deq", "majority"): 90.20, ("deq", "minority"): 1.26}
+    for (model, split), value in hundred.items():
+        assert table["cifar10", 5, 100, model, split] == value
+    assert table["cifar100", 50, 10, "deq", "majority"] == 72.90
+
+
+def test_all_printed_tables_are_there():
+    everything = printed.published()
+    assert len(everything) == 112
+    assert everything.groupby("table").size().tolist() == [4, 36, 36, 36]
+    assert list(everything.columns) == ["table", "dataset", "K_A", "R", "model", "split", "mean", "std"]
+    assert everything["mean"].between(0, 100).all()
+
+
+def test_printed_overall_is_the_class_balanced_mean_of_its_parts():
+    """31 of the 36 rows of Tables 2–4 obey overall = (K_A majority + K_B minority) / K to rounding (spec A8)."""
+    rows = printed.published()
+    rows = rows[rows["table"] > 1].pivot_table(index=["dataset", "K_A", "R", "model"], columns="split", values="mean")
+    classes = rows.index.get_level_values("dataset").map({"cifar10": 10, "cifar100": 100})
+    share = rows.index.get_level_values("K_A") / classes
+    gap = rows["overall"] - share * rows["majority"] - (1 - share) * rows["minority"]
+    assert len(gap) == 36 and (gap.abs() <= 0.0101).sum() == 31
+
+
+def test_published_ticks():
+    assert printed.published_ticks(3, "b", "nc2") == (0.7, 0.9)
+    assert printed.published_ticks(4, "", "accuracy") == (20, 28)
+    with pytest.raises(ValueError, match=r"no axis of 'nc9' in figure 3b"):
+        printed.published_ticks(3, "b", "nc9")
+
+
+def _accuracies(model, seed, overall, majority, minority, **cell):
+    values = {"accuracy_balanced": overall, "accuracy_majority": majority, "accuracy_minority": minority}
+    given = {name: value for name, value in values.items() if value is not None}
+    return _stack(*(_rows(name, model=model, seed=seed, values=[v], **cell) for name, v in given.items()))
+
+
+def test_accuracy_table_puts_each_cell_beside_its_printed_one():
+    five, balanced = {"k_a": 5, "ratio": 100.0}, {}
+    frame = _stack(
+        *(_accuracies("explicit", s, 0.40 + s / 100, 0.8, 0.0, **five) for s in range(3)),
+        *(_accuracies("deq", s, 0.42 + s / 90, 0.8, 0.1, **five) for s in range(3)),
+        *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
+        *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
+    )
+    table = printed.accuracy_table(frame, printed.published(), {"digits": "cifar10"}, "toy")
+    table = table[table["verdict"] != "not run"]
+    assert len(table) == 3 + 1 + 3
+    assert pd.isna(table["K_A"].iloc[0])  # the balanced row comes first
+    keyed = table.set_index(["K_A", "accuracy"])
+    row = keyed.loc[(5, "overall")]
+    assert row["explicit_value"] == pytest.approx(41) and row["deq_value"] == pytest.approx(42 + 10 / 9)
+    assert (row["explicit_printed"], row["explicit_printed_std"]) == (44.86, 1.43)
+    assert (row["deq_printed"], row["deq_printed_std"]) == (46.09, 1.77)
+    wanted = comparison.interval([2.0, 2.0 + 1 / 9, 2.0 + 2 / 9])
+    assert (row["difference"], row["difference_half"]) == pytest.approx((wanted.mean, wanted.half))
+    assert row["detectable"] == pytest.approx(wanted.detectable)
+    assert row["printed_difference"] == 1.23 and row["seeds"] == 3
+    assert row[["verdict", "scale", "remark"]].tolist() == ["as claimed here", "toy", "size not comparable"]
+    assert row["explicit_half"] == pytest.approx(comparison.interval([40, 41, 42]).half)
+    assert keyed.loc[(5, "minority"), "deq_printed"] == 1.26
+    first = table.iloc[0]
+    assert (first["explicit_printed"], first["deq_printed"], first["printed_difference"]) == (93.05, 93.23, 0.18)
+    unprinted = keyed.loc[(4, "overall")]  # no such cell in the paper, and no DEQ either
+    assert np.isnan(unprinted["explicit_printed"]) and pd.isna(unprinted["printed_difference"])
+    assert unprinted[["verdict", "remark"]].tolist() == ["reported", "0 seeds"]
+
+
+def test_accuracy_table_matches_data_set_and_ratio():
+    frame = _stack(*(_accuracies("deq", s, 0.5, 0.5, 0.5, k_a=50, ratio=10.0, dataset="digit_pairs") for s in range(2)))
+    stand_ins = {"digits": "cifar10", "digit_pairs": "cifar100"}
+    table = printed.accuracy_table(frame, printed.published(), stand_ins, "toy")
+    assert table[table["verdict"] != "not run"]["deq_printed"].tolist() == [53.31, 72.90, 33.72]
+    lonely = printed.accuracy_table(frame, printed.published(), {}, "toy")
+    assert lonely[lonely["verdict"] != "not run"]["deq_printed"].isna().all()
+
+
+def test_accuracy_table_of_balanced_runs_alone():
+    frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
+    table = printed.accuracy_table(frame, printed.published(1), {"digits": "cifar10"}, "paper")
+    assert table["accuracy"].tolist() == ["overall"] * 2
+    assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
+    assert table["scale"].tolist() == ["paper", ""]
+
+
+def test_accuracy_table_names_printed_cells_that_were_not_run():
+    frame = _stack(
+        *(_accuracies(m, s, 0.4, 0.8, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
+    )
+    stand_ins = {"digits": "cifar10"}
+    table = printed.accuracy_table(frame, printed.published(3), stand_ins, "toy")
+    assert len(table) == 18 and (table["verdict"] == "not run").sum() == 15
+    assert table["runs"].str.split().str.len().tolist().count(6) == 3
+    row = table[(table["dataset"] == "cifar10") & (table["R"] == 10) & (table["accuracy"] == "minority")].iloc[0]
+    assert row["seeds"] == 0 and pd.isna(row["explicit_value"]) and row["explicit_printed"] > 0
+    shown = printed.accuracy_display(table, stand_ins)
+    idle = shown[shown["verdict"] == "not run"]
+    assert set(idle["data"]) == {"–"} and set(idle["ResNet-18, ours ± within [95 %]"]) == {"–"}
+    assert set(idle["printed for"]) == {"cifar10", "cifar100"}
+    run = shown[(shown["verdict"] != "not run") & (shown["accuracy"] == "overall")].iloc[0]
+    assert run[["data", "printed for", "K_A", "R"]].tolist() == ["digits", "cifar10", "5", "100"]
+    assert run["DEQ, printed"] == "46.09 ± 1.77" and run["printed difference"] == "+1.23"
+    assert run["DEQ − explicit [95 %]"] == "+0.00 [± 0.00]"

@@ -1,0 +1,32 @@
+"""A project of the test's own, and a bench that trains and executes in it."""
+
+import contextlib
+
+import pytest
+from reproduction import Bench, in_this_process, runs_of_seeds
+
+from nclib.engine import executors, jobs
+from nclib.papers import experiments
+from nclib.reproduce import drawing
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """An empty project, which a test fills with notebooks."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.setenv("NCLIB_ROOT", str(folder))
+    return folder
+
+
+@pytest.fixture
+def bench(project, monkeypatch):
+    bench = Bench()
+    monkeypatch.setattr(jobs, "make", bench.train)
+    monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(drawing, "notebook_pool", in_this_process)
+    monkeypatch.setattr(drawing, "execute", bench.execute)
+    monkeypatch.setattr(drawing, "FIRST", ())
+    wanted = {"neural_collapse/fig1": runs_of_seeds([0, 1]), "neural_collapse/fig2": runs_of_seeds([1, 2])}
+    monkeypatch.setattr(experiments, "EXPERIMENTS", wanted)
+    return bench

@@ -1,0 +1,125 @@
+"""One notebook executed: its process, its files, its end."""
+
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from reproduction import figure, write_notebook
+
+from nclib.papers import experiments
+from nclib.publish.artefacts import save_table
+from nclib.reproduce import drawing, execute, reproduce
+from nclib.system import paths
+
+
+def test_files_belong_to_the_notebook_with_the_longest_fitting_name(bench):
+    figure("neural_collapse/fig1")
+    figure("neural_collapse/fig1_more")
+    write_notebook("neural_collapse/fig11")
+    before = execute.sidecars("smoke")
+    for name in ("fig1", "fig1_tsne", "fig1_more", "fig11"):
+        save_table(pd.DataFrame({"x": [1]}), f"neural_collapse/{name}", "profile smoke", [], "smoke")
+
+    def tables_of(name):
+        return {Path(file).stem for file in execute.files_left(name, "smoke", before, "") if file.startswith("tables")}
+
+    assert tables_of("neural_collapse/fig1") == {"fig1", "fig1_tsne"}
+    assert tables_of("neural_collapse/fig1_more") == {"fig1_more"}
+    now = execute.sidecars("smoke")
+    assert [*execute.files_left("neural_collapse/fig1", "smoke", now, "")] == ["notebooks/neural_collapse/fig1.ipynb"]
+
+
+def test_a_clock_that_is_set_back_hides_no_file(bench):
+    """Before a notebook is executed and again while it is."""
+    figure("neural_collapse/fig1")
+    write_notebook("neural_collapse/fig2")
+    bench.reproduce("fig1")
+    sidecar = paths.results("smoke") / "tables" / "neural_collapse" / "fig1.json"
+    back = "import os, pathlib\nfrom nclib.system import paths\n"
+    back += "for file in paths.results('smoke').rglob('fig1.*'): os.utime(file, (1, 1))"
+    figure("neural_collapse/fig1", back)
+    rows = bench.reproduce("fig1").rows
+    assert sidecar.stat().st_mtime == 1
+    assert "tables/neural_collapse/fig1.csv" in rows[0].files and "tables/neural_collapse/fig1.json" in rows[0].files
+
+
+def test_processes_inherit_absolute_folders_and_one_thread(bench, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NCLIB_RESULTS", "elsewhere")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    figure("neural_collapse/fig1")
+    bench.reproduce()
+    assert bench.environment["NCLIB_RESULTS"] == str(tmp_path / "elsewhere")
+    assert bench.environment["OMP_NUM_THREADS"] == "1"
+    assert os.environ["NCLIB_RESULTS"] == "elsewhere" and "OMP_NUM_THREADS" not in os.environ
+
+
+def test_an_account_without_a_home_has_one_for_its_notebooks(bench, monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(execute.Path, "home", home)
+    monkeypatch.delenv("HOME", raising=False)
+    figure("neural_collapse/fig1")
+    bench.reproduce()
+    assert bench.environment["HOME"] == str(paths.results() / ".home") and "HOME" not in os.environ
+
+
+def test_ctrl_c_among_the_notebooks_leaves_no_trace_of_the_unfinished_one(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+
+    def interrupted(name, values, profile):
+        target = execute.failed_copy(name, profile)
+        target.parent.mkdir(parents=True)
+        target.write_text("a kernel that was stopped looks like one that died")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(drawing, "execute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.reproduce()
+    assert not list(paths.results("smoke").rglob("*.ipynb"))
+
+
+def test_children_are_ended_and_others_left_alone():
+    context = multiprocessing.get_context("spawn")
+    mine, other = (context.Process(target=time.sleep, args=(120,), daemon=True) for _ in range(2))
+    other.start()
+    before = set(multiprocessing.active_children())
+    mine.start()
+    try:
+        execute.end_children(before)
+        assert not mine.is_alive() and other.is_alive()
+    finally:
+        other.kill()
+        other.join()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such sockets")
+def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
+    assert "KernelManager" in execute._transport("/tmp/" + "x" * 60)
+    assert "KernelManager" not in execute._transport("/tmp/" + "🎉" * 25)
+
+
+def test_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeypatch):
+    monkeypatch.setattr(experiments, "EXPERIMENTS", {})
+    look = "from pathlib import Path\nimport os\nprint(epochs, end='!')\nprint(profile, Path.cwd().name)"
+    threads = "assert os.environ['OMP_NUM_THREADS'] == '1'\nimport nclib.system.paths"
+    good = write_notebook("walkthrough/01", look, threads)
+    write_notebook("walkthrough/02", look, "raise ArithmeticError('on purpose')")
+    write_notebook("walkthrough/03", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    before = good.read_bytes()
+    summary = reproduce.reproduce(profile="smoke", overrides=["epochs=7"], workers=2, echo=lambda line: None)
+    assert [row.status for row in summary.rows] == ["executed", "failed", "failed"]
+    assert summary.rows[1].message == "ArithmeticError: on purpose (cell 4)"  # the injected cell is the second
+    assert summary.rows[2].message.startswith("DeadKernelError")
+    for row in summary.rows[:2]:
+        kept = json.loads((paths.results("smoke") / "with" / "epochs=7" / row.files[0]).read_text(encoding="utf-8"))
+        printed = [output["text"] for cell in kept["cells"] for output in cell.get("outputs", []) if "text" in output]
+        assert ["".join(text) for text in printed] == ["7!smoke walkthrough\n"]
+        assert str(project) not in json.dumps(kept["metadata"])
+    assert good.read_bytes() == before
+    assert multiprocessing.active_children() == []
