@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,8 +92,8 @@ def records(runs: Iterable[Any]) -> tuple[list[dict[str, Any]], list[dict[str, A
 
     runs: stored runs; those that are no classifiers are left out.
     """
-    from nclib.engine.experiments import scale_of
-    from nclib.engine.runs import read_config
+    from nclib.engine.kinds import read_config
+    from nclib.engine.outline import scale_of
 
     facts: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
@@ -128,16 +127,10 @@ def _colours(variants: Iterable[str]) -> dict[str, str]:
     return plain | {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(others)}
 
 
-def chart(runs: Iterable[Any]) -> Any:
-    """The chart of all curves with its menus, an Altair chart.
-
-    Raises: ValueError where no run is a classifier.
-    """
+def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
+    """The chart of these `records` with its menus, an Altair chart."""
     import altair as alt
 
-    facts, lines = records(runs)
-    if not facts:
-        raise ValueError("no run has curves to show; the tracked runs lie in results/reference")
     groups = sorted({fact["g"] for fact in facts}, key=_order)
     several = [group for group in groups if len({fact["v"] for fact in facts if fact["g"] == group}) > 1]
     first = (several or groups)[0]
@@ -224,11 +217,25 @@ _HEAD = """<meta charset="UTF-8"><title>Explore the curves</title><style>
 """The menus stand above the chart, side by side."""
 
 
-def write(runs: Iterable[Any], path: Path) -> Path:
-    """Write the page, one file that asks for nothing outside itself.
+FILE = "curves.html"
+TEXT = f"""\
+# Explore the curves
 
-    Raises: ValueError where no run is a classifier.
-    """
-    made = chart(runs).to_html(inline=True, embed_options={"renderer": "svg", "actions": False})
-    path.write_text(made.replace('<meta charset="UTF-8">', _HEAD, 1), encoding="utf-8")
-    return path
+All tracked runs of Sun & Shi's experiments, over the epochs. Choose a setting and a metric; point at a line for its
+run; click a variant away. Thick lines are means over seeds and thin lines single seeds. Bands are 95 % t-intervals over
+seeds, of the logarithms where the axis is logarithmic. [How to read the numbers](book/reading.md) explains the metrics
+and the scales, toy and reduced.
+
+<iframe src="{FILE}" title="Curves of all tracked runs, with menus for setting and metric"
+style="width: 100%; height: 660px; border: 0"></iframe>
+"""
+"""The page of the site around the file."""
+
+
+def page(runs: Iterable[Any]) -> str | None:
+    """One HTML file that asks for nothing outside itself; None where no run is a classifier."""
+    facts, lines = records(runs)
+    if not facts:
+        return None
+    made = chart(facts, lines).to_html(inline=True, embed_options={"renderer": "svg", "actions": False})
+    return made.replace('<meta charset="UTF-8">', _HEAD, 1)
