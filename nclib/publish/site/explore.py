@@ -188,7 +188,7 @@ def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
     points = curves.mark_point(filled=True, size=45).encode(
         x, y, colour, tooltip=told, opacity=alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.0))
     ).add_params(near)
-    main = (band + seeds + mean + points).properties(width=620, height=400)
+    main = (band + seeds + mean + points).properties(width=540, height=400)
     legend = (
         alt.Chart(alt.InlineData(facts))
         .transform_filter(f"datum.g === {group.name}")
