@@ -1,6 +1,6 @@
 # Two commands are enough on a fresh machine with Python >= 3.11, make and git:
 #
-#   make reproduce      figures and tables of the papers, trained here
+#   make reproduce      figures and tables of the papers, trained here; then those of larger runs that are tracked
 #   make test           every fast test
 #
 # Each target builds .venv first when it is missing or older than pyproject.toml.
@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 reproduce: setup
-	$(BIN)/nclib reproduce --profile "$$PROFILE" $(ARGS)
+	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(ARGS)
 
 test: setup
 	NCLIB_SCREENS=results/screens $(BIN)/python -m pytest $(ARGS)

@@ -80,7 +80,7 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
     monkeypatch.setattr(reproduce_wing, "reproduce", reproduce)
     command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
     assert nclib(*command, "--no-report").exit_code == 0
-    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None, False)
+    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None, False, False)
     assert nclib("reproduce", "--no-report").exit_code == 1
 
 
