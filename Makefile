@@ -8,7 +8,7 @@
 #   make setup TORCH_INDEX=URL     CPU-only machine: torch and torchvision come first, both from URL, an index of
 #                                  CPU builds (see pytorch.org, "Compute platform: CPU"); several GB less to fetch
 #   make reproduce PROFILE=lite ARGS="table1 -p epochs=5"
-#   make test ARGS="-k solver"
+#   make test ARGS="-k solver"     in two processes; -n 8 in ARGS makes it eight
 #   PYTHON=python3.12 make setup   another interpreter
 
 PYTHON  ?= python3
@@ -51,11 +51,13 @@ $(STAMP): pyproject.toml
 reproduce: setup
 	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(ARGS)
 
+# A process that is through takes over half of what the other has left, so tests of a module nearly all stay together.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: setup
-	NCLIB_SCREENS=results/screens $(BIN)/python -m pytest $(ARGS)
+	NCLIB_SCREENS=results/screens $(PYTEST) $(ARGS)
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	NCLIB_SCREENS=results/screens $(PYTEST) -m slow $(ARGS)
 
 lab: setup
 	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)

@@ -62,7 +62,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "paper_eq14_uncentred",
         "simplex_etf",
     ),
-    "measuring": ("features", "measure", "ood_scores"),
+    "metrics.measuring": ("features", "measure"),
+    "metrics.ood": ("ood_scores",),
     "imbalance": ("exponential_imbalance", "majority_classes", "sample_rows", "step_imbalance", "subsample_indices"),
     "comparison": (
         "by_run",
@@ -169,8 +170,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "evaluation": ("evaluate",),
     "training": ("learning_rate", "train"),
     "papers.neural_collapse.network_tables": ("block_operations", "compute_in_blocks", "layer_table"),
-    "papers.neural_collapse.probes": (
-        "ProbeConfig",
+    "papers.neural_collapse.solver_sweep": (
+        "SolverSweepConfig",
         "collapse_inside",
         "minority_effect",
         "probe_consistency",
@@ -240,6 +241,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "laboratory.playground": ("class_triangle", "image_traces", "plane_map", "solver_methods", "solver_walk"),
     "laboratory.train_panel": ("TrainPanel",),
     "laboratory.laboratory": ("OverlayPanel", "PlaygroundPanel", "SimplexPanel", "TracePanel"),
+    "publish.answer": ("answer",),
+    "publish.readable": ("readable",),
     "publish.artefacts": ("save_figure", "save_table"),
     "publish.plots.display": ("picture", "prose"),
 }

@@ -504,9 +504,9 @@ class RunConfig(StoredConfig):
         return f"{name}-{shape}-{self.model.kind}"
 
 
-class LookConfig(StoredConfig):
-    """A look into a finished run, its base. Seed and profile are the base's; its data, model and train are found here
-    too, so that planning, checks and captions treat a look like the run it is into."""
+class PostHocConfig(StoredConfig):
+    """A post-hoc analysis of a finished run, its base. Seed and profile are the base's; its data, model and train are
+    found here too, so that planning, checks and captions treat the analysis like the run itself."""
 
     base: RunConfig
 

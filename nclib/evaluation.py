@@ -13,16 +13,7 @@ from nclib import metrics
 from nclib.losses import adjusted_logits
 from nclib.models import Classifier
 
-CENTRED = (
-    "nc1_pinv",
-    "nc1_trace_ratio",
-    "nc1_cdnv",
-    "nc2_etf_distance",
-    "nc2_equinorm",
-    "nc2_equiangular",
-    "nc3_self_duality",
-    "nc3_alignment",
-)
+CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centred)
 """Metrics that depend on where the class means are centred; logged for the sample mean too, under names ending in
 ".sample"."""
 

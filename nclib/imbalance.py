@@ -21,6 +21,8 @@ from torch import Tensor
 
 Order = Literal["first", "random"]
 
+_MOST_CLASSES = 10**7  # each gets a number here; with more of them memory would be filled without a word
+
 
 def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float) -> Tensor:
     """Counts of a step: majority classes keep n_max images, all others n_max / ratio.
@@ -84,8 +86,7 @@ def class_order(num_classes: int, how: Order = "first", seed: int = 0) -> Tensor
     Raises:
         ValueError: unknown ``how``, or K < 2.
     """
-    if not _is_int(num_classes) or num_classes < 2:
-        raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
+    _check_num_classes(num_classes)
     if how == "first":
         return torch.arange(num_classes)
     if how == "random":
@@ -185,14 +186,18 @@ def subsample_indices(
 
 
 def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
-    if not _is_int(num_classes) or num_classes < 2:
-        raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
-    if not _is_int(n_max) or n_max < 1:
-        raise ValueError(f"n_max must be a whole number of at least 1, got {n_max!r}")
+    _check_num_classes(num_classes)
+    if not _is_int(n_max) or not 1 <= n_max < 2**53:  # beyond it a float, which n_max / ratio is, skips numbers
+        raise ValueError(f"n_max must be a whole number of at least 1 and below 2^53, got {n_max!r}")
     if not (isinstance(ratio, (int, float, np.integer, np.floating)) and math.isfinite(ratio) and ratio >= 1):
         raise ValueError(
             f"ratio is largest class / smallest class, a finite number of at least 1, got {ratio!r}"
         )
+
+
+def _check_num_classes(num_classes: int) -> None:
+    if not _is_int(num_classes) or not 2 <= num_classes <= _MOST_CLASSES:
+        raise ValueError(f"num_classes must be a whole number from 2 to {_MOST_CLASSES}, got {num_classes!r}")
 
 
 def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:

@@ -77,6 +77,8 @@ class Run:
 
 def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
     """Rate of update number `step`, counted from 0: constant, or lr (1 + cos(π step/total)) / 2."""
+    if total_steps == 0:
+        raise ValueError("total_steps must be at least 1: a training without a step has no learning rate")
     if train.schedule == "constant":
         return train.lr
     return train.lr * (1 + math.cos(math.pi * step / total_steps)) / 2

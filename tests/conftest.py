@@ -8,15 +8,18 @@ os.environ["MPLBACKEND"] = "Agg"
 
 from pathlib import Path
 
-import matplotlib.pyplot
 import pytest
-import torch
 
-matplotlib.use("Agg")
-torch.set_num_threads(1)
+# torch and matplotlib are imported where tests run: not in the process that hands them out to others.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    nameless = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if nameless:
+        raise pytest.UsageError(f"each process has another name for these tests, give them ids: {nameless}")
     if torch.cuda.is_available():
         return
     for item in items:
@@ -47,4 +50,6 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _close_figures():
     yield
-    matplotlib.pyplot.close("all")
+    from matplotlib import pyplot
+
+    pyplot.close("all")

@@ -22,7 +22,7 @@ from typing import Any
 from nclib import training
 from nclib.config import StoredConfig, run_id
 from nclib.engine import jobs
-from nclib.engine import store as store_module
+from nclib.engine.checkpoint import Checkpoint
 from nclib.engine.store import RunStore
 
 _SERVER = multiprocessing.get_context("forkserver")
@@ -166,8 +166,8 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
     around(os, "unlink", lambda *_: event(), nothing)
     around(os, "rmdir", lambda *_: event(), nothing)
     around(RunStore, "save", arm, nothing)
-    around(store_module._Checkpoint, "load", nothing, begin)
-    around(store_module._Checkpoint, "save", nothing, lambda _, own, state: journal.note("checkpoint", state["epoch"]))
+    around(Checkpoint, "load", nothing, begin)
+    around(Checkpoint, "save", nothing, lambda _, own, state: journal.note("checkpoint", state["epoch"]))
     around(
         training._Trainer,
         "train_epoch",

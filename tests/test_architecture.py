@@ -32,7 +32,7 @@ def test_the_contracts_on_imports_are_kept():
         ("solver", "from nclib.deq import DEQ"),
         ("metrics/report", "def later():\n    from nclib import training"),
         ("engine/store", "from nclib.publish import scorecard"),
-        ("papers/kernel_equivalence/exact", "from nclib.papers.neural_collapse import probes"),
+        ("papers/kernel_equivalence/exact", "from nclib.papers.neural_collapse import solver_sweep"),
         ("publish/plotting", "from nclib import metrics"),
         ("course/answers", "from nclib import metrics"),
         ("config", "import torch"),

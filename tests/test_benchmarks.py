@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+from marks import slow
 from torch.autograd import DeviceType
 
 from nclib.solver import Anderson, FixedPointIteration, fixed_point
@@ -25,7 +26,7 @@ def load(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["solver", "metrics", "training", "schedule", "throughput", pytest.param("engine", marks=pytest.mark.slow)]
+    "name", ["solver", "schedule", *slow("metrics", "training", "throughput", "engine")]
 )
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
     monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
@@ -118,7 +119,7 @@ def test_rounds_run_every_work_in_turn_and_throw_the_first_away(load):
     assert common.ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0]) == (3.0, 2.0, 4.0)
 
 
-@pytest.mark.parametrize("history", [1, 5])
+@pytest.mark.parametrize("history", [5, *slow(1)])
 def test_anderson_needs_no_more_than_plain_iteration_wherever_that_solves_a_map_of_the_table(load, history):
     solved = 0
     for name, (f, size) in load("bench_solver").problems().items():

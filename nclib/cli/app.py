@@ -336,8 +336,8 @@ def measure(
     too."""
     import pandas as pd
 
-    from nclib import measuring
     from nclib.config import ConfigError
+    from nclib.metrics import measuring
 
     try:
         if source.endswith(".npz"):

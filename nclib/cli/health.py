@@ -163,7 +163,9 @@ def certify_statements(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Statements. None: all of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
 ) -> None:
-    """Prove what is said about the papers' statements, with fractions instead of floating-point numbers.
+    """Check what is said about the papers' statements: computations in fractions, and instances of the proofs.
+
+    The proofs stand in the source, beside the certificates.
 
     Prints one line a statement: whether its certificate is ok, id, place in the paper, the statement, the verdict, what
     was checked, and the reading. Exits with 1 when a certificate fails. Needs only the standard library; certificates

@@ -92,11 +92,13 @@ def export(
 ) -> None:
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
     from nclib.engine import runs
+    from nclib.papers.experiments import features_drawn
     from nclib.publish import notebooks
     from nclib.reproduce.reproduce import prepare
 
-    _, configs = prepare(notebooks.select(names or ()), profile, parameter or ())
-    for run in runs.export_reference(list(configs.values()), collection or profile, finished):
+    tasks, configs = prepare(notebooks.select(names or ()), profile, parameter or ())
+    drawn = {run for task in tasks for run in features_drawn(profile, **task.settings)}
+    for run in runs.export_reference(list(configs.values()), collection or profile, finished, drawn):
         typer.echo(run)
 
 

@@ -169,6 +169,8 @@ class Batches:
     ) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise TypeError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
+        if labels.is_floating_point() or labels.dtype == torch.bool:
+            raise TypeError(f"labels must be integers, got {labels.dtype}")
         if not len(images) or labels.shape != images.shape[:1]:
             raise ValueError(f"need a label for each of N ≥ 1 images, got {len(labels)} for {len(images)}")
         if len(mean) != images.shape[1] or len(std) != images.shape[1]:

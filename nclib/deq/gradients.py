@@ -69,7 +69,7 @@ class Phantom:
 
     def __post_init__(self) -> None:
         _at_least_one(self, "steps")
-        if not 0 <= self.damping < 1:
+        if not (is_real(self.damping) and 0 <= self.damping < 1):
             raise ValueError(f"Phantom(damping={self.damping!r}): damping must be in [0, 1)")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nclib.deq.cell import flat_rows
-from nclib.solver import evaluate_cell
+from nclib.solver import evaluate_cell, is_whole
 
 
 def vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
@@ -112,6 +112,8 @@ def spectral_radius(
     Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
     Source: Saad 2011, Numerical Methods for Large Eigenvalue Problems, §6.2.
     """
+    if not is_whole(num_iters) or num_iters < 1:
+        raise ValueError(f"num_iters={num_iters!r}: give a whole number of at least 1")
     fz, z = _linearise(f, z.detach())
     batch, size = len(z), math.prod(z.shape[1:])
     num_iters = min(num_iters, size)
@@ -148,8 +150,8 @@ def jacobian_frobenius_sq(
     As a regulariser, give z*.detach() unless the gradient through z* is wanted as well.
     Source: Hutchinson 1990; as a regulariser of equilibria, Bai, Koltun & Kolter 2021, §4.
     """
-    if num_probes < 1:
-        raise ValueError(f"num_probes={num_probes}: give at least 1")
+    if not is_whole(num_probes) or num_probes < 1:
+        raise ValueError(f"num_probes={num_probes!r}: give a whole number of at least 1")
     recorded = torch.is_grad_enabled()
     fz, z = _linearise(f, z)
     total = z.new_zeros(len(z))

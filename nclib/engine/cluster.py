@@ -12,6 +12,7 @@ Dask is an optional extra, ``pip install "nclib[cluster]"``; this module can be 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
 import importlib.util
@@ -19,6 +20,7 @@ import json
 import logging
 import os
 import shlex
+import signal
 import socket
 import sys
 import tempfile
@@ -392,8 +394,9 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK, insecure: bool = 
         with (
             processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
             dask.config.set(settings),
+            _loop() as loop,
             distributed.SpecCluster(
-                nannies, scheduler=scheduler, security=keys, silence_logs=logging.CRITICAL
+                nannies, scheduler=scheduler, security=keys, silence_logs=logging.CRITICAL, loop=loop
             ) as cluster,
         ):
             try:
@@ -401,6 +404,27 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK, insecure: bool = 
                     yield ClusterExecutor(client, key)
             finally:
                 cluster.sync(_end, cluster.workers.values())
+
+
+@contextlib.contextmanager
+def _loop() -> Iterator[Any]:
+    """The loop that starts the workers, in a thread that blocks SIGINT, as they do then: Ctrl-C, which a terminal sends
+    to all, reaches the command alone, and that ends them. Of a start that is interrupted Dask and asyncio then say
+    nothing more."""
+    from distributed.deploy.spec import close_clusters
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner()
+    with processes.blocked(signal.SIGINT):
+        runner.start()
+    try:
+        yield runner.loop
+    except KeyboardInterrupt:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        atexit.unregister(close_clusters)  # it cannot close what has not started
+        raise
+    finally:
+        runner.stop()
 
 
 async def _end(nannies: Iterable[Any]) -> None:
@@ -436,8 +460,8 @@ def connect(address: str, insecure: bool = False) -> Iterator[ClusterExecutor]:
         if not Path(address).is_file():
             raise ClusterError(f"there is no scheduler file {address}; dask scheduler --scheduler-file … writes it")
         try:
-            asked = str(json.loads(Path(address).read_text())["address"])
-        except (ValueError, KeyError, TypeError) as error:
+            asked = str(json.loads(paths.content(Path(address)))["address"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ClusterError(f"{address} is no scheduler file ({type(error).__name__}: {error})") from None
         key = Path(address).with_name(KEY_FILE)
         keys = security(key) if key.exists() and asked.startswith("tls://") else keys

@@ -171,8 +171,8 @@ def estimate_gpu_gib(config: StoredConfig) -> float:
 
     P parameters in four copies (weight, gradient, momentum, the optimiser's temporary), each 4 bytes; A outputs of
     convolutions of one image, each kept as it is, normalised and rectified, for B images; I bytes of images; half as
-    much again for the memory of the solver and of cuDNN, and 1 GiB for CUDA itself. Configurations that look into a run
-    need as much as that run, small regressions CUDA alone. Reckoned, not measured.
+    much again for the memory of the solver and of cuDNN, and 1 GiB for CUDA itself. Configurations that need
+    a run take as much as that run, small regressions CUDA alone. Reckoned, not measured.
     """
     base = config.needs() or config
     if not isinstance(base, RunConfig):

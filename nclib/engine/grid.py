@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nclib.config import RunConfig, StoredConfig
 from nclib.engine import cluster
 from nclib.engine.costs import Forecast, estimate_gpu_gib
-from nclib.engine.jobs import train_for, train_run
+from nclib.engine.jobs import train_run, worker_entry
 from nclib.engine.store import CorruptRun, RunStore, wall_seconds
 from nclib.system import provenance
 from nclib.system.terminal import duration
@@ -48,7 +48,7 @@ class _TimeIsUp(Exception):
     """Raised in the middle of a training, just after a checkpoint."""
 
 
-def train_here(
+def run_serially(
     absent: dict[str, StoredConfig],
     store: RunStore,
     forecast: Forecast,
@@ -84,7 +84,7 @@ def train_here(
     return failures
 
 
-class _Told(NamedTuple):
+class Heartbeat(NamedTuple):
     """What a worker last told of a run: units done of all, when, and how many seconds the last unit took, 0 where that
     is not known."""
 
@@ -113,7 +113,7 @@ class Grid:
         self.cluster = executor if isinstance(executor, cluster.ClusterExecutor) else None
         self.token = f".client-{secrets.token_hex(8)}"
         self.watch = cluster.Watch()
-        self.told: dict[str, _Told] = {}
+        self.heartbeats: dict[str, Heartbeat] = {}
         self.futures: dict[concurrent.futures.Future, str] = {}
         self.attempts: Counter[str] = Counter()
         self.failures: dict[str, str] = {}
@@ -121,7 +121,7 @@ class Grid:
     def train(self) -> dict[str, str]:
         """Hand everything out and wait for it; returns what failed, with the reason."""
         if self.cluster:
-            self.cluster.listen(self.token, self._heard)
+            self.cluster.listen(self.token, self.on_heartbeat)
         with self.store.marked(self.token):
             for run in self.forecast.order():
                 self._submit(run)
@@ -152,7 +152,7 @@ class Grid:
         try:
             options = self.cluster.room(estimate_gpu_gib(config)) if self.cluster else {}
             arguments = config.model_dump_json(), str(self.store.root), self.token, provenance.code(), self.device
-            future = self.executor.submit(train_for, *arguments, **options)
+            future = self.executor.submit(worker_entry, *arguments, **options)
         except cluster.ClusterLost as lost:
             stored = sum(self.store.has(run) for run in self.absent)
             raise cluster.ClusterLost(
@@ -169,7 +169,7 @@ class Grid:
         if run in self.failures:
             return
         if future.cancelled():
-            self._again(run, f"the cluster lost it {ATTEMPTS} times")
+            self._resubmit(run, f"the cluster lost it {ATTEMPTS} times")
             return
         error = future.exception()
         try:
@@ -183,7 +183,7 @@ class Grid:
         self.forecast.done(run, _seconds_of(run, self.store))
         self.stored(run)
 
-    def _again(self, run: str, reason: str) -> None:
+    def _resubmit(self, run: str, reason: str) -> None:
         self.attempts[run] += 1
         if self.store.has(run):
             return  # the worker finished it all the same
@@ -192,16 +192,16 @@ class Grid:
         else:
             self.failures[run] = reason
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def on_heartbeat(self, message: dict[str, Any]) -> None:
         """In the cluster's thread: a worker tells how far it is."""
         run = message["run"]
         if run not in self.absent:
             return
         self.watch.heard(run, message["worker"])
         now, done, total = time.monotonic(), message["done"], message["total"]
-        last = self.told.get(run, _Told(done, 0.0, now, 0.0))
+        last = self.heartbeats.get(run, Heartbeat(done, 0.0, now, 0.0))
         pace = (now - last.at) / (done - last.done) if done > last.done > 0 else 0.0
-        self.told[run] = _Told(done, done / total if total else last.share, now, pace)
+        self.heartbeats[run] = Heartbeat(done, done / total if total else last.share, now, pace)
         if total and not message["shared"]:
             self.store.note_progress(run, done, total)
 
@@ -211,9 +211,9 @@ class Grid:
         if not self.cluster:
             return
         for run, worker in self.watch.silent(self._patience, gap).items():
-            share, last = self.store.progress(run), self.told.get(run, _Told(0, 0.0, 0.0, 0.0))
+            share, last = self.store.progress(run), self.heartbeats.get(run, Heartbeat(0, 0.0, 0.0, 0.0))
             if share > last.share:  # its worker waits for another process that is training it
-                self.told[run] = last._replace(share=share)
+                self.heartbeats[run] = last._replace(share=share)
                 self.watch.heard(run, worker)
                 continue
             if worker not in self.cluster.workers():
@@ -234,8 +234,8 @@ class Grid:
     def _patience(self, run: str) -> float:
         """Seconds of silence that are no cause for worry: an epoch of a training tells, other runs only at their end,
         and what builds on another run may first have to make that. Where epochs have been told, as they were."""
-        if run in self.told and self.told[run].pace:
-            return max(STALL_SECONDS, 20 * self.told[run].pace)
+        if run in self.heartbeats and self.heartbeats[run].pace:
+            return max(STALL_SECONDS, 20 * self.heartbeats[run].pace)
         config = self.absent[run]
         epochs = config.work() if isinstance(config, RunConfig) else 1.0
         needed = config.needs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -75,8 +76,8 @@ def one_thread() -> Iterator[None]:
     """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
     wanted = os.environ.get("NCLIB_THREADS", "1")
-    if not wanted.isdigit() or int(wanted) < 1:
-        raise ConfigError(f"NCLIB_THREADS={wanted!r} must be a whole number of at least 1")
+    if not re.fullmatch("[1-9][0-9]{0,3}", wanted):
+        raise ConfigError(f"NCLIB_THREADS={wanted!r:.100} must be a whole number from 1 to 9999")
     before = torch.get_num_threads()
     torch.set_num_threads(int(wanted))
     try:
@@ -138,7 +139,7 @@ def train_run(
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def train_for(
+def worker_entry(
     config_json: str, root: str, token: str, version: str, device: str | None = None
 ) -> dict[str, bytes]:
     """What a worker does: make sure that one run is stored where the client finds it.
@@ -168,7 +169,7 @@ def train_for(
     with _ONE_AT_A_TIME:  # in a worker with several threads; those that wait are not watched
         note(0, 0)
         for dataset in datasets(config):
-            bring(dataset)
+            ensure_dataset(dataset)
         train_run(config_json, str(store.root), device, note)
     return {} if shared else store.pack(run)
 
@@ -185,7 +186,7 @@ def datasets(config: StoredConfig) -> list[str]:
     return [config.data.dataset] if hasattr(config, "data") else []
 
 
-def bring(dataset: str) -> None:
+def ensure_dataset(dataset: str) -> None:
     """Have a data set here; raises `DataError` that names the worker and what to do there."""
     try:
         fetch(dataset)

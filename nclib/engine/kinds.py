@@ -10,15 +10,15 @@ separated by commas). It may have the two tables
 from __future__ import annotations
 
 import importlib
-import os
 from types import ModuleType
 from typing import Any
 
 from nclib.config import ConfigError, StoredConfig, parse_json, suggest
+from nclib.system import provenance
 
 KINDS: dict[str, str] = {
     "classifier": "nclib.config:RunConfig",
-    "solver_probe": "nclib.papers.neural_collapse.probes:ProbeConfig",
+    "solver_probe": "nclib.papers.neural_collapse.solver_sweep:SolverSweepConfig",
     "shallow": "nclib.papers.kernel_equivalence.networks:ShallowConfig",
     "regression": "nclib.papers.separation_bias.regression:RegressionConfig",
     "grad_cam": "nclib.papers.separation_bias.grad_cam:CamConfig",
@@ -34,10 +34,10 @@ def papers() -> list[ModuleType]:
         For a module that cannot be imported.
     """
     found = []
-    for name in filter(None, map(str.strip, os.environ.get("NCLIB_PAPERS", "").split(","))):
+    for name in provenance.papers():
         try:
             found.append(importlib.import_module(name))
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # the last two of names such as ../x
             raise ConfigError(
                 f"NCLIB_PAPERS names {name!r}, which cannot be imported ({error}); add its folder to PYTHONPATH"
             ) from None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import math
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+
+from nclib.system import paths
 
 HISTORY = ["epoch", "split", "metric", "value"]
 _COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
@@ -35,19 +38,84 @@ class CorruptRun(RuntimeError):
     exit_code = 1
 
 
+class Files(Mapping[str, Any]):
+    """What lies in the files of a run, by name; each is read, once, when it is first asked for.
+
+    Parameters
+    ----------
+    names : the files there are
+    read : returns what lies in the file of a name, checked
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], Any]) -> None:
+        self._names, self._read, self._known = list(names), read, {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            if name not in self._names:
+                raise KeyError(name)
+            self._known[name] = self._read(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as it was stored: tables (always "history": epoch, split, metric, value), arrays, provenance."""
+    """A finished run. Its tables (always "history": epoch, split, metric, value), arrays and provenance are read and
+    checked when they are first asked for; a damaged one raises `CorruptRun` then."""
 
     run_id: str
     config: dict[str, Any]
-    tables: dict[str, pd.DataFrame]
-    arrays: dict[str, np.ndarray]
-    provenance: dict[str, Any]
+    files: Mapping[str, Any]
+
+    @property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        names = [Path(name).stem for name in self.files if name.endswith(".csv")]
+        return Files(names, lambda table: self.files[f"{table}.csv"])
 
     @property
     def history(self) -> pd.DataFrame:
-        return self.tables["history"]
+        return self.files["history.csv"]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.files["arrays.npz"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.files["provenance.json"]
+
+    def whole(self) -> StoredRun:
+        """The same run with every file read, so that damage is found now."""
+        for name in self.files:
+            self.files[name]
+        return self
+
+
+def read_part(run: str, name: str, content: bytes) -> Any:
+    """What lies in a file of a run: a table, arrays or a record.
+
+    Raises
+    ------
+    CorruptRun
+        Naming run and file, when it is none of its kind.
+    """
+    try:
+        if name == "arrays.npz":
+            return read_arrays(content)
+        if name == "provenance.json":
+            return read_object(content)
+        table = read_csv(io.BytesIO(content))
+        if name == "history.csv":
+            table[HISTORY]
+        return table
+    except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
+        raise CorruptRun(f"run {run}: {name} cannot be read ({type(error).__name__}: {error})") from None
 
 
 def read_csv(source: Any) -> pd.DataFrame:
@@ -87,12 +155,24 @@ def stack(frames: list[pd.DataFrame], columns: Sequence[str] = ()) -> pd.DataFra
     return pd.concat(filled, ignore_index=True)
 
 
+def unpack(content: bytes) -> bytes:
+    """What an xz file holds; one that would take far more memory than its own size is refused before it does."""
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    try:
+        found = unpacking.decompress(content, max_length=max(_UNPACKED, _UNPACKED_TIMES * len(content)))
+    except lzma.LZMAError as error:
+        raise CorruptRun(f"no xz file ({error})") from None
+    if not unpacking.eof:
+        raise CorruptRun(f"it ends too early, or unpacked it would take more than {len(found) / 1e6:,.0f} MB")
+    return found
+
+
 def read_file(path: Path) -> bytes:
-    """Content of a plain file. Reading a pipe in its place would never end."""
+    """Content of a plain file."""
     if not path.is_file():
         raise CorruptRun(f"{path.name} is {'no plain file' if os.path.lexists(path) else 'missing'}")
     try:
-        return path.read_bytes()
+        return paths.content(path)
     except OSError as error:
         raise CorruptRun(f"{path.name} cannot be read ({error.strerror})") from None
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import io
-import json
+import lzma
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nclib.config import ConfigError, StoredConfig, run_id
 from nclib.engine.reading import (
     HISTORY,
     CorruptRun,
+    Files,
     StoredRun,
     read_arrays,
     read_csv,
@@ -24,6 +26,7 @@ from nclib.engine.reading import (
     read_object,
     stack,
     tidy,
+    unpack,
 )
 from nclib.engine.store import default_store
 from nclib.imbalance import sample_rows
@@ -35,17 +38,20 @@ _SMALL_ARRAYS = (
     *("features", "fit"),
     *("images", "cams", "labels", "predicted"),
 )
-"""What a reference run keeps as it is, of whatever kind it is."""
-_KEPT_FEATURES = 400
-"""Training features that a reference run keeps, shared out among its classes: enough to embed ten classes."""
+"""What a reference run keeps, of whatever kind it is."""
+_DRAWN_FEATURES, _KEPT_FEATURES = 400, 100
+"""Training features that a reference run of seed 0 keeps, shared out among its classes: where a figure draws them,
+enough to embed ten classes; else enough to see three of them beside a simplex."""
 
 
 class ReferenceStore:
-    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv,
+    """Small, tracked extracts of finished runs: ``<root>/<collection>/`` with runs.json, history.csv.xz,
     datasets.json and arrays/<run>.npz.
 
-    Read like a `RunStore`; written by `add`. A reference run has its whole history, its configuration and provenance,
-    class means, classifier and, for seed 0, a few features a class in half precision; no weights.
+    Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last bit, its configuration
+    and provenance, class means and classifier, and no weights. Of seed 0, which figures draw, means and classifier are
+    exact and a few features a class are there in half precision; of other seeds, means and classifier have half
+    precision. A collection with a plain history.csv, as they were once written, is read as well.
     """
 
     def __init__(self, root: Path | str) -> None:
@@ -54,7 +60,7 @@ class ReferenceStore:
     def _index(self) -> dict[str, Path]:
         found = {}
         for listing in sorted(self.root.glob("*/runs.json")):
-            found |= dict.fromkeys(_records(listing, listing.stat().st_mtime_ns), listing.parent)
+            found |= dict.fromkeys(_records(listing, listing.lstat().st_mtime_ns), listing.parent)
         return found
 
     def ids(self) -> list[str]:
@@ -66,38 +72,61 @@ class ReferenceStore:
     def config(self, run: str) -> dict[str, Any]:
         """The plain configuration of a reference run."""
         listing = self._index()[run] / "runs.json"
-        return _records(listing, listing.stat().st_mtime_ns)[run]["config"]
+        return _records(listing, listing.lstat().st_mtime_ns)[run]["config"]
 
-    def load(self, run: str) -> StoredRun:
-        """One reference run; raises `CorruptRun` when it is not there."""
+    def open(self, run: str) -> StoredRun:
+        """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
+        there."""
         folder = self._index().get(run)
         if folder is None:
             raise CorruptRun(f"run {run} is not among the reference results")
-        listing, table, file = folder / "runs.json", folder / "history.csv", folder / "arrays" / f"{run}.npz"
-        record = _records(listing, listing.stat().st_mtime_ns)[run]
-        try:
-            config, provenance = record["config"], record["provenance"]
-            rows = _by_run(table, table.stat().st_mtime_ns).get_group(run)
-            history = rows.drop(columns="run_id").reset_index(drop=True)[HISTORY]
-            arrays = read_arrays(read_file(file))
-        except Exception as error:  # NumPy and pandas raise anything
-            raise CorruptRun(f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}") from None
-        return StoredRun(run, config, {"history": history}, arrays, provenance)
+        listing = folder / "runs.json"
+
+        def read(name: str) -> Any:
+            try:
+                if name.endswith(".json"):
+                    return _records(listing, listing.lstat().st_mtime_ns)[run][name.removesuffix(".json")]
+                if name == "arrays.npz":
+                    return read_arrays(read_file(folder / "arrays" / f"{run}.npz"))
+                table = _table(folder)
+                rows = _by_run(table, table.lstat().st_mtime_ns).get_group(run)
+                return rows.drop(columns="run_id").reset_index(drop=True)[HISTORY]
+            except Exception as error:  # NumPy and pandas raise anything
+                said = f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}"
+                raise CorruptRun(said) from None
+
+        return StoredRun(run, read("config.json"), Files(("history.csv", "arrays.npz", "provenance.json"), read))
+
+    def load(self, run: str) -> StoredRun:
+        """One reference run, read whole; raises `CorruptRun` when it is not there or damaged."""
+        return self.open(run).whole()
 
     def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
         """As `RunStore.frame`."""
-        return stack([tidy(self.load(run), columns) for run in ids], columns)
+        return stack([tidy(self.open(run), columns) for run in ids], columns)
 
     def datasets(self) -> dict[str, Any]:
         """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
         found: dict[str, Any] = {}
         for listing in sorted(self.root.glob("*/datasets.json")):
-            found |= json.loads(listing.read_text())
+            found |= _records(listing, listing.lstat().st_mtime_ns)
         return found
 
-    def add(self, collection: str, runs: Iterable[StoredRun], datasets: Mapping[str, Any] | None = None) -> Path:
-        """Add runs to a collection, replacing those of the same id, and what is known of their data sets; return its
-        folder.
+    def add(
+        self,
+        collection: str,
+        runs: Iterable[StoredRun],
+        datasets: Mapping[str, Any] | None = None,
+        drawn: Container[str] | None = None,
+    ) -> Path:
+        """Add runs to a collection, replacing those of the same id; return its folder.
+
+        Parameters
+        ----------
+        collection : name of the folder
+        runs : what to add
+        datasets : what is known of their data sets
+        drawn : ids of the runs whose features a figure draws; left out: all
 
         Raises
         ------
@@ -108,20 +137,21 @@ class ReferenceStore:
             raise ConfigError(f"collection {collection!r:.100} cannot name a folder: use letters, digits, -, _ and .")
         folder = self.root / collection
         known = folder / "datasets.json"
-        before = json.loads(known.read_text()) if known.exists() else {}
+        before = read_object(read_file(known)) if os.path.lexists(known) else {}
         write_atomic(known, json_bytes({**before, **(datasets or {})}))
-        listing, table = folder / "runs.json", folder / "history.csv"
-        records = json.loads(listing.read_text()) if listing.exists() else {}
-        frames = [read_csv(table)] if table.exists() else []
+        listing, table = folder / "runs.json", _table(folder)
+        records = read_object(read_file(listing)) if os.path.lexists(listing) else {}
+        frames = [_rows(table)] if os.path.lexists(table) else []
         for run in runs:
             records[run.run_id] = {"config": run.config, "provenance": run.provenance}
             frames = [frame[frame["run_id"] != run.run_id] for frame in frames]
             frames.append(run.history.assign(run_id=run.run_id)[["run_id", *run.history.columns]])
             buffer = io.BytesIO()
-            np.savez_compressed(buffer, **_extract(run.arrays, features=run.config.get("seed") == 0))
+            np.savez_compressed(buffer, **_extract(run, drawn is None or run.run_id in drawn))
             write_atomic(folder / "arrays" / f"{run.run_id}.npz", buffer.getvalue())
         rows = pd.concat(frames).sort_values(["run_id", "epoch", "split", "metric"], kind="stable")
-        write_atomic(table, csv_bytes(rows))
+        write_atomic(folder / _PACKED, lzma.compress(csv_bytes(rows), preset=9))
+        (folder / _PLAIN).unlink(missing_ok=True)
         write_atomic(listing, json_bytes(records))
         return folder
 
@@ -132,7 +162,7 @@ class ReferenceStore:
 @functools.lru_cache(maxsize=8)
 def _records(listing: Path, changed: int) -> dict[str, Any]:
     try:
-        return read_object(listing.read_bytes())
+        return read_object(read_file(listing))
     except CorruptRun as damage:
         raise CorruptRun(f"{listing.parent.name}/{listing.name}: {damage}. {_from_git(listing.parent)}") from None
 
@@ -141,19 +171,40 @@ def _from_git(folder: Path) -> str:
     return f"Get the folder back from git: git checkout -- {folder.parent.name}/{folder.name}, in results/"
 
 
+_PACKED, _PLAIN = "history.csv.xz", "history.csv"
+
+
+def _table(folder: Path) -> Path:
+    """The histories of a collection, as they are written now or as they were once."""
+    return folder / (_PLAIN if not (folder / _PACKED).exists() and (folder / _PLAIN).exists() else _PACKED)
+
+
+def _rows(table: Path) -> pd.DataFrame:
+    content = read_file(table)
+    return read_csv(io.BytesIO(unpack(content) if table.name == _PACKED else content))
+
+
 @functools.lru_cache(maxsize=8)
 def _by_run(table: Path, changed: int) -> Any:
-    return read_csv(table).groupby("run_id", sort=False)
+    return _rows(table).groupby("run_id", sort=False)
 
 
-def _extract(arrays: Mapping[str, np.ndarray], features: bool) -> dict[str, np.ndarray]:
-    """The part of a run's arrays that a reference keeps; `features` to draw a classifier's, of one seed."""
+def _extract(run: StoredRun, drawn: bool) -> dict[str, np.ndarray]:
+    """The part of a run's arrays that a reference keeps."""
+    arrays = run.arrays
     kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays}
-    if features and "train_features" in arrays:
+    if run.config.get("seed") != 0:
+        return kept | {name: _half(kept[name]) for name in ("class_means", "classifier") if name in kept}
+    if "train_features" in arrays:
         labels = arrays["train_labels"]
-        rows = sample_rows(labels, max(1, _KEPT_FEATURES // len(np.unique(labels))))
-        kept |= {"train_features": arrays["train_features"][rows].astype(np.float16), "train_labels": labels[rows]}
+        rows = sample_rows(labels, max(1, (_DRAWN_FEATURES if drawn else _KEPT_FEATURES) // len(np.unique(labels))))
+        kept |= {"train_features": _half(arrays["train_features"][rows]), "train_labels": labels[rows]}
     return kept
+
+
+def _half(values: np.ndarray) -> np.ndarray:
+    """In half precision, where that holds numbers of this size."""
+    return values.astype(np.float32 if (np.abs(values) > np.finfo(np.float16).max).any() else np.float16)
 
 
 def reference_store() -> ReferenceStore:
@@ -164,15 +215,17 @@ def reference_store() -> ReferenceStore:
 def load_run(config: StoredConfig | str) -> StoredRun:
     """A finished run from the run store or, where it is not there, from the reference results.
 
+    Its tables, arrays and provenance are read and checked when they are first asked for.
+
     Raises
     ------
     CorruptRun
-        Where it is in neither, or damaged.
+        Where it is in neither, or damaged; for a damaged table or array when that is asked for.
     """
     run = config if isinstance(config, str) else run_id(config)
     for source in (default_store(), reference_store()):
         if source.has(run):
-            return source.load(run)
+            return source.open(run)
     raise CorruptRun(
         f"run {run} is neither in the run store nor among the reference results; nclib.ensure_runs([config]) trains it"
     )

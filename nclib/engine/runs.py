@@ -6,7 +6,7 @@ import concurrent.futures
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
@@ -15,7 +15,7 @@ from nclib import training
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.data import DataError
 from nclib.engine.costs import CostModel, Forecast
-from nclib.engine.grid import Grid, Progress, train_here
+from nclib.engine.grid import Grid, Progress, run_serially
 from nclib.engine.jobs import datasets
 from nclib.engine.kinds import read_config
 from nclib.engine.outline import outline
@@ -95,21 +95,22 @@ def ensure_runs(
     if train not in ("missing", "never"):
         raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
     wanted, store = _unique(configs), default_store()
+    found = {run: store.find(run) for run in wanted}
+    absent = {run: config for run, config in wanted.items() if found[run] is None}
     if train == "never":
-        lacking = [run for run in wanted if not store.is_sound(run) and not reference_store().has(run)]
+        lacking = [run for run in absent if not reference_store().has(run)]
         if lacking:
             raise MissingRuns(
                 f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, "
                 f"and train='never' forbids training them: {', '.join(lacking)}. Use train='missing' to train them here"
             )
     else:
-        failures = train_missing(configs, executor, progress, device).failures
+        failures = train_missing(list(absent.values()), executor, progress, device).failures
         if failures:
             raise RunsFailed(failures)
     frames = []
     for run, config in wanted.items():
-        source = store if store.has(run) else reference_store()
-        frames.append(tidy(source.load(run)).assign(profile=config.profile))
+        frames.append(tidy(found[run] or load_run(run)).assign(profile=config.profile))
     return stack(frames)
 
 
@@ -168,7 +169,7 @@ def train_missing(
     if not absent:
         failures: dict[str, str] = {}
     elif executor is None:
-        failures = train_here(absent, store, forecast, progress or _quiet, device, until, stored)
+        failures = run_serially(absent, store, forecast, progress or _quiet, device, until, stored)
     else:
         failures = Grid(absent, store, forecast, progress or _quiet, device, executor, until, stored).train()
     unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []
@@ -217,10 +218,16 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     return pd.Series(shown, dtype=object).to_frame("value")
 
 
-def export_reference(configs: Sequence[StoredConfig], collection: str, finished: bool = False) -> list[str]:
+def export_reference(
+    configs: Sequence[StoredConfig],
+    collection: str,
+    finished: bool = False,
+    drawn: Container[str] | None = None,
+) -> list[str]:
     """Copy small extracts of these stored runs to the reference results; returns their ids.
 
     finished : leave out what has not been trained, instead of refusing
+    drawn : ids of the runs whose features a figure draws, as of `ReferenceStore.add`; left out: all
 
     Raises
     ------
@@ -235,7 +242,6 @@ def export_reference(configs: Sequence[StoredConfig], collection: str, finished:
     if not wanted:
         return []
     names = sorted({name for config in wanted.values() for name in datasets(config)})
-    reference_store().add(
-        collection, (store.load(run) for run in wanted), {name: outline(name)._asdict() for name in names}
-    )
+    about = {name: outline(name)._asdict() for name in names}
+    reference_store().add(collection, (store.load(run) for run in wanted), about, drawn)
     return list(wanted)

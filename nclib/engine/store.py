@@ -19,7 +19,7 @@ import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ import pandas as pd
 import torch
 
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
+from nclib.engine.checkpoint import Checkpoint
 from nclib.engine.reading import (
-    HISTORY,
     CorruptRun,
+    Files,
     StoredRun,
-    read_arrays,
-    read_csv,
     read_file,
     read_object,
+    read_part,
     read_tensors,
     stack,
     tidy,
@@ -45,55 +45,12 @@ from nclib.engine.reading import (
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
 
-_CHECKPOINT = "nclib checkpoint"
-_CHECKPOINT_VERSION = 2
-"""2: the run's id in the first line. Raised whenever that line or what follows it changes."""
 _FILES = ("config.json", "history.csv", "arrays.npz", "weights.pt", "provenance.json")
 """What every run has; there may be more tables."""
 
 
 class DamageWarning(UserWarning):
     """Something damaged was found and set aside; the work it held is done again."""
-
-
-class _Checkpoint:
-    """One file, replaced whole; its first line says whose it is, in which version, and its SHA-256."""
-
-    def __init__(self, run: str, folder: Path, set_aside: Any) -> None:
-        self.run, self.path, self._set_aside = run, folder / "checkpoint.pt", set_aside
-
-    def save(self, state: dict[str, Any]) -> None:
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        content = buffer.getvalue()
-        header = f"{_CHECKPOINT} {_CHECKPOINT_VERSION} {self.run} {sha256(content)}\n"
-        write_atomic(self.path, header.encode() + content)
-
-    def load(self) -> dict[str, Any] | None:
-        """The state last saved; None where there is none, or none that can be trusted, which is set aside and told."""
-        if not os.path.lexists(self.path):
-            return None
-        try:
-            return self._read()
-        except CorruptRun as damage:
-            self._set_aside(self.path, f"checkpoint in {self.path.parent.name}: {damage}; training starts again")
-            return None
-
-    def _read(self) -> dict[str, Any]:
-        header, _, content = read_file(self.path).partition(b"\n")
-        words = header.decode(errors="replace").removeprefix(f"{_CHECKPOINT} ").split(" ")
-        if not header.startswith(f"{_CHECKPOINT} ".encode()) or len(words) < 2:
-            raise CorruptRun("it is no checkpoint of this library")
-        if words[0] != str(_CHECKPOINT_VERSION):
-            raise CorruptRun(f"it was written in version {words[0][:20]}, this library reads {_CHECKPOINT_VERSION}")
-        if words[1] != self.run:
-            raise CorruptRun(f"it is that of run {words[1]}")
-        if words[2:] != [sha256(content)]:
-            raise CorruptRun("its checksum does not fit")
-        state = read_tensors(content)
-        if not isinstance(state, dict):
-            raise CorruptRun(f"it holds a {type(state).__name__}, not the state of a training")
-        return state
 
 
 class RunStore:
@@ -128,8 +85,8 @@ class RunStore:
                 when[run] = (self.root / run / "DONE").stat().st_mtime
         for run in sorted(when, key=when.get)[-(latest or len(when)) :]:
             try:
-                config, contents = self._open(run, ("config.json", "provenance.json"))
-                yield run, config, read_object(contents["provenance.json"])
+                stored = self.open(run)
+                yield run, stored.config, stored.provenance
             except CorruptRun as damage:
                 said = f"{damage}; it is left out. nclib runs check sets aside what is damaged"
                 warnings.warn(said, DamageWarning, stacklevel=2)
@@ -145,8 +102,9 @@ class RunStore:
             try:
                 if not self.has(run):
                     raise CorruptRun(f"run {run} has no DONE, so it is not complete")
-                self.weights(run)
-                record = self.load(run).provenance
+                config, contents = self._verified(run)
+                self._tensors(run, contents)
+                record = self._run(run, config, contents, contents.__getitem__).whole().provenance
                 if record.get("cost") is not None and wall_seconds(record) is None:
                     raise CorruptRun(f"run {run}: provenance.json does not say how long it took")
             except CorruptRun as damage:
@@ -190,9 +148,9 @@ class RunStore:
             finally:
                 (self.root / name).unlink(missing_ok=True)
 
-    def checkpoint(self, run: str) -> _Checkpoint:
+    def checkpoint(self, run: str) -> Checkpoint:
         """Where `nclib.training.train` keeps the state of an unfinished run."""
-        return _Checkpoint(run, self.partial(run), self.set_aside)
+        return Checkpoint(run, self.partial(run), self.set_aside)
 
     def note_progress(self, run: str, done: int, total: int) -> None:
         """Say how far a run is, for whoever waits for it."""
@@ -290,42 +248,44 @@ class RunStore:
             said = f"{self.partial(run).name}, which run {run} no longer needs, cannot be removed ({error.strerror})"
             warnings.warn(said, DamageWarning, stacklevel=2)
 
-    def verify(self, run: str, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Contents of a run's files, of all or of those named, each checked against DONE.
+    def verify(self, run: str) -> dict[str, bytes]:
+        """Contents of all files of a run, each checked against DONE.
 
         Raises
         ------
         CorruptRun
             Naming the first file that is missing or not what was written.
         """
-        folder = self.root / run
+        sums = self._sums(run)
+        return {name: self._content(run, name, sums) for name in sums}
+
+    def _sums(self, run: str) -> dict[str, str]:
+        """The files of a run and their checksums, by its DONE."""
         if not self.has(run):
             raise CorruptRun(f"run {run} is not in the store")
         try:
-            sums = read_object(read_file(folder / "DONE"))
+            sums = read_object(read_file(self.root / run / "DONE"))
             if lacking := [name for name in _FILES if name not in sums]:
                 raise CorruptRun(f"does not list {', '.join(lacking)}")
             if foreign := [name for name in sums if Path(name).name != name]:
                 raise CorruptRun(f"lists {foreign[0]!r}, which is no file of a run")
         except CorruptRun as damage:
             raise CorruptRun(f"run {run}: DONE is damaged ({damage})") from None
-        contents = {}
-        for name, expected in sums.items():
-            if names is not None and name not in names:
-                continue
-            try:
-                contents[name] = read_file(folder / name)
-            except CorruptRun as damage:
-                raise CorruptRun(f"run {run}: {damage}") from None
-            if sha256(contents[name]) != expected:
-                raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
-        return contents
+        return sums
 
-    def _open(self, run: str, names: Sequence[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """The options of a run, which are those that its name stands for, and its verified files."""
-        contents = self.verify(run, names)
+    def _content(self, run: str, name: str, sums: Mapping[str, str]) -> bytes:
         try:
-            written = read_object(contents["config.json"])
+            content = read_file(self.root / run / name)
+        except CorruptRun as damage:
+            raise CorruptRun(f"run {run}: {damage}") from None
+        if sha256(content) != sums[name]:
+            raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
+        return content
+
+    def _config(self, run: str, content: bytes) -> dict[str, Any]:
+        """The options of a run, which are those that its name stands for."""
+        try:
+            written = read_object(content)
             config = written.get("config")
             if not isinstance(config, dict):
                 raise CorruptRun("it holds no configuration")
@@ -337,52 +297,72 @@ class RunStore:
             )
         if not run.endswith(f"-{digest(config)}"):
             raise CorruptRun(f"run {run}: config.json is that of another run, whose name ends in {digest(config)}")
-        return config, contents
+        return config
+
+    def _verified(self, run: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The options of a run, and all its files."""
+        contents = self.verify(run)
+        return self._config(run, contents["config.json"]), contents
+
+    def _run(
+        self, run: str, config: dict[str, Any], names: Iterable[str], content: Callable[[str], bytes]
+    ) -> StoredRun:
+        parts = [name for name in names if name.endswith(".csv") or name in ("arrays.npz", "provenance.json")]
+        return StoredRun(run, config, Files(parts, lambda name: read_part(run, name, content(name))))
 
     def is_sound(self, run: str) -> bool:
-        """Whether the run is complete and verified; a damaged one is set aside with a warning, and is then absent. What
-        a kill at the last moment left beside a sound one is removed."""
+        """Whether the run is complete and every file what was written; a damaged one is set aside with a warning, and
+        is then absent. What a kill at the last moment left beside a sound one is removed."""
+        return self._look(run, self._verified) is not None
+
+    def find(self, run: str) -> StoredRun | None:
+        """The run with its options and history checked. None where it is absent, or these are damaged: it is then set
+        aside with a warning. Its other files are checked when they are read."""
+
+        def checked(run: str) -> StoredRun:
+            stored = self.open(run)
+            _ = stored.history
+            return stored
+
+        return self._look(run, checked)
+
+    def _look(self, run: str, read: Callable[[str], Any]) -> Any:
         if not self.has(run):
             if os.path.lexists(self.root / run):  # interrupted while it was copied or removed; it would be in the way
                 self.set_aside(self.root / run, f"run {run} has no DONE, so it is not complete")
-            return False
+            return None
         try:
-            self._open(run)
+            found = read(run)
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
-            return False
+            return None
         if os.path.lexists(self.partial(run)):
             with contextlib.suppress(filelock.Timeout), self.lock(run, timeout=0):  # held: its trainer does it
                 self.clear_partial(run)
-        return True
+        return found
 
-    def load(self, run: str) -> StoredRun:
-        """Read a run, verified.
+    def open(self, run: str) -> StoredRun:
+        """A run, to read from: its options are checked now, each other file when it is first asked for.
 
         Raises
         ------
         CorruptRun
-            For a run that is absent or damaged, or written by another version of the store.
+            For a run that is absent, or whose options are damaged or written by another version of the store.
         """
-        config, contents = self._open(run)
-        tables, arrays, provenance, name = {}, {}, {}, ""
-        try:
-            for name, content in contents.items():
-                if name.endswith(".csv"):
-                    tables[Path(name).stem] = read_csv(io.BytesIO(content))
-            name = "history.csv"
-            tables["history"][HISTORY]
-            name = "arrays.npz"
-            arrays = read_arrays(contents[name])
-            name = "provenance.json"
-            provenance = read_object(contents[name])
-        except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
-            raise CorruptRun(f"run {run}: {name} cannot be read ({type(error).__name__}: {error})") from None
-        return StoredRun(run, config, tables, arrays, provenance)
+        sums = self._sums(run)
+        config = self._config(run, self._content(run, "config.json", sums))
+        return self._run(run, config, sums, lambda name: self._content(run, name, sums))
+
+    def load(self, run: str) -> StoredRun:
+        """Read a run whole, every file checked; raises as `open`, for any damaged file."""
+        config, contents = self._verified(run)
+        return self._run(run, config, contents, contents.__getitem__).whole()
 
     def weights(self, run: str) -> dict[str, torch.Tensor]:
-        """Final weights of a run, verified; raises as `load`."""
-        _, contents = self._open(run)
+        """Final weights of a run, every file checked; raises as `load`."""
+        return self._tensors(run, self._verified(run)[1])
+
+    def _tensors(self, run: str, contents: Mapping[str, bytes]) -> dict[str, torch.Tensor]:
         try:
             return read_tensors(contents["weights.pt"])
         except CorruptRun as damage:
@@ -401,7 +381,7 @@ class RunStore:
         DataFrame with the columns run_id, profile, dataset, model, K_A, R, seed, split, epoch, metric, value and
         `columns`.
         """
-        return stack([tidy(self.load(run), columns) for run in ids], columns)
+        return stack([tidy(self.open(run), columns) for run in ids], columns)
 
     def remove(self, run: str) -> None:
         """Delete a run, or what there is of it.

@@ -7,7 +7,7 @@ by setting     means over seeds. The bound is deliberately wide, what other seed
 mean shifts    the mean over all runs of an arm of here − reference, run by run. Deviations of single runs cancel, so
                it sees the small error that all runs share.
 
-A look into a finished run (a configuration with a ``base``) measures again what is compared anyway, and is left out.
+A post-hoc analysis (a configuration with a ``base``) measures again what is compared anyway, and is left out.
 """
 
 from __future__ import annotations

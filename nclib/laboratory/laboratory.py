@@ -105,8 +105,8 @@ class OverlayPanel(Panel):
         self.count = widgets.HTML()
         self.metrics = widgets.SelectMultiple(
             options=list(views.METRICS), rows=11, layout=widgets.Layout(width="230px"),
-            value=("accuracy, test", "accuracy, test, minority", "loss, train",
-                   "NC1, trace ratio", "NC2, means to ETF", "NC3, self-duality"),
+            value=("accuracy, test", "minority accuracy", "loss, train",
+                   "NC1, trace ratio", "NC2, centred", "NC3, centred"),
         )  # fmt: skip
         self.table = widgets.HTML()
         self._tick_first(profile)

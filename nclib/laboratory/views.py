@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
+from nclib import metrics
 from nclib.publish.plotting import METHOD_STYLE, literal
 
 _COLOURS = sns.color_palette("colorblind").as_hex()
@@ -78,8 +79,8 @@ VIEWS: tuple[View, ...] = (
     View(
         "NC2 and NC3 (train), ideal 0",
         (
-            Curve("NC2, means to ETF", "train", "nc2_etf_distance", _COLOURS[0]),
-            Curve("NC3, self-duality", "train", "nc3_self_duality", _COLOURS[3]),
+            Curve("NC2, centred", "train", "nc2_etf_distance", _COLOURS[0]),
+            Curve("NC3, centred", "train", "nc3_self_duality", _COLOURS[3]),
             Curve("NC3, alignment", "train", "nc3_alignment", _COLOURS[4], "--"),
         ),
         limits=(0, None),
@@ -140,23 +141,27 @@ def _limit(ax: Axes, low: float | None, high: float | None) -> None:
     ax.set_ylim(bottom if low is None else low, top if high is None else high)
 
 
+_COMPARED = (
+    "accuracy_balanced",
+    "accuracy_majority",
+    "accuracy_minority",
+    "loss",
+    "nc1_trace_ratio",
+    "nc1_pinv",
+    "nc2_etf_distance",
+    "nc2_equiangular",
+    "nc3_self_duality",
+    "nc3_alignment",
+    "nc4_ncc_mismatch",
+    "minority_cosine",
+    "solver_steps",
+    "not_converged",
+)
 METRICS: dict[str, tuple[str, str, bool]] = {
-    "accuracy, test": ("test", "accuracy_balanced", False),
-    "accuracy, test, majority": ("test", "accuracy_majority", False),
-    "accuracy, test, minority": ("test", "accuracy_minority", False),
-    "accuracy, train": ("train", "accuracy_balanced", False),
-    "loss, train": ("train", "loss", True),
-    "loss, test": ("test", "loss", True),
-    "NC1, trace ratio": ("train", "nc1_trace_ratio", True),
-    "NC1, eq. 12": ("train", "nc1_pinv", True),
-    "NC2, means to ETF": ("train", "nc2_etf_distance", False),
-    "NC2, equal angles": ("train", "nc2_equiangular", False),
-    "NC3, self-duality": ("train", "nc3_self_duality", False),
-    "NC3, alignment": ("train", "nc3_alignment", False),
-    "NC4, not the nearest mean": ("train", "nc4_ncc_mismatch", False),
-    "minority cosine": ("train", "minority_cosine", False),
-    "solver evaluations": ("steps", "solver_steps", False),
-    "share not converged": ("steps", "not_converged", False),
+    metric.label if len(metric.splits) == 1 else f"{metric.label}, {split}": (split, name, metric.log)
+    for name, metric in (metrics.LOGGED | metrics.METRICS).items()
+    if name in _COMPARED
+    for split in metric.splits
 }
 """What runs can be compared in: name -> split, metric, whether the axis is logarithmic."""
 

@@ -2,7 +2,10 @@
 
 ``moments`` is what every metric is a function of; ``definitions`` has NC1 … NC4 and the paper's own uncentred
 equations, ``chance`` what chance alone gives and the effective rank, ``classifier`` what the classifier alone tells,
-minority collapse too; ``table`` the ideals and ranges, ``report`` all of it side by side.
+minority collapse too; ``table`` what readers need to know of each, ``report`` all of it side by side.
+
+Of networks: ``measuring`` measures the layers of any network, which ``layers`` names and ``hooks`` reads; ``ood`` has
+out-of-distribution scores. These are imported by their own names.
 
 Symbols: N samples, K classes, d feature dimension; h (N, d) features, w (K, d) classifier rows, μ_k class
 means, μ their mean under the chosen weighting. Everything is computed in float64, chunk by chunk, on the
@@ -32,9 +35,11 @@ from nclib.metrics.definitions import (
 )
 from nclib.metrics.moments import RANK_RTOL, ClassMoments, EmptyClassWarning, class_moments
 from nclib.metrics.report import SMALL_CLASS, nc_report
-from nclib.metrics.table import Ideal, ideal_values
+from nclib.metrics.table import LOGGED, METRICS, Ideal, Metric, ideal_values
 
 __all__ = [
+    "LOGGED",
+    "METRICS",
     "RANK_RTOL",
     "SMALL_CLASS",
     "Array",
@@ -42,6 +47,7 @@ __all__ = [
     "Classes",
     "EmptyClassWarning",
     "Ideal",
+    "Metric",
     "Weighting",
     "class_moments",
     "classifier_norm_ratio",

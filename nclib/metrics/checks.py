@@ -1,6 +1,7 @@
 """What is accepted as features, labels, logits, classifier rows and classes; everything else is refused."""
 
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -21,6 +22,10 @@ def as_tensor(x: Array) -> Tensor:
         kind = type(x.item()).__name__ if x.ndim == 0 else f"array of {x.dtype}"
         raise ValueError(f"give a tensor or an array of numbers, not {kind}")
     return torch.from_numpy(x if x.flags.writeable and x.flags.c_contiguous else x.copy())
+
+
+def is_whole(number: object) -> bool:
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
 def check_weighting(weighting: Weighting) -> Weighting:
@@ -71,6 +76,8 @@ def check_logits(logits: Array, num_samples: int, num_classes: int) -> Tensor:
     logits = as_tensor(logits)
     if logits.shape != (num_samples, num_classes):
         raise ValueError(f"logits must have shape ({num_samples}, {num_classes}), got {tuple(logits.shape)}")
+    if logits.dtype == torch.bool or logits.is_complex():
+        raise ValueError(f"logits must be real numbers, got {logits.dtype}; convert them with logits.double()")
     check_finite(logits, "logits")
     return logits
 

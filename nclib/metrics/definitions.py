@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from nclib.metrics.checks import Array, check_batch, check_features, check_logits, scaled_rows
+from nclib.metrics.checks import Array, check_batch, check_features, check_logits, is_whole, scaled_rows
 from nclib.metrics.moments import ClassMoments, chunks
 
 
@@ -26,8 +26,10 @@ def simplex_etf(num_classes: int, dim: int) -> Tensor:
 
     Source: Papyan, Han & Donoho 2020, definition 1.
     """
-    if num_classes < 2 or dim < num_classes - 1:
-        raise ValueError(f"a simplex ETF needs K ≥ 2 and dim ≥ K - 1, got K = {num_classes} and dim = {dim}")
+    if not (is_whole(num_classes) and is_whole(dim) and 2 <= num_classes <= dim + 1):
+        raise ValueError(
+            f"a simplex ETF needs whole numbers K ≥ 2 and dim ≥ K - 1, got K = {num_classes!r} and dim = {dim!r}"
+        )
     v = torch.zeros(num_classes, dim, dtype=torch.float64)
     for j in range(1, num_classes):  # column j − 1: the first j entries against entry j
         v[:j, j - 1], v[j, j - 1] = 1.0, -j

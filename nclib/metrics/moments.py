@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nclib.metrics.checks import Array, Classes, Weighting, as_tensor, check_batch, check_weighting, class_mask
+from nclib.metrics.checks import (
+    Array,
+    Classes,
+    Weighting,
+    as_tensor,
+    check_batch,
+    check_weighting,
+    class_mask,
+    is_whole,
+)
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 _COINCIDE = 1e-12  # class means closer than this fraction of ``_resolution``'s scale differ by rounding only
@@ -62,8 +71,10 @@ class ClassMoments:
     def __init__(
         self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True
     ) -> None:
-        if num_classes < 1 or dim < 1:
-            raise ValueError(f"num_classes and dim must be at least 1, got {num_classes} and {dim}")
+        if not (is_whole(num_classes) and is_whole(dim) and num_classes >= 1 and dim >= 1):
+            raise ValueError(
+                f"num_classes and dim must be whole numbers of at least 1, got {num_classes!r} and {dim!r}"
+            )
         self.num_classes, self.dim = num_classes, dim
         self.weighting = check_weighting(weighting)
         self._sums = _Sums(

@@ -33,7 +33,7 @@ from nclib.metrics.definitions import (
     ratio,
 )
 from nclib.metrics.moments import ClassMoments, chunks, class_moments
-from nclib.metrics.table import BLOCK_KEYS, ideal_values
+from nclib.metrics.table import METRICS, ideal_values
 
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
 
@@ -230,7 +230,7 @@ def _block(
     block = block & m.present
     if not block.any():
         lacking = ("nc3",) * (w is None) + ("nc4",) * (mismatches is None)
-        return {key: math.nan for key in BLOCK_KEYS if not key.startswith(lacking)}
+        return {key: math.nan for key, metric in METRICS.items() if metric.block and not key.startswith(lacking)}
     part = m.select(block)
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
     labels = renumber[labels.to(m.device)]

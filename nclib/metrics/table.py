@@ -1,8 +1,83 @@
-"""What each value of a report is under perfect collapse, and the range it lies in."""
+"""What readers need to know of each metric: label, ideal value and range, where it is read, and how."""
 
 import math
 import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
+
+Number = float | Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the tables below.
+
+    Parameters
+    ----------
+    label : what readers call it; empty where it goes by the name of its function
+    ideal : the value under perfect collapse, a number or a function of K
+    low, high : the closed range (NaN aside), alike
+    splits : the parts of a run's history where it is read, the first one first
+    log : whether its axis is logarithmic
+    centred : whether it depends on where the class means are centred
+    block : whether it is reported of majority and minority alone too
+    block_high : the upper end of the range there, where it is another one
+    """
+
+    label: str = ""
+    ideal: Number = 0.0
+    low: Number = 0.0
+    high: Number = math.inf
+    splits: tuple[str, ...] = ("train",)
+    log: bool = False
+    centred: bool = False
+    block: bool = False
+    block_high: Number | None = None
+
+
+def _printed_minimum(k: int) -> float:
+    return 1 - 1 / math.sqrt(k - 1)
+
+
+METRICS = {
+    "nc1_pinv": Metric("NC1, eq. 12", log=True, centred=True),
+    "nc1_pinv_class_balanced": Metric("NC1, class-balanced", log=True, block=True),
+    "nc1_trace_ratio": Metric("NC1, trace ratio", log=True, centred=True, block=True),
+    "nc1_cdnv": Metric("NC1, CDNV", log=True, centred=True, block=True),
+    "nc2_etf_distance": Metric("NC2, centred", high=math.sqrt(2), centred=True, block=True),
+    "nc2_equinorm": Metric("NC2, lengths", high=lambda k: math.sqrt(k - 1), centred=True, block=True),
+    "nc2_equiangular": Metric(
+        "NC2, angles", high=lambda k: k / (k - 1), centred=True, block=True, block_high=1.5  # NaN for two classes
+    ),
+    "nc3_self_duality": Metric("NC3, centred", high=2.0, centred=True, block=True),
+    "nc3_alignment": Metric("NC3, alignment", high=2.0, centred=True, block=True),
+    "nc4_ncc_mismatch": Metric("NC4, not the nearest mean", high=1.0, block=True),
+    "nc2_etf_distance_classifier": Metric(high=math.sqrt(2)),
+    "nc2_equinorm_classifier": Metric(high=lambda k: math.sqrt(k - 1)),
+    "nc2_equiangular_classifier": Metric(high=lambda k: k / (k - 1)),
+    "rank_between": Metric(ideal=lambda k: k - 1, low=0, high=lambda k: k - 1),
+    "paper_eq13_uncentred": Metric("NC2, eq. 13", high=math.sqrt(2)),
+    "paper_eq13_uncentred_printed_constant": Metric(
+        ideal=_printed_minimum, low=_printed_minimum, high=lambda k: math.sqrt(k / (k - 1))
+    ),
+    "paper_eq14_uncentred": Metric("NC3, eq. 14", high=2.0),
+    "absent_classes": Metric(ideal=0, low=0, high=lambda k: k),
+    "small_classes": Metric(ideal=0, low=0, high=lambda k: k),
+    "minority_cosine": Metric("cosine among minority classes", ideal=lambda k: -1 / (k - 1), low=-1.0, high=1.0),
+    "classifier_norm_ratio": Metric(ideal=1.0),
+}
+"""What ``nc_report`` can have of all classes together, in its order."""
+
+LOGGED = {
+    "accuracy_balanced": Metric("accuracy", ideal=1.0, high=1.0, splits=("test", "train")),
+    "accuracy_majority": Metric("majority accuracy", ideal=1.0, high=1.0, splits=("test",)),
+    "accuracy_minority": Metric("minority accuracy", ideal=1.0, high=1.0, splits=("test",)),
+    "loss": Metric("loss", splits=("train", "test"), log=True),
+    "solver_steps": Metric("solver evaluations", splits=("steps",)),
+    "not_converged": Metric("share not converged", high=1.0, splits=("steps",)),
+}
+"""What a run logs beside it and readers look at."""
 
 
 class Ideal(NamedTuple):
@@ -11,19 +86,6 @@ class Ideal(NamedTuple):
     value: float
     low: float
     high: float
-
-
-BLOCK_KEYS = {  # reported of the whole and of each block: upper end of the range; ideal and lower end are 0
-    "nc1_pinv_class_balanced": math.inf,
-    "nc1_trace_ratio": math.inf,
-    "nc1_cdnv": math.inf,
-    "nc2_etf_distance": math.sqrt(2),
-    "nc2_equinorm": math.inf,  # √(K−1), as ``ideal_values`` says
-    "nc2_equiangular": 1.5,  # K/(K−1) of the block, which is NaN for two classes; of the whole, see ``ideal_values``
-    "nc3_self_duality": 2.0,
-    "nc3_alignment": 2.0,
-    "nc4_ncc_mismatch": 1.0,
-}
 
 
 def ideal_values(num_classes: int) -> dict[str, Ideal]:
@@ -43,25 +105,14 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
         raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")
     if num_classes < 2:
         raise ValueError(f"neural collapse needs at least 2 classes, got {num_classes}")
-    k = num_classes
-    block = {key: Ideal(0.0, 0.0, high) for key, high in BLOCK_KEYS.items()}
-    block["nc2_equinorm"] = Ideal(0.0, 0.0, math.sqrt(k - 1))
-    keys = block | {"nc2_equiangular": Ideal(0.0, 0.0, k / (k - 1))}
-    printed_minimum = 1 - 1 / math.sqrt(k - 1)
-    return {
-        "nc1_pinv": Ideal(0.0, 0.0, math.inf),
-        **keys,
-        **{f"{key}_classifier": value for key, value in keys.items() if key.startswith("nc2")},
-        "rank_between": Ideal(k - 1, 0, k - 1),
-        "paper_eq13_uncentred": keys["nc2_etf_distance"],
-        "paper_eq13_uncentred_printed_constant": Ideal(
-            printed_minimum, printed_minimum, math.sqrt(k / (k - 1))
-        ),
-        "paper_eq14_uncentred": keys["nc3_self_duality"],
-        "absent_classes": Ideal(0, 0, k),
-        "small_classes": Ideal(0, 0, k),
-        "minority_cosine": Ideal(-1 / (k - 1), -1.0, 1.0),
-        "classifier_norm_ratio": Ideal(1.0, 0.0, math.inf),
-        **{f"{key}_majority": value for key, value in block.items()},
-        **{f"{key}_minority": value for key, value in block.items()},
-    }
+
+    def ideal(metric: Metric, high: Number) -> Ideal:
+        return Ideal(*(end(num_classes) if callable(end) else end for end in (metric.ideal, metric.low, high)))
+
+    values = {name: ideal(metric, metric.high) for name, metric in METRICS.items()}
+    for group in ("majority", "minority"):
+        for name, metric in METRICS.items():
+            if metric.block:
+                high = metric.high if metric.block_high is None else metric.block_high
+                values[f"{name}_{group}"] = ideal(metric, high)
+    return values

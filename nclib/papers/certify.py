@@ -1,9 +1,10 @@
-"""Exact certificates of what is said about the papers' statements; ``nclib certify`` runs them.
+"""Certificates, in exact arithmetic, of what is said about the papers' statements; ``nclib certify`` runs them.
 
 A certificate is a function without required arguments. It returns True when its statement deserves its verdict, and
 False, or an exception that names the check, when not. It computes with fractions, or with intervals whose ends are
 fractions: no floating-point number decides anything. The numbers it claims are its keyword arguments, so that a test
-can change one and see it fail. Where a verdict rests on a proof, the docstring of the function states it in full.
+can change one and see it fail. Where a verdict rests on a proof, the docstring of the function states it in full; the
+code checks its computations, and instances of what it says in general.
 
 A verdict "false" needs a second derivation that shares no code with the first (`also`); both must agree.
 """

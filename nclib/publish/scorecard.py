@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -37,8 +38,30 @@ METRICS = {
 }
 """What readers call the metrics; others keep the name of their function."""
 
+LEADS = {
+    **{f"table{n}": f"Table {n}: all cells, overall" for n in (1, 2, 3, 4)},
+    "fig2": "Figure 2: NC2, centred",
+    "fig3": "Figure 3b: NC2, eq. 13",
+    "fig4": "Figure 4: NC2, eq. 13",
+    "fig5": "Figure 5: NC2, eq. 13",
+    "controls": "controls: accuracy, DEQ − explicit matched",
+    "equilibrium_or_cell": "all cells, DEQ / cell: NC1, trace ratio",
+    "solver_and_collapse": "inside the solver, start → equilibrium: NC2, centred",
+}
+"""The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none, or a pooled
+test that stands in a caption alone (long_tail, remedies)."""
+
+VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
+"""What tables of the sister papers call their verdicts."""
+
+SUMMARY = "neural_collapse/scorecard"
+"""The notebook that shows all of this."""
+
+NOT_THERE = "not regenerated"
+"""The remark on a table that no notebook has saved yet."""
 
 _ROUNDING = 1e-12
+_Reader = Callable[[str, pd.DataFrame], Iterator[dict[str, Any]]]
 
 
 class StaleTable(RuntimeError):
@@ -93,25 +116,88 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
     StaleTable
         When a table was changed by hand or written by another version.
     """
-    rows: list[dict[str, Any]] = []
-    for part, notebook, table, read in _SOURCES:
-        found = read_table(f"neural_collapse/{table}", profile)
-        facts = {"part": part, "notebook": notebook, "scale": "", "remark": ""}
-        if found is None:
-            rows.append(facts | {"item": table.replace("_", " "), "verdict": "not run", "remark": "not regenerated"})
-            continue
-        runs = " ".join(found[1]["runs"])
-        if runs_of and runs and not set(found[1]["runs"]) <= set(runs_of(notebook)):
-            said = {"verdict": "not run", "remark": "made at other parameters", "runs": runs}
-            rows.append(facts | {"item": table.replace("_", " ")} | said)
-            continue
-        try:
-            rows += [facts | {"runs": runs} | row for row in read(notebook, found[0])]
-        except AttributeError as error:  # columns came and went with versions of the library
-            said = f"{table} was written by another version ({error}); type: nclib reproduce {notebook}"
-            raise StaleTable(said) from error
+    sources = (_rows_of(*source, profile, runs_of) for source in _SOURCES)
+    rows = [row for found in sources for row in found]
     card = pd.DataFrame(rows, columns=COLUMNS)
     return card.sort_values("part", key=lambda part: part.map(PARTS.index), kind="stable", ignore_index=True)
+
+
+def _rows_of(
+    part: str, notebook: str, table: str, read: _Reader, profile: str, runs_of: Callable[[str], Collection[str]] | None
+) -> Iterator[dict[str, Any]]:
+    """The rows of `score_claims` from one of its tables."""
+    found = read_table(f"neural_collapse/{table}", profile)
+    facts = {"part": part, "notebook": notebook, "scale": "", "remark": ""}
+    if found is None:
+        yield facts | {"item": table.replace("_", " "), "verdict": "not run", "remark": NOT_THERE}
+        return
+    runs = " ".join(found[1]["runs"])
+    if runs_of and runs and not set(found[1]["runs"]) <= set(runs_of(notebook)):
+        said = {"verdict": "not run", "remark": "made at other parameters", "runs": runs}
+        yield facts | {"item": table.replace("_", " ")} | said
+        return
+    try:
+        yield from [facts | {"runs": runs} | row for row in read(notebook, found[0])]
+    except AttributeError as error:  # columns came and went with versions of the library
+        said = f"{table} was written by another version ({error}); type: nclib reproduce {notebook}"
+        raise StaleTable(said) from error
+
+
+def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
+    """What one notebook says of its claims: its rows of `score_claims`, or those of its tables with verdicts.
+
+    Parameters
+    ----------
+    name : "paper/notebook"
+    profile : whose tables are read
+    since : seconds since the epoch; tables written before are left out
+
+    Returns
+    -------
+    DataFrame
+        item, printed, regenerated, interval, seeds, verdict, scale, remark, and lead: whether the notebook names the
+        row beforehand as the one that carries its claim. Empty where the notebook judges nothing, or has not yet.
+
+    Raises
+    ------
+    StaleTable
+        When a table was changed by hand or written by another version.
+    """
+    folder, _, notebook = name.partition("/")
+    mine = [source for source in _SOURCES if (folder, notebook) == ("neural_collapse", source[1])]
+    if mine:
+        there = [source for source in mine if _written(f"{folder}/{source[2]}", profile, since)]
+        rows = [row for source in there for row in _rows_of(*source, profile, None)]
+    elif name == SUMMARY:
+        rows = score_claims(profile).to_dict("records") if _written(name, profile, since) else []
+    else:
+        tables = sorted(paths.results(profile).glob(f"tables/{name}*.csv"))
+        names = [f"{folder}/{path.stem}" for path in tables if re.fullmatch(rf"{re.escape(notebook)}(_.*)?", path.stem)]
+        found = [read_table(table, profile) for table in names if _written(table, profile, since)]
+        rows = [row for table in found if table for row in _judged(table[0])]
+    claims = pd.DataFrame(rows, columns=COLUMNS)
+    texts = ["item", "printed", "regenerated", "verdict", "scale", "remark"]
+    lead = claims["item"].eq(LEADS[notebook]) if mine and notebook in LEADS else False
+    return claims.assign(lead=lead, **{name: claims[name].fillna("") for name in texts})
+
+
+def _written(table: str, profile: str, since: float) -> bool:
+    record = paths.results(profile) / "tables" / f"{table}.json"
+    return record.is_file() and record.stat().st_mtime >= since
+
+
+def _judged(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of any table with verdicts, whatever else it holds."""
+    column = next((name for name in VERDICT_COLUMNS if name in table), None)
+    texts = [name for name in table if table[name].map(type).eq(str).all() and name not in (column, *words.JUDGED)]
+    for row in table.to_dict("records") if column else ():
+        named = [row[name] for name in (["claim"] if "claim" in table else texts)]
+        number = next((row[name] for name in ("difference", "change", "slope") if name in table), None)
+        shown = row.get("evidence", _signed(number))
+        shown = shown if isinstance(shown, str) else ""
+        facts = {"item": ", ".join(map(str, named)), "printed": "", "regenerated": shown}
+        facts |= {"interval": row.get("half"), "seeds": row.get("seeds"), "verdict": str(row[column])}
+        yield facts | {name: row[name] if isinstance(row.get(name), str) else "" for name in ("scale", "remark")}
 
 
 def count_verdicts(card: pd.DataFrame) -> pd.DataFrame:
@@ -243,7 +329,6 @@ def _signed(value: float | None, unit: str = "") -> str:
     return f"{value if abs(value) > _ROUNDING else 0.0:+.3g}{unit}"
 
 
-_Reader = Callable[[str, pd.DataFrame], Iterator[dict[str, Any]]]
 _SOURCES: tuple[tuple[str, str, str, _Reader], ...] = (
     *(
         ("tables", f"table{n}", f"table{n}{part}", read)

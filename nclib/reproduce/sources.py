@@ -32,7 +32,8 @@ class Library:
         self.package = package
 
     def digests(self, name: str, cells: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        """By wing, the digest of what a notebook can call, and that of the printed numbers it can show.
+        """By wing, the digest of what a notebook can call; that of the printed numbers it can show, and that of papers
+        of the user's own.
 
         name: "paper/notebook"; the wing of a paper counts in all notebooks of its folder.
         """
@@ -41,7 +42,11 @@ class Library:
         while new:
             reached |= new
             new = {wing for known in new for wing in self._imports(known)} - reached
-        return {"the printed numbers": self._printed()} | {wing: self._digest(wing) for wing in sorted(reached)}
+        others = {
+            "the printed numbers": self._printed(),
+            "papers of the user's own": provenance.digest(provenance.paper_sources()),
+        }
+        return others | {wing: self._digest(wing) for wing in sorted(reached)}
 
     def _named_in(self, cells: Iterable[Mapping[str, Any]]) -> set[str]:
         try:

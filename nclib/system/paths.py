@@ -20,6 +20,8 @@ import re
 import tomllib
 from pathlib import Path
 
+LARGEST = 2**32
+"""Bytes that a file may have to be read as a whole. A sparse file of any size takes no room on the disk."""
 _RESERVED = ("runs", "reference")  # folders of results/ that are no profile
 
 
@@ -95,18 +97,24 @@ def notebooks() -> Path:
 
 
 def content(path: Path) -> bytes:
-    """What is in a plain file. Anything else in its place counts as absent: reading a pipe would never end.
+    """What is in a plain file. Anything else in its place counts as absent: reading a pipe would never end, and a file
+    beyond `LARGEST` would take all memory.
 
     Raises: OSError.
     """
     if not path.is_file():
         raise FileNotFoundError(errno.ENOENT, "no plain file", str(path))
+    if path.stat().st_size > LARGEST:
+        raise OSError(errno.EFBIG, "larger than any file that is read here", str(path))
     return path.read_bytes()
 
 
 def _override(variable: str) -> Path | None:
     value = os.environ.get(variable, "")
-    return Path(value).expanduser().resolve() if value else None
+    try:
+        return Path(value).expanduser().resolve() if value else None
+    except RuntimeError as error:  # ~ or ~name where there is no such home, a link that leads to itself
+        raise FileNotFoundError(errno.ENOENT, f"{variable}={value}: {error}; write the whole path", value) from None
 
 
 @functools.cache

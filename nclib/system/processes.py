@@ -21,6 +21,19 @@ def environment_restored(names: Iterable[str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextlib.contextmanager
+def blocked(number: int) -> Iterator[None]:
+    """Block a signal in this thread, and in threads and processes started here."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def keep_tracker() -> None:
     """Start Python's tracker of semaphores, so that it outlives a signal to the whole group (SIGHUP where a terminal is
     closed, SIGQUIT) and removes what is left. It bears SIGINT and SIGTERM by itself."""

@@ -9,6 +9,7 @@ import datetime
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import subprocess
@@ -159,14 +160,35 @@ def digest(files: Iterable[Path]) -> str:
     return hashlib.sha256("".join(contents).encode()).hexdigest()
 
 
-@functools.cache
+def papers() -> list[str]:
+    """The modules that `NCLIB_PAPERS` names, see `nclib.engine.kinds`."""
+    return [name.strip() for name in os.environ.get("NCLIB_PAPERS", "").split(",") if name.strip()]
+
+
+def paper_sources() -> list[Path]:
+    """The files of `papers`: of a module its own, of a package all modules in it."""
+    found: list[Path] = []
+    for name in papers():
+        with contextlib.suppress(ImportError, ValueError):  # who imports the module says what is wrong with it
+            spec = importlib.util.find_spec(name)
+            if spec is not None and spec.origin:
+                own = Path(spec.origin)
+                found += sorted(own.parent.rglob("*.py")) if spec.submodule_search_locations else [own]
+    return found
+
+
 def code() -> str:
-    """Version of nclib and digest of those of its sources that make and store runs. Where two processes differ in it,
-    the same configuration may be another run."""
+    """Version of nclib and digest of those of its sources that make and store runs, `paper_sources` among them. Where
+    two processes differ in it, the same configuration may be another run."""
+    return _code(tuple(paper_sources()))
+
+
+@functools.cache
+def _code(added: tuple[Path, ...]) -> str:
     package = _FOLDER.parent
     sources = sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix())
     making = [path for path in sources if path.relative_to(package).parts[0] not in _MAKE_NO_RUN]
-    return f"{versions().get('nclib', 'not installed')} (sources {digest(making)[:12]})"
+    return f"{versions().get('nclib', 'not installed')} (sources {digest([*making, *added])[:12]})"
 
 
 def describe_device(device: "torch.device | str | None" = None) -> dict[str, str | int | None]:

@@ -7,10 +7,10 @@ evidence reaches in the column `scale`.
 from __future__ import annotations
 
 STATEMENTS = {
-    "holds": "true as stated, or in every case computed",
-    "holds if": "true exactly where the condition named is met",
+    "holds": "true as stated, with the misprint corrected that its certificate names, or in every case computed",
+    "holds if": "true where the condition named is met, and not in general",
     "false": "refuted by an exact certificate",
-    "typo": "a misprint, which the paper itself corrects elsewhere",
+    "typo": "a misprint; what was meant stands elsewhere in the paper or follows from it",
     "proof gap": "no case against it, but the printed proof does not show it",
     "vacuous": "nothing meets its premise",
     "not shown": "neither shown nor refuted here",
@@ -65,3 +65,9 @@ def tone(text: str) -> str | None:
     """The tone of a verdict, None where it has none."""
     word = "holds if" if text.startswith("holds if") else text
     return next((name for name, words in TONES.items() if word in words), None)
+
+
+def meaning(text: str) -> str:
+    """What a verdict means; "" for what is not one."""
+    word = "holds if" if text.startswith("holds if") else text
+    return next((words[word] for words in (STATEMENTS, CLAIMS, COMPARISONS) if word in words), "")

@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 from command import nclib
+from marks import slow
 
 from nclib import data, models, training
 from nclib.config import ConfigError
@@ -182,7 +183,7 @@ needs_sh = pytest.mark.skipif(os.name != "posix", reason="streams as POSIX has t
 
 
 @needs_sh
-@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirection", ["<&- >&- 2>&-", *slow(">&-", "2>&-")])
 def test_with_closed_streams_the_work_is_done(redirection):
     done = closed(redirection, "train", "--epochs", 1, "--width", 2, "--n-max", 6)
     assert done.returncode == 0, done

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from command import nclib
 
-from nclib import measuring
-from nclib.metrics import nc_report
+from nclib.metrics import measuring, nc_report
 
 OWN_NETWORK = """
 import torch

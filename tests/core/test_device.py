@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from marks import slow
 
 from nclib import deq, metrics, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
@@ -13,7 +14,7 @@ from nclib.deq import DEQ
 from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
 from nclib.papers.kernel_equivalence import networks
-from nclib.papers.neural_collapse import probes
+from nclib.papers.neural_collapse import solver_sweep
 from nclib.papers.separation_bias import grad_cam
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
 
@@ -141,7 +142,7 @@ def _same(found, expected):
         assert a.keys() == b.keys() and all((torch.as_tensor(a[k]) == torch.as_tensor(b[k])).all() for k in a)
 
 
-@pytest.mark.parametrize("kind", ["explicit", "explicit_matched", "weight_tied", "deq"])
+@pytest.mark.parametrize("kind", ["explicit", "deq", *slow("explicit_matched", "weight_tied")])
 def test_training_there_gives_the_same_bits_and_waits_for_solves_and_the_norm_of_the_gradient(waits, monkeypatch, kind):
     config, epochs = _config(kind), []
     original = training._Trainer.train_epoch
@@ -169,8 +170,10 @@ SMALL = {"constraint": "projection", "e_w": 0.01, "e_h": 0.01}
 @pytest.mark.parametrize(
     ("kind", "model", "train"),
     [
-        ("deq", {"start": "previous"}, {}),
-        ("deq", {"start": "zeros", "cell": "mdeq", "gradient": {"method": "phantom"}}, {"skip": "mask"}),
+        *slow(
+            ("deq", {"start": "previous"}, {}),
+            ("deq", {"start": "zeros", "cell": "mdeq", "gradient": {"method": "phantom"}}, {"skip": "mask"}),
+        ),
         ("deq", {"gradient": {"method": "neumann"}}, {"jacobian_reg": 0.1, "loss": "class_balanced"}),
         ("deq", {"gradient": {"method": "unrolled", "steps": 3}}, {"precision": "float64"}),
         ("explicit_flops", {"num_blocks": 2, "groups": 2}, {"loss": "balanced_softmax"}),
@@ -195,18 +198,23 @@ def test_augmented_batches_are_made_there(waits):
         assert all(torch.equal(x.cpu(), y) for x, y in zip(a, b, strict=True))
 
 
-def test_looks_into_runs_work_there(waits, monkeypatch):
-    monkeypatch.setattr(grad_cam, "LONG_SOLVE", 5)
-    base = _config("deq")
+@pytest.mark.slow
+def test_a_probe_of_a_run_works_there(waits):
+    base, cpu, gpu = _config("deq"), torch.device("cpu"), torch.device(GPU)
     run = training.train(base, device="cpu")
-    probe = probes.ProbeConfig(base=base, last_step=4, last_digit=2)
-    cam = grad_cam.CamConfig(base=base, examples=3)
-    cpu, gpu = torch.device("cpu"), torch.device(GPU)
-    assert probes.measure(probe, run.weights, run.classes, gpu).equals(
-        probes.measure(probe, run.weights, run.classes, cpu)
+    probe = solver_sweep.SolverSweepConfig(base=base, last_step=4, last_digit=2)
+    assert solver_sweep.measure(probe, run.weights, run.classes, gpu).equals(
+        solver_sweep.measure(probe, run.weights, run.classes, cpu)
     )
-    there, arrays = grad_cam.look(cam, run.weights, gpu)
-    here, expected = grad_cam.look(cam, run.weights, cpu)
+
+
+def test_a_look_at_what_a_run_sees_works_there(waits, monkeypatch):
+    monkeypatch.setattr(grad_cam, "LONG_SOLVE", 5)
+    base, cpu, gpu = _config("deq"), torch.device("cpu"), torch.device(GPU)
+    run = training.train(base, device="cpu")
+    cam = grad_cam.CamConfig(base=base, examples=3)
+    there, arrays = grad_cam.analyse(cam, run.weights, gpu)
+    here, expected = grad_cam.analyse(cam, run.weights, cpu)
     assert there.equals(here)
     for name in expected:
         np.testing.assert_allclose(arrays[name], expected[name], atol=1e-6)

@@ -29,7 +29,7 @@ from nclib.engine import kinds, options
 from nclib.engine import store as store_module
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.papers.experiments import experiment
-from nclib.papers.neural_collapse.probes import ProbeConfig
+from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.papers.separation_bias import tasks
 from nclib.papers.separation_bias.grad_cam import CamConfig
 from nclib.reproduce.parameters import parse_overrides
@@ -117,7 +117,7 @@ _RUN = RunConfig(data=DataConfig(imbalance="step", num_majority=3, ratio=10.0), 
 VALID = [
     _RUN,
     RunConfig(),
-    ProbeConfig(base=_RUN),
+    SolverSweepConfig(base=_RUN),
     CamConfig(base=_RUN),
     experiment("kernel_equivalence/fig3", "smoke")[0],
     experiment("separation_bias/verdicts", "smoke")[0],

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
-from nclib import measuring, metrics
+from nclib import metrics
+from nclib.metrics import layers, measuring, ood
 from nclib.publish import plots, plotting
 
 K = 4
@@ -62,7 +63,7 @@ IMAGES = normal(60, 1, 8, 8)
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (measuring, metrics.chance, metrics.classifier, metrics.report, plots.curves):
+    for module in (measuring, ood, metrics.chance, metrics.classifier, metrics.report, plots.curves):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
         assert tests
         for test in tests:
@@ -308,24 +309,24 @@ class Block(nn.Module):
 def test_the_blocks_of_common_networks():
     stage = nn.Sequential(Block(3), Block(3))
     net = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 3, 3), stage=stage, pool=nn.AdaptiveAvgPool2d(1)))
-    assert measuring._blocks(net) == ["stem", "stage.0", "stage.1"]
+    assert layers.blocks_of(net) == ["stem", "stage.0", "stage.1"]
     plain = nn.Sequential(
         nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(),
         nn.Dropout(), nn.Linear(4, K), nn.Softmax(1),
     )  # fmt: skip
-    assert measuring._blocks(plain) == ["3", "5", "9"]
+    assert layers.blocks_of(plain) == ["3", "5", "9"]
     table = nc.measure(plain, batches(normal(60, 1, 9, 9)))
     assert list(table["layer"].unique()) == ["3", "5", "8.input"]
     torchvision = pytest.importorskip("torchvision")
     resnet = torchvision.models.resnet18(num_classes=K)
     stages = [f"layer{i}.{j}" for i in range(1, 5) for j in range(2)]
-    assert measuring._blocks(resnet) == ["conv1", *stages, "fc"]
+    assert layers.blocks_of(resnet) == ["conv1", *stages, "fc"]
     vit = torchvision.models.VisionTransformer(16, 8, 2, 2, 8, 16, num_classes=K)
     blocks = ["conv_proj", "encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1", "heads.head"]
-    assert measuring._blocks(vit) == blocks
+    assert layers.blocks_of(vit) == blocks
     mobile = torchvision.models.mobilenet_v3_small(num_classes=K)
     features = [f"features.{i}" for i in range(13)]
-    assert measuring._blocks(mobile) == [*features, "classifier.1", "classifier.3"]
+    assert layers.blocks_of(mobile) == [*features, "classifier.1", "classifier.3"]
     table = nc.measure(vit, batches(normal(20, 3, 16, 16), LABELS[:20], 10))
     assert list(table["layer"].unique()) == [*blocks[:3], "heads.head.input"]
 

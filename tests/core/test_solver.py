@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
+from marks import slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nclib.models import ResidualCell
@@ -136,7 +137,7 @@ def test_tanh_and_convolution_cells_are_solved_to_1e_10(method, rho):
     assert answer.converged.all() and answer.value.shape == x.shape
 
 
-@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-10])
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, *slow(1e-10)])
 @pytest.mark.parametrize("history", [1, 2, 5, 10])
 def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, history):
     start = {name: torch.zeros(1, len(a)).double() for name, a in CONTRACTIONS.items()}
@@ -153,21 +154,25 @@ def test_anderson_never_needs_more_than_plain_iteration_on_contractions(tol, his
         assert fast.num_evals <= plain.num_evals
 
 
-def test_anderson_on_kinked_cells_gains_many_rows_and_loses_few():
+@pytest.mark.parametrize(
+    ("seeds", "least", "kept", "gain"),
+    [(range(7000, 7007), 50, 0.9, 1.5), *slow(([*range(6000, 6004), *range(7000, 7024)], 200, 0.96, 1.7))],
+)
+def test_anderson_on_kinked_cells_gains_many_rows_and_loses_few(seeds, least, kept, gain):
     """ReLU and GroupNorm cells of random weights are no contractions: their residual rises and falls, and no method is
     sure to get there. Of 672 rows, plain iteration solves 256 in 150 evaluations; Anderson solves 497, 250 of those
     256 among them. Going back to the best iterate and on with plain steps after five evaluations without progress wins
     5 of the 6 back and loses 61 others. Nearly chaotic rows differ between processors: hence the room below these.
     """
     plain = fast = both = 0
-    for seed in [*range(6000, 6004), *range(7000, 7024)]:
+    for seed in seeds:
         x = random(24, 8, 4, 4, seed=seed) * torch.logspace(-1.5, 0.5, 24).double().view(-1, 1, 1, 1)
         cell = conv_cell(seed=seed)
         iterated, accelerated = (
             fixed_point(cell, m(1e-3, 150), x, (x,)).converged for m in (FixedPointIteration, Anderson)
         )
         plain, fast, both = plain + iterated.sum(), fast + accelerated.sum(), both + (iterated & accelerated).sum()
-    assert plain > 200 and both >= 0.96 * plain and fast >= 1.7 * plain
+    assert plain > least and both >= kept * plain and fast >= gain * plain
 
 
 def scipy_evaluations(method, f, size, tol, **options):
@@ -414,22 +419,22 @@ def contraction(kind, rho, seed):
 @pytest.mark.parametrize("dtype, tol", [(torch.float64, 1e-6), (torch.float32, 1e-4), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("kind, rho", [("linear", 0.5), ("linear", 0.9), ("tanh", 0.9), ("convolution", 0.9)])
 @pytest.mark.parametrize("method", METHODS)
-def test_answers_of_a_contraction_are_within_two_tolerances_over_one_less_rho(method, kind, rho, dtype, tol):
+@pytest.mark.parametrize("seed", [1, *slow(2, 3)])
+def test_answers_of_a_contraction_are_within_two_tolerances_over_one_less_rho(method, kind, rho, dtype, tol, seed):
     """Whatever the batch mates, and half of that from the fixed point. Rounding may change the number of steps: on the
     linear map of ρ = 0.9 Broyden's answers in float32 differ by up to a quarter of the bound."""
-    for seed in range(1, 4):
-        cell, shape = contraction(kind, rho, seed)
-        x = random(7, *shape, seed=20 + seed) * torch.logspace(-2, 1, 7).double().view(-1, *(1 for _ in shape))
-        exact = fixed_point(cell, FixedPointIteration(1e-13, 2000), x, (x,))
-        together, others = in_other_company(cell, method(tol=tol, max_steps=400), x.to(dtype))
-        assert exact.converged.all() and together.converged.all()
-        answer, size = together.value.double().flatten(1), cell(exact.value, x).flatten(1).norm(dim=1)
-        bound = tol / (1 - rho) * size * (1 + 10 * tol / (1 - rho))  # ‖f(z)‖ at the answers is that close to this
-        assert ((answer - exact.value.flatten(1)).norm(dim=1) <= bound).all()
-        assert (((others - answer).norm(dim=2) <= 2 * bound) | others.isnan().any(2)).all()
+    cell, shape = contraction(kind, rho, seed)
+    x = random(7, *shape, seed=20 + seed) * torch.logspace(-2, 1, 7).double().view(-1, *(1 for _ in shape))
+    exact = fixed_point(cell, FixedPointIteration(1e-13, 2000), x, (x,))
+    together, others = in_other_company(cell, method(tol=tol, max_steps=400), x.to(dtype))
+    assert exact.converged.all() and together.converged.all()
+    answer, size = together.value.double().flatten(1), cell(exact.value, x).flatten(1).norm(dim=1)
+    bound = tol / (1 - rho) * size * (1 + 10 * tol / (1 - rho))  # ‖f(z)‖ at the answers is that close to this
+    assert ((answer - exact.value.flatten(1)).norm(dim=1) <= bound).all()
+    assert (((others - answer).norm(dim=2) <= 2 * bound) | others.isnan().any(2)).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [Broyden, *slow(FixedPointIteration, Anderson)])
 def test_in_float64_too_rounding_may_change_the_steps_and_the_answer_stays_within_the_bound(method):
     """At ρ = 0.99 and tol = 1e-6, Broyden's answers to a row alone and in a batch differ by 9e-5, and the bound is
     2e-4. Plain iteration and Anderson differ by 1e-11 at most."""

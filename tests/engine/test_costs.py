@@ -12,7 +12,7 @@ from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import costs, runs
 from nclib.engine.costs import CostModel, Forecast, estimate_gpu_gib, makespan
 from nclib.engine.store import DamageWarning, default_store
-from nclib.papers.neural_collapse.probes import ProbeConfig
+from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 
 
 def _config(kind="explicit", seed=0, epochs=2, n_max=20, width=4, batch_size=16):
@@ -38,7 +38,7 @@ def test_each_kind_is_scaled_by_the_median_of_its_finished_runs_whatever_the_out
 def test_a_kind_that_has_not_finished_yet_goes_by_the_speed_of_the_others():
     built_in = CostModel()
     model = CostModel.fit((_config(**size), 5 * built_in.seconds(_config(**size))) for size in SIZES)
-    for unseen in (_config("deq"), ProbeConfig(base=_config("deq"))):
+    for unseen in (_config("deq"), SolverSweepConfig(base=_config("deq"))):
         assert model.seconds(unseen) == pytest.approx(5 * built_in.seconds(unseen))
     few = CostModel.fit([(_config("deq", seed=s), 7 * built_in.seconds(_config("deq"))) for s in (0, 1)])
     assert few.ratios == {} and few.seconds(_config()) == pytest.approx(7 * built_in.seconds(_config()))
@@ -114,7 +114,7 @@ def test_gpu_memory_grows_with_everything_that_fills_it():
     assert 1.0 < small < 1.2
     for bigger in (_config(width=64), _config(batch_size=512), _config(n_max=170)):
         assert estimate_gpu_gib(bigger) > small
-    assert estimate_gpu_gib(ProbeConfig(base=_config("deq"))) == estimate_gpu_gib(_config("deq"))
+    assert estimate_gpu_gib(SolverSweepConfig(base=_config("deq"))) == estimate_gpu_gib(_config("deq"))
     papers = DataConfig(dataset="cifar10")
     full = RunConfig(data=papers, model=ModelConfig(width=64), train=TrainConfig(batch_size=128))
     assert 2.0 < estimate_gpu_gib(full) < 6.0

@@ -498,7 +498,7 @@ def test_reference_results_round_trip(trained, reference):
     frame = ensure_runs(configs)
     assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
     assert runs.export_reference(configs, "small")  # again, without doubling anything
-    whole = load_run(configs[0])
+    whole = default_store().load(run_id(configs[0]))
     shutil.rmtree(paths.runs())
     from_reference = ensure_runs(configs, train="never")
     columns = ["run_id", "epoch", "split", "metric"]

@@ -2,23 +2,28 @@
 
 import io
 import json
+import lzma
 import multiprocessing
 import os
 import pickle
+import tarfile
 import time
 import warnings
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
+from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig, run_id
 from nclib.engine import store as store_module
 from nclib.engine.reading import FRAME_COLUMNS, CorruptRun, read_csv
 from nclib.engine.reference import ReferenceStore
-from nclib.engine.store import DamageWarning, RunStore
+from nclib.engine.runs import ensure_runs
+from nclib.engine.store import DamageWarning, RunStore, default_store
+from nclib.system import paths
 
 
 class SisterConfig(StoredConfig):
@@ -419,6 +424,111 @@ def test_arrays_that_compress_well_are_read(store, tmp_path):
     reference = ReferenceStore(tmp_path / "reference")
     reference.add("quick", [store.load(run)])
     assert not reference.load(run).arrays["classifier"].any()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_reference_run_keeps_what_figures_draw_and_thins_the_rest(store, tmp_path, seed):
+    """Of seed 0 means and classifier are exact; features are 400 where they are drawn, else 100."""
+    labels = np.repeat(np.arange(10), 50)
+    means = np.linspace(0.1, 1, 80).reshape(10, 8)
+    arrays = {"train_features": np.ones((500, 8), np.float32), "train_labels": labels, "class_means": means}
+    arrays |= {"classifier": 1e6 * np.eye(10, 8), "counts": np.full(10, 50)}
+    run = store.load(_save(store, RunConfig(seed=seed), arrays=arrays))
+    kept = {}
+    for collection, drawn in {"all": None, "drawn": [run.run_id], "other": []}.items():
+        reference = ReferenceStore(tmp_path / collection)
+        reference.add(collection, [run], drawn=drawn)
+        kept[collection] = reference.load(run.run_id).arrays
+        assert np.array_equal(kept[collection]["classifier"], arrays["classifier"].astype(np.float32)), "no overflow"
+        assert kept[collection]["class_means"].dtype == (np.float16 if seed else np.float64)
+        np.testing.assert_allclose(kept[collection]["class_means"], means, rtol=1e-3 if seed else 0)
+    sizes = {name: len(found.get("train_labels", ())) for name, found in kept.items()}
+    assert sizes == ({"all": 0, "drawn": 0, "other": 0} if seed else {"all": 400, "drawn": 400, "other": 100})
+
+
+def test_reference_tables_are_packed_the_same_each_time_and_read_as_they_once_were(store, tmp_path):
+    run = store.load(_save(store))
+    folders = [ReferenceStore(tmp_path / name).add("small", [run]) for name in ("one", "other")]
+    one, other = ([(path.name, path.read_bytes()) for path in sorted(f.rglob("*.*"))] for f in folders)
+    assert one == other and not (folders[0] / "history.csv").exists()
+    (folders[0] / "history.csv").write_bytes(lzma.decompress((folders[0] / "history.csv.xz").read_bytes()))
+    (folders[0] / "history.csv.xz").unlink()
+    before = ReferenceStore(tmp_path / "one")
+    pd.testing.assert_frame_equal(before.load(run.run_id).history, _table(), check_exact=True)
+    second = store.load(_save(store, RunConfig(seed=1)))
+    before.add("small", [second])
+    assert sorted(path.name for path in folders[0].iterdir() if path.is_file()) == [
+        "datasets.json",
+        "history.csv.xz",
+        "runs.json",
+    ]
+    for kept in (run, second):
+        pd.testing.assert_frame_equal(before.load(kept.run_id).history, _table(), check_exact=True)
+
+
+def test_a_table_that_would_be_unpacked_into_far_more_memory_is_refused(store, tmp_path):
+    run = store.load(_save(store))
+    folder = ReferenceStore(tmp_path / "reference").add("small", [run])
+    (folder / "history.csv.xz").write_bytes(lzma.compress(bytes(2**27)))
+    with pytest.raises(CorruptRun, match="more than 67 MB"):
+        ReferenceStore(tmp_path / "reference").load(run.run_id)
+
+
+@pytest.mark.parametrize("name", ["history.csv", "arrays.npz", "provenance.json", "extra.csv"])
+def test_a_file_of_an_opened_run_is_read_once_and_checked_then(store, monkeypatch, name):
+    run = _save(store, tables={"history": _table(), "extra": _table()})
+    read, honest = [], store_module.read_file
+    monkeypatch.setattr(store_module, "read_file", lambda path: read.append(path.name) or honest(path))
+    opened = store.open(run)
+    assert read == ["DONE", "config.json"]
+    for _ in range(2):
+        assert opened.files[name] is not None
+    assert read == ["DONE", "config.json", name]
+    path = store.root / run / name
+    path.write_bytes(path.read_bytes()[:-1])
+    assert opened.files[name] is not None, "it is there already"
+    with pytest.raises(CorruptRun, match=f"{run}: {name} is not what was written"):
+        store.open(run).files[name]
+
+
+@pytest.mark.parametrize("name", ["DONE", "config.json", "history.csv"])
+def test_a_run_whose_table_cannot_be_trusted_is_set_aside_when_it_is_looked_for(store, name):
+    run = _save(store)
+    assert store.find(run).history.equals(_table()) and store.find("other") is None
+    (store.root / run / name).write_text("junk")
+    with pytest.warns(DamageWarning, match=name):
+        assert store.find(run) is None
+    assert not store.has(run)
+
+
+def test_damage_to_a_file_that_nobody_read_is_found_by_check(store):
+    run = _save(store)
+    (store.root / run / "weights.pt").write_text("junk")
+    assert store.find(run).history.equals(_table())
+    assert "weights.pt is not what was written" in dict(store.check())[run] and store.ids() == []
+
+
+EARLIER = Path(__file__).with_name("earlier_runs.tar.xz")
+"""A run and a checkpoint after one of two epochs, written at commit e954f09, before the modules moved into wings."""
+
+
+def test_runs_and_checkpoints_of_an_earlier_version_are_read(isolated):
+    """Nobody's run store is lost: the run is drawn without training, the checkpoint is gone on from."""
+    with tarfile.open(EARLIER) as archive:
+        archive.extractall(paths.runs(), filter="data")
+    store = default_store()
+    train = TrainConfig(epochs=2, batch_size=20, lr=0.05, log_every=1)
+    images = DataConfig(n_max=6, test_per_class=3)
+    done, begun = (RunConfig(data=images, model=ModelConfig(width=2), train=train, seed=seed) for seed in (0, 1))
+    assert store.ids() == [run_id(done)] and store.is_sound(run_id(done))
+    frame = ensure_runs([done], train="never")
+    loss = frame.query("split == 'steps' and metric == 'loss'")["value"].tolist()
+    assert loss == [2.509383281071981, 2.3106335004170737]
+    assert set(store.load(run_id(done)).arrays) >= {"train_features", "class_means", "classifier"}
+    assert store.weights(run_id(done))["classifier.weight"].shape == (10, 16)
+    assert store.checkpoint(run_id(begun)).load()["epoch"] == 1
+    ensure_runs([begun])
+    assert store.open(run_id(begun)).provenance["facts"]["continued_from"] == [1]
 
 
 def test_csv_keeps_every_bit(tmp_path):

@@ -17,16 +17,18 @@ import faults
 import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
+from marks import slow
 
 from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import grid, jobs
-from nclib.engine import store as store_module
+from nclib.engine.checkpoint import VERSION, Checkpoint
 from nclib.engine.reading import CorruptRun
 from nclib.engine.reference import ReferenceStore
 from nclib.engine.runs import RunsFailed, ensure_runs
-from nclib.engine.store import DamageWarning, RunStore
+from nclib.engine.store import DamageWarning, RunStore, default_store
 from nclib.system import paths
+from nclib.system.files import sha256
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
 
@@ -52,19 +54,18 @@ def ledger():
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The grid of 20 runs, trained without a fault."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    outcome = train_grid(_grid(3), folder / "runs", folder / "journals")
-    assert outcome.kills == 0 and set(outcome.fresh.values()) == {1}
-    store = RunStore(folder / "runs")
+def reference(tmp_path_factory):
+    """The grid of 20 runs, trained here one after the other, without a fault."""
+    store = RunStore(tmp_path_factory.mktemp("undisturbed") / "runs")
+    for config in _grid(3):
+        jobs.train_run(config.model_dump_json(), str(store.root))
     assert len(store.ids()) == 20 and debris(store) == []
-    return store, outcome
+    return store
 
 
 @pytest.fixture
 def store():
-    return store_module.default_store()
+    return default_store()
 
 
 @pytest.fixture
@@ -89,10 +90,13 @@ def _plan(configs, number, life_seconds, seed):
     return sorted(kills, key=lambda planned: planned[1].kind == "final")
 
 
-def _survives_kills(configs, number, reference, usual, tmp_path, ledger, seed):
+def _survives_kills(configs, number, tmp_path, ledger, seed):
+    usual = train_grid(configs, tmp_path / "undisturbed", tmp_path / "usual")
+    reference = RunStore(tmp_path / "undisturbed")
+    assert usual.kills == 0 and set(usual.fresh.values()) == {1} and debris(reference) == []
     # A life is killed after at most a part of the run, so that there is something left to kill.
     life_seconds = 0.5 * usual.seconds * 2 / len(configs)
-    with ledger.fault("random kill -9, grid of 20 runs", number) as row:
+    with ledger.fault(f"random kill -9, grid of {len(configs)} runs", number) as row:
         plan = _plan(configs, number, life_seconds, seed)
         outcome = train_grid(configs, tmp_path / "killed", tmp_path / "journals", plan, seed=seed)
         killed = RunStore(tmp_path / "killed")
@@ -107,23 +111,15 @@ def _survives_kills(configs, number, reference, usual, tmp_path, ledger, seed):
         row["note"] = f"{len(configs)} runs, each equal to the bit to the undisturbed one"
 
 
-def test_twenty_random_kills_over_a_grid_of_twenty_runs(undisturbed, tmp_path, ledger):
-    reference, usual = undisturbed
-    _survives_kills(_grid(3), 20, reference, usual, tmp_path, ledger, seed=1)
-
-
-@pytest.mark.slow
-def test_two_hundred_random_kills_over_a_grid_of_twenty_runs(tmp_path, ledger):
-    configs = _grid(12)
-    usual = train_grid(configs, tmp_path / "undisturbed", tmp_path / "usual")
-    _survives_kills(configs, 200, RunStore(tmp_path / "undisturbed"), usual, tmp_path, ledger, seed=2)
+@pytest.mark.parametrize(("number", "over", "epochs"), [(6, 4, 3), *slow((20, 20, 3), (200, 20, 12))])
+def test_random_kills_over_a_grid_of_runs(number, over, epochs, tmp_path, ledger):
+    _survives_kills(_grid(epochs)[:over], number, tmp_path, ledger, seed=1 + (epochs == 12))
 
 
 @pytest.mark.parametrize(("name", "number"), [("SIGKILL", signal.SIGKILL), ("SIGTERM", signal.SIGTERM)])
 def test_a_training_process_ended_in_mid_epoch_goes_on_from_the_last_one(
-    undisturbed, tmp_path, journal, ledger, name, number
+    reference, tmp_path, journal, ledger, name, number
 ):
-    reference, _ = undisturbed
     wanted = _config("deq", seed=3)
     run, root = run_id(wanted), tmp_path / "runs"
     with ledger.fault(f"{name} of a training process in mid-epoch") as row:
@@ -161,10 +157,9 @@ def _slow_epochs(config_json, root, journal, after):
 
 
 def test_sigterm_ends_the_command_within_ten_seconds_and_nothing_but_the_epoch_is_lost(
-    undisturbed, journal, ledger, store, tmp_path
+    reference, journal, ledger, store, tmp_path
 ):
     """What a cluster does before it kills: SIGTERM with 10 s to go."""
-    reference, _ = undisturbed
     wanted = _config(seed=2)
     said = tmp_path / "said"
     with ledger.fault("SIGTERM with 10 s to go", note="stops at once, exit code 143") as row:
@@ -195,8 +190,7 @@ def _train_command(config_json, journal, said):
         app.main()
 
 
-def test_two_clients_that_want_the_same_grid_train_each_run_once(undisturbed, tmp_path, ledger, store):
-    reference, _ = undisturbed
+def test_two_clients_that_want_the_same_grid_train_each_run_once(reference, tmp_path, ledger, store):
     wanted = _grid(3)[:4]
     journals = tmp_path / "journal"
     with ledger.fault("two clients ask for the same grid at once", 2, "4 runs, each trained once"):
@@ -221,11 +215,11 @@ def _client(texts, journal):
     ensure_runs([RunConfig.from_json(text) for text in texts])
 
 
+@pytest.mark.slow  # short forms are in test_cluster.py
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_cluster_loses_a_worker_its_client_and_its_scheduler_and_nothing_else(undisturbed, tmp_path, ledger, store):
+def test_a_cluster_loses_a_worker_its_client_and_its_scheduler_and_nothing_else(reference, tmp_path, ledger, store):
     """One grid through all three, on processes of a Dask cluster that are killed outright."""
     pytest.importorskip("distributed")
-    reference, _ = undisturbed
     wanted = [_config(kind, seed) for seed in range(4) for kind in ("explicit", "deq")]
     texts = [config.model_dump_json() for config in wanted]
     own = Journal(tmp_path / "journal")
@@ -333,11 +327,10 @@ def _dask_client(address, texts, journal):
 
 @pytest.mark.slow  # the short form is in test_cluster.py
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_worker_that_hangs_is_started_again_and_its_run_goes_on(undisturbed, ledger, store, monkeypatch):
+def test_a_worker_that_hangs_is_started_again_and_its_run_goes_on(reference, ledger, store, monkeypatch):
     pytest.importorskip("distributed")
     from nclib.engine import cluster
 
-    reference, _ = undisturbed
     wanted, stopped = _config("deq", seed=0), []
     run = run_id(wanted)
     monkeypatch.setattr(grid, "STALL_SECONDS", 30.0)  # a new worker loads torch, for seconds
@@ -366,8 +359,7 @@ def _refused(message, run):
     assert "free some space" in message and "type the same again" in message, message
 
 
-def test_a_file_that_may_not_grow_fails_the_run_and_the_next_call_goes_on(undisturbed, store, journal, ledger):
-    reference, _ = undisturbed
+def test_a_file_that_may_not_grow_fails_the_run_and_the_next_call_goes_on(reference, store, journal, ledger):
     wanted = _config("deq", seed=1)
     run = run_id(wanted)
     with ledger.fault("full disk: file size limit while a checkpoint is written") as row:
@@ -387,14 +379,14 @@ def test_a_file_that_may_not_grow_fails_the_run_and_the_next_call_goes_on(undist
 
 def _file_limit(config_json, journal):
     """No file may grow beyond 20 kB from the second checkpoint on."""
-    honest = store_module._Checkpoint.save
+    honest = Checkpoint.save
 
     def save(own, state):
         if state["epoch"] == 2:
             resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
         honest(own, state)
 
-    store_module._Checkpoint.save = save
+    Checkpoint.save = save
     faults.watch(Journal(journal))
     try:
         ensure_runs([RunConfig.from_json(config_json)])
@@ -403,9 +395,8 @@ def _file_limit(config_json, journal):
         Journal(journal).note("failed", str(failed).replace("\n", " "))
 
 
-def test_a_disk_that_is_full_fails_the_run_and_the_next_call_goes_on(undisturbed, tmp_path, journal, ledger):
+def test_a_disk_that_is_full_fails_the_run_and_the_next_call_goes_on(reference, tmp_path, journal, ledger):
     """A small file system in memory, mounted where only the child sees it."""
-    reference, _ = undisturbed
     wanted = _config("deq", seed=1)
     run, disk, kept = run_id(wanted), tmp_path / "disk", RunStore(tmp_path / "kept")
     disk.mkdir()
@@ -437,7 +428,7 @@ def _small_disk(config_json, disk, kept, journal):
         journal.note("not mounted", error)
         return
     config, ballast = RunConfig.from_json(config_json), Path(disk) / "ballast"
-    honest = store_module._Checkpoint.save
+    honest = Checkpoint.save
 
     def save(own, state):
         if state["epoch"] == 2 and not journal.notes("full"):
@@ -447,14 +438,14 @@ def _small_disk(config_json, disk, kept, journal):
                     file.write(bytes(4096))
         honest(own, state)
 
-    store_module._Checkpoint.save = save
+    Checkpoint.save = save
     faults.watch(journal)
     os.environ["NCLIB_RESULTS"] = disk
     try:
         ensure_runs([config])
     except RunsFailed as failed:
         journal.note("failed", str(failed).replace("\n", " "))
-    store = store_module.default_store()
+    store = default_store()
     journal.note("left", " ".join(sorted(path.name for path in store.partial(run_id(config)).iterdir())))
     ballast.unlink()
     ensure_runs([config])
@@ -505,8 +496,8 @@ def _interrupted(config, store, epochs=2):
     return store.checkpoint(run_id(config)).path
 
 
-def _headed(run, content, version=store_module._CHECKPOINT_VERSION):
-    return f"nclib checkpoint {version} {run} {store_module.sha256(content)}\n".encode() + content
+def _headed(run, content, version=VERSION):
+    return f"nclib checkpoint {version} {run} {sha256(content)}\n".encode() + content
 
 
 def _flipped(content, place):
@@ -545,8 +536,7 @@ def _saved(value):
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_a_checkpoint_that_is_not_this_runs_is_set_aside_and_told(case, undisturbed, store, tmp_path, ledger):
-    reference, _ = undisturbed
+def test_a_checkpoint_that_is_not_this_runs_is_set_aside_and_told(case, reference, store, tmp_path, ledger):
     wanted, pwned = _config(seed=4), tmp_path / "pwned"
     damage, says = CHECKPOINTS[case]
     name = "checkpoint truncated, bit-flipped, foreign or of another version"
@@ -574,8 +564,7 @@ def test_the_payload_would_have_done_it(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to nothing"])
-def test_what_is_no_file_in_place_of_a_checkpoint_does_not_stop_the_run(kind, undisturbed, store):
-    reference, _ = undisturbed
+def test_what_is_no_file_in_place_of_a_checkpoint_does_not_stop_the_run(kind, reference, store):
     wanted = _config(seed=5)
     path = _interrupted(wanted, store)
     path.unlink()
@@ -593,7 +582,7 @@ def _listed(folder, **contents):
     for name, content in contents.items():
         file = name.replace("_", ".")
         (folder / file).write_bytes(content)
-        done[file] = store_module.sha256(content)
+        done[file] = sha256(content)
     (folder / "DONE").write_text(json.dumps(done))
 
 
@@ -641,9 +630,8 @@ SOUND_LOOKING = {
 
 @pytest.mark.parametrize("case", SOUND_LOOKING)
 def test_a_run_that_is_not_what_its_name_says_is_refused_by_name_and_trained_again(
-    case, undisturbed, store, ledger, tmp_path
+    case, reference, store, ledger, tmp_path
 ):
-    reference, _ = undisturbed
     wanted, other = _config(seed=6), _config(seed=7)
     run = run_id(wanted)
     for config in (wanted, other):
@@ -662,9 +650,8 @@ def test_a_run_that_is_not_what_its_name_says_is_refused_by_name_and_trained_aga
         row["epochs_lost"] = 3
 
 
-def test_metrics_weights_and_arrays_of_somebody_else_are_refused_by_name(undisturbed, store, tmp_path):
+def test_metrics_weights_and_arrays_of_somebody_else_are_refused_by_name(reference, store, tmp_path):
     """With a fitting checksum: nothing is executed, and the message names the file."""
-    reference, _ = undisturbed
     wanted, pwned = _config(seed=6), tmp_path / "pwned"
     run, evil = run_id(wanted), pickle.dumps(_Payload(pwned))
     for name, contents, read in [
@@ -682,21 +669,21 @@ def test_metrics_weights_and_arrays_of_somebody_else_are_refused_by_name(undistu
     assert not pwned.exists()
 
 
-@pytest.mark.parametrize("file", ["runs.json", "history.csv", "arrays"])
+@pytest.mark.parametrize("file", ["runs.json", "history.csv.xz", "history.csv", "arrays"])
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff\xfe"])
-def test_damaged_reference_results_are_refused_with_where_to_get_them(file, damage, undisturbed, tmp_path):
-    whole, _ = undisturbed
-    run = whole.ids()[0]
-    reference = ReferenceStore(tmp_path / "reference")
-    folder = reference.add("quick", [whole.load(run)])
+def test_damaged_reference_results_are_refused_with_where_to_get_them(file, damage, reference, tmp_path):
+    run = reference.ids()[0]
+    tracked = ReferenceStore(tmp_path / "reference")
+    folder = tracked.add("quick", [reference.load(run)])
+    if file == "history.csv":  # as collections were once written
+        (folder / "history.csv.xz").unlink()
     (folder / "arrays" / f"{run}.npz" if file == "arrays" else folder / file).write_bytes(damage)
     with pytest.raises(CorruptRun, match=r"git checkout -- reference/quick"):
-        reference.load(run)
+        tracked.load(run)
 
 
-def test_what_is_left_of_a_run_that_was_finished_is_cleared_by_the_next_call(undisturbed, store):
+def test_what_is_left_of_a_run_that_was_finished_is_cleared_by_the_next_call(reference, store):
     """A client killed between the run's last step and the removal of its checkpoint."""
-    reference, _ = undisturbed
     wanted = _config(seed=6)
     shutil.copytree(reference.root / run_id(wanted), store.root / run_id(wanted))
     store.note_progress(run_id(wanted), 2, 3)
@@ -704,7 +691,7 @@ def test_what_is_left_of_a_run_that_was_finished_is_cleared_by_the_next_call(und
     assert debris(store) == []
 
 
-def test_a_state_of_another_network_is_refused_by_name(undisturbed, store):
+def test_a_state_of_another_network_is_refused_by_name(store):
     """A checkpoint of this run, but by a version of the library that built the network differently."""
     wanted = _config(seed=4)
     _interrupted(wanted, store)
@@ -721,10 +708,9 @@ def test_a_state_of_another_network_is_refused_by_name(undisturbed, store):
 
 
 @pytest.mark.parametrize("jump", [-366 * 86400.0, 366 * 86400.0], ids=["a year back", "a year on"])
-def test_a_clock_that_jumps_changes_nothing_but_the_date(jump, undisturbed, store, ledger, monkeypatch):
+def test_a_clock_that_jumps_changes_nothing_but_the_date(jump, reference, store, ledger, monkeypatch):
     from nclib import training
 
-    reference, _ = undisturbed
     wanted, honest, told = _config("deq", seed=8), time.time, []
     monkeypatch.setattr(time, "time", lambda: honest() + jump * (len(told) % 2 + 1))
     with ledger.fault("the clock jumps by a year, forward or back, at each epoch", 3):
@@ -740,8 +726,7 @@ def test_a_clock_that_jumps_changes_nothing_but_the_date(jump, undisturbed, stor
     assert training.time is time
 
 
-def test_a_run_that_produces_nan_fails_by_name_with_what_to_change_and_no_other_does(undisturbed, store, ledger):
-    reference, _ = undisturbed
+def test_a_run_that_produces_nan_fails_by_name_with_what_to_change_and_no_other_does(reference, store, ledger):
     wild, tame = _config(lr=1e20, clip=None, weight_decay=0.1), _config(seed=9)
     with ledger.fault("a run that produces NaN", note="told each time; the others finish") as row:
         messages = []
@@ -768,6 +753,7 @@ if pathlib.Path("trap").exists():
 """
 
 
+@pytest.mark.slow  # the short form is in test_regenerate.py
 def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_succeeds(tmp_path, monkeypatch, ledger):
     folder = tmp_path / "project" / "notebooks" / "neural_collapse"
     folder.mkdir(parents=True)

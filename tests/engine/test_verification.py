@@ -16,7 +16,7 @@ from nclib.engine import verification
 from nclib.engine.reference import ReferenceStore, reference_store
 from nclib.engine.store import StoredRun, default_store
 from nclib.papers.experiments import experiment
-from nclib.papers.neural_collapse.probes import ProbeConfig
+from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 SOUND = "sound: closed forms hold and the reference is reproduced"
@@ -163,7 +163,7 @@ def test_a_metric_that_was_not_written_here_is_lost_too():
 def test_looks_into_runs_are_left_out():
     base = RunConfig(model={"width": 2, "kind": "deq"})
     store_pair({}, {}, base)
-    store_pair({"accuracy_balanced": 0.1}, {"accuracy_balanced": 0.9}, ProbeConfig(base=base))
+    store_pair({"accuracy_balanced": 0.1}, {"accuracy_balanced": 0.9}, SolverSweepConfig(base=base))
     assert verification.compare_with_reference().runs == 1
     assert verify().exit_code == 0
 
@@ -176,7 +176,7 @@ def test_arms_and_settings_of_runs():
     overrides = {"inputs": "resnet18", "images_per_class": 8, "seeds": 2}
     arms, settings = {}, {}
     for config in experiment("kernel_equivalence/fig3", "smoke", **overrides):
-        run = StoredRun(run_id(config), config.canonical(), {"history": history()}, {}, {})
+        run = StoredRun(run_id(config), config.canonical(), {"history.csv": history(), "provenance.json": {}})
         both = verification.pair(run, run)
         arms[config.model.kind] = both["arm"].iloc[0]
         settings.setdefault(both["setting"].iloc[0], []).append(config.seed)

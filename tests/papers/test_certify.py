@@ -1,10 +1,12 @@
 """Certificates: each is ok, each can fail, and what the command says."""
 
 import ast
+import inspect
 import json
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from fractions import Fraction as F
 from pathlib import Path
@@ -31,7 +33,7 @@ WRONG = {  # a claimed number of each certificate, changed: it must fail
     "thm31_nc3": {"trace": F(9, 10)},
     "thm_b3": {"scale": F(2)},
     "thm41_nc1": {"share": F(2)},
-    "thm41_nc2": {"least": F(-1000), "share": F(-1), "given": F(2), "budget": F(1, 4)},
+    "thm41_nc2": {"least": F(-1000), "square": F(-1), "share": F(-1), "given": F(2), "budget": F(1, 4)},
     "thm41_nc3": {"ceiling": F(1, 2), "same": F(2), "spent": F(2), "most": F(7, 10)},
     "prop42": {"e0": (F(472, 1000), F(17627, 10**4), F(43628, 10**4))},
     "thm41_nc3_eq14": {"ratio": 1},
@@ -39,9 +41,9 @@ WRONG = {  # a claimed number of each certificate, changed: it must fail
     "b3_same_inputs_series_from_0": {"length": F(1), "gain": F(1, 2)},
     "b3_both_budgets": {"scale": F(2)},
     "b3_v2_order": {"scale": F(2)},
-    "residual_order": {"scale": F(2)},
-    "b3_v2_gap": {"share": F(1, 1000)},
-    "b3_v2_values": {"budget": F(1), "twice": F(1)},
+    "residual_order": {"scale": F(2), "gain": F(2)},
+    "b3_v2_gap": {"share": F(1, 1000), "from_1": F(2, 10**6)},
+    "b3_v2_values": {"budget": F(1), "twice": F(1), "both": (F(9, 10), F(937, 1000))},
     "nc31_proofs_reading": {"root": F(1)},
     "nc31_nc3_proofs_reading": {"mu": (F(1, 2), F(0))},
     "after_54": {"factor": F(50)},
@@ -52,7 +54,6 @@ WRONG = {  # a claimed number of each certificate, changed: it must fail
     "step_20": {"worst": F(1, 2)},
     "step_20_equality": {"x": F(1, 50)},
     "step_21_equality": {"e_h": F(1)},
-    "step_22_factor": {"classes": 9},
     "step_22_33": {"sign": -1},
     "step_23": {"ratio": F(4)},
     "step_25": {"divisor": 59},
@@ -132,6 +133,30 @@ def test_each_certificate_can_fail_by_each_of_its_numbers(name, claimed):
     result = certify._run(name, **{claimed: WRONG[name][claimed]})
     assert not result.ok and "FAILED: " in result.certificate
     assert "TypeError" not in result.certificate
+
+
+def fractions_in(check):
+    """The fractions that stand in the code of a certificate, and in the constants of its module that it names."""
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(check))).body
+    found = set()
+    for node in (node for part in (function.args, *function.body) for node in ast.walk(part)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "F" and not any(
+            isinstance(inner, ast.Name) and inner.id != "F" for inner in ast.walk(node)
+        ):
+            found.add(eval(compile(ast.Expression(node), "", "eval"), {"F": F}))
+        elif isinstance(node, ast.Name) and isinstance(check.__globals__.get(node.id), F):
+            found.add(check.__globals__[node.id])
+    return found
+
+
+@pytest.mark.parametrize("name", certify.ids())
+def test_each_decimal_that_a_certificate_says_is_a_number_of_its_code(name):
+    fields = certify._ENTRIES[name].fields
+    text = f"{fields['verdict']} {fields['certificate']}"
+    said = re.sub(r"(§|Definition |Theorem |Proposition )\d\.\d", "", text)  # places in the paper
+    cited = [other for other in certify._ENTRIES if re.search(rf"\b{other}\b", said)]
+    known = set().union(*(fractions_in(certify._ENTRIES[other].check) for other in (name, *cited)))
+    assert [number for number in re.findall(r"\d+\.\d+(?:e-\d+)?", said) if F(number) not in known] == []
 
 
 def test_the_whole_run_takes_less_than_20_seconds(all_results):

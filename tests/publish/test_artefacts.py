@@ -65,7 +65,7 @@ def test_figure_is_saved_at_its_size_with_embedded_fonts():
 
 def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
     code = (
-        "import sys; sys.path.insert(0, 'tests')\n"
+        "import sys; sys.path.insert(0, 'tests/publish')\n"
         "import test_artefacts as t; from nclib.publish import artefacts\n"
         "artefacts.save_figure(t.figure(), 'f', t.CAPTION, [], 'quick')\n"
         "artefacts.save_table(t.table(), 't', t.CAPTION, [], 'quick')"

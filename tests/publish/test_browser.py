@@ -272,6 +272,7 @@ def test_a_notebook_of_the_course_runs_to_its_end_from_the_menu(screen, lab):
     screen.picture("lab_walkthrough_01")
 
 
+@pytest.mark.slow
 def test_a_figure_is_trained_and_drawn_from_the_menu(screen, lab):
     name = "neural_collapse/fig3"
     open_notebook(screen, lab, name)
@@ -288,6 +289,7 @@ return String(new Uint8Array(await crypto.subtle.digest("SHA-256", picture)));
 """
 
 
+@pytest.mark.slow
 def test_the_explorer_trains_and_its_curves_follow(screen, lab):
     open_notebook(screen, lab, "explore")
     run_all(screen, lab, "explore")
@@ -350,6 +352,7 @@ def address(request, site):
     return f"{site.as_uri()}/" if request.param == "file" else request.getfixturevalue("server")
 
 
+@pytest.mark.slow
 def test_every_link_of_the_site_leads_somewhere(server):
     """From the landing page on, downloads included, to the anchor where there is one."""
     seen, ahead, broken = {}, [(server, "the address")], []
@@ -383,6 +386,7 @@ def is_followed(tag, target):
     return scheme == ""
 
 
+@pytest.mark.slow
 def test_pages_show_their_pictures_and_formulas(screen, address):
     for page in ("index.html", f"{FIGURE}.html", f"{COURSE}.html"):
         screen.open(address + page)
@@ -403,6 +407,7 @@ def test_pages_show_their_pictures_and_formulas(screen, address):
     assert fraction.size["height"] > 1.3 * screen.one("math mi").size["height"], "formulas are not laid out"
 
 
+@pytest.mark.slow
 def test_search_finds_what_is_said_on_a_page(screen, address):
     screen.open(f"{address}{FIGURE}.html")
     screen.click("button.search-button-field, button.search-button__button")
@@ -416,6 +421,7 @@ def test_search_finds_what_is_said_on_a_page(screen, address):
     screen.wait(lambda: "perfect neural collapse" in screen.one("article h1").text)
 
 
+@pytest.mark.slow
 def test_a_page_can_be_printed(screen, site):
     screen.open(f"{site.as_uri()}/{COURSE}.html")
     printed = base64.b64decode(screen.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])

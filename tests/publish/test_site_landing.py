@@ -21,8 +21,8 @@ def test_the_landing_page_has_the_scorecard_and_every_figure(built):
     site, _ = built
     text, landing = text_of(site / "index.html"), (site / "index.html").read_text()
     assert "1 as claimed here · toy" in text and "1 not significant · toy" in text
-    assert "Figure 3: NC1, eq. 12 DEQ lower -0.5 0.1 3 as claimed here toy Figure" in text
-    assert "Figure 3: NC2, angles DEQ equal +0.25 0.5 3 not significant toy by hand" in text
+    assert "Figure 3: NC1, eq. 12 as claimed here toy DEQ lower -0.5 0.1 3 Figure" in text
+    assert "Figure 3: NC2, angles not significant toy DEQ equal +0.25 0.5 3 by hand" in text
     assert "what the words mean" in text
     assert "Not regenerated in this profile yet: table1 , table2" in text
     shown = re.findall(r'<img loading="lazy" src="([^"]+)" alt="([^"]+)"', landing)
@@ -49,8 +49,9 @@ def test_verdicts_of_the_sister_papers_stand_below_those_of_the_main_one(smoke):
     first, second = (scores.index(f"### {PARTS[part]}") for part in ("neural_collapse", "kernel_equivalence"))
     assert first < scores.index("1 as claimed here") < second < scores.index("2 less than 0")
     assert scores.count("<details") == 4 and 'nc-partly">1 proof gap' in scores
-    row = '<tr><td>a &lt; b</td><td>0.123</td><td><span class="nc-verdict nc-partly">proof gap</span>'
-    assert row in scores and "<td>c</td><td></td>" in scores and '<a href="kernel_equivalence/table9.html">' in scores
+    row = '<tr><td>a &lt; b</td><td><span class="nc-verdict nc-partly">proof gap</span></td><td>0.123</td>'
+    assert row in scores and '<td>c</td><td><span class="nc-verdict">reported</span></td><td></td>' in scores
+    assert '<a href="kernel_equivalence/table9.html">' in scores
     assert "rule" not in scores[second:]
 
 

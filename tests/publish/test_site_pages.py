@@ -7,6 +7,7 @@ import pytest
 from executed import INJECTED, cell, needs_sphinx, text_of, write_notebook
 from links import Links
 
+from nclib.publish import notebooks
 from nclib.publish.site import elsewhere, landing, pages
 from nclib.publish.site.landing import landing_page
 from nclib.publish.site.sources import Artefact, Page, collect
@@ -33,7 +34,7 @@ def test_a_page_says_what_it_was_made_of(built):
         "profile smoke",
         "executed 4 March 2026, 05:06 UTC",
         "7 s for its cells",
-        "1 trained runs, 1.5 min of processor time",
+        "runs 1, 1.5 min of processor time: run-1",
         'profile "smoke" smoke or quick',  # the injected value, not the default
         "epochs 0 0 for the profile's",
         "run-1",
@@ -47,15 +48,43 @@ def test_a_page_says_what_it_was_made_of(built):
     assert "fig4.html" in links and not any("table9" in link for link in links)
 
 
-def test_code_of_the_course_is_open_and_that_of_figures_folded(smoke):
+def codes(shown):
+    return [cell for cell in shown["cells"] if cell["cell_type"] == "code"]
+
+
+def test_code_of_the_course_is_open_and_that_of_figures_stands_folded_at_the_end(smoke):
     write_notebook("walkthrough/01_fixed_points", [cell("markdown", "no heading"), cell("code", "x = 1")])
-    sources = collect("smoke")
-    course, figure = sources.pages[0], sources.pages[1]
+    found = collect("smoke")
+    course, figure = found.pages[0], found.pages[1]
     assert (course.name, course.title) == ("walkthrough/01_fixed_points", "01 fixed points")
-    tags = [c["metadata"]["tags"] for c in pages.with_facts(course, sources)["cells"] if c["cell_type"] == "code"]
-    assert tags == [[]]
-    tags = [c["metadata"]["tags"] for c in pages.with_facts(figure, sources)["cells"] if c["cell_type"] == "code"]
-    assert all("hide-input" in names for names in tags) and "remove-cell" in tags[1]
+    assert [code["metadata"]["tags"] for code in codes(pages.with_facts(course, found))] == [[]]
+    shown = pages.with_facts(figure, found)
+    tags = [code["metadata"]["tags"] for code in codes(shown)]
+    assert all("remove-input" in names or "remove-cell" in names for names in tags) and "remove-cell" in tags[1]
+    assert "draw_it()" in shown["cells"][-1]["source"] and 'profile = "smoke"' not in shown["cells"][-1]["source"]
+
+
+def test_the_answer_stands_right_under_the_claim_and_once(smoke):
+    cells = [cell("markdown", "# Figure 3 · Claim"), cell("code", "import nclib"), cell("code", 'nc.answer("a", "b")')]
+    write_notebook("neural_collapse/fig3", cells)
+    write_notebook("walkthrough/01_fixed_points", [cell("markdown", "# 1 · Course"), cell("code", "x = 1")])
+    found = collect("smoke")
+    course, figure, plain = found.pages
+    shown = pages.with_facts(figure, found)["cells"]
+    said = shown[1]["source"]
+    assert "as claimed here · toy" in said and "NC1, eq. 12: DEQ − explicit -0.5 ± 0.1" in said
+    assert shown[3]["metadata"]["tags"] == ["remove-cell"]
+    assert "No claim is judged" in pages.with_facts(plain, found)["cells"][1]["source"]
+    assert "nc-answer" not in pages.with_facts(course, found)["cells"][1]["source"]
+
+
+def test_tables_of_runs_stand_folded_at_the_end(smoke):
+    cells = [cell("markdown", "# 1"), cell("code", "a = 1\nnc.plan(configs)"), cell("code", "nc.readable(table)")]
+    write_notebook("neural_collapse/fig3", cells)
+    found = collect("smoke")
+    shown = codes(pages.with_facts(found.pages[0], found))
+    assert [notebooks.text_of(code).split("\n")[-1] for code in shown] == ["nc.readable(table)", "nc.plan(configs)"]
+    assert "hide-output" in shown[1]["metadata"]["tags"] and "hide-output" not in shown[0]["metadata"]["tags"]
 
 
 def test_names_are_escaped():

@@ -104,17 +104,19 @@ def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
     assert "KernelManager" not in execute._transport("/tmp/" + "🎉" * 25)
 
 
-def test_two_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeypatch):
+def test_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeypatch):
     monkeypatch.setattr(experiments, "EXPERIMENTS", {})
     look = "from pathlib import Path\nimport os\nprint(epochs, end='!')\nprint(profile, Path.cwd().name)"
     threads = "assert os.environ['OMP_NUM_THREADS'] == '1'\nimport nclib.system.paths"
     good = write_notebook("walkthrough/01", look, threads)
     write_notebook("walkthrough/02", look, "raise ArithmeticError('on purpose')")
+    write_notebook("walkthrough/03", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     before = good.read_bytes()
     summary = reproduce.reproduce(profile="smoke", overrides=["epochs=7"], workers=2, echo=lambda line: None)
-    assert [row.status for row in summary.rows] == ["executed", "failed"]
+    assert [row.status for row in summary.rows] == ["executed", "failed", "failed"]
     assert summary.rows[1].message == "ArithmeticError: on purpose (cell 4)"  # the injected cell is the second
-    for row in summary.rows:
+    assert summary.rows[2].message.startswith("DeadKernelError")
+    for row in summary.rows[:2]:
         kept = json.loads((paths.results("smoke") / "with" / "epochs=7" / row.files[0]).read_text(encoding="utf-8"))
         printed = [output["text"] for cell in kept["cells"] for output in cell.get("outputs", []) if "text" in output]
         assert ["".join(text) for text in printed] == ["7!smoke walkthrough\n"]

@@ -9,6 +9,7 @@ import pandas as pd
 import papermill
 import pytest
 from colours import confusable
+from marks import slow
 
 import nclib
 from nclib.engine import profiles
@@ -27,6 +28,13 @@ NO_IMAGES = {f"separation_bias/{name}" for name in (*grids.NOTEBOOKS, "verdicts"
 """Notebooks whose trainings have nothing but their seeds to change."""
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""
+LONG = {
+    *(f"neural_collapse/{name}" for name in ("controls", "equilibrium_or_cell", "fig4", "fig5", "long_tail")),
+    *(f"neural_collapse/{name}" for name in ("nc_definitions", "remedies", "solver_and_collapse")),
+    *("neural_collapse/theory_imbalance", "neural_collapse/theory_layer_peeled"),
+    *("separation_bias/fig1", "walkthrough/06_train_on_digits"),
+}
+"""Notebooks that take 3 to 10 seconds and call what others or tests of their own call too: left to `make test-slow`."""
 TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))
 
 
@@ -133,7 +141,7 @@ def test_a_verdict_outside_the_vocabulary_or_without_its_scale_is_found(tmp_path
     assert strange_verdicts(tmp_path / "none.csv") == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [slow(name)[0] if name in LONG else name for name in NAMES])
 def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
     monkeypatch.chdir(paths.notebooks())

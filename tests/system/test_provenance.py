@@ -1,3 +1,4 @@
+import functools
 import getpass
 import json
 import os
@@ -141,7 +142,7 @@ def test_the_code_that_makes_runs_is_told_by_what_is_in_its_files(tmp_path, monk
         (package / wing).mkdir(parents=True)
         (package / wing / "part.py").write_text("x = 1\n")
     monkeypatch.setattr(provenance, "_FOLDER", package / "system")
-    code = provenance.code.__wrapped__
+    code = functools.partial(provenance._code.__wrapped__, ())
     first = code()
     assert first.startswith(provenance.versions()["nclib"]) and code() == first
     (package / "cli/part.py").write_text("x = 2\n")  # makes no run

@@ -39,7 +39,7 @@ def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
     mixed = exact.total([exact.cross_entropy([z[j][k] for j in range(3)], k) for k in range(3)])
     root = exact.sqrt(F(2))
     etf = exact.log(1 + 2 * exact.exp(-b / (2 * (1 - e_h / root))))
-    require(mixed + F(12, 1000) < 3 * etf, "the ETF has the larger loss")
+    require(mixed + 3 * F(4, 1000) < 3 * etf, "the ETF has the larger loss")
     size, pieces = b / (1 - e_h), 96
     for n in range(pieces):
         t = exact.Interval(F(n, 2 * pieces), F(n + 1, 2 * pieces))
@@ -47,7 +47,7 @@ def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
         over = size / (2 * (t - F(1, 2)) * (t - F(1, 2)) + F(3, 2))  # ‖x‖² = 2(t − 1/2)² + 3/2
         column = [exact.total([exact.exp(over * x[k] * (x[j] - x[k])) for j in range(3)]) for k in range(3)]
         loss = exact.total([exact.log(c) for c in column])
-        require(mixed + F(12, 1000) < loss, f"rank one at t in {t} has the larger loss")
+        require(mixed + 3 * F(4, 1000) < loss, f"rank one at t in {t} has the larger loss")
     return True
 
 
@@ -56,7 +56,7 @@ def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
     "NC2 and NC3 do not hold under imbalanced dataset conditions",
     "false",
     "read of every budget, H0 free and the budget on h: at the paper's own NC3 holds, W ∥ Hᵀ at every minimiser, K = "
-    "10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient). Second derivation: two classes, any R",
+    "10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient). Second derivation: the gradient's norm with other arithmetic",
 )
 def after_54(factor: F = F(1)) -> bool:
     """As printed, E_W = E_H = 1/100.

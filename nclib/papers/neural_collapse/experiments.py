@@ -9,7 +9,7 @@ from nclib.config import RunConfig, StoredConfig
 from nclib.engine.outline import class_counts
 from nclib.engine.profiles import Profile
 from nclib.papers.builders import ARMS, RATIOS, classifiers, data_config, model_config, step_imbalanced
-from nclib.papers.neural_collapse.probes import ProbeConfig
+from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 
 
 def _balanced(profile: Profile) -> list[RunConfig]:
@@ -101,9 +101,9 @@ def _seeds_and_subsets(profile: Profile) -> list[RunConfig]:
 
 
 def _solver_and_collapse(profile: Profile) -> list[StoredConfig]:
-    """DEQ runs that other notebooks need as well, and a look into the solver of each."""
+    """DEQ runs that other notebooks need as well, and a solver sweep of each."""
     runs = classifiers(profile, step_imbalanced(profile, *profile.beyond), [model_config(profile, "deq")])
-    return [*runs, *(ProbeConfig(base=run) for run in runs)]
+    return [*runs, *(SolverSweepConfig(base=run) for run in runs)]
 
 
 def _scorecard(profile: Profile) -> list[RunConfig]:

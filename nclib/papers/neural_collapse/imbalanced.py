@@ -45,13 +45,15 @@ def thm41_nc1(share: F = F(1)) -> bool:
     "printed (α < 0) it can be met, and for i = j it can. There the conclusion is not always true: false at K = 2 in "
     "an instance of each (series from 0), for i = j at E_H = 1/2; there it was true in every case computed at 1/100",
 )
-def thm41_nc2(least: F = F(1, 100), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)) -> bool:
+def thm41_nc2(
+    least: F = F(1, 100), square: F = F(3), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)
+) -> bool:
     """Proof. (a) All i, j, as the Frobenius norm has them: a Gram matrix of a simplex ETF, S = α² K/(K−1) (I − 11ᵀ/K),
     and Definition 2.1's S = α √(K/(K−1)) P (I − 11ᵀ/K), for D = K, have S1 = 0, for every α and P, and Σ_ij m_ij =
     ‖Σ_k h0_k‖². So the sum of 2S_ij − m_ij is −‖Σ h0_k‖² ≤ 0. The premise makes it larger than K² E_H > 0. No H0 meets
     it.
     (b) i ≠ j alone, S the Gram matrix, S_ij = −α²/(K−1): the premise gives Σ_{i≠j} m_ij < −K(K−1)E_H − 2Kα², and Σ_ij
-    m_ij ≥ 0, so the mean of ‖h0_k‖² exceeds (K−1) E_H + 2α² ≥ E_H: not with inputs bounded by E_H. With free inputs
+    m_ij ≥ 0, so the mean of ‖h0_k‖² exceeds (K−1) E_H + 2α² > E_H: not with inputs bounded by E_H. With free inputs
     HᵀH is the same in both models (`thm41_nc3`), so the strict inequality fails.
     In (c) and (e) K = 2 and inputs are
     bounded, any R. By (c) of `thm41_nc3`, h0_k = y_k c_k x̂ and h_k = y_k c_k g v̂ with c_k > 0, y = (1, −1), c_1² +
@@ -80,8 +82,13 @@ def thm41_nc2(least: F = F(1, 100), share: F = F(1, 2), given: F = F(5, 2), budg
                 total = sum(2 * s - m for r, q in zip(matrix, gram, strict=True) for s, m in zip(r, q, strict=True))
                 require(total == -sum(sum(row) ** 2 for row in h0), "(a) the sum is −‖Σ h0_k‖²")
                 require(total < num_classes**2 * least, "(a) and stays below K² E_H")
-    for num_classes in (2, 3, 10, 100):
-        require((num_classes - 1) * least >= least > 0, "(b) needs mean ‖h0_k‖² > (K−1) E_H ≥ E_H")
+            apart = sum(gram[i][j] for i in range(num_classes) for j in range(num_classes) if i != j)
+            require(apart >= -exact.norm2(h0), "(b) Σ_{i≠j} m_ij ≥ −Σ‖h0_k‖²")
+    for num_classes in (2, 3, 10, 100):  # inputs of ETF shape, ‖h0_k‖² = n, m_ij = −n/(K−1), meet the bound of (b)
+        bound = (num_classes - 1) * least + 2 * square
+        for n in (bound, bound * F(101, 100)):
+            between = (n - 2 * square) / (num_classes - 1)  # 2S_ij − m_ij
+            require((between > least) == (n > bound) and n > least, "(b) needs mean ‖h0_k‖² > (K−1) E_H + 2α²")
     e, s = F(1, 100), share
     near, far = 2 * e * e**2, 2 * e / (1 - e) ** 2
     require(e < s and s + e < 1 / (1 - e), "(c) the premise is met")
@@ -233,10 +240,10 @@ def prop42(e0: tuple[F, ...] = (F(4717, 10**4), F(17627, 10**4), F(43628, 10**4)
 @states(
     "§4, Theorem 4.1, NC3, with the distance of (14) in place of the classes' cosines, K = 2",
     "DEQ is superior in terms of NC compared to explicit neural network",
-    "holds",
-    "inputs bounded, two classes, R > 1, E_H < 1, series from 0 or 1: the cosine of the whole matrices Wᵀ and H is "
-    "strictly larger for the DEQ. Our proof; enclosures at R = 10, E_W = 2, E_H = 1/4. K = 2 alone: for K ≥ 3 not "
-    "shown, and the other way round in a setting that was computed (K = 3, K_A = 2)",
+    "holds if K = 2, inputs bounded, R > 1 and E_H < 1",
+    "series from 0 or 1: the cosine of the whole matrices Wᵀ and H is "
+    "strictly larger for the DEQ. Our proof; enclosures at R = 10, E_W = 2, E_H = 1/4. For K ≥ 3 the other way round "
+    "in a setting that was computed (K = 3, K_A = 2, R = 10, E_W = 10, E_H = 3/10)",
     reading="proofs'",
 )
 def thm41_nc3_eq14(ratio: int = 10) -> bool:

@@ -16,6 +16,7 @@ from nclib.papers.certify import require, states
 _HALF = F(5, 1000)
 _SMALL = F(1, 100)  # E_W = E_H
 _TABLES = Path(__file__).resolve().parents[3] / "data" / "published" / "sun_shi_2024_tables.csv"
+_TICKS = _TABLES.with_name("sun_shi_2024_figures.csv")
 
 Row = dict[str, tuple[F, F]]
 
@@ -40,12 +41,13 @@ def _classes(dataset: str) -> int:
     "NC2 = ‖HᵀH/‖HᵀH‖_F − (1/(K−1))(I − 11ᵀ/K)‖_F",
     "typo",
     "the constant is 1/√(K−1): as printed a perfect ETF scores exactly 2/3 at K = 10, and no features score less; "
-    "figure 3(a) has ticks at 0.2 and 0.4",
+    "the ticks of NC2 in figure 3(a) begin at 0.2",
 )
 def eq13(printed: F = F(1, 9)) -> bool:
     """‖I − 11ᵀ/K‖_F² = K − 1. For any unit G, ‖G − cC‖² = 1 − 2c⟨G, C⟩ + c²(K−1) ≥ (1 − c√(K−1))² by Cauchy and
     Schwarz, with equality at G = C/√(K−1), the ETF. c = 1/√(K−1) gives 0, c = 1/(K−1) gives 1 − 1/√(K−1).
     """
+    require("3,a,nc2,0.2,0.8" in _TICKS.read_text(encoding="utf-8").split() and F(2, 10) < F(2, 3), "the ticks")
     centre = exact.centring(10)
     etf = exact.scaled(F(1, 3), centre)
     require(exact.norm2(etf) == 1, "the ETF's normalised Gram matrix")
@@ -151,9 +153,11 @@ def audit_floor(reached: F = F(22702, 10**4)) -> bool:
     """Balanced: `exact.etf_loss` at nuclear norm 1/10. Imbalanced: Z = C_3/20 ⊕ 0 has the nuclear norm 1/10."""
     floor = exact.etf_loss(10, F(1, 10))
     require(floor > F(229258, 10**5) and floor < F(2293, 1000), "balanced")
+    guess = exact.log(F(10))
+    require(guess > F(230259, 10**5) - _HALF / 1000 and guess < F(230259, 10**5) + _HALF / 1000, "log 10")
     a, weight = F(1, 20), F(300, 307)
     major = exact.cross_entropy([a * F(2, 3), -a / 3, -a / 3, *[F(0)] * 7], 0)
-    return require(weight * major + (1 - weight) * exact.log(F(10)) < reached < F(229, 100), "imbalanced")
+    return require(weight * major + (1 - weight) * guess < reached < F(229, 100), "imbalanced")
 
 
 @states(

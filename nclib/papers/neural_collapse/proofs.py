@@ -1,7 +1,7 @@
 """Verdicts on theory, by rule: what Sun & Shi (2024) state, the steps of their proofs, and the defects behind them.
 
 Each verdict on a statement or a step is that of its certificate in `nclib.papers.certify`; none is kept here. Kept here
-is what one certificate cannot know: which verdicts have the same cause, and where the paper puts a slip right.
+is what one certificate cannot know: which verdicts have the same cause.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("b3_v2_values", "nc31_proofs_reading", "nc31_nc3_proofs_reading", "prop42_proofs_reading"),
     ),
 }
-"""The independent defects behind the statements: what is wrong, and the certificates of what fails by it. Other steps
-of the proofs that fail have no part in a verdict on a statement."""
+"""The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
+statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part in
+a verdict on a statement."""
 
 
 def judge(
@@ -171,8 +172,7 @@ def theory_statements() -> pd.DataFrame:
 def theory_steps() -> pd.DataFrame:
     """Give every step of the proofs that has a certificate, with the columns of `theory_statements`.
 
-    The verdict says where a step holds that does not hold everywhere. A "typo" is one that the paper puts right itself;
-    the evidence names the line.
+    The verdict says where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
     """
     steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
     return _records(sorted(steps, key=_equation))

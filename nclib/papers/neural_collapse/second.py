@@ -1,4 +1,6 @@
-"""Second derivations of what is called false, by other arguments and without any code of the first ones.
+"""Second derivations of what is called false, without any code of the first ones.
+
+By another argument; of NC3 under imbalance (`after_54`) by the same one with other arithmetic.
 
 Bounds of exp and log are those of `decimal`, whose results are correctly rounded, widened by one unit; where the
 argument allows, logarithms cancel and a polynomial decides.
@@ -177,15 +179,11 @@ def rank_one_by_lipschitz() -> bool:
 
 
 @also("after_54")
-def two_classes_align() -> bool:
-    """K = 2, any numbers of samples: w_1 = −w_2 = v at a minimiser, and for lengths c_k the loss is least iff h_k =
-    ±c_k v̂, so the features align with the weights. By Lagrange's identity (v·h)² = ‖v‖²‖h‖² − Σ_{i<j}(v_i h_j − v_j
-    h_i)², the margin is largest iff h ∥ v; and a common part u of w_1, w_2 costs budget, ‖v+u‖² + ‖v−u‖² = 2‖v‖² +
-    2‖u‖², without changing the loss.
+def gradient_at_the_collapsed_optimum() -> bool:
+    """`_collapse_is_optimal` at E_W = E_H = 1/100 in the nine settings, and not for balanced classes, R = 1, whose
+    optimum is the ETF of all K. Z° is symmetric and positive semidefinite, so W ∥ Hᵀ as for `thm41_nc3`.
     """
-    v, h, u = (3, -1, 2), (5, 4, -7), (1, 6, -2)
-    cross = sum((v[i] * h[j] - v[j] * h[i]) ** 2 for i in range(3) for j in range(i))
-    along = sum(a * b for a, b in zip(v, h, strict=True))
-    lagrange = along**2 == sum(a * a for a in v) * sum(a * a for a in h) - cross
-    both = sum((a + b) ** 2 + (a - b) ** 2 for a, b in zip(v, u, strict=True))
-    return lagrange and cross > 0 and both == 2 * sum(a * a for a in v) + 2 * sum(b * b for b in u)
+    e = Fraction(1, 100)
+    settings = [(majority, ratio) for majority in (3, 5, 7) for ratio in (10, 50, 100)]
+    collapsed = all(_collapse_is_optimal(10, majority, ratio, e) for majority, ratio in settings)
+    return collapsed and not any(_collapse_is_optimal(10, majority, 1, e) for majority in (3, 5, 7))

@@ -108,32 +108,11 @@ def step_21_equality(e_h: F = _SMALL) -> bool:
 
 
 @states(
-    "App. B.2, (19)–(22)",
-    "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4",
-    "typo",
-    "(22) is right about the factor, (19)–(21) have K/2 for 1/2: as printed they give K times that; K = 10",
-)
-def step_22_factor(classes: int = 10) -> bool:
-    """(19), last line: the mean inequality gives −‖h̄ − h‖²/(2C5) − C5‖w‖²/2 per sample, so −(1/2)ΣΣ‖·‖²/C5 −
-    (C5N/2K)Σ‖w_k‖². Printed are K times both. With C5 = √(E_H/E_W), (21) gives −NK√(E_W E_H); times
-    C1K/((C1+C2)N(K−1)) that is K times (22).
-    """
-    n, root, c5 = 6 * classes, F(1, 25), F(4)  # √(E_W E_H) = 1/25, √(E_H/E_W) = 4: E_H = 4/25, E_W = 1/100
-    e_h, e_w = root * c5, root / c5
-    printed_21 = -classes * n * e_h / (4 * c5) - c5 * classes * n * e_w / 2 - n * classes * e_h / (4 * c5)
-    require(printed_21 == -n * classes * root, "(21) at C5 = √(E_H/E_W)")
-    prefactor, printed_22 = F(classes, n * (classes - 1)), -F(classes, classes - 1) * root
-    h, w = F(2), F(-3)
-    require(h * w >= -(h**2) / (2 * c5) - c5 * w**2 / 2, "the mean inequality has 1/2")
-    return require(prefactor * printed_21 == 10 * printed_22, "(21) gives K times (22)")
-
-
-@states(
     "App. B.2, (22) and (33), with C4 as defined under (19)",
     "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4, inf L_DEQ = −2(…) + C4",
     "false",
-    "that C4 is negative for all C1, C2 > 0, so both numbers are negative, and a cross-entropy is positive. Second "
-    "derivation: symbolic",
+    "read as infima (as lower bounds both are valid): that C4 is negative for all C1, C2 > 0, so both numbers are "
+    "negative, and a cross-entropy is positive. Second derivation: symbolic",
 )
 def step_22_33(sign: int = 1) -> bool:
     """C4 = (p log C3 + (1−p) log(1−p))/N with 0 < C3 = p/(K−1) < 1 for K ≥ 2: both logarithms are negative. exp(−CE)
@@ -177,8 +156,9 @@ def step_25(divisor: int = 9) -> bool:
 @states(
     "App. B.1 and (27)",
     "f(x; W_DEQ) = Σ_{i=1}^∞ W^i x",
-    "typo",
-    "§3.2, (28) and appendix C sum from 0; at W = 1/100 the two differ by the factor 100",
+    "not shown",
+    "two definitions, and no line says which is meant: §3.2, (28) and appendix C sum from 0; at W = 1/100 they differ "
+    "by the factor 100",
 )
 def step_27(w: F = _SMALL) -> bool:
     """Σ_{i≥0} = (1−w)⁻¹ is the fixed point of z = wz + x; Σ_{i≥1} is that of z = wz + wx."""

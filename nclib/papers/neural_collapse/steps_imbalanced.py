@@ -131,22 +131,24 @@ def step_44_order(limit: F = F(1)) -> bool:
     "App. C.1, (45), lines 2 and 3",
     "… − C5‖w_B‖², … − (C5² + C5²/(C4(2−C4)))‖w_B‖²",
     "typo",
-    "two slips: C5² (line 3 has it) and C5⁴/(C4(2−C4)) (line 4 has it); with both the chain is an identity, exact",
+    "three slips: C5² (line 3 has it), C5⁴/(C4(2−C4)) (line 4 has it), and the first sum of line 3 runs to K, not to "
+    "K_A (line 4 needs it); with all three the chain is an identity, exact",
 )
 def step_45(first: int = 2, second: int = 4) -> bool:
+    """K_A = 3, K_B = 2. Line 3 adds (1/K_A) Σ_{k>K_A} ‖w_k‖², which its first sum, run to K, takes away again."""
     rng = random.Random(32)
     for c4 in (F(1, 3), F(4, 5), F(1, 10)):
-        c5, columns = 1 - c4, exact.random_matrix(rng, 4, 3)
-        a = [[sum(row) / 3] for row in columns]
-        b = exact.random_matrix(rng, 4, 1)
+        c5, columns, minority = 1 - c4, exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 4, 2)
+        a, b = [[sum(row) / 3] for row in columns], [[sum(row) / 2] for row in minority]
         y = exact.plus(exact.scaled(c4, a), b, c5)
         line1 = -sum(exact.norm2([[y[r][0] - columns[r][k]] for r in range(4)]) for k in range(3)) / 3
         base, ab, aa, bb = -exact.norm2(columns) / 3, exact.inner(a, b), exact.norm2(a), exact.norm2(b)
         line2 = base + 2 * c5**2 * ab + c4 * (2 - c4) * aa
         require(line1 == line2 - c5**first * bb != line2 - c5 * bb, "line 2")
-        q = c4 * (2 - c4)
-        line3 = base + q * exact.norm2(exact.plus(a, b, c5**2 / q)) - c5**2 * bb
+        q, rest = c4 * (2 - c4), exact.norm2(minority) / 3
+        line3 = (base - rest) + rest + q * exact.norm2(exact.plus(a, b, c5**2 / q)) - c5**2 * bb
         require(line1 == line3 - c5**second / q * bb != line3 - c5**2 / q * bb, "line 3")
+        require(line1 != line3 + rest - c5**second / q * bb, "line 3 with its first sum as printed")
     return True
 
 
@@ -189,14 +191,15 @@ def step_47(exchanged: bool = True) -> bool:
     "App. C.1, (49)",
     "L = L_A + L_B ≥ the sum of (46) and (47)",
     "false",
-    "(46), (47) normalise L_A and L_B, so L = (K_A n_A/N) L_A + (K_B n_B/N) L_B: log K against 2 log K at zero "
-    "weights, where the right side of (49) exceeds L. Second derivation: symbolic",
+    "with (38) weighted as (40) and (46) have it: (46), (47) normalise L_A and L_B, so L = (K_A n_A/N) L_A + (K_B "
+    "n_B/N) L_B: log K against 2 log K at zero weights, where the right side of (49) exceeds L. Second derivation: "
+    "symbolic",
 )
 def step_49(times: int = 2) -> bool:
     """K = 10, K_A = 5, w = 0, E_W = E_H = 1/100, C6 = 1, C4 = C5 = 1/2, a = b = c: const of (46) and (47) is log K
     each, all terms with w vanish, M = −K_A E_H: (46) + (47) ≥ 2 log K − E_H − 2 K E_W/(2 K_A). But every sample's
-    loss is log K = L. So (49) is no lower bound, with L_A as in (38) or as in (46); n_A and n_B, the imbalance, are
-    gone from it.
+    loss is log K = L. So (49) is no lower bound with L_A as in (46); with the weights of (38) as printed (`step_10_38`)
+    it is not refuted. n_A and n_B, the imbalance, are gone from it.
     """
     log_k = exact.log(F(10))
     right = times * log_k - _SMALL - 2 * 10 * _SMALL / (2 * 5)

@@ -101,7 +101,10 @@ def wu_thm2(epsilon: F = F(1, 20)) -> bool:
         t = F(3, 7) / delta
         require((1 - delta) * t + F(3, 7) == t, "the amplifier")
         g_top, g_below = delta / delta, delta / (2 * delta)
-        require(g_top - g_below == F(1, 2) and F(1, 2) - 2 * F(1, 20) > F(38, 100), "the fall of g")
+        require(g_top - g_below == F(1, 2), "the fall of g")
+    power = F(14, 10)
+    rest = F(1, 2) - 2 * F(1, 20)
+    require(rest**power.denominator * 2**power.numerator > 1, "1/2 − 2ε > 2^−1.4")
     return True
 
 

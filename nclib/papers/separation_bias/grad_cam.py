@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nclib import data, training
-from nclib.config import LookConfig
+from nclib.config import PostHocConfig
 from nclib.engine.jobs import Job, Result
 from nclib.models import Classifier
 
@@ -28,7 +28,7 @@ LONG_SOLVE = 300
 """Evaluations allowed in the second solve of an equilibrium."""
 
 
-class CamConfig(LookConfig):
+class CamConfig(PostHocConfig):
     """Grad-CAM of one finished run.
 
     Parameters
@@ -47,12 +47,12 @@ class CamConfig(LookConfig):
         return f"{self.base.label()}-cam"
 
     def execute(self, job: Job) -> Result:
-        history, arrays = look(self, job.store.weights(job.base), job.device)
+        history, arrays = analyse(self, job.store.weights(job.base), job.device)
         job.progress(1, 1)
         return Result({"history": history}, arrays)
 
 
-def look(
+def analyse(
     config: CamConfig, weights: Mapping[str, Tensor], device: torch.device
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Maps of the predicted class on all test images, and what they look like.

@@ -263,8 +263,12 @@ def _sound(name: str) -> _Samples:
     if name == "tone":
         sound = synthetic_tone()
     else:
-        if not _sound_cache(name).is_file():
-            raise DataError(f"{name} is not in the data folder; call nclib.resolve_sound with the WAV file again")
-        sound = np.frombuffer(_sound_cache(name).read_bytes(), "<f8")
+        try:
+            content = paths.content(_sound_cache(name))
+        except OSError:
+            content = b""
+        if hashlib.sha256(content).hexdigest()[:12] != name.rpartition("@")[2]:
+            raise DataError(f"{name} is not whole in the data folder; call nclib.resolve_sound with the WAV file again")
+        sound = np.frombuffer(content, "<f8")
     t = torch.linspace(-1, 1, len(sound), dtype=torch.float64)
     return _Samples(t[:, None].float(), torch.from_numpy(sound.copy()).float())

@@ -38,3 +38,8 @@ def table_cells(cells: Iterable[str], tag: str = "td") -> str:
 def date_text(text: str) -> str:
     moment = datetime.fromisoformat(text)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def fold(title: str, content: str) -> str:
+    """HTML or Markdown behind a line to click on."""
+    return f'<details class="nc-fold"><summary>{plain(title)}</summary>\n\n{content}\n\n</details>'

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from nclib.publish.notebooks import PARTS
+from nclib.publish.readable import NAMES, claim_first
 from nclib.publish.site.elsewhere import in_a_browser
 from nclib.publish.site.fragments import date_text, download_link, link_list, plain, table_rows
 from nclib.publish.site.sources import OPEN_CODE, Artefact, Page, Sources
 from nclib.system import words
-
-VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
-"""What tables of the sister papers call their verdicts."""
 
 
 def landing_page(sources: Sources, notes: Sequence[str], echo: Callable[[str], None]) -> str:
@@ -78,7 +76,7 @@ def _scorecard(sources: Sources, echo: Callable[[str], None]) -> list[str]:
         heading,
         "What was stated, what came out here, and the verdict by the notebook's rule. Open a part to read.",
     ]
-    head = ("claim or cell", "printed", "regenerated", "± 95 %", "seeds", "verdict", "scale", "remark")
+    head = ("claim", "verdict", "scale", "printed", "regenerated", "± 95 %", "seeds", "remark")
     idle = card["remark"] == "not regenerated"
     for part, rows in card[~idle].groupby("part", sort=False):
         chips = _count_chips(rows["verdict"], rows["scale"], part)
@@ -117,15 +115,17 @@ def _no_scorecard(error: Exception, echo: Callable[[str], None]) -> str:
 
 def _verdict_table(page: Page, table: Any) -> list[str]:
     """Nothing for a table without verdicts. The rules stand on the page."""
-    table = table.drop(columns=["rule", "computed"], errors="ignore")
-    for column in set(table) & set(VERDICT_COLUMNS):
+    from nclib.publish import scorecard
+
+    table = claim_first(table.drop(columns=["rule", "computed"], errors="ignore"))
+    for column in set(table) & set(scorecard.VERDICT_COLUMNS):
         lines = []
         for row in table.to_dict("records"):
             cells = (_verdict(value) if name == column else _value(value) for name, value in row.items())
             lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
         title = f'<a href="{page.name}.html">{plain(page.short)}</a>'
         chips = _count_chips(table[column], table.get("scale", [""] * len(table)))
-        return [_fold(title, chips, list(table), lines)]
+        return [_fold(title, chips, list(table.rename(columns=NAMES)), lines)]
     return []
 
 
@@ -175,9 +175,8 @@ def _score_row(row: Any, pages: set[str]) -> str:
     seeds = "" if row.seeds != row.seeds else f"{row.seeds:.0f}"
     texts = (row.printed, row.regenerated, row.scale, row.remark)
     printed, ours, scale, remark = (plain(text) if isinstance(text, str) else "" for text in texts)
-    cells = f"<td>{linked}</td><td>{printed}</td><td>{ours}</td>"
-    cells += f'<td class="nc-number">{half}</td><td>{seeds}</td><td>{_verdict(row.verdict, row.part)}</td>'
-    return f"<tr>{cells}<td>{scale}</td><td>{remark}</td></tr>"
+    cells = f"<td>{linked}</td><td>{_verdict(row.verdict, row.part)}</td><td>{scale}</td><td>{printed}</td>"
+    return f'<tr>{cells}<td>{ours}</td><td class="nc-number">{half}</td><td>{seeds}</td><td>{remark}</td></tr>'
 
 
 def _verdict(text: str, part: str = "", before: str = "", after: str = "") -> str:

@@ -7,33 +7,47 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nclib.publish.answer import Answer, read_answer
 from nclib.publish.notebooks import text_of
 from nclib.publish.site.elsewhere import elsewhere_links
-from nclib.publish.site.fragments import date_text, download_link, link_list, named_table, plain
-from nclib.publish.site.sources import OPEN_CODE, Page, Sources
+from nclib.publish.site.fragments import date_text, download_link, fold, link_list, named_table, plain
+from nclib.publish.site.sources import Page, Sources
 from nclib.system import other_parameters, paths, provenance
+
+RECORDS = ("nc.plan(", "nc.runs_provenance(", 'pd.read_json(files["json"]')
+"""How a line begins whose table lists runs, versions and machines: on a page it stands folded at the end."""
 
 
 def with_facts(page: Page, sources: Sources) -> dict[str, Any]:
-    """The notebook as it is shown: facts under its title, how it was made at its end, code folded, links to the next.
+    """The notebook as it is shown: the answer under its claim, and at its end, folded, how it was made.
 
-    The cell of injected values is left out, since they stand in the table at the end.
+    The course keeps its code where it is. Elsewhere the code, and tables of runs and versions, come at the end.
+    The cell of injected values is left out, since they stand in the table of parameters.
     """
     names = {other.name for other in sources.pages}
     cells = [_shown(cell, page, names) for cell in page.notebook["cells"]]
+    last = [] if page.in_course else [cell for cell in cells if _is_record(cell)]
+    body = [cell for cell in cells[1:] if cell not in last]
     facts = {"cell_type": "markdown", "id": "nclib-facts", "metadata": {}, "source": _facts(page, sources)}
     record = {"cell_type": "markdown", "id": "nclib-record", "metadata": {}, "source": _record(page)}
-    return {**page.notebook, "cells": [*cells[:1], facts, *cells[1:], record]}
+    return {**page.notebook, "cells": [*cells[:1], facts, *body, record, *last]}
+
+
+def _is_record(cell: Mapping[str, Any]) -> bool:
+    return cell["cell_type"] == "code" and any(line.startswith(RECORDS) for line in text_of(cell).splitlines())
 
 
 def _shown(cell: Mapping[str, Any], page: Page, names: set[str]) -> dict[str, Any]:
-    folder = page.name.split("/")[0]
     if cell["cell_type"] != "code":
-        return {**cell, "source": _link_next(text_of(cell), folder, names)}
+        return {**cell, "source": _link_next(text_of(cell), page.name.split("/")[0], names)}
     tags = list(cell["metadata"].get("tags", []))
-    tags += ["remove-cell"] * ("injected-parameters" in tags) + ["hide-input"] * (folder not in OPEN_CODE)
-    picture = {"image": {"alt": f"drawn by the code above; captions of {page.short} stand at the end of the page"}}
-    return {**cell, "metadata": {**cell["metadata"], "tags": tags, "mystnb": picture}}
+    shown = {"image": {"alt": f"drawn by the code of this page; captions of {page.short} stand at its end"}}
+    if "injected-parameters" in tags or text_of(cell).startswith("nc.answer("):  # the page has its own box
+        tags.append("remove-cell")
+    elif not page.in_course:
+        tags += ["remove-input"] + ["hide-output"] * _is_record(cell)
+        shown |= {"code_prompt_show": "Show the record", "code_prompt_hide": "Hide the record"}
+    return {**cell, "metadata": {**cell["metadata"], "tags": tags, "mystnb": shown}}
 
 
 def _link_next(text: str, folder: str, names: set[str]) -> str:
@@ -47,23 +61,19 @@ def _link_next(text: str, folder: str, names: set[str]) -> str:
 
 
 def _facts(page: Page, sources: Sources) -> str:
+    """What stands under the claim: the answer, the profile, and where the rest is."""
     profile = other_parameters.in_words(sources.profile, page.parameters)
-    facts = [f"profile <b>{plain(profile)}</b>", *map(plain, _when(page))]
-    if page.runs:
-        facts.append(plain(f"{len(page.runs)} trained runs{_training(page.runs)}"))
-    files = [(f"{page.up}notebooks/{page.name}.ipynb", "notebook (.ipynb)")]
-    for artefact in page.artefacts:
-        ending = "pdf" if artefact.kind == "figures" else "csv"
-        if ending in artefact.endings:
-            files.append((f"{page.up}{artefact.path(ending)}", f"{artefact.name.split('/')[-1]}.{ending}"))
-    links = " ".join([*(download_link(*file) for file in files), *elsewhere_links(page.name)])
-    lines = [f"<span>{fact}</span>" for fact in facts]
-    lines.append(f'<span class="nc-links">{links} <a href="#how-this-page-was-made">how it was made</a></span>')
+    links = [download_link(f"{page.up}notebooks/{page.name}.ipynb", "notebook (.ipynb)"), *elsewhere_links(page.name)]
+    links.append('<a href="#how-this-page-was-made">how it was made</a>')
+    facts = f'<div class="nc-facts"><span>profile <b>{plain(profile)}</b></span>{link_list(" ".join(links))}</div>'
     alert = ""
     if page.name in sources.failed:
         said = f"The last attempt to execute this notebook failed: {sources.failed[page.name] or 'see its failed copy'}"
         alert = f'<div class="nc-alert">{plain(said)}. Shown is the last complete execution.</div>\n'
-    return alert + f'<div class="nc-facts">{"".join(lines)}</div>'
+    box = read_answer(page.name, sources.profile)
+    if not box.lines and not box.note and not page.in_course:
+        box = Answer(note="No claim is judged on this page.")
+    return alert + (box._repr_html_() if box.lines or box.note else "") + facts
 
 
 def _when(page: Page) -> list[str]:
@@ -85,12 +95,14 @@ def _training(runs: Sequence[str]) -> str:
 
 def _record(page: Page) -> str:
     """The last section of a page."""
-    parts = ["## How this page was made", _parameters(page)]
-    circumstances = _circumstances(page)
-    if circumstances:
-        parts.append(named_table(circumstances, "nc-record"))
-    if page.artefacts:
-        parts += ["### Figures and tables to download", _files(page)]
+    parts = ["## How this page was made"]
+    parts += [fold("When, where and with which runs", named_table(_circumstances(page), "nc-record"))]
+    parts += [fold("Parameters", table) for table in [_parameters(page)] if table]
+    parts += [fold("Figures and tables to download", _files(page))] * bool(page.artefacts)
+    if not page.in_course:
+        code = [cell for cell in page.notebook["cells"] if cell["cell_type"] == "code"]
+        shown = (cell for cell in code if "injected-parameters" not in cell["metadata"].get("tags", []))
+        parts.append(fold("Show the code", "```python\n" + "\n\n".join(map(text_of, shown)) + "\n```"))
     return "\n\n".join(parts)
 
 

@@ -15,7 +15,7 @@ from nclib.publish import notebooks
 from nclib.system import other_parameters, paths
 
 OPEN_CODE = ("walkthrough",)
-"""Folders whose pages show their code; on the others it is folded away."""
+"""Folders whose pages show their code; on the others it stands folded at the end."""
 
 
 class ReportError(RuntimeError):
@@ -63,6 +63,11 @@ class Page:
         """The title up to its first point: what fits into a list. A number alone says too little."""
         head = self.title.partition(" · ")[0]
         return self.title if head.isdigit() else head
+
+    @property
+    def in_course(self) -> bool:
+        """Whether its code is to be read where it stands."""
+        return self.name.split("/")[0] in OPEN_CODE
 
     @property
     def execution(self) -> dict[str, Any]:
@@ -121,8 +126,8 @@ def collect(profile: str) -> Sources:
     pages = tuple(Page(name, paths.content(found[name]), tuple(owned[name])) for name in names)
     for page in pages:
         try:
-            page.notebook["cells"], page.execution
-        except (ValueError, KeyError, TypeError) as error:
+            [(cell["cell_type"], cell["source"]) for cell in page.notebook["cells"]], page.execution
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             again = f"nclib reproduce {page.name} --profile {profile} --force"
             raise ReportError(f"{found[page.name]} is no notebook that can be read ({error}); type: {again}") from None
     return Sources(profile, pages, tuple(others), _failures(folder))

@@ -52,7 +52,7 @@ def test_a_look_is_a_stored_run(kind, monkeypatch):
     arrays = load_run(config).arrays
     assert arrays["cams"].shape == (5, 32, 32) and arrays["images"].shape == (5, 1, 32, 32)
     assert arrays["labels"].tolist() == [0, 1, 2, 3, 0]
-    monkeypatch.setattr(grad_cam, "look", lambda *a: pytest.fail("looked again"))
+    monkeypatch.setattr(grad_cam, "analyse", lambda *a: pytest.fail("looked again"))
     runs.ensure_runs([config])
     assert CamConfig.from_json(config.model_dump_json()) == config and config.data == config.base.data
 

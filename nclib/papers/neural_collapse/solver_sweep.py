@@ -1,8 +1,8 @@
 """What happens to collapse inside the equilibrium solver.
 
-A `ProbeConfig` describes the dissection of one finished DEQ run: its weights stay as they are, and its equilibria are
-solved again by every method, with 1, 2, 3, … evaluations of the cell and to ever smaller tolerances. That is a stored
-run like any other.
+A `SolverSweepConfig` names one finished DEQ run: its weights stay as they are, and its equilibria are solved again by
+every method, with 1, 2, 3, … evaluations of the cell and to ever smaller tolerances. That is a stored run like any
+other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib import comparison, evaluation, training
-from nclib.config import LookConfig, SolverConfig
+from nclib.config import PostHocConfig, SolverConfig
 from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
 from nclib.engine.outline import class_counts, outline
@@ -46,8 +46,8 @@ _SECONDS_PER_SOLVE = 0.025
 _STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
 
 
-class ProbeConfig(LookConfig):
-    """A look at the solver of one finished DEQ run.
+class SolverSweepConfig(PostHocConfig):
+    """A solver sweep of one finished DEQ run.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class ProbeConfig(LookConfig):
     limit : evaluations allowed for the latter
 
     The seed and the profile are those of the base. The data, model and train of the base are found here too, so that
-    planning, checks and captions treat a probe like the run it looks into.
+    planning, checks and captions treat a sweep like the run itself.
     """
 
     kind: Literal["solver_probe"] = "solver_probe"
@@ -66,7 +66,7 @@ class ProbeConfig(LookConfig):
     limit: int = pydantic.Field(default=100, ge=1)
 
     @pydantic.model_validator(mode="after")
-    def _base_has_a_solver(self) -> ProbeConfig:
+    def _base_has_a_solver(self) -> SolverSweepConfig:
         model = self.base.model
         if model.kind != "deq":
             raise ValueError(f"base must be a run of kind 'deq', which has a solver; this one is {model.kind!r}")
@@ -111,13 +111,13 @@ class ProbeConfig(LookConfig):
 
 
 def measure(
-    config: ProbeConfig, weights: Mapping[str, Tensor], classes: pd.DataFrame, device: torch.device
+    config: SolverSweepConfig, weights: Mapping[str, Tensor], classes: pd.DataFrame, device: torch.device
 ) -> pd.DataFrame:
     """The history of a probe.
 
     Parameters
     ----------
-    config : what to look into
+    config : the run and the sweep
     weights : final weights of its base run
     classes : the base run's table of classes: epoch, split, class, metric, value
     device : where to compute

@@ -28,8 +28,8 @@ from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
 from nclib.papers import captions, experiments
-from nclib.papers.neural_collapse import network_tables, probes
-from nclib.papers.neural_collapse.probes import COLLAPSE, METHODS, ProbeConfig, probe_rows
+from nclib.papers.neural_collapse import network_tables, solver_sweep
+from nclib.papers.neural_collapse.solver_sweep import COLLAPSE, METHODS, SolverSweepConfig, probe_rows
 from nclib.system import paths, words
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
@@ -48,7 +48,7 @@ def _base(kind="deq", seed=0, width=2, step=True, **model):
 
 
 def _probe(base=None, **options):
-    return ProbeConfig(base=base or _base(), **({"last_step": 6, "last_digit": 4} | options))
+    return SolverSweepConfig(base=base or _base(), **({"last_step": 6, "last_digit": 4} | options))
 
 
 def _images(count=3, side=16, channels=1):
@@ -153,13 +153,13 @@ def test_operations_are_traced_from_the_block(options, expected):
 )
 def test_a_foreign_base_is_refused(options, says):
     with pytest.raises(ConfigError, match=says):
-        ProbeConfig(**options)
+        SolverSweepConfig(**options)
 
 
 def test_a_probe_is_identified_by_its_base_and_its_options():
     probe = _probe(_base(seed=3))
     assert (probe.seed, probe.profile) == (3, "smoke")
-    again = ProbeConfig.from_json(probe.model_dump_json())
+    again = SolverSweepConfig.from_json(probe.model_dump_json())
     assert again == probe and run_id(again) == run_id(probe)
     assert run_id(probe) == run_id(_probe(_base(seed=3).replace(profile="quick"))), "the profile is a label"
     assert len({run_id(p) for p in (probe, _probe(), _probe(_base(seed=3), last_step=7), _probe(_base(width=3)))}) == 4
@@ -204,13 +204,13 @@ def contracting(results, monkeypatch):
     weights = dict(default_store().weights(run_id(config)))
     weights["block.cell.norm2.weight"] = 0.1 * weights["block.cell.norm2.weight"]
     classes = load_run(config).tables["classes"]
-    history = probes.measure(_probe(config, last_step=12, last_digit=5), weights, classes, torch.device("cpu"))
+    history = solver_sweep.measure(_probe(config, last_step=12, last_digit=5), weights, classes, torch.device("cpu"))
     return probe_rows(history.assign(seed=0))
 
 
 def test_a_probe_repeats_the_runs_last_evaluation(probed):
     assert set(COLLAPSE) <= set(probed["metric"])
-    same = probes.probe_consistency(probed, [*COLLAPSE, "loss", "solver_steps", "accuracy_minority"])
+    same = solver_sweep.probe_consistency(probed, [*COLLAPSE, "loss", "solver_steps", "accuracy_minority"])
     assert len(same) == len(COLLAPSE) + 3 and same["difference"].max() < 1e-6
     own = probe_rows(probed).query("sweep == 'own' and split == 'test' and metric == 'accuracy_majority'")
     final = comparison.by_run(probed, "accuracy_majority", "test")
@@ -271,7 +271,7 @@ def test_groups_of_classes_are_means_over_their_classes(results, probed):
     classes = load_run(_base()).tables["classes"]
     rows = probe_rows(probed).query("sweep == 'epochs' and split == 'steps' and at == 1")
     wanted = classes.query("epoch == 1 and split == 'steps' and metric == 'not_converged'").set_index("class")["value"]
-    found = probes.probe_groups(rows, "not_converged").set_index("group")["value"]
+    found = solver_sweep.probe_groups(rows, "not_converged").set_index("group")["value"]
     assert found["majority"] == pytest.approx(wanted[:3].mean()) and found["minority"] == pytest.approx(
         wanted[3:].mean()
     )
@@ -286,7 +286,7 @@ def test_weights_of_another_network_are_refused(results, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(results))
     weights = default_store().weights(run_id(_base()))
     with pytest.raises(ConfigError, match="not those of digits-KA3-R3-deq"):
-        probes.measure(_probe(_base(width=3)), weights, pd.DataFrame(), torch.device("cpu"))
+        solver_sweep.measure(_probe(_base(width=3)), weights, pd.DataFrame(), torch.device("cpu"))
 
 
 # ---- probes among other runs
@@ -330,7 +330,7 @@ def test_a_probe_asked_for_alone_trains_its_base_once(monkeypatch, tmp_path):
     assert load_run(probe).provenance["facts"] == {"base": run_id(base)}
     assert not frame["metric"].str.endswith("_minority").any(), "balanced: no groups"
     with pytest.raises(ValueError, match="no minority"):
-        probes.minority_effect(frame, "toy")
+        solver_sweep.minority_effect(frame, "toy")
 
     collection = reference_store()
     collection.add("probes", [load_run(base), load_run(probe)])
@@ -382,7 +382,7 @@ def _way(start, once, end, digit_3=None):
 )
 def test_collapse_inside_follows_its_rule(seeds, verdicts):
     frame = _frame(_way([1.0, 1.1, 0.9], [0.5, 0.61, 0.4], [0.9, 1.0, 0.81]), seeds)
-    table = probes.collapse_inside(frame, ["nc"], "toy")
+    table = solver_sweep.collapse_inside(frame, ["nc"], "toy")
     assert table["way"].tolist() == ["start → one evaluation", "one evaluation → equilibrium", "start → equilibrium"]
     if seeds == 3:
         np.testing.assert_allclose(table["change"], [-1.49 / 3, 1.2 / 3, -0.29 / 3])
@@ -404,17 +404,17 @@ def test_collapse_inside_follows_its_rule(seeds, verdicts):
 def test_a_tolerance_is_judged_by_the_spread_over_seeds(shift, seeds, verdict):
     end = [1.0, 2.0, 3.0]  # standard deviation 1
     frame = _frame(_way(end, end, end, digit_3=[1.0, 2.0 - shift, 3.0]), seeds)
-    row = probes.tolerance_effect(frame, ["nc"], "toy").iloc[0]
+    row = solver_sweep.tolerance_effect(frame, ["nc"], "toy").iloc[0]
     assert row[["verdict", "remark"]].tolist() == verdict and row["change"] == pytest.approx(shift)
     if seeds == 3:
         assert row["share"] == pytest.approx(shift)
     with pytest.raises(ValueError, match=r"no tolerance at 0\.01 by broyden"):
-        probes.tolerance_effect(frame, ["nc"], "toy", tol=1e-2)
+        solver_sweep.tolerance_effect(frame, ["nc"], "toy", tol=1e-2)
 
 
 def test_equal_seeds_make_any_change_too_much():
     frame = _frame(_way([2.0] * 3, [2.0] * 3, [2.0] * 3, digit_3=[2.0, 2.0, 2.001]))
-    assert probes.tolerance_effect(frame, ["nc"], "toy")["remark"].tolist() == ["not enough"]
+    assert solver_sweep.tolerance_effect(frame, ["nc"], "toy")["remark"].tolist() == ["not enough"]
 
 
 def test_minority_effect_follows_its_rule():
@@ -429,7 +429,7 @@ def test_minority_effect_follows_its_rule():
     for epoch in (1, 2):
         values |= both("epochs", epoch, "steps", "not_converged", [0.0] * 3, [0.02 * epoch, 0.04, 0.06])
         values |= both("epochs", epoch, "steps", "skipped", [0.0] * 3, [0.0] * 3)
-    table = probes.minority_effect(_frame(values), "toy")
+    table = solver_sweep.minority_effect(_frame(values), "toy")
     assert table[["verdict", "remark"]].to_numpy().tolist() == [
         ["equal", "no failures"],
         ["higher", "worse"],
@@ -440,4 +440,4 @@ def test_minority_effect_follows_its_rule():
     ]
     assert table.loc[1, ["majority", "minority", "difference"]].tolist() == pytest.approx([1 / 3, 10.0, 29 / 3])
     assert table.loc[4, "minority"] == pytest.approx(100 * (0.03 + 0.04 + 0.06) / 3), "mean over the steps"
-    assert set(probes.minority_effect(_frame(values, seeds=2), "toy")["remark"]) == {"2 seeds"}
+    assert set(solver_sweep.minority_effect(_frame(values, seeds=2), "toy")["remark"]) == {"2 seeds"}

@@ -1,0 +1,324 @@
+"""A network run over a loader, and the outputs of its layers caught by forward hooks; it is left as it was."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nclib.metrics.layers import Layers, Pool, module_named, pools_of
+
+_LENGTHS = {nn.Conv1d, nn.ConvTranspose1d}
+_TOKENS = {nn.LayerNorm, nn.MultiheadAttention, nn.Embedding, nn.LSTM, nn.GRU, nn.RNN}
+
+
+class _Head(NamedTuple):
+    """The classifier: its name, and its weight (K, d)."""
+
+    name: str
+    weight: Tensor
+
+
+class _Call(NamedTuple):
+    """One call of a layer that may be the classifier, and the blocks that had ended before."""
+
+    name: str
+    input: Any
+    output: Any
+    before: frozenset[str]
+
+
+class _Batch(NamedTuple):
+    labels: Tensor  # (B,) on the CPU
+    logits: Tensor | None
+    outputs: dict[str, Tensor]  # name of a layer -> (B, d)
+    num_classes: int | None
+    head: _Head | None
+
+
+def run(
+    model: nn.Module,
+    loader: Iterable[Any],
+    layers: Layers,
+    num_classes: int | None,
+    pool: Pool,
+    classifier: str | None,
+    with_input: bool = False,
+) -> Iterator[_Batch]:
+    """The outputs of layers, batch by batch; with_input: those of the classifier's input as well."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 2):
+        raise ValueError(f"num_classes must be an integer of at least 2, got {num_classes!r}")
+    model = getattr(model, "_orig_mod", model)
+    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        model = model.module
+    modules = dict(model.named_modules())
+    chosen = layers is None
+    watch = _Watch(modules, pools_of(modules, layers, pool), chosen)
+    with _undisturbed(model, loader), _hooks(watch, classifier, num_classes):
+        empty = True
+        for batch in loader:
+            empty = False
+            inputs, labels = _inputs_and_labels(batch)
+            watch.begin(len(labels))
+            output = _forward(model, inputs)
+            watch.end(output)
+            outputs = dict(watch.outputs)
+            if watch.head is not None and (chosen or with_input):
+                name = f"{watch.head.name}.input"
+                outputs[name] = watch.pooled(watch.head_input, pool, name, modules[watch.head.name])
+            if not outputs:
+                what = "classifier" if with_input else "block"
+                raise ValueError(f"no {what} was found: name a layer of model.named_modules()")
+            yield _Batch(labels, watch.logits, outputs, watch.num_classes, watch.head)
+        if empty:
+            raise ValueError("the loader gave no batches")
+
+
+def _forward(model: nn.Module, inputs: Any) -> Any:
+    tensors = [*model.parameters(), *model.buffers()]
+    devices = {x.device for x in tensors}
+    move = (lambda x: x.to(*devices)) if len(devices) == 1 else (lambda x: x)
+    with torch.no_grad():
+        if isinstance(inputs, Mapping):
+            return model(**{name: move(x) if isinstance(x, Tensor) else x for name, x in inputs.items()})
+        if isinstance(inputs, (tuple, list)):
+            return model(*(move(_as_tensor(x)) for x in inputs))
+        return model(move(_as_tensor(inputs)))
+
+
+def _as_tensor(x: Any) -> Any:
+    return torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+
+
+def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor]:
+    if isinstance(batch, Mapping):
+        names = ", ".join(map(repr, batch))
+        raise ValueError(
+            f"a batch must be (inputs, labels), not a mapping with {names}: pass "
+            f'((b["…"], b["…"]) for b in loader) with the names of the inputs and of the labels'
+        )
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        what = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else type(batch).__name__
+        raise ValueError(f"a batch must be (inputs, labels), got {what}: pass ((b[0], b[1]) for b in loader)")
+    inputs, labels = batch
+    labels = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"labels must have one axis, (B,), got {labels.shape}; of one-hot labels pass argmax(1)")
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be integers 0 … K−1, got {labels.dtype}; convert them with labels.long()")
+    return inputs, torch.from_numpy(labels.astype(np.int64))
+
+
+@contextmanager
+def _undisturbed(model: nn.Module, loader: Any) -> Iterator[None]:
+    """Evaluation mode; afterwards every module's mode and every random state are as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    generators = [getattr(x, "generator", None) for x in (loader, getattr(loader, "sampler", None))]
+    own = [(x, x.get_state()) for x in generators if isinstance(x, torch.Generator)]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        for generator, state in own:
+            generator.set_state(state)
+
+
+class _Watch:
+    """Collects, in one forward pass, the outputs of layers and the calls that may be the classifier's."""
+
+    def __init__(self, modules: dict[str, nn.Module], pools: dict[str, Pool], chosen: bool) -> None:
+        self.modules, self.pools, self.chosen = modules, pools, chosen
+        self.outputs: dict[str, Tensor] = {}
+        self.calls: dict[int, _Call] = {}  # by the number of outputs: the last call of a linear layer that has them
+        self.head: _Head | None = None
+        self.head_input = self.logits = self.num_classes = None
+        self.names: list[str] | None = None  # the layers of the first batch
+        self.size = 0
+        kinds = {type(module) for module in modules.values()}
+        self.lengths = bool(kinds & _LENGTHS)  # a network on signals, (B, C, L)
+        self.unclear = self.lengths and bool(kinds & _TOKENS)
+
+    def begin(self, size: int) -> None:
+        self.size = size
+        self.outputs.clear()
+        self.calls.clear()
+
+    def layer(self, name: str, module: nn.Module, value: Any) -> None:
+        try:
+            self.outputs[name] = self.pooled(value, self.pools[name], name, module)
+        except ValueError as error:
+            if not self.chosen:
+                raise
+            if self.names is None:  # once
+                warnings.warn(f"{error}. This layer is left out", stacklevel=2)
+
+    def pooled(self, value: Any, pool: Pool, name: str, module: nn.Module) -> Tensor:
+        """(B, d) features of what a layer was given or returned, in memory of their own: a later layer may work in
+        place."""
+        x = first_tensor(value, "last_hidden_state")
+        if x is None:
+            raise ValueError(f"layer {name!r} gives {type(value).__name__} without a tensor")
+        x = x.detach()
+        x = x.cpu() if x.device.type == "mps" else x  # which has no float64
+        if callable(pool):
+            h = pool(x)
+            if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size:
+                shape = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
+                raise ValueError(f"pool must return (B, d) = ({self.size}, d) for layer {name!r}, got {shape}")
+            return h.clone()
+        if not x.is_floating_point():
+            raise ValueError(f"layer {name!r} gives {x.dtype}, not floating point")
+        swapped = x.ndim == 3 and x.shape[1] == self.size and _tokens_first(module)
+        given = f"layer {name!r} gives {tuple(x.shape)}"
+        if swapped and len(x) == self.size:
+            raise ValueError(f"{given}, and either axis may be the batch: pass a function as its pool")
+        x = x.transpose(0, 1) if swapped else x
+        if x.ndim < 2 or len(x) != self.size:
+            raise ValueError(
+                f"{given}, whose first axis is not the batch of {self.size}: pass a function as its pool that returns "
+                "(B, d)"
+            )
+        if x.ndim == 2 or pool == "flatten":
+            return x.flatten(1).clone()
+        x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        if x.ndim > 3 or type(module) in _LENGTHS or _is_one_dimensional(module):
+            return x.flatten(2).mean(2)
+        if self.unclear:
+            raise ValueError(f"{given}, which may be (B, C, L) or (B, T, D): pass a function as its pool")
+        return x.mean(2 if self.lengths else 1)
+
+    def end(self, output: Any) -> None:
+        matrix = _logits(output, self.size)
+        if self.names is None:
+            self._settle(matrix)
+        self.logits = None
+        if self.head is not None:
+            call = self.calls.get(self.num_classes)
+            if call is None or call.name != self.head.name:
+                raise ValueError(f"not every batch calls the classifier {self.head.name!r}; pass classifier=None")
+            self.head_input = call.input
+            self._only_before(call)
+            if isinstance(call.output, Tensor) and call.output.shape == (self.size, self.num_classes):
+                self.logits = call.output
+        if list(self.outputs) != self.names:
+            odd = sorted(set(self.outputs) ^ set(self.names)) or self.names
+            raise ValueError(f"some layers are not called in every batch: {', '.join(odd)}; name others with layers=…")
+        if self.logits is None and matrix is not None and matrix.shape[1] == self.num_classes:
+            self.logits = matrix
+
+    def _settle(self, matrix: Tensor | None) -> None:
+        """After the first batch: the number of classes, the classifier, the layers that are there."""
+        if self.num_classes is None:
+            width = matrix.shape[1] if matrix is not None else next(reversed(self.calls), 1)
+            if width < 2:
+                raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
+            self.num_classes = width
+        if self.num_classes in self.calls:
+            call = self.calls[self.num_classes]
+            self.head = _Head(call.name, self.modules[call.name].weight.detach().flatten(1).cpu())
+            self._only_before(call)
+        missing = [name for name in self.pools if name not in self.outputs]
+        if missing and not self.chosen:
+            raise ValueError(f"the forward pass does not call {', '.join(map(repr, missing))}; leave out of layers")
+        self.names = list(self.outputs)
+
+    def _only_before(self, call: _Call) -> None:
+        """Drop blocks that end after the classifier was called: they hold it, or work on its logits."""
+        if self.chosen:
+            self.outputs = {name: h for name, h in self.outputs.items() if name in call.before}
+
+
+@contextmanager
+def _hooks(watch: _Watch, classifier: str | None, num_classes: int | None) -> Iterator[None]:
+    watch.num_classes = num_classes
+    heads: dict[str, nn.Module] = {}
+    if classifier == "auto":
+        heads = {name: module for name, module in watch.modules.items() if isinstance(module, nn.Linear)}
+    elif classifier is not None:
+        heads = {classifier: module_named(watch.modules, classifier)}
+        weight = getattr(heads[classifier], "weight", None)
+        if not isinstance(weight, Tensor) or weight.ndim < 2 or weight[0, 0].numel() != 1:
+            raise ValueError(f"the classifier {classifier!r} must have a weight (K, d), as a linear layer has")
+        if num_classes is not None and len(weight) != num_classes:
+            raise ValueError(f"the classifier {classifier!r} has {len(weight)} outputs, not num_classes={num_classes}")
+        watch.num_classes = len(weight)
+
+    def of_head(name: str) -> Callable:
+        def hook(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+            width = getattr(module, "out_features", None) or len(module.weight)
+            watch.calls.pop(width, None)  # the last call comes last
+            given = first_tensor((*args, *kwargs.values()))
+            watch.calls[width] = _Call(name, given, output, frozenset(watch.outputs))
+
+        return hook
+
+    def of_output(name: str) -> Callable:
+        return lambda module, args, kwargs, output: watch.layer(name, module, output)
+
+    def of_input(name: str) -> Callable:
+        return lambda module, args, kwargs: watch.layer(name, module, (*args, *kwargs.values()))
+
+    handles = []
+    try:
+        for name, module in heads.items():
+            handles.append(module.register_forward_hook(of_head(name), with_kwargs=True))
+        for name in watch.pools:
+            if name in watch.modules:
+                handles.append(watch.modules[name].register_forward_hook(of_output(name), with_kwargs=True))
+            else:
+                module = watch.modules[name.removesuffix(".input")]
+                handles.append(module.register_forward_pre_hook(of_input(name), with_kwargs=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def first_tensor(value: Any, *names: str) -> Tensor | None:
+    """The value itself, what it holds under one of the names, or the first tensor in it."""
+    if isinstance(value, Tensor):
+        return value
+    for name in names:
+        held = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        if isinstance(held, Tensor):
+            return held
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return next((x for x in map(first_tensor, value) if x is not None), None)
+    return None
+
+
+def _logits(output: Any, size: int) -> Tensor | None:
+    """(B, K) from what a network returned, or None."""
+    if not isinstance(output, Tensor):
+        output = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    fits = isinstance(output, Tensor) and output.ndim == 2 and len(output) == size and output.is_floating_point()
+    return output if fits else None
+
+
+def _tokens_first(module: nn.Module) -> bool:
+    """Whether the axes may be (tokens, batch, features), as by default in torch's recurrent and attention layers."""
+    return any(getattr(part, "batch_first", True) is False for part in module.modules())
+
+
+def _is_one_dimensional(module: nn.Module) -> bool:
+    """Whether the module is one of torch's layers on (B, C, L)."""
+    return type(module).__module__.startswith("torch.nn.modules") and type(module).__name__.endswith("1d")

@@ -1,0 +1,80 @@
+"""Which layers of a network are measured: by name, or every block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+
+from torch import Tensor, nn
+
+Pool = str | Callable[[Tensor], Tensor]
+Layers = str | Sequence[str] | Mapping[str, Pool] | None
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.Dropout, nn.Identity)
+
+
+def module_named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
+    if name not in modules:
+        near = get_close_matches(name, modules, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ". See [name for name, _ in model.named_modules()]"
+        raise ValueError(f"the network has no module {name!r}{hint}")
+    return modules[name]
+
+
+def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> dict[str, Pool]:
+    """The pooling of every layer that is wanted by name."""
+    if layers is None:
+        named: dict[str, Pool] = dict.fromkeys(blocks_of(modules[""]), pool)
+    elif isinstance(layers, Mapping):
+        named = dict(layers)
+    else:
+        names = [layers] if isinstance(layers, str) else list(layers)
+        named = dict.fromkeys(names, pool)
+    for name, how in {"": pool, **named}.items():
+        if not (callable(how) or how in ("mean", "flatten")):
+            raise ValueError(f"pool must be 'mean', 'flatten' or a function that returns (B, d), got {how!r}")
+        if name not in modules:
+            module_named(modules, name.removesuffix(".input"))
+    return named
+
+
+def blocks_of(model: nn.Module) -> list[str]:
+    """Names of the blocks of ``layers=None``; see the notes of ``measure``."""
+    found: list[str] = []
+
+    def visit(parent: nn.Module, prefix: str) -> None:
+        children = [(f"{prefix}{name}", child) for name, child in parent.named_children()]
+        runs = isinstance(parent, nn.Sequential)
+        last = None  # of a run of single layers
+        for name, child in children:
+            single = next(child.children(), None) is None
+            if not runs or not single or _has_weight(child):
+                found.extend([last] if last else [])
+                last = None
+            wrapper = not single and type(parent) not in _CONTAINERS and _has_stage(child)
+            if type(child) in _CONTAINERS or wrapper:
+                visit(child, f"{name}.")
+            elif not single or (_has_weight(child) and not runs):
+                found.append(name)
+            elif runs and (_has_weight(child) or last) and not isinstance(child, _NO_BLOCKS):
+                last = name
+        found.extend([last] if last else [])
+
+    visit(model, "")
+    return found
+
+
+def _has_weight(layer: nn.Module) -> bool:
+    """A convolution, linear or embedding layer: one with a weight of two or more axes (or a lazy one)."""
+    weight = getattr(layer, "weight", None)
+    return isinstance(weight, nn.parameter.UninitializedParameter) or (isinstance(weight, Tensor) and weight.ndim > 1)
+
+
+def _has_stage(module: nn.Module) -> bool:
+    """Whether a sequence of blocks is somewhere inside."""
+    containers = (part for part in module.modules() if type(part) in _CONTAINERS)
+    return any(
+        next(child.children(), None) is not None and type(child) not in _CONTAINERS
+        for container in containers
+        for child in container.children()
+    )

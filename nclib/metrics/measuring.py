@@ -1,0 +1,380 @@
+"""Neural collapse in every layer of any network: ``measure``, ``features``, ``measure_file``.
+
+``measure`` makes one pass over the data, with one ``ClassMoments`` a layer. Torch and NumPy are enough to import this
+module; the table needs pandas.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nclib.metrics.chance import effective_rank, nc1_chance
+from nclib.metrics.checks import Weighting, as_tensor, check_logits, check_weighting, scaled_rows
+from nclib.metrics.classifier import nc0
+from nclib.metrics.definitions import class_balanced_pinv, ncc_mismatches
+from nclib.metrics.hooks import run
+from nclib.metrics.layers import Layers, Pool
+from nclib.metrics.moments import ClassMoments
+from nclib.metrics.report import count_classes, in_order, moments_report
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Features(NamedTuple):
+    """What ``features`` returns, in the order of the arguments of ``nc_report``."""
+
+    h: Tensor
+    labels: Tensor
+    logits: Tensor | None
+    w: Tensor | None
+
+
+def measure(
+    model: nn.Module,
+    loader: Iterable[Any],
+    layers: Layers = None,
+    num_classes: int | None = None,
+    pool: Pool = "mean",
+    per_class: bool = False,
+    *,
+    classifier: str | None = "auto",
+    weighting: Weighting = "class",
+    wide: Literal["refuse", "means"] = "refuse",
+    max_dim: int = 4096,
+    keep: int = 2**30,
+) -> pd.DataFrame:
+    """Neural collapse in the layers of a network, as a table.
+
+    The network runs once over the data, in evaluation mode and without gradients. Afterwards its mode, its hooks and
+    the random state are as before, also after an error.
+
+    Parameters
+    ----------
+    model : any network. Wrappers of ``torch.compile`` and ``DataParallel`` are looked through.
+    loader : yields (inputs, labels). Inputs are a tensor, a tuple of tensors (several arguments) or a mapping (keyword
+        arguments) and are moved to the model's device; labels are integers 0 … K−1, a tensor, an array or a list.
+    layers : which layers, by the names of ``model.named_modules()``. "NAME" is the output of a module, "NAME.input"
+        what enters it. A mapping gives each its own pooling. None takes the input of the classifier and the output of
+        every block, see Notes.
+    num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
+    pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
+        of (B, T, D), "flatten" keeps all numbers, a function takes the output and returns (B, d).
+    per_class : add rows for each class, with a column ``class``.
+    classifier : "auto" finds the linear layer with K outputs that is called last; otherwise the name of a module with a
+        (K, d) weight; None for a network without one. Without a classifier, what needs its weight is left out.
+    weighting : "class" or "sample", see ``ClassMoments``.
+    wide : what happens to a layer with d > ``max_dim`` features, whose d × d moments would be too large. "refuse" stops
+        and says so; "means" leaves out what needs them: ``nc1_pinv`` and its chance level, ``effective_rank``.
+    max_dim : the largest d for which d × d moments are kept; 4096 takes 134 MB a layer.
+    keep : bytes of features kept in memory for the metrics that compare samples with final class means. Beyond it,
+        ``nc4_ncc_mismatch`` and ``nc1_pinv_class_balanced`` are left out, with a warning.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``layer``, ``metric``, ``value``, layers in the order in which they are called. Metrics are those of
+        ``nc_report``, under the same names, and: ``dim`` (d), ``samples``, ``feature_norm`` (mean of ‖h‖),
+        ``feature_norm_spread`` (standard deviation of ‖h‖ over its mean), ``effective_rank``,
+        ``nc1_pinv_shuffled`` and ``nc1_trace_ratio_shuffled`` (``nc1_chance``). What compares with the classifier's
+        weight, ``nc0`` and ``accuracy`` belong to the classifier's input alone. ``nc4_ncc_mismatch`` of any other layer
+        is the share of samples whose nearest class mean in that layer is not the class that the network predicts.
+
+        With ``per_class``, rows with a class: ``samples``, ``nc1_trace_ratio`` (its variance over tr Σ_B; their mean
+        over samples is the value of the layer), ``feature_norm``, ``mean_length`` (‖μ_k − μ‖), ``nc4_ncc_mismatch``
+        and, of the classifier's input, ``accuracy``. In the other rows the class is missing.
+
+    Raises
+    ------
+    ValueError
+        A layer that does not exist or is not called, an output that has no samples along its first axis, labels that
+        do not fit, NaN or infinite features, a layer that is too wide.
+    ImportError
+        pandas is not installed.
+
+    Warns
+    -----
+    UserWarning
+        A block chosen by ``layers=None`` is left out, or ``keep`` is too small.
+
+    Notes
+    -----
+    **Do not compare** ``nc1_pinv`` **of layers with different d.** It adds up the variance along the K − 1 directions
+    between class means, so it falls like 1/d where there is nothing but noise. Compare ``nc1_trace_ratio`` or
+    ``nc1_cdnv``, or each value with its own chance level, ``nc1_pinv_shuffled``.
+
+    **A block** is, for ``layers=None``: a module inside an ``nn.Sequential`` or ``nn.ModuleList`` that has submodules
+    of its own, such as a residual block or a transformer layer; and outside of such stages every child of the model
+    with submodules, and every single convolution, linear or embedding layer. In an ``nn.Sequential`` of single layers
+    a block runs from one of these to the next, so that its output comes after normalisation, activation and pooling.
+    Flattening and dropout are not blocks. Blocks that are not called, and what ends after the classifier is called, are
+    left out.
+
+    A module that is called several times in one forward pass, such as a tied cell, is measured at its last call. Of a
+    tuple the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor. Three axes are
+    (B, T, D), tokens and features, except in a network with Conv1d layers, where they are (B, C, L); in one with both
+    Conv1d and attention, recurrent, embedding or LayerNorm layers "mean" is refused and a function needed. Layers with
+    ``batch_first=False`` may give (T, B, D).
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> _ = torch.manual_seed(0)
+    >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    >>> x, y = torch.randn(60, 8), torch.arange(60) % 3
+    >>> table = nc.measure(net, [(x, y)])
+    >>> list(table["layer"].unique())
+    ['1', '2.input']
+    >>> table.pivot(index="metric", columns="layer", values="value").loc["dim"].tolist()
+    [16.0, 16.0]
+    """
+    pandas = _pandas()
+    if wide not in ("refuse", "means"):
+        raise ValueError(f"wide must be 'refuse' or 'means', got {wide!r}")
+    check_weighting(weighting)
+    if layers is not None and not layers:
+        raise ValueError("layers is empty; give names of modules, or None for every block")
+    measured: dict[str, _Layer] = {}
+    all_labels, predicted, head, left = [], [], None, keep
+    with closing(run(model, loader, layers, num_classes, pool, classifier)) as batches:
+        for batch in batches:
+            head = batch.head
+            all_labels.append(batch.labels)
+            if batch.logits is not None:
+                predicted.append(batch.logits.argmax(1).cpu())
+            for name, h in batch.outputs.items():
+                if name not in measured:
+                    measured[name] = _Layer.of(name, h, batch.num_classes, weighting, wide, max_dim)
+                measured[name].update(h, batch.labels)
+                left -= h.numel() * h.element_size()
+                measured[name].kept.append(h.cpu())
+            if left < 0:
+                for layer in measured.values():
+                    layer.kept.clear()
+    if left < 0:
+        warnings.warn(
+            f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
+            "out. Give a larger keep or fewer layers",
+            stacklevel=2,
+        )
+    labels = torch.cat(all_labels)
+    prediction = torch.cat(predicted) if sum(map(len, predicted)) == len(labels) else None
+    rows: list[tuple] = []
+    with warnings.catch_warnings(record=True) as said:  # of absent classes, once and not for every layer
+        warnings.simplefilter("always")
+        for name, layer in measured.items():
+            of_head = head is not None and name == f"{head.name}.input"
+            h = torch.cat(layer.kept) if layer.kept else None
+            rows += layer.rows(labels, prediction, h, head.weight if of_head else None, of_head, per_class)
+    for warning in {str(warning.message): warning for warning in said}.values():
+        warnings.warn(warning.message, stacklevel=2)
+    frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
+    if not per_class:
+        return frame.drop(columns="class")
+    return frame.astype({"class": "Int64"})
+
+
+def features(
+    model: nn.Module,
+    loader: Iterable[Any],
+    layer: str | None = None,
+    pool: Pool = "mean",
+    *,
+    num_classes: int | None = None,
+    classifier: str | None = "auto",
+) -> Features:
+    """Features of one layer for all samples of a loader, with the logits and the classifier.
+
+    Parameters
+    ----------
+    model, pool, num_classes, classifier : as in ``measure``
+    loader : yields (inputs, labels); labels are handed back as they are, so those of out-of-distribution data may be
+        anything
+    layer : name of a module, or "NAME.input"; None is the input of the classifier
+
+    Returns
+    -------
+    Features
+        ``h`` (N, d), ``labels`` (N,), ``logits`` (N, K) or None, ``w`` (K, d), the classifier's weight, or None where
+        there is no classifier or the layer is not its input. All on the CPU. ``nc_report(*features(…))`` works.
+
+    Raises
+    ------
+    ValueError
+        As ``measure``.
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    >>> found = nc.features(net, [(torch.randn(60, 8), torch.arange(60) % 3)])
+    >>> found.h.shape, found.w.shape
+    (torch.Size([60, 16]), torch.Size([3, 16]))
+    """
+    parts: list[tuple] = []
+    chosen = [] if layer is None else [layer]
+    with closing(run(model, loader, chosen, num_classes, pool, classifier, layer is None)) as batches:
+        for batch in batches:
+            own = f"{batch.head.name}.input" if batch.head is not None else None
+            name = layer or own
+            w = batch.head.weight if own is not None and name == own else None
+            logits = None if batch.logits is None else batch.logits.cpu()
+            parts.append((batch.outputs[name].cpu(), batch.labels, logits))
+    h, labels, logits = zip(*parts, strict=True)
+    whole = None if any(part is None for part in logits) else torch.cat(logits)
+    return Features(torch.cat(h), torch.cat(labels), whole, w)
+
+
+def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
+    """The metrics of features in a NumPy file, as ``nclib measure FILE.npz`` prints them.
+
+    Parameters
+    ----------
+    path : an .npz file with h (N, d), labels (N,) and, where there are any, logits (N, K) and w (K, d); nothing in it
+        is unpickled
+    num_classes : as in ``nc_report``
+
+    Returns
+    -------
+    dict
+        The metrics of one layer, as in ``measure``; ``nc4_ncc_mismatch`` and ``accuracy`` with logits, ``nc0`` and what
+        compares with the classifier with w.
+
+    Raises
+    ------
+    ValueError
+        Not such a file, arrays missing or unknown, or arrays of more than 8 GiB.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from nclib.metrics.measuring import measure_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/features.npz", h=np.eye(4).repeat(5, 0), labels=np.arange(4).repeat(5))
+    ...     round(measure_file(f"{folder}/features.npz")["nc2_etf_distance"], 6)
+    0.0
+    """
+    arrays = {name: as_tensor(array) for name, array in _arrays(path).items()}
+    h, labels, logits, w = (arrays.get(name) for name in ("h", "labels", "logits", "w"))
+    if h.ndim != 2 or 0 in h.shape:
+        raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}")
+    if num_classes is None:
+        num_classes = count_classes(w, logits, None, labels)
+    layer = _Layer.of("h", h, num_classes, "class", "means", 4096)
+    layer.update(h, labels)
+    predicted = None if logits is None else check_logits(logits, len(h), num_classes).argmax(1)
+    return {metric: value for _, _, metric, value in layer.rows(labels.long(), predicted, h, w, True, False)}
+
+
+def _arrays(path: str, largest: int = 2**33) -> dict[str, np.ndarray]:
+    """h, labels, logits, w of a file; what they take in memory is read from their headers before they are unpacked."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise ValueError(f"{path} is not a file; numpy.savez({path!r}, h=…, labels=…) writes one")
+    try:
+        with zipfile.ZipFile(path) as packed:
+            sizes = {item.filename.removesuffix(".npy"): item.file_size for item in packed.infolist()}
+    except zipfile.BadZipFile:
+        raise ValueError(f"{path} is not an .npz file; numpy.savez({path!r}, h=…, labels=…) writes one") from None
+    if not {"h", "labels"} <= set(sizes) <= {"h", "labels", "logits", "w"}:
+        found = ", ".join(map(repr, sizes)) or "nothing"
+        raise ValueError(f"{path} must hold h and labels, and may hold logits and w; it holds {found}")
+    if sum(sizes.values()) > largest:
+        taken, allowed = (f"{size / 2**30:.1f} GiB" for size in (sum(sizes.values()), largest))
+        raise ValueError(f"the arrays of {path} take {taken}, more than the {allowed} allowed")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in sizes}
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+
+
+@dataclass
+class _Layer:
+    """What is accumulated of a layer, and the rows of the table that follow from it."""
+
+    name: str
+    moments: ClassMoments
+    norm_sums: Tensor  # (K,) Σ_i ‖h_i‖
+    norms: list[Tensor] = field(default_factory=list)  # ‖h_i‖ of all samples: one number each
+    kept: list[Tensor] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, h: Tensor, num_classes: int, weighting: Weighting, wide: str, max_dim: int) -> _Layer:
+        dim = h.shape[1]
+        if dim > max_dim and wide == "refuse":
+            raise ValueError(
+                f"layer {name!r} has {dim} features, and its {dim} × {dim} moments would take {8e-9 * dim**2:.1f} GB: "
+                f'give this layer pool="mean", or pass wide="means" to leave out what needs them, or max_dim={dim}'
+            )
+        moments = ClassMoments(num_classes, dim, weighting, covariance=dim <= max_dim)
+        return cls(name, moments, torch.zeros(num_classes, dtype=torch.float64))
+
+    def update(self, h: Tensor, labels: Tensor) -> None:
+        try:
+            self.moments.update(h, labels)
+        except ValueError as error:
+            raise ValueError(f"layer {self.name!r}: {error}") from None
+        norms = torch.linalg.vector_norm(h.double(), dim=1).cpu()
+        self.norm_sums.index_add_(0, labels.long(), norms)
+        self.norms.append(norms)
+
+    def rows(
+        self,
+        labels: Tensor,
+        predicted: Tensor | None,
+        h: Tensor | None,
+        w: Tensor | None,
+        of_head: bool,
+        per_class: bool,
+    ) -> list[tuple[str, int | None, str, float]]:
+        m, norms = self.moments, torch.cat(self.norms)
+        counts = m.counts.cpu().double()
+        report = moments_report(m, None if w is None else scaled_rows(w, "w").to(m.device))
+        by_class = {
+            "samples": counts,
+            "nc1_trace_ratio": m.class_variances / m._weighted_rows().square().sum(),
+            "feature_norm": self.norm_sums / counts,
+            "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
+        }
+        if h is not None:
+            report["nc1_pinv_class_balanced"] = class_balanced_pinv(h, labels, m)
+        if h is not None and predicted is not None:
+            wrong = ncc_mismatches(h, predicted, m).cpu()
+            report["nc4_ncc_mismatch"] = float(wrong.double().mean())
+            by_class["nc4_ncc_mismatch"] = torch.bincount(labels[wrong], minlength=m.num_classes) / counts
+        report = {"dim": m.dim, "samples": int(counts.sum()), **in_order(report, m.num_classes)}
+        report |= nc1_chance(m)
+        if m._sums.scatter is not None:
+            report["effective_rank"] = effective_rank(m)
+        report["feature_norm"] = float(norms.mean())
+        report["feature_norm_spread"] = float(norms.std(correction=0) / norms.mean())
+        if w is not None:
+            report["nc0"] = nc0(w)
+        if of_head and predicted is not None:
+            right = predicted == labels
+            report["accuracy"] = float(right.double().mean())
+            by_class["accuracy"] = torch.bincount(labels[right], minlength=m.num_classes) / counts
+        rows = [(self.name, None, metric, float(value)) for metric, value in report.items()]
+        if per_class:
+            values = {metric: of_classes.tolist() for metric, of_classes in by_class.items()}
+            rows += [(self.name, k, metric, float(values[metric][k])) for k in range(len(counts)) for metric in values]
+        return rows
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError("measure returns a pandas table: pip install pandas") from None
+    return pandas

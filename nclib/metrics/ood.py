@@ -1,0 +1,114 @@
+"""Out-of-distribution scores from the geometry of collapse."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nclib.metrics.checks import as_tensor, check_features, check_logits
+from nclib.metrics.measuring import Features
+from nclib.metrics.moments import CHUNK_NUMBERS, ClassMoments
+
+Scores = Literal["neco", "nci", "mahalanobis"]
+
+
+def ood_scores(
+    features: Tensor | np.ndarray | Features,
+    moments: ClassMoments,
+    w: Tensor | np.ndarray | None = None,
+    method: Scores = "neco",
+    *,
+    logits: Tensor | np.ndarray | None = None,
+    dim: int | None = None,
+    alpha: float = 0.0,
+) -> Tensor:
+    """Scores of samples from the geometry of collapse: the larger, the more like the training data.
+
+        "neco"         ‖P h‖ / ‖h‖, P the projection onto ``dim`` principal components of the training features
+        "nci"          (h − μ)·w_c / ‖h − μ‖ + alpha ‖h‖₁, c the predicted class, μ the mean of the training features
+        "mahalanobis"  −min_k (h − μ_k)ᵀ Σ_W⁻¹ (h − μ_k)
+
+    "neco" and "nci" suppose that the features have collapsed; "mahalanobis" does not.
+
+    Parameters
+    ----------
+    features : (N, d), or what ``nc.features`` returned, whose logits and w then count where none are given
+    moments : of the training features, ``class_moments`` or ``ClassMoments``; with a covariance, except for "nci"
+    w : (K, d) classifier rows; "nci" alone needs them
+    method : "neco", "nci" or "mahalanobis"
+    logits : (N, K) of the samples; "nci" predicts with them, without them with h wᵀ, that is, without a bias
+    dim : of "neco"; left out, K − 1, the dimension of a simplex of K classes
+    alpha : of "nci", the weight of ‖h‖₁; the paper tunes it on validation data
+
+    Returns
+    -------
+    Tensor
+        (N,) float64, on the device of the moments. A sample for which a ratio is 0/0 has 0 there.
+
+    Raises
+    ------
+    ValueError
+        An unknown method, shapes that do not fit, w missing for "nci", moments without a covariance.
+
+    Notes
+    -----
+    Sources: NECO, Ben Ammar et al. 2024, eq. (6), neither standardised nor centred; for transformers the authors
+    multiply by the largest logit. NCI, Liu & Qin 2025. Mahalanobis, Lee et al. 2018, eq. (2). Directions in which
+    Σ_W has less than 1e-12 of its largest eigenvalue do not count in the Mahalanobis distance.
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> labels, noise = torch.arange(100) % 10, torch.Generator().manual_seed(0)
+    >>> train = nc.simplex_etf(10, 32)[labels] + 0.01 * torch.randn(100, 32, generator=noise)
+    >>> moments = nc.class_moments(train, labels, 10)
+    >>> other = torch.randn(100, 32, generator=noise)
+    >>> bool(nc.ood_scores(train, moments).min() > nc.ood_scores(other, moments).max())
+    True
+    """
+    if method not in ("neco", "nci", "mahalanobis"):
+        raise ValueError(f"method must be 'neco', 'nci' or 'mahalanobis', got {method!r}")
+    if isinstance(features, Features):
+        logits = features.logits if logits is None else logits
+        w, features = features.w if w is None else w, features.h
+    h = check_features(features, moments.dim).to(moments.device).double()
+    sampled = moments.with_weighting("sample")
+    if method == "mahalanobis":
+        return _mahalanobis(h, moments)
+    if method == "neco":
+        dim = min(moments.num_classes - 1, moments.dim) if dim is None else dim
+        if not 1 <= dim <= moments.dim:
+            raise ValueError(f"dim must lie in 1 … {moments.dim}, the number of features, got {dim}")
+        components = torch.linalg.eigh(moments.within_cov + sampled.between_cov)[1][:, -dim:]
+        return _quotient(torch.linalg.vector_norm(h @ components, dim=1), torch.linalg.vector_norm(h, dim=1))
+    if w is None:
+        raise ValueError('"nci" compares features with the classifier: pass w, its (K, d) weight')
+    w = as_tensor(w).to(h).detach()
+    if w.shape != (moments.num_classes, moments.dim):
+        raise ValueError(f"w must have shape ({moments.num_classes}, {moments.dim}), got {tuple(w.shape)}")
+    scores = h @ w.T if logits is None else check_logits(logits, len(h), len(w)).to(h.device)
+    centred = h - sampled.global_mean
+    proximity = (centred * w[scores.argmax(1)]).sum(1)
+    return _quotient(proximity, torch.linalg.vector_norm(centred, dim=1)) + alpha * h.abs().sum(1)
+
+
+def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
+    values, directions = torch.linalg.eigh(m.within_cov)
+    keep = values > max(1e-12 * float(values[-1]), 0.0)
+    if not keep.any():
+        raise ValueError("the training features do not vary within their classes: there is no Mahalanobis distance")
+    whiten = directions[:, keep] / values[keep].sqrt()
+    means = m._sums.means[m.present] @ whiten  # around the first sample, as the features
+    step = max(1, CHUNK_NUMBERS // max(h.shape[1], len(means)))
+    near = [
+        torch.cdist((part - m._sums.shift) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+        for part in h.split(step)
+    ]
+    return -torch.cat(near).square()
+
+
+def _quotient(a: Tensor, b: Tensor) -> Tensor:
+    return torch.where(b > 0, a / b, 0.0)

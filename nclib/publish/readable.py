@@ -1,0 +1,72 @@
+"""Tables as people read them: the claim and its verdict first, in names that need no list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nclib.publish.scorecard import METRICS, VERDICT_COLUMNS
+
+NAMES = {
+    "half": "± 95 %",
+    "arm_value": "DEQ",
+    "value": "the other",
+    "model": "compared with",
+    "detectable": "detectable difference",
+    "lower_in": "lower in",
+}
+"""Columns that readers call by another name."""
+
+_WHERE = ("panel", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R", "remedy")
+_CLAIM = ("arm", "claim", "metric", "quantity", "accuracy", "measure", "model", "split", *VERDICT_COLUMNS, "scale")
+_FIRST = (*_WHERE, *_CLAIM)
+_LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command", "notebook", "runs")
+
+
+def claim_first(table: pd.DataFrame) -> pd.DataFrame:
+    """The same columns: where and what is claimed, the verdict and its scale, the numbers, remarks and records."""
+    first = [name for name in _FIRST if name in table]
+    last = [name for name in _LAST if name in table]
+    return table[[*first, *(name for name in table if name not in (*first, *last)), *last]]
+
+
+@dataclass(frozen=True)
+class Readable:
+    """A table that a notebook shows, without an index."""
+
+    table: pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            return self.table.to_html(index=False, border=0, classes="nc-readable")
+
+    def __repr__(self) -> str:
+        return self.table.to_string(index=False)
+
+
+def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
+    """A table of verdicts for readers: panel, claim and verdict first, in the names that captions use.
+
+    Parameters
+    ----------
+    table : with a column "verdict"; it is not changed, and what is saved is the table itself
+    digits : significant digits of numbers
+
+    Returns
+    -------
+    What a notebook shows as the value of a cell.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> readable(pd.DataFrame({"metric": ["nc1_pinv"], "half": [0.12345], "verdict": ["equal"]}))
+         metric verdict  ± 95 %
+    NC1, eq. 12   equal   0.123
+    """
+    shown = claim_first(table)
+    if "metric" in shown:
+        shown = shown.assign(metric=shown["metric"].replace(METRICS))
+    numbers = shown.select_dtypes("floating").columns
+    texts = {name: [f"{value:.{digits}g}" if value == value else "" for value in shown[name]] for name in numbers}
+    return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES))

@@ -1,0 +1,168 @@
+"""Kinds of runs are known by name, and a fourth paper is added without a change to the library."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
+from nclib.engine import kinds, runs
+from nclib.engine.store import default_store
+from nclib.papers import experiments
+from nclib.reproduce.reproduce import reproduce
+from nclib.reproduce.sources import Library
+from nclib.system import paths, provenance
+
+PAPER = '''
+"""Ridgeless regression on random features: the test error of more and more of them."""
+
+from typing import Literal
+
+import pandas as pd
+import torch
+
+from nclib.config import StoredConfig
+from nclib.engine.jobs import Result
+
+
+class RidgelessConfig(StoredConfig):
+    kind: Literal["ridgeless"] = "ridgeless"
+    features: int
+
+    def execute(self, job):
+        generator = torch.Generator().manual_seed(self.seed)
+        x, y, directions = (torch.randn(*size, generator=generator) for size in ((120, 5), (5,), (5, self.features)))
+        hidden, target = torch.relu(x @ directions), x @ y
+        weights = torch.linalg.lstsq(hidden[:20], target[:20, None], driver="gelsd").solution
+        error = (hidden[20:] @ weights - target[20:, None]).square().mean().item()
+        job.progress(1, 1)
+        return Result({"history": pd.DataFrame({"epoch": [1], "split": "test", "metric": "mse", "value": [error]})})
+
+
+KINDS = {"ridgeless": "double_descent:RidgelessConfig"}
+EXPERIMENTS = {
+    "descent/fig1": lambda profile: [
+        RidgelessConfig(features=many, seed=seed, profile=profile.name)
+        for seed in range(profile.seeds)
+        for many in (5, 20, 80)
+    ]
+}
+'''
+PARAMETERS = 'profile: str = "quick"  # the size\nseeds: int = 0  # 0 = the profile\'s\ntrain: str = "missing"\n'
+DRAW = """import nclib as nc
+configs = nc.experiment("descent/fig1", profile, seeds=seeds)
+frame = nc.ensure_runs(configs, train=train)
+table = frame.merge(nc.plan(configs)[["run_id"]]).groupby("run_id", as_index=False)["value"].mean()
+nc.save_table(table, "descent/fig1", f"Test error of each run, profile {profile}.", frame["run_id"].unique(), profile)
+"""
+
+
+def _cell(number, source, *tags):
+    rest = {"outputs": [], "execution_count": None, "metadata": {"tags": list(tags)} if tags else {}}
+    return {"cell_type": "code", "id": f"cell-{number}", "source": source.splitlines(keepends=True), **rest}
+
+
+@pytest.fixture
+def paper(tmp_path, monkeypatch):
+    """A project in a folder of its own with one module, one notebook, and nothing of this library."""
+    folder = tmp_path / "project" / "notebooks" / "descent"
+    folder.mkdir(parents=True)
+    cells = [_cell(1, PARAMETERS, "parameters"), _cell(2, DRAW)]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    content = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "fig1.ipynb").write_text(json.dumps(content))
+    module = tmp_path / "modules" / "double_descent.py"
+    module.parent.mkdir()
+    module.write_text(PAPER)
+    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path / "project"))
+    monkeypatch.setenv("NCLIB_PAPERS", "double_descent")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(module.parent), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(module.parent)
+    yield module
+    sys.modules.pop("double_descent", None)
+
+
+def _ids(configs):
+    return sorted(runs.plan(configs)["run_id"])
+
+
+def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
+    said = []
+    summary = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append)
+    assert summary.ok, said
+    (row,) = summary.rows
+    assert (row.status, row.runs_trained) == ("executed", 6)
+    configs = experiments.experiment("descent/fig1", "smoke", seeds=2)
+    assert default_store().ids() == _ids(configs)
+    (file,) = paths.results("smoke").rglob("fig1.csv")
+    drawn = pd.read_csv(file).set_index("run_id")["value"]
+    errors = runs.ensure_runs(configs, train="never").set_index("run_id")["value"]
+    pd.testing.assert_series_equal(drawn.sort_index(), errors.sort_index())
+    assert errors.nunique() == 6
+
+    (again,) = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append).rows
+    assert (again.status, again.runs_reused) == ("unchanged", 6)
+    before = Library().digests("descent/fig1", []), provenance.code()
+    paper.write_text(PAPER + "# changed\n")
+    assert Library().digests("descent/fig1", []) != before[0], "so the notebook is drawn again"
+    provenance._code.cache_clear()  # a process that starts now
+    assert provenance.code() != before[1], "and refuses to work for the one before"
+
+
+@pytest.mark.slow
+def test_another_process_makes_the_runs_of_a_fourth_paper(paper):
+    configs = experiments.experiment("descent/fig1", "smoke")
+    with ProcessPoolExecutor(1, get_context("spawn")) as workers:
+        frame = runs.ensure_runs(configs, workers)
+    assert frame["run_id"].nunique() == 3
+
+
+def test_stored_runs_of_a_paper_that_is_not_there_disturb_nobody(paper, monkeypatch):
+    configs = experiments.experiment("descent/fig1", "smoke")
+    runs.ensure_runs(configs)
+    monkeypatch.delenv("NCLIB_PAPERS")
+    assert len(runs.plan([RunConfig()])) == 1 and default_store().ids() == sorted(map(run_id, configs))
+    with pytest.raises(ConfigError, match="unknown kind of run 'ridgeless'"):
+        kinds.read_config(configs[0].model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, r"NCLIB_PAPERS names 'double_descent', which cannot be imported .* add its folder to PYTHONPATH"),
+        ("import no_such_module", "which cannot be imported .*no_such_module"),
+        ("KINDS = {'shallow': 'double_descent:Mine'}", "KINDS of double_descent: shallow is there already"),
+        ("KINDS = {'mine': 'double_descent:Mine'}", "'mine' is not to be found at double_descent:Mine"),
+    ],
+)
+def test_a_paper_that_cannot_be_used_is_refused_by_name(paper, text, says):
+    paper.unlink() if text is None else paper.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        kinds.config_class("mine")
+
+
+def test_a_notebook_of_the_library_keeps_its_runs(paper):
+    paper.write_text("EXPERIMENTS = {'neural_collapse/fig3': lambda profile: []}")
+    with pytest.raises(ConfigError, match="neural_collapse/fig3 is there already; choose another name"):
+        experiments.experiment("fig3", "smoke")
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_every_kind_is_found_by_its_name_and_makes_its_own_runs(kind):
+    found = kinds.config_class(kind)
+    assert found.model_fields["kind"].default == kind
+    assert found.execute is not StoredConfig.execute
+
+
+def test_the_engine_imports_no_paper():
+    code = "import sys; from nclib.engine import {}; print([name for name in sys.modules if 'nclib.papers' in name])"
+    modules = sorted(path.stem for path in Path(kinds.__file__).parent.glob("[!_]*.py"))
+    code = code.format(", ".join(modules))
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert said.stdout.strip() == "[]"

@@ -1,0 +1,383 @@
+"""Carries out the cases of `hostile.cases`: what is done, and what became of it."""
+
+import ast
+import contextlib
+import itertools
+import json
+import math
+import os
+import shutil
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hostile import cases
+from PIL import Image
+
+import nclib
+from nclib import comparison, config, data, deq, evaluation, imbalance, losses, metrics, models, solver, training
+from nclib.data import folders, sets, split
+from nclib.metrics import measuring, ood
+from nclib.publish.plots import matrices
+
+CORE = (solver, deq, metrics, measuring, ood, imbalance, losses, config, data, folders, sets, split, models)
+CORE += (evaluation, training)
+SECONDS = 10
+"""What one case may take before it counts as hanging."""
+
+
+class Hangs(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def in_time(seconds: float = SECONDS) -> Iterator[None]:
+    def hang(number: int, frame: Any) -> None:
+        raise Hangs(f"no answer in {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def little_memory(gib: float = 2.0) -> Iterator[None]:
+    """No more than this on top of what the process has, so that a bomb fails here and not on the machine."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + int(gib * 2**30), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def tree(folder: Path) -> dict[str, Any]:
+    """Everything below a folder: kinds, names and contents, but lock files, which stay and mean nothing."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_dir():
+            found[name] = "folder"
+        elif not name.endswith(".lock"):
+            about = path.stat()
+            found[name] = path.read_bytes() if path.is_file() and about.st_size < 2**30 else about.st_mode
+    return found
+
+
+def changed_outside(whole: Path, before: dict[str, Any], project: Path) -> list[str]:
+    """What changed beside the project's own folders of results and data, and what is left half-written in them."""
+    own = tuple((project / name).relative_to(whole).as_posix() for name in ("results", "data"))
+    after = tree(whole)
+    names = [name for name in before.keys() | after.keys() if not name.startswith(own)]
+    changed = [f"changed: {name}" for name in names if before.get(name) != after.get(name)]
+    left = (".partial", ".writing", ".tmp", ".part")
+    return changed + [f"left: {name}" for name in after if name.endswith(left) or "/.arriving/" in name]
+
+
+# --- functions ------------------------------------------------------------------------------------------------------
+
+
+class _Map:
+    """z ↦ z/2 + 1 + everything else."""
+
+    def __call__(self, z: torch.Tensor, *rows: torch.Tensor) -> torch.Tensor:
+        return 0.5 * z + sum(rows, start=torch.ones_like(z))
+
+
+def objects(folder: Path) -> dict[str, Any]:
+    """What the calls of a table are made of: every public name of the core, and small valid arguments."""
+    names: dict[str, Any] = {}
+    for module in (*CORE, comparison, matrices):
+        names |= {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    noise = torch.Generator().manual_seed(0)
+    labels = torch.arange(24) % 3
+    h = metrics.simplex_etf(3, 4)[labels] + 0.1 * torch.randn(24, 4, generator=noise, dtype=torch.float64)
+    arrays = folder / "arrays.npz"
+    if not arrays.exists():
+        np.savez(arrays, h=h.numpy(), labels=labels.numpy())
+    return names | {
+        "half": _Map(),
+        "points": torch.ones(2, 3, dtype=torch.float64),
+        "layer": nclib.DEQ(_Map(), nclib.Anderson(max_steps=5)),
+        "labels": labels,
+        "h": h,
+        "w": torch.randn(3, 4, generator=noise, dtype=torch.float64),
+        "logits": torch.randn(24, 3, generator=noise, dtype=torch.float64),
+        "moments": metrics.class_moments(h, labels, 3),
+        "network": torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)),
+        "loader": [(h.float(), labels)],
+        "arrays": str(arrays),
+        "counts": torch.tensor([4, 2, 1]),
+        "order": torch.tensor([2, 0, 1]),
+        "loss": losses.Loss("ldam_drw", torch.tensor([4, 2, 1]), 2, dtype=torch.float64),
+        "images": torch.arange(8 * 16, dtype=torch.uint8).view(8, 1, 4, 4),
+    }
+
+
+def parsed(call: str) -> tuple[str, list[str], dict[str, str]]:
+    """Function, positional and named arguments of a call, as texts."""
+    found = ast.parse(call, mode="eval").body
+    named = {keyword.arg: ast.unparse(keyword.value) for keyword in found.keywords}
+    return ast.unparse(found.func), [ast.unparse(argument) for argument in found.args], named
+
+
+def exchanged(usual: Any, value: Any) -> Any:
+    """The value in the place of an argument. A tensor keeps its shape: it is filled with −1, 0, 1 and the like, and has
+    what is larger, or no number, as its first entry."""
+    if not isinstance(usual, (torch.Tensor, np.ndarray)) or isinstance(value, (list, str, type(None))):
+        return value
+    changed = torch.as_tensor(usual).clone()
+    if isinstance(value, bool):
+        changed = torch.full(changed.shape, value)
+    elif isinstance(value, int) and not changed.is_floating_point():
+        low, high = torch.iinfo(changed.dtype).min, torch.iinfo(changed.dtype).max
+        changed.fill_(min(max(value, low), high))  # no tensor holds more
+    else:
+        changed = changed.double()
+        places = changed if abs(value) <= 1 else changed.view(-1)[:1]
+        places.fill_(float(value))
+    return changed.numpy() if isinstance(usual, np.ndarray) else changed
+
+
+def finite(found: Any) -> bool:
+    """Whether every number in an answer is."""
+    match found:
+        case torch.Tensor():
+            return not found.is_floating_point() or bool(found.isfinite().all())
+        case np.ndarray():
+            return found.dtype.kind != "f" or bool(np.isfinite(found).all())
+        case float():
+            return math.isfinite(found)
+        case dict():
+            return all(map(finite, found.values()))
+        case solver.Solution():
+            return finite(found.value) and finite(found.residual)
+        case metrics.ClassMoments():
+            return not int(found.counts.sum()) or finite([found.class_means, found.class_variances])
+        case list() | tuple():
+            return all(map(finite, found))
+    return finite(found["value"].to_numpy()) if type(found).__name__ == "DataFrame" else True
+
+
+def outcome(act: Callable[[], Any]) -> tuple[str, str]:
+    """A letter of the table, and what was said: "!" is none of them."""
+    try:
+        with in_time():
+            found = act()
+            return ("w" if finite(found) else "u"), repr(found)[:200]
+    except Hangs as hangs:
+        return "!", str(hangs)
+    except Exception as error:
+        said = f"{type(error).__name__}: {str(error)[:200]}"
+        if _own_words(error):
+            return "r", said
+        return ("t" if isinstance(error, _PLAIN) and not isinstance(error, RecursionError) else "!"), said
+
+
+_PLAIN = (TypeError, AttributeError, ValueError, RuntimeError)
+"""What Python, NumPy and torch raise for a value of a wrong type. RecursionError, ZeroDivisionError, MemoryError and
+the like come from the middle of the work."""
+
+
+def _own_words(error: Exception) -> bool:
+    """Whether this library raised it on purpose, in words, and not Python, NumPy or torch in the middle of the work."""
+    if isinstance(error, OSError):
+        return error.filename is not None  # the system says which file, and why
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    ours = Path(nclib.__file__).parent in Path(last.filename).parents
+    return ours and "raise" in (last.line or "") and len(str(error)) >= 20
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def command(*words: str) -> tuple[str, str]:
+    """How the command ends: its exit code as a letter, "w" for 0, and what was said. A traceback is "!"; so is a code
+    that is neither, a refusal of more than one message, or of none."""
+    from typer.testing import CliRunner
+
+    from nclib.cli import app as commands
+
+    try:
+        with in_time(15):
+            result = CliRunner().invoke(commands.app, list(words))
+    except Hangs as hangs:
+        return "!", str(hangs)
+    said = result.output
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        lines = "".join(traceback.format_exception(result.exception)).splitlines()
+        return "!", "\n".join(lines[-4:])
+    if result.exit_code == 0:
+        return "w", said
+    one = said.lower().count("error: ") + said.count("─ Error ─") == 1 or len(said.split()) >= 4
+    return (str(result.exit_code) if result.exit_code in (1, 2) and one else "!"), said
+
+
+def options() -> dict[str, list[str]]:
+    """The options and arguments of every command, as they are typed."""
+    import typer
+
+    from nclib.cli import app as commands
+
+    found: dict[str, list[str]] = {}
+
+    def walk(group: Any, words: tuple[str, ...]) -> None:
+        for name, each in group.commands.items():
+            if hasattr(each, "commands"):
+                walk(each, (*words, name))
+            else:
+                said = [max(p.opts, key=len) if p.opts[0].startswith("-") else p.name for p in each.params]
+                found[" ".join((*words, name))] = [option for option in said if option != "--help"]
+
+    walk(typer.main.get_command(commands.app), ())
+    return found
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def damage(path: Path, kind: str) -> None:
+    """Put something else in the place of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "nowhere":
+            path.symlink_to("nowhere")
+        case "itself":
+            path.symlink_to(path.name)
+        case "zeros":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case "empty":
+            path.touch()
+        case "foreign":
+            path.write_bytes(b"\xff\x00\x80 nothing of ours" * 20)
+        case "nested":
+            path.write_text("[" * 100_000)
+        case "twice":
+            path.write_text('{"schema": 1, "config": {"seed": 1, "seed": 2}, "schema": 1}')
+        case "other":
+            path.write_text(json.dumps({"schema": 99, "version": "99", "cells": 3, "key": [], "files": None}))
+        case "huge":
+            with path.open("wb") as file:
+                file.truncate(2**36)
+
+
+def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
+    """Ask something of a damaged file: a command, or what the library does with it."""
+    from nclib.engine import cluster, jobs, reference, store
+    from nclib.papers.separation_bias import tasks
+    from nclib.publish.site import build, sources
+    from nclib.reproduce import stamps
+    from nclib.system import paths
+
+    run = names["RUN"]
+    readers: dict[str, Callable[[], Any]] = {
+        "checkpoint": lambda: store.default_store().checkpoint(run).load(),
+        "site note": lambda: build._noted(path.parent),
+        "unchanged": lambda: stamps.unchanged(stamps.Task("neural_collapse/fig9", {}, {}, ()), "smoke", "k"),
+        "report": lambda: sources.collect("smoke"),
+        "cached images": lambda: data.load_dataset(names["folder"], "train").counts,
+        "sound": lambda: tasks.read_wav(path),
+        "cached sound": lambda: tasks._sound(names["sound"]),
+        "reference run": lambda: reference.reference_store().load(run).run_id,
+        "reference sets": lambda: reference.reference_store().datasets(),
+        "root": paths.root,
+        "threads": lambda: jobs.one_thread().__enter__(),
+        "scheduler": lambda: cluster.connect(str(path), True).__enter__(),
+    }
+    if what in readers:
+        return outcome(readers[what])
+    long = {"REPRODUCE": cases.COMMANDS["reproduce"], "TRAIN": cases.COMMANDS["train"]}
+    long["CONFIG"] = f"{long['TRAIN']} --config own.json"
+    return command(*(names.get(word, word) for word in long.get(what, what).split()))
+
+
+def copy(folder: Path, to: Path) -> None:
+    shutil.copytree(folder, to, symlinks=True)
+
+
+def put_back(kept: Path, folder: Path) -> None:
+    """The folder as it was; the folder itself stays, since it is the working directory."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
+
+
+def lost(before: dict[str, Any], after: dict[str, Any], place: Path, project: Path) -> list[str]:
+    """What was there and is not any more, neither in its place nor set aside under another name. The damaged file and,
+    of a run, its folder may have been removed on demand or made anew."""
+    damaged = place.relative_to(project).as_posix()
+    run = "/".join(damaged.split("/")[:3]) if damaged.startswith("results/runs/") else damaged
+    kept = (run, run.removesuffix(".partial"), damaged)
+    there = [content for content in after.values() if isinstance(content, bytes)]
+    gone = [
+        name
+        for name, content in before.items()
+        if not name.startswith(kept) and isinstance(content, bytes) and after.get(name) != content
+        if content not in there
+    ]
+    left = [name for name in after if name.endswith((".writing", ".tmp", ".part"))]
+    return [f"changed or lost: {name}" for name in gone] + [f"left: {name}" for name in left]
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def named(place: str, name: str, project: Path, run: str) -> tuple[str, str]:
+    """Give something this name."""
+    from nclib.papers.separation_bias import tasks
+    from nclib.publish import artefacts
+    from nclib.system import other_parameters, paths
+
+    def images(folder: Path, classes: Sequence[str]) -> Any:
+        for split_name, each in itertools.product(("train", "test"), classes):
+            (folder / split_name / each).mkdir(parents=True)
+            Image.new("L", (4, 4), 90 * (each == "b")).save(folder / split_name / each / "0.png")
+        resolved = data.resolve_dataset(f"folder:{folder}")
+        return data.load_dataset(resolved, "train").class_names, data.describe(resolved)
+
+    def other() -> Any:
+        with other_parameters.results_with(name):
+            return paths.results("smoke")
+
+    def figure() -> Any:
+        import pandas as pd
+
+        return artefacts.save_table(pd.DataFrame({"x": [1.0]}), name, "profile smoke", [], "smoke")
+
+    readers: dict[str, Callable[[], Any]] = {
+        "class": lambda: images(project / "photos", [name, "b"]),
+        "folder": lambda: images(project / "in" / name, ["a", "b"]),
+        "profile": lambda: paths.results(name),
+        "other": other,
+        "figure": figure,
+        "sound": lambda: tasks.resolve_sound(name),
+    }
+    commands: dict[str, Sequence[str]] = {
+        "parameter": ("reproduce", "fig9", "--profile", "smoke", "--no-report", "-p", f"{name}=1"),
+        "value": ("reproduce", "fig9", "--profile", "smoke", "--no-report", "-p", f"text={name}"),
+        "collection": ("runs", "export", "fig9", "--profile", "smoke", "--finished", "--collection", name),
+        "run": ("runs", "show", "--", name),
+        "removed": ("runs", "remove", "-y", "--", name),
+        "notebook": ("reproduce", "--profile", "smoke", "--no-report", "--", name),
+    }
+    return outcome(readers[place]) if place in readers else command(*commands[place])

@@ -1,0 +1,49 @@
+"""The arithmetic of the certificates: what it encloses, and what it cannot decide."""
+
+import random
+from decimal import Decimal
+from fractions import Fraction as F
+
+import pytest
+
+from nclib.papers import exact
+
+CASES = [(exact.exp, "exp"), (exact.log, "ln"), (exact.sqrt, "sqrt")]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "below", "above"),
+    [
+        ((0, 1), (2, 3), True, False),
+        ((2, 3), (0, 1), False, True),
+        ((0, 2), (1, 3), False, False),
+        ((1, 1), (1, 1), False, False),
+    ],
+)
+def test_an_interval_is_below_another_only_if_all_of_it_is(left, right, below, above):
+    left, right = exact.Interval(*left), exact.Interval(*right)
+    assert ((left < right), (left > right)) == (below, above)
+
+
+@pytest.mark.parametrize(("function", "name"), CASES)
+@pytest.mark.parametrize("x", [F(1, 100), F(1), F(7, 3), F(40)])
+def test_the_enclosure_has_the_value_and_is_narrow(function, name, x):
+    value = F(getattr(Decimal(x.numerator) / Decimal(x.denominator), name)())
+    found = function(x)
+    assert found.hi - found.lo < F(1, 10**20) * max(1, value)
+    assert abs(found.lo - value) < F(1, 10**20) * max(1, value)
+
+
+def test_random_matrices_are_what_they_are_called():
+    rng = random.Random(0)
+    for n in (2, 3, 10):
+        turned = exact.random_orthogonal(rng, n)
+        assert exact.product(turned, exact.transpose(turned)) == exact.identity(n) != turned
+        assert exact.norm2(exact.random_matrix(rng, n, n)) > 0
+
+
+def test_the_loss_of_an_etf_is_that_of_its_logits():
+    a = F(3, 2)
+    logits = [a * (F(int(j == 0)) - F(1, 4)) for j in range(4)]
+    loss, closed = exact.cross_entropy(logits, 0), exact.etf_loss(4, 3 * a)
+    assert abs(loss.lo - closed.lo) < F(1, 10**30)

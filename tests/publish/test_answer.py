@@ -1,0 +1,154 @@
+"""The box under a claim says what the scorecard says, of its own notebook and of no older execution."""
+
+import json
+import os
+import time
+
+import IPython
+import pandas as pd
+import pytest
+from executed import fill
+
+import nclib
+from nclib.publish import answer, artefacts, notebooks, scorecard
+from nclib.system import paths, words
+
+FIG3 = "neural_collapse/fig3"
+
+
+def claims(verdict="opposite here", panel="b"):
+    """Claims of Figure 3: the row named beforehand and two others."""
+    rows = [("nc1_pinv", "DEQ equal", 0.5, "not significant"), ("paper_eq13_uncentred", "DEQ lower", 0.0937, verdict)]
+    rows += [("nc3_self_duality", "DEQ lower", 0.25, "not significant")]
+    table = pd.DataFrame(rows, columns=["metric", "claim", "difference", "verdict"])
+    return table.assign(half=0.0612, detectable=0.1, seeds=3, scale="toy", remark="", panel=panel)
+
+
+def save(table, name=f"{FIG3}_claims"):
+    artefacts.save_table(table, name, "Claims, smoke.", ["run-1"], "smoke")
+
+
+def test_the_row_named_beforehand_comes_first_and_the_others_are_counted():
+    save(claims())
+    box = answer.read_answer(FIG3, "smoke")
+    said = "Figure 3b: NC2, eq. 13: DEQ − explicit +0.0937 ± 0.0612 (95 % interval, 3 seeds); the paper: DEQ lower"
+    assert box.lines == (("opposite here", "toy", said),)
+    assert box.others == (("not significant", "toy", 2),)
+    assert words.SCALES["toy"] in box.note and words.CLAIMS["opposite here"] in box._repr_html_()
+
+
+def test_without_such_a_row_each_verdict_has_a_line():
+    save(claims(panel="a"))
+    box = answer.read_answer(FIG3, "smoke")
+    assert [line[0] for line in box.lines] == ["not significant", "opposite here"] and box.others == ()
+    assert box.lines[0][2].endswith("and 1 more")
+
+
+def test_rows_are_those_of_the_scorecard():
+    save(claims())
+    card = scorecard.score_claims("smoke")
+    mine = card[(card["notebook"] == "fig3") & (card["remark"] != scorecard.NOT_THERE)]
+    said = ["item", "printed", "regenerated", "interval", "seeds", "verdict", "scale"]
+    found = scorecard.claims_of(FIG3, "smoke")[said]
+    pd.testing.assert_frame_equal(found, mine[said].reset_index(drop=True), check_dtype=False)
+
+
+def test_a_sister_paper_speaks_through_its_own_table():
+    rows = {"claim": ["a < b", "c"], "evidence": ["all 12 cases", "x " * 400], "verdict": ["holds", "not shown"]}
+    save(pd.DataFrame(rows), "kernel_equivalence/ntk_checks")
+    save(pd.DataFrame(rows), "kernel_equivalence/ntk2_checks")  # of another notebook
+    box = answer.read_answer("kernel_equivalence/ntk", "smoke")
+    assert box.lines[0] == ("holds", "", "a < b: all 12 cases") and len(box.lines) == 2
+    assert len(box.lines[1][2]) < 250 and "a &lt; b" in box._repr_html_()
+
+
+def test_what_an_earlier_execution_saved_is_left_out():
+    save(claims())
+    record = paths.results("smoke") / f"tables/{FIG3}_claims.json"
+    os.utime(record, (time.time() - 60,) * 2)
+    assert answer.read_answer(FIG3, "smoke").lines
+    assert not answer.read_answer(FIG3, "smoke", since=time.time() - 30).lines
+
+
+def test_a_table_changed_by_hand_has_no_answer():
+    save(claims())
+    (paths.results("smoke") / f"tables/{FIG3}_claims.csv").write_text("changed")
+    box = answer.read_answer(FIG3, "smoke")
+    assert not box.lines and "No answer" in box.note and "nclib reproduce" in box.note
+
+
+def test_nothing_judged_is_an_empty_answer():
+    fill()
+    assert answer.read_answer("neural_collapse/fig4", "smoke") == answer.Answer()
+
+
+def test_a_row_named_beforehand_is_a_row_of_the_scorecard():
+    card = pd.read_csv(paths.reference() / "tables/scorecard-quick.csv")
+    for notebook, item in scorecard.LEADS.items():
+        assert (card[card["notebook"] == notebook]["item"] == item).sum() == 1, notebook
+
+
+class Events:
+    """The events of a kernel."""
+
+    def __init__(self):
+        self.callbacks = {"post_run_cell": []}
+
+    def register(self, event, call):
+        self.callbacks[event].append(call)
+
+    def unregister(self, event, call):
+        self.callbacks[event].remove(call)
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """What a kernel would show: the first value, and each later one of the same place."""
+    shell = type("Shell", (), {"events": Events()})()
+    shell.shown = []
+    handle = type("Handle", (), {"update": lambda self, value: shell.shown.append(value)})()
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    monkeypatch.setattr(IPython.display, "display", lambda value, **_: shell.shown.append(value) or handle)
+    return shell
+
+
+def after_a_cell(kernel):
+    for call in kernel.events.callbacks["post_run_cell"]:
+        call(None)
+
+
+def test_the_box_fills_in_when_the_tables_are_saved(kernel):
+    answer.answer(FIG3, "smoke")
+    after_a_cell(kernel)
+    assert [box.note for box in kernel.shown] == [answer.WAITING]
+    save(claims())
+    after_a_cell(kernel)
+    after_a_cell(kernel)
+    assert len(kernel.shown) == 2 and kernel.shown[1].lines[0][0] == "opposite here"
+
+
+def test_the_cell_run_twice_fills_in_one_box(kernel):
+    answer.answer(FIG3, "smoke")
+    answer.answer(FIG3, "smoke")
+    assert len(kernel.events.callbacks["post_run_cell"]) == 1
+
+
+def test_without_a_front_end_it_is_a_line_of_text(capsys):
+    nclib.answer(FIG3, "smoke")
+    assert capsys.readouterr().out.strip() == answer.WAITING
+
+
+def judges(name, codes):
+    """Whether a notebook saves verdicts: rows of the scorecard, or a table that it shows as one of verdicts."""
+    folder, _, notebook = name.partition("/")
+    listed = {source[1] for source in scorecard._SOURCES} | {"scorecard"}
+    return notebook in listed if folder == "neural_collapse" else any("nc.readable(" in code for code in codes)
+
+
+@pytest.mark.parametrize("name", [name for name in notebooks.available() if not name.startswith("walkthrough/")])
+def test_a_notebook_that_judges_begins_with_its_answer(name):
+    cells = json.loads(notebooks.source(name).read_text(encoding="utf-8"))["cells"]
+    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    found = [place for place, code in enumerate(codes) if "nc.answer(" in code]
+    assert found == [2] * judges(name, codes)  # after the parameters and the imports, which show nothing
+    assert not found or codes[2] == f'nc.answer("{name}", profile)'
