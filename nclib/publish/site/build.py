@@ -83,11 +83,10 @@ def _require_sphinx() -> None:
 
 
 def _key(sources: Sources) -> str:
-    """Changes with notebooks, figures, tables, the book's own pages, and what makes them. Figures and tables count
+    """Changes with notebooks, figures, tables, the book's own pages, and the library. Figures and tables count
     by their records, which hold their digests."""
     package = Path(__file__).resolve().parents[2]
-    makers = sorted([*package.glob("publish/site/*.py"), package / "publish/scorecard.py", package / "system/words.py"])
-    files = [*makers, *sorted(_book().glob("**/*.*"))]
+    files = [*sorted(package.rglob("*.py")), *sorted(_book().glob("**/*.*"))]  # the reference shows every docstring
     files += [picture for page in _book().glob("*.md") for picture in _pictures(page).values()]
     files += sorted(paths.reference().glob("*/*.*"))
     artefacts = [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]

@@ -34,6 +34,7 @@ def landing_page(sources: Sources, notes: Sequence[str], echo: Callable[[str], N
         parts.append(_toctree(part, [f"{page.short} <{page.name}>" for page in pages]))
     if notes:
         parts.append(_toctree("Notes", notes))
+    parts.append(_toctree("Reference", ["Names and docstrings <api/index>"]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
