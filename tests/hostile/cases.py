@@ -382,7 +382,7 @@ OPTIONS = """
 reproduce names          2222222222222222
 reproduce --profile      2222222222222222
 reproduce --parameter    2222222222222222
-reproduce --workers      2w22222w22222222
+reproduce --workers      2w22222222222222
 reproduce --scheduler    wwwwwwwwwwwwwwww
 reproduce --host         wwwwwwwwwwwwwwww
 reproduce --train        2222222222222222
