@@ -175,7 +175,7 @@ def reproduce(
     ] = None,
 ) -> None:
     """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
-    if list_all or parameters_of:
+    if list_all or parameters_of is not None:
         print_facts(_titles(names) if list_all else _parameters(parameters_of))
         return
     from nclib.reproduce import reproduce

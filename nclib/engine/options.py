@@ -12,7 +12,6 @@ from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredCo
 from nclib.system import provenance
 from nclib.system.terminal import short
 
-
 _LARGEST = 10**6
 """Characters of a file with a configuration; one of ours has a thousand."""
 
