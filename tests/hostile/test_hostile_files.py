@@ -1,5 +1,6 @@
 """Something else in the place of every file that is read; see `hostile.cases`."""
 
+import itertools
 import json
 import re
 import warnings
@@ -7,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from hostile import acting, cases
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from scipy.io import wavfile
 
 from nclib import data
@@ -69,3 +70,26 @@ def test_files(file, asked, letters, size, filled, project, tmp_path, counted):
                 wrong.append(f"{file}, {damage}, {asked}: must be {letter}, is {became}: {said[-300:]}")
             wrong += [f"{damage}: {what}" for what in acting.lost(before, acting.tree(project), place, project)]
         assert not wrong, "\n".join(wrong)
+
+
+def test_formats_that_start_programs_are_not_opened(project, monkeypatch):
+    """Pillow reads EPS by starting Ghostscript, whatever the file is called."""
+    started = []
+
+    def ghostscript(*arguments, **options):
+        started.append(arguments)
+        return Image.new("L", (4, 4)).im
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", ghostscript)
+    for split, name in itertools.product(("train", "test"), "ab"):
+        (project / f"photos/{split}/{name}").mkdir(parents=True)
+        (project / f"photos/{split}/{name}/0.png").write_bytes(EPS)
+    with Image.open(project / "photos/train/a/0.png") as image:
+        image.load()
+    assert len(started) == 1, "or this test could not fail"
+    with pytest.raises(data.DataError, match="are not images in BMP"):
+        data.resolve_dataset("folder:photos")
+    assert len(started) == 1
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n%%EOF\n"
