@@ -643,13 +643,8 @@ PHASES = {
 }
 """When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
 
-LEFT = {
-    "SIGINT": "",
-    "SIGTERM": "",
-    "SIGHUP": "",
-    "SIGQUIT": "",
-    "SIGKILL": "files in TMPDIR and in .site, which the next call or the system removes",
-}
-"""What may stay. After each the command ends within 20 s with the code of the signal, no process stays, nothing
-half-written passes for done, nothing is said but one message, and the next call completes."""
+NOT_OURS = "torchinductor_"
+"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays but after SIGKILL, whose files in TMPDIR and in
+.site the system and the next call remove: the command ends with the code of the signal, no process stays, nothing
+half-written passes for done, one message is said, and the next call completes."""
 
