@@ -17,6 +17,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     import torch
 
     torch.set_num_threads(1)
+    nameless = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if nameless:
+        raise pytest.UsageError(f"each process has another name for these tests, give them ids: {nameless}")
     if torch.cuda.is_available():
         return
     for item in items:
