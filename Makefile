@@ -73,9 +73,10 @@ peers: setup
 bench bench-scale bench-gpu: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
 
-# What the tests of survival and the fuzzed inputs found, counted: results/reference/bench/survival.csv.
+# What the tests of survival, the fuzzed inputs and the hostile cases found, counted: results/reference/bench/survival.csv.
+SURVIVAL := tests/engine/test_survival.py tests/core/test_fuzz.py tests/hostile -m "slow or not slow"
 survival: setup
-	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest tests/engine/test_survival.py tests/core/test_fuzz.py -m "slow or not slow" $(ARGS)
+	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest $(SURVIVAL) $(ARGS)
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
 PICTURES := fig1 fig3 controls equilibrium_or_cell

@@ -126,8 +126,10 @@ def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None]) -> None:
     encoding = sys.getfilesystemencoding()  # that of arguments: ASCII has no room for some names of data sets
     title = f"nclib: {title}".encode(encoding, "replace").decode(encoding)
     command += ["-D", f"html_title={title}", str(aside / "sources"), str(aside / "html")]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
-    said = done.stderr.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
+    own = os.environ | {"TMPDIR": str(aside)}  # for its report of an error, which goes with the folder
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", env=own)
+    said, *_ = done.stderr.partition("The full traceback has been saved in:")
+    said = said.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
     if done.returncode:
         raise ReportError("\n".join([f"Sphinx could not make the site (exit code {done.returncode}):", *said[-20:]]))
     for line in said:
