@@ -1,6 +1,6 @@
 # Two commands are enough on a fresh machine with Python >= 3.11, make and git:
 #
-#   make reproduce      figures and tables of the papers, trained here
+#   make reproduce      figures and tables of the papers, trained here; then those of larger runs that are tracked
 #   make test           every fast test
 #
 # Each target builds .venv first when it is missing or older than pyproject.toml.
@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 reproduce: setup
-	$(BIN)/nclib reproduce --profile "$$PROFILE" $(ARGS)
+	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(ARGS)
 
 # A process that is through takes over half of what the other has left, so tests of a module nearly all stay together.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal

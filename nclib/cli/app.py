@@ -166,6 +166,9 @@ def reproduce(
     site: Annotated[
         bool, typer.Option("--report/--no-report", help="Make the web site, at the first page and at the end.")
     ] = True,
+    largest: Annotated[
+        bool, typer.Option("--largest", help="Draw also what is tracked at a larger scale, without training.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
     ] = False,
@@ -186,8 +189,15 @@ def reproduce(
     summary = reproduce.reproduce(
         names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure, site
     )
-    complete = _site_after(profile, summary.parameters) if site else True
-    raise typer.Exit(0 if summary.ok and complete else 1)
+    complete = summary.ok
+    if largest and summary.parameters:
+        typer.echo("--largest is left out: it goes with a profile's own parameters")
+    elif largest:
+        from nclib.reproduce.largest import draw_largest
+
+        complete &= draw_largest(names or (), profile, force)
+    complete &= _site_after(profile, summary.parameters) if site else True
+    raise typer.Exit(0 if complete else 1)
 
 
 def _titles(names: list[str] | None) -> dict[str, str]:
