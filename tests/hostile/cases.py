@@ -645,7 +645,7 @@ PHASES = {
 """When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
 
 NOT_OURS = "torchinductor_"
-"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays but after SIGKILL, whose files in TMPDIR and
-in .site the system and the next call remove: the command ends with the code of the signal, no process stays, nothing
-half-written passes for done, one message is said, and the next call completes."""
+"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays there but after SIGKILL: the command ends with
+the code of the signal, no process stays, nothing half-written passes for done, one message is said, and the next call
+completes. A half-made site may stay in .site, which the next one removes."""
 
