@@ -268,7 +268,7 @@ DataConfig num_majority                 rwrrrrrrwrrrr
 DataConfig ratio                        rwrrwrrrwrrrr
 DataConfig majority                     rrrrrrrrrrwrr
 DataConfig n_max                        rwrrrrrrrrwrr
-DataConfig test_per_class               rwrrrrrrwrwrr
+DataConfig test_per_class               rwrrrrrrrrwrr
 DataConfig augment                      rrrrrrrrrrrrr
 DataConfig subset_seed                  wwrrrrrrrrwrr
 ModelConfig kind                        rrrrrrrrrrrrr
@@ -387,7 +387,7 @@ reproduce --workers      2w22222222222222
 reproduce --scheduler    wwwwwwwwwwwwwwww
 reproduce --host         wwwwwwwwwwwwwwww
 reproduce --train        2222222222222222
-reproduce --minutes      2w21w22w22222222
+reproduce --minutes      2w2.w22w22222222
 reproduce --parameters   2222222222222222
 report --profile         2222222222222222
 report --parameter       2222222222222222
@@ -424,7 +424,8 @@ data check name          2222222222222222
 data describe name       2222222222222222
 """
 """Each option and argument, and a letter for each of TYPED in their order: w it works; 1 or 2 it is refused by one
-message, with this exit code. Nothing half-written stays, and nothing outside the folders of the project changes."""
+message, with this exit code; "." it depends on what is stored. Nothing half-written stays, and nothing outside the
+folders of the project changes."""
 
 SET = {
     "0": "0",
@@ -644,7 +645,7 @@ PHASES = {
 """When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
 
 NOT_OURS = "torchinductor_"
-"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays but after SIGKILL, whose files in TMPDIR and
-in .site the system and the next call remove: the command ends with the code of the signal, no process stays, nothing
-half-written passes for done, one message is said, and the next call completes."""
+"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays there but after SIGKILL: the command ends with
+the code of the signal, no process stays, nothing half-written passes for done, one message is said, and the next call
+completes. A half-made site may stay in .site, which the next one removes."""
 
