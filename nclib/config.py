@@ -248,7 +248,7 @@ class DataConfig(Config):
     ratio: float | None = pydantic.Field(default=None, ge=1)
     majority: Literal["first", "random"] | None = None
     n_max: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
-    test_per_class: int | None = pydantic.Field(default=None, ge=1)
+    test_per_class: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
     augment: Literal["dataset", "none"] = "dataset"
     subset_seed: int | None = _later(None, ge=0, lt=2**32)
 

@@ -27,6 +27,8 @@ OPTIONS = {
     "seed": "--seed",
 }
 """Options of ``nclib train`` that have a name of their own; every other is written as ``-s KEY=VALUE``."""
+_LARGEST = 10**6
+"""Characters of a file with a configuration; one of ours has a thousand."""
 
 
 def build_config(
@@ -92,9 +94,12 @@ def _own_code(tree: dict[str, Any], values: Mapping[str, Any]) -> bool:
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as stream:  # a pipe too, as a shell makes of <(…)
+            text = stream.read(_LARGEST + 1)
     except ValueError as error:
         raise ConfigError(f"{file.name} is not valid JSON ({error})") from None
+    if len(text) > _LARGEST:
+        raise ConfigError(f"{file.name} is no configuration: it has more than {_LARGEST:,} characters")
     content = parse_json(text, file.name)
     if "schema" not in content:  # bare, not as a run stores it
         return content

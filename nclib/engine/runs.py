@@ -161,14 +161,15 @@ def train_missing(
     wanted = _unique(configs)
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     stored = stored or _no_matter
-    for run in [run for run in wanted if run not in absent]:
+    ranks = urgency or {}
+    for run in sorted((run for run in wanted if run not in absent), key=lambda run: ranks.get(run, math.inf)):
         stored(run)
     until = math.inf
     if minutes is not None:
         absent = dict(sorted(absent.items(), key=lambda item: item[1].seed))
         until = time.monotonic() + 60 * minutes
     check_own_code(absent.values())
-    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None, urgency=urgency)
+    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None, urgency=ranks)
     if not absent:
         failures: dict[str, str] = {}
     elif executor is None:

@@ -10,6 +10,7 @@ from nclib.publish.scorecard import METRICS, VERDICT_COLUMNS
 
 NAMES = {
     "half": "± 95 %",
+    "interval": "± 95 %",
     "arm_value": "DEQ",
     "value": "the other",
     "model": "compared with",
@@ -18,9 +19,9 @@ NAMES = {
 }
 """Columns that readers call by another name."""
 
-_WHERE = ("panel", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R", "remedy")
-_CLAIM = ("arm", "claim", "metric", "quantity", "accuracy", "measure", "model", "split", *VERDICT_COLUMNS, "scale")
-_FIRST = (*_WHERE, *_CLAIM)
+_WHERE = ("panel", "item", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R")
+_CLAIM = ("remedy", "arm", "claim", "metric", "quantity", "accuracy", "measure", "model", "split")
+_FIRST = (*_WHERE, *_CLAIM, *VERDICT_COLUMNS, "scale")
 _LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command", "notebook", "runs")
 
 
@@ -67,6 +68,8 @@ def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
     shown = claim_first(table)
     if "metric" in shown:
         shown = shown.assign(metric=shown["metric"].replace(METRICS))
+    if "model" in shown:
+        shown = shown.assign(model=shown["model"].str.replace("_", " "))
     numbers = shown.select_dtypes("floating").columns
     texts = {name: [f"{value:.{digits}g}" if value == value else "" for value in shown[name]] for name in numbers}
     return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES))
