@@ -376,7 +376,7 @@ COMMANDS = {
 """How each command is usually typed; one option or argument more is added."""
 
 FLAGS = ("--dry-run", "--list", "--insecure", "--force", "--report", "--per-class", "--all", "--yes")
-FLAGS += ("--finished", "--json")
+FLAGS += ("--finished", "--json", "--command")
 """Options without a value."""
 
 OPTIONS = """
@@ -392,7 +392,10 @@ reproduce --parameters   2222222222222222
 report --profile         2222222222222222
 report --parameter       2222222222222222
 train --dataset          2222222222222222
+train --profile          2222222222222222
 train --model            2222222222222222
+train --cell             2222222222222222
+train --network          2222222222222222
 train --num-majority     2222222222222222
 train --ratio            2222222222222222
 train --n-max            2w22222222222222
@@ -472,6 +475,8 @@ model.gradient.damping 2222222222w2
 model.start            22222222w2w2
 model.unroll           2222222222w2
 model.num_blocks       2222222222w2
+model.network          2222222222w2
+model.source           2222222222w2
 train.epochs           222222ww2222
 train.batch_size       222222ww2222
 train.lr               22ww22ww2222
