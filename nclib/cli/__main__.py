@@ -1,5 +1,5 @@
 """``python -m nclib.cli`` is the ``nclib`` command."""
 
-from nclib.cli.app import main
+from nclib.cli import main
 
 main()

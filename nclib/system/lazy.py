@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-COMPANION = "pip install 'nclib[companion]'"
+COMPANION = 'pip install "nclib[companion]"'
 """Installs all that is needed beyond solver, layer, Jacobian, metrics and imbalance."""
 
 _ROOT = Path(__file__).resolve().parents[1]
