@@ -1,6 +1,6 @@
 # Two commands are enough on a fresh machine with Python >= 3.11, make and git:
 #
-#   make reproduce      figures and tables of the papers, trained here
+#   make reproduce      figures and tables of the papers, trained here; then those of larger runs that are tracked
 #   make test           every fast test
 #
 # Each target builds .venv first when it is missing or older than pyproject.toml.
@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 reproduce: setup
-	$(BIN)/nclib reproduce --profile "$$PROFILE" $(ARGS)
+	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(ARGS)
 
 # A process that is through takes over half of what the other has left, so tests of a module nearly all stay together.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -73,9 +73,10 @@ peers: setup
 bench bench-scale bench-gpu: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
 
-# What the tests of survival and the fuzzed inputs found, counted: results/reference/bench/survival.csv.
+# What the tests of survival, the fuzzed inputs and the hostile cases found, counted: results/reference/bench/survival.csv.
+SURVIVAL := tests/engine/test_survival.py tests/core/test_fuzz.py tests/hostile -m "slow or not slow"
 survival: setup
-	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest tests/engine/test_survival.py tests/core/test_fuzz.py -m "slow or not slow" $(ARGS)
+	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest $(SURVIVAL) $(ARGS)
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
 PICTURES := fig1 fig3 controls equilibrium_or_cell

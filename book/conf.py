@@ -9,8 +9,20 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.util import logging
 
+from nclib.publish.site import api
+
 project = "nclib"
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+
+# --- the reference, from docstrings ---
+
+default_role = "py:obj"
+autosummary_generate = False  # the entries stand below the table, on the same page
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+add_module_names = False
+napoleon_use_rtype = False
 
 # --- notebooks: shown as they were executed ---
 
@@ -121,7 +133,26 @@ def _write_bodies(app, exception):
         script.write_text(f"window.nclibBodies = {json.dumps(_bodies, sort_keys=True)};\n", encoding="utf-8")
 
 
+# --- code words of pages lead to the reference ---
+
+
+def _link_code_words(app, doctree, pagename):
+    listed = app.env.get_domain("py").objects
+    known = {name.rpartition(".")[2]: name for names in api.names().values() for name in names if name in listed}
+    for word in list(doctree.findall(nodes.literal)):
+        name = api.target(word.astext(), known)
+        if name is None or isinstance(word.parent, (nodes.reference, nodes.title)):
+            continue
+        place = app.builder.get_relative_uri(pagename, listed[name].docname) + f"#{name}"
+        link = nodes.reference("", "", internal=True, refuri=place)
+        word.replace_self(link)
+        link += word
+
+
 def setup(app):
+    app.connect("builder-inited", lambda app: api.write_pages(Path(app.srcdir) / "api"))
+    app.connect("autodoc-process-docstring", api.process_docstring, priority=400)  # before napoleon
+    app.connect("doctree-resolved", _link_code_words)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("html-page-context", _keep_body)
     app.connect("build-finished", _write_bodies)

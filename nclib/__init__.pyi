@@ -52,6 +52,7 @@ from nclib.deq import (
     jacobian_frobenius_sq as jacobian_frobenius_sq,
     spectral_radius as spectral_radius,
 )
+from nclib.engine.outline import scale_of as scale_of
 from nclib.engine.profiles import given as given
 from nclib.engine.reference import load_run as load_run
 from nclib.engine.runs import ensure_runs as ensure_runs, plan as plan, runs_provenance as runs_provenance
@@ -74,7 +75,6 @@ from nclib.models import build_model as build_model, count_parameters as count_p
 from nclib.papers.captions import (
     describe_runs as describe_runs,
     describe_seeds as describe_seeds,
-    scale_of as scale_of,
     stand_ins as stand_ins,
 )
 from nclib.papers.experiments import experiment as experiment

@@ -37,6 +37,7 @@ TO_IMPORT = {
     "pillow": "PIL",
     "dask-jobqueue": "dask_jobqueue",
     "jupyter-client": "jupyter_client",
+    "vl-convert-python": "vl_convert",
 }
 
 

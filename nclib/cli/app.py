@@ -32,16 +32,12 @@ def _one_message() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        number = getattr(stop, "number", signal.SIGINT)  # `terminal.Terminated` knows its signal
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        say_error(
-            f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
-            f"the same again: {_typed()}"
-        )
-        raise typer.Exit(128 + number) from None  # as shells have it
+        raise _stopped(getattr(stop, "number", signal.SIGINT)) from None  # `terminal.Terminated` knows its signal
     except (typer.Exit, typer.Abort):
         raise
-    except (ValueError, RuntimeError, OSError) as error:
+    except Exception as error:
+        if _interrupted:  # in an import, which then failed with an error of its own
+            raise _stopped(signal.SIGINT) from None
         code = _exit_code(error)
         if code is None:
             raise
@@ -49,11 +45,34 @@ def _one_message() -> Iterator[None]:
         raise typer.Exit(code) from None
 
 
+_interrupted: list[int] = []
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    """Python's own answer to Ctrl-C, and a note that it came."""
+    _interrupted.append(number)
+    raise KeyboardInterrupt
+
+
+def _stopped(number: int) -> typer.Exit:
+    """Say so; the exit code is the one that shells have for it. Another Ctrl-C then ends the command without a word."""
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    say_error(
+        f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
+        f"the same again: {_typed()}"
+    )
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return typer.Exit(128 + number)
+
+
 def _exit_code(error: Exception) -> int | None:
     """2 for a wrong request, 1 for something that failed, None for what should not have happened. An error that is
     expected says so itself, in an attribute `exit_code` of its class."""
     if isinstance(error, OSError):
         return None if isinstance(error, BrokenPipeError) else 1
+    if not isinstance(error, (ValueError, RuntimeError)):
+        return None
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return 1
@@ -84,6 +103,8 @@ app.add_typer(data_commands.data_app, name="data")
 def main() -> None:
     """Entry point of the ``nclib`` command."""
     _open_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     # a log shows each line when it is said; a file name that is no text is shown as well as can be
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
@@ -120,7 +141,9 @@ def reproduce(
     parameter: Settings = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."),
+        typer.Option(
+            min=1, max=1000, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."
+        ),
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
@@ -143,6 +166,9 @@ def reproduce(
     site: Annotated[
         bool, typer.Option("--report/--no-report", help="Make the web site, at the first page and at the end.")
     ] = True,
+    largest: Annotated[
+        bool, typer.Option("--largest", help="Draw also what is tracked at a larger scale, without training.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
     ] = False,
@@ -152,7 +178,7 @@ def reproduce(
     ] = None,
 ) -> None:
     """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
-    if list_all or parameters_of:
+    if list_all or parameters_of is not None:
         print_facts(_titles(names) if list_all else _parameters(parameters_of))
         return
     from nclib.reproduce import reproduce
@@ -163,8 +189,15 @@ def reproduce(
     summary = reproduce.reproduce(
         names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure, site
     )
-    complete = _site_after(profile, summary.parameters) if site else True
-    raise typer.Exit(0 if summary.ok and complete else 1)
+    complete = summary.ok
+    if largest and summary.parameters:
+        typer.echo("--largest is left out: it goes with a profile's own parameters")
+    elif largest:
+        from nclib.reproduce.largest import draw_largest
+
+        complete &= draw_largest(names or (), profile, force)
+    complete &= _site_after(profile, summary.parameters) if site else True
+    raise typer.Exit(0 if complete else 1)
 
 
 def _titles(names: list[str] | None) -> dict[str, str]:
@@ -216,12 +249,14 @@ def report(
 
     With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
     """
+    from nclib.engine.profiles import get_profile
     from nclib.publish import notebooks
     from nclib.publish.site.build import build
     from nclib.reproduce.parameters import given_values
     from nclib.system import other_parameters
     from nclib.system.terminal import terminable
 
+    get_profile(profile)
     given = given_values(notebooks.select(), parameter or ()) if parameter else {}
     with (
         terminable(),

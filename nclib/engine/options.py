@@ -12,6 +12,9 @@ from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredCo
 from nclib.system import provenance
 from nclib.system.terminal import short
 
+_LARGEST = 10**6
+"""Characters of a file with a configuration; one of ours has a thousand."""
+
 
 def build_config(
     file: Path | None, recipe_name: str | None, given: Mapping[str, Any], settings: Sequence[str]
@@ -54,9 +57,12 @@ def build_config(
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as stream:  # a pipe too, as a shell makes of <(…)
+            text = stream.read(_LARGEST + 1)
     except ValueError as error:
         raise ConfigError(f"{file.name} is not valid JSON ({error})") from None
+    if len(text) > _LARGEST:
+        raise ConfigError(f"{file.name} is no configuration: it has more than {_LARGEST:,} characters")
     content = parse_json(text, file.name)
     if "schema" not in content:  # bare, not as a run stores it
         return content

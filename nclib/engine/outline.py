@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
 from nclib import data, imbalance
-from nclib.config import DataConfig
+from nclib.config import DataConfig, RunConfig, StoredConfig
 from nclib.engine.reference import reference_store
+from nclib.system import words
 
 
 class Outline(NamedTuple):
@@ -63,3 +65,18 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
     if cfg.imbalance == "exponential":
         return imbalance.exponential_imbalance(about.classes, n_max, cfg.ratio)
     return torch.full((about.classes,), n_max)
+
+
+def scale_of(configs: Sequence[StoredConfig]) -> str:
+    """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs."""
+    return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
+
+
+def _scale(config: RunConfig) -> str:
+    """The paper's images are known by their classes, numbers and size, since a folder of them may have any name."""
+    about = outline(config.data.dataset)
+    complete = config.data.n_max is None or config.data.n_max >= about.per_class
+    if not complete or about[:3] not in [ORIGINALS[name][:3] for name in ("cifar10", "cifar100")]:
+        return "toy"
+    itself = config.data.dataset in ORIGINALS and config.model.width == 64 and config.train.epochs >= 100
+    return "paper" if itself else "reduced"

@@ -279,6 +279,8 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
 
 def _arrays(path: str, largest: int = 2**33) -> dict[str, np.ndarray]:
     """h, labels, logits, w of a file; what they take in memory is read from their headers before they are unpacked."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path must be the name of a file, got {path!r:.100}")
     if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
         raise ValueError(f"{path} is not a file; numpy.savez({path!r}, h=…, labels=…) writes one")
     try:

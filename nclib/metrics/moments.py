@@ -71,9 +71,10 @@ class ClassMoments:
     def __init__(
         self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True
     ) -> None:
-        if not (is_whole(num_classes) and is_whole(dim) and num_classes >= 1 and dim >= 1):
+        if not (is_whole(num_classes) and is_whole(dim) and min(num_classes, dim) >= 1 and num_classes * dim < 2**40):
             raise ValueError(
-                f"num_classes and dim must be whole numbers of at least 1, got {num_classes!r} and {dim!r}"
+                "num_classes and dim must be whole numbers of at least 1, and their product below 2^40, got "
+                f"{num_classes!r} and {dim!r}"
             )
         self.num_classes, self.dim = num_classes, dim
         self.weighting = check_weighting(weighting)

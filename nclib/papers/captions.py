@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig
-from nclib.engine.outline import ORIGINALS, class_counts, outline
-from nclib.system import words
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.engine.outline import class_counts, outline
 
 
 def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
@@ -91,18 +90,3 @@ def _describe_data(images: DataConfig) -> str:
     if smallest == 1:
         note += ", and a class of one image has no within-class variance"
     return f"{name} with {kind} {about.classes} classes, R={images.ratio:g} (n_A={n_max}, n_B={smallest}{note})"
-
-
-def scale_of(configs: Sequence[StoredConfig]) -> str:
-    """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs."""
-    return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
-
-
-def _scale(config: RunConfig) -> str:
-    """The paper's images are known by their classes, numbers and size, since a folder of them may have any name."""
-    about = outline(config.data.dataset)
-    complete = config.data.n_max is None or config.data.n_max >= about.per_class
-    if not complete or about[:3] not in [ORIGINALS[name][:3] for name in ("cifar10", "cifar100")]:
-        return "toy"
-    itself = config.data.dataset in ORIGINALS and config.model.width == 64 and config.train.epochs >= 100
-    return "paper" if itself else "reduced"

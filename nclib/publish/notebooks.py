@@ -101,8 +101,11 @@ def _unknown_notebook(name: str, known: list[str], folders: set[str]) -> str:
 def read_cells(path: Path) -> list[dict[str, Any]]:
     """The cells of a notebook file. Raises: ConfigError where it is none."""
     try:
-        return json.loads(paths.content(path))["cells"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        cells = json.loads(paths.content(path))["cells"]
+        for cell in cells:
+            cell["cell_type"], text_of(cell), cell.get("metadata", {}).get("tags", [])
+        return cells
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _refusal(f"{path.name} is no notebook that can be read ({type(error).__name__}: {error})") from None
 
 

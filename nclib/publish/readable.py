@@ -10,6 +10,7 @@ from nclib.publish.scorecard import METRICS, VERDICT_COLUMNS
 
 NAMES = {
     "half": "± 95 %",
+    "interval": "± 95 %",
     "arm_value": "DEQ",
     "value": "the other",
     "model": "compared with",
@@ -18,9 +19,9 @@ NAMES = {
 }
 """Columns that readers call by another name."""
 
-_WHERE = ("panel", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R", "remedy")
-_CLAIM = ("arm", "claim", "metric", "quantity", "accuracy", "measure", "model", "split", *VERDICT_COLUMNS, "scale")
-_FIRST = (*_WHERE, *_CLAIM)
+_WHERE = ("panel", "item", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R")
+_CLAIM = ("remedy", "arm", "claim", "metric", "quantity", "accuracy", "measure", "model", "split")
+_FIRST = (*_WHERE, *_CLAIM, *VERDICT_COLUMNS, "scale")
 _LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command", "notebook", "runs")
 
 

@@ -145,6 +145,10 @@ def _value(text: str, parameter: Parameter, notebook: str) -> Any:
     if not _fits(value, kind):
         raise ConfigError(f"parameter {parameter.name} of {notebook} must be {kind}, got {text!r:.200}")
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"parameter {parameter.name} of {notebook} is no text: {text!r:.200}") from None
+    try:
         return parameter.type(value)
     except OverflowError:
         raise ConfigError(f"parameter {parameter.name} of {notebook} is too large for a {kind}: {text!r:.50}") from None

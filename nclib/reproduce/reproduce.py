@@ -76,8 +76,8 @@ def reproduce(
         call.
     """
     clock, children = time.monotonic(), set(multiprocessing.active_children())
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers must be at least 1, got {workers}")
+    if workers is not None and not 1 <= workers <= 1000:
+        raise ConfigError(f"workers must be a number from 1 to 1000, got {workers}")
     if scheduler and (workers or host):
         raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers and --host")
     if insecure and not (scheduler or host):

@@ -101,8 +101,10 @@ class Library:
                 found |= {whole} if whole else {f"{origin}.{name}" for name in re.findall(r"\w+", names)}
             found |= {module for name in _IN_QUOTES.findall(text) for module in self._modules(name)}
         reached = {other for dotted in found for other in self._wings_of(dotted)}
-        # The engine knows the papers as kinds of runs alone, and the runs of a notebook stand in its stamp.
-        return {other for other in reached if not (wing == "nclib.engine" and other.startswith("nclib.papers"))}
+        # They know the papers as kinds of runs, lists of runs and certificates. The runs of a notebook stand in its
+        # stamp, and what a paper certifies is shown by the notebooks of its folder, or by its name.
+        known = ("nclib.papers.",) if wing in ("nclib.engine", "nclib.papers") else ()
+        return {other for other in reached if not other.startswith(known)}
 
     def _modules(self, name: str) -> set[str]:
         """Modules that a string names: from nclib, or from within it or the papers, as "neural_collapse.balanced"."""

@@ -78,7 +78,7 @@ class Summary:
         columns = width or shutil.get_terminal_size((120, 24)).columns
         console = Console(file=page, width=columns, color_system=None, markup=False, highlight=False)
         console.print(table)
-        lines = [line.rstrip() for line in page.getvalue().strip("\n").splitlines()]
+        lines = [line.rstrip() for line in page.getvalue().splitlines() if line.strip()]
         lines += [f"{row.status}: {row.notebook}: {row.message}" for row in self.rows if row.message]
         return "\n".join(lines)
 

@@ -19,6 +19,7 @@ from nclib.engine import cluster, runs
 from nclib.engine.reading import CorruptRun
 from nclib.engine.store import default_store
 from nclib.papers import certify
+from nclib.publish import notebooks
 from nclib.publish.site.build import SphinxMissing
 from nclib.reproduce import reproduce as reproduce_wing
 from nclib.reproduce import summary
@@ -30,7 +31,10 @@ def test_help_needs_nothing_heavy():
         "import sys, nclib.cli.app as cli\n"
         "sys.argv = ['nclib', '--help']\n"
         "try:\n    cli.main()\n"
-        "finally:\n    assert not {'torch', 'pandas', 'numpy', 'matplotlib', 'papermill'} & set(sys.modules)\n"
+        "finally:\n"
+        "    import time\n"
+        "    assert not {'torch', 'pandas', 'numpy', 'matplotlib', 'papermill'} & set(sys.modules)\n"
+        "    assert time.process_time() < 0.5\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -81,8 +85,32 @@ def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
     monkeypatch.setattr(reproduce_wing, "reproduce", reproduce)
     command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
     assert nclib(*command, "--no-report").exit_code == 0
-    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None, False)
+    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None, None, False, False)
     assert nclib("reproduce", "--no-report").exit_code == 1
+
+
+def test_notebooks_are_listed_with_their_titles():
+    lines = nclib("reproduce", "--list").stdout.splitlines()
+    assert lines[0].split()[0] == "walkthrough/01_fixed_points" and len(lines) == len(notebooks.available())
+    (line,) = [line for line in lines if line.startswith("neural_collapse/fig3 ")]
+    assert "Figure 3 · " in line
+    assert len(nclib("reproduce", "fig1", "fig3", "--list").stdout.splitlines()) == 2
+
+
+def test_the_parameters_of_a_notebook_are_listed_as_p_takes_them():
+    lines = {line.split()[0]: line for line in nclib("reproduce", "--parameters", "fig3").stdout.splitlines()}
+    assert "int, 0 if not given; 0 for the profile's" in lines["epochs"]
+    assert "dataset" in lines and not {"profile", "train"} & set(lines)
+    refused = nclib("reproduce", "--parameters", "fig33")
+    assert refused.exit_code == 2 and "Did you mean 'fig3'" in refused.output
+
+
+def test_a_dry_run_is_only_a_dry_run(monkeypatch):
+    asked = []
+    monkeypatch.setattr(reproduce_wing, "dry_run", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(reproduce_wing, "reproduce", pytest.fail)
+    assert nclib("reproduce", "fig3", "-p", "epochs=3", "--dry-run", "--largest").exit_code == 0
+    assert asked == [(["fig3"], "quick", ["epochs=3"])]
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,10 @@ def _same(undisturbed, configs):
 
 @pytest.mark.parametrize("workers", [2, *slow(1, 4)])
 def test_the_same_grid_gives_the_same_bits_on_any_number_of_workers(workers, executor, undisturbed):
-    told = []
+    told, stored = [], []
     if workers == 2:
-        trained = runs.train_missing(GRID, executor, lambda *state: told.append(state))
+        trained = runs.train_missing(GRID, executor, lambda *state: told.append(state), stored=stored.append)
+        assert sorted(stored) == sorted(map(run_id, GRID))
     else:
         with cluster.local(workers) as others:
             assert len(others.workers()) == workers

@@ -81,6 +81,22 @@ def test_longest_first():
     assert [wanted[run].train.epochs for run in Forecast(wanted).order()] == [8, 4, 2]
 
 
+def test_urgent_runs_come_first_and_the_longest_of_them_before_the_others():
+    wanted = {run_id(config): config for config in (_config(epochs=e) for e in (2, 8, 4, 6, 5))}
+    two, eight, four, six, five = wanted
+    order = Forecast(wanted, urgency={two: 1, five: 0, four: 1}).order()
+    assert order == [five, four, two, eight, six]
+
+
+def test_each_run_is_told_of_once_it_is_stored_and_first_those_that_were():
+    configs = [_config(seed=seed, width=2, n_max=6, epochs=1) for seed in range(3)]
+    runs.train_missing(configs[1:2])
+    told, ids = [], [run_id(config) for config in configs]
+    store = default_store()
+    runs.train_missing(configs, stored=lambda run: told.append((run, store.has(run))), urgency={ids[2]: 0})
+    assert told == [(ids[1], True), (ids[2], True), (ids[0], True)]
+
+
 def test_finished_runs_are_read_from_the_store_and_damaged_ones_are_no_evidence():
     configs = [_config(seed=seed, width=2, n_max=6, epochs=1) for seed in range(3)]
     assert runs.train_missing(configs).failures == {}

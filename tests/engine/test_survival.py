@@ -753,7 +753,7 @@ if pathlib.Path("trap").exists():
 """
 
 
-@pytest.mark.slow  # the short form is in test_regenerate.py
+@pytest.mark.slow  # the short form is in tests/reproduce/test_execute.py
 def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_succeeds(tmp_path, monkeypatch, ledger):
     folder = tmp_path / "project" / "notebooks" / "neural_collapse"
     folder.mkdir(parents=True)

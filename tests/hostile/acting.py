@@ -9,11 +9,12 @@ import os
 import shutil
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hostile import cases
 from PIL import Image
@@ -60,6 +61,17 @@ def little_memory(gib: float = 2.0) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+SIZES = ["short", pytest.param("long", marks=pytest.mark.slow)]
+"""In the short form every row has a quarter of its cases, the next row the next quarter, so that every column is tried;
+in the long form all."""
+
+
+def chosen(columns: Iterable[Any], letters: str, row: int, size: str) -> list[tuple[Any, str]]:
+    """The cases of a row to be tried now: each with its letter; "." is none."""
+    found = enumerate(zip(columns, letters, strict=True))
+    return [case for i, case in found if case[1] != "." and (size == "long" or i % 4 == row % 4)]
 
 
 def tree(folder: Path) -> dict[str, Any]:
@@ -293,7 +305,7 @@ def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
     readers: dict[str, Callable[[], Any]] = {
         "checkpoint": lambda: store.default_store().checkpoint(run).load(),
         "site note": lambda: build._noted(path.parent),
-        "unchanged": lambda: stamps.unchanged(stamps.Task("neural_collapse/fig9", {}, {}, ()), "smoke", "k"),
+        "unchanged": lambda: stamps.why_due("neural_collapse/fig9", "smoke", {}),
         "report": lambda: sources.collect("smoke"),
         "cached images": lambda: data.load_dataset(names["folder"], "train").counts,
         "sound": lambda: tasks.read_wav(path),

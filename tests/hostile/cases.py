@@ -150,8 +150,8 @@ spectral_radius num_iters               rwrrrrrrwrrrr
 jacobian_frobenius_sq f                 ttttttttttttt
 jacobian_frobenius_sq z                 wwwwwwwwwtttt
 jacobian_frobenius_sq num_probes        rwrrrrrr.rrrr
-ClassMoments num_classes                rwrrrrrrtrrrr
-ClassMoments dim                        rwrrrrrrtrrrr
+ClassMoments num_classes                rwrrrrrrrrrrr
+ClassMoments dim                        rwrrrrrrrrrrr
 ClassMoments weighting                  rrrrrrrrrrrrr
 ClassMoments.update h                   wwwwurrrwrrrr
 ClassMoments.update labels              wwrrrrrrrrrrr
@@ -160,7 +160,7 @@ ClassMoments.with_weighting weighting   rrrrrrrrrrrrr
 ClassMoments.select classes             rrrrrrrrrrrrr
 class_moments h                         wwwwurrrwrrrr
 class_moments labels                    uurrrrrrrrrrr
-class_moments num_classes               rrrrrrrrtrrrr
+class_moments num_classes               rrrrrrrrrrrrr
 class_moments weighting                 rrrrrrrrrrrrr
 simplex_etf num_classes                 rrrrrrrrrrrrr
 simplex_etf dim                         rrrrrrrrtrrrr
@@ -204,7 +204,7 @@ nc_report num_classes                   rrrrrrrrrrurr
 measure model                           rrrrrrrrrrrrr
 measure loader                          tttttttttttrr
 measure layers                          rtttttttttwrt
-measure num_classes                     rrrrrrrrtrwrr
+measure num_classes                     rrrrrrrrrrwrr
 measure pool                            rrrrrrrrrrrrr
 measure max_dim                         rrrr.w..w.ttt
 measure keep                            w.w.....w.ttt
@@ -213,8 +213,8 @@ features loader                         tttttttttttrr
 features layer                          ttttttttttwrt
 features pool                           rrrrrrrrrrrrr
 features num_classes                    rrrrrrrrrrwrr
-measure_file path                       tttttttttttrt
-measure_file num_classes                rrrrrrrrtrwrr
+measure_file path                       rrrrrrrrrrrrr
+measure_file num_classes                rrrrrrrrrrwrr
 ood_scores features                     wwwwurrrwrrrr
 ood_scores moments                      ttttttttttttt
 ood_scores w                            wwwwwuuuwwrrr
@@ -375,19 +375,21 @@ COMMANDS = {
 }
 """How each command is usually typed; one option or argument more is added."""
 
-FLAGS = ("--insecure", "--force", "--report", "--per-class", "--all", "--yes", "--finished", "--json")
+FLAGS = ("--dry-run", "--list", "--insecure", "--force", "--report", "--per-class", "--all", "--yes")
+FLAGS += ("--finished", "--json")
 """Options without a value."""
 
 OPTIONS = """
 reproduce names          2222222222222222
 reproduce --profile      2222222222222222
 reproduce --parameter    2222222222222222
-reproduce --workers      2w22222w22222222
+reproduce --workers      2w22222222222222
 reproduce --scheduler    wwwwwwwwwwwwwwww
 reproduce --host         wwwwwwwwwwwwwwww
 reproduce --train        2222222222222222
-reproduce --minutes      2w2ww22w22222222
-report --profile         2222222222222122
+reproduce --minutes      2w21w22w22222222
+reproduce --parameters   2222222222222222
+report --profile         2222222222222222
 report --parameter       2222222222222222
 train --dataset          2222222222222222
 train --model            2222222222222222
@@ -507,7 +509,8 @@ results/runs/RUN/provenance.json          runs show RUN      11111111111
 results/runs/RUN/provenance.json          runs check         11111111111
 results/runs/RUN/provenance.json          REPRODUCE          wwwwwwwwwww
 results/runs/RUN/history.csv              runs show RUN      11111111111
-results/runs/RUN/arrays.npz               runs show RUN      11111111111
+results/runs/RUN/arrays.npz               runs show RUN      wwwwwwwwwww
+results/runs/RUN/arrays.npz               runs check         11111111111
 results/runs/RUN/weights.pt               runs check         11111111111
 results/runs/RUN.partial/checkpoint.pt    checkpoint         wwwwwwwwwww
 results/runs/RUN.partial/progress.json    runs list          wwwwwwwwwww
@@ -529,7 +532,7 @@ data/cache/PHOTOS/train_images.npy        cached images      rrrrrrrrrrr
 data/cache/SOUND                          cached sound       rrrrrrrrrrr
 song.wav                                  sound              rrrrrrrrrrr
 results/reference/smoke/runs.json         reference run      rrrrrrrrrrr
-results/reference/smoke/history.csv       reference run      rrrrrrrrrrr
+results/reference/smoke/history.csv.xz    reference run      rrrrrrrrrrr
 results/reference/smoke/arrays/RUN.npz    reference run      rrrrrrrrrrr
 results/reference/smoke/datasets.json     reference sets     rwwrrrrrwwr
 pyproject.toml                            root               wwwwwwwwwww
@@ -572,7 +575,7 @@ class                .....wwwwwwwwwwww.w.wwww
 folder               .....wwwwwwwwwwww.wwwwww
 parameter            222222222222222222222222
 value                wwwwwwwwwwwwwwww2wwwwwww
-collection           w2222222222222222122222w2
+collection           w222222222222222212222w2
 run                  222222222222222222222222
 removed              222222222222222222222222
 notebook             222222222222222222222222
@@ -640,13 +643,8 @@ PHASES = {
 }
 """When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
 
-LEFT = {
-    "SIGINT": "",
-    "SIGTERM": "",
-    "SIGHUP": "",
-    "SIGQUIT": "",
-    "SIGKILL": "files in TMPDIR and in .site, which the next call or the system removes",
-}
-"""What may stay. After each the command ends within 20 s with the code of the signal, no process stays, nothing
-half-written passes for done, nothing is said but one message, and the next call completes."""
+NOT_OURS = "torchinductor_"
+"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays but after SIGKILL, whose files in TMPDIR and
+in .site the system and the next call remove: the command ends with the code of the signal, no process stays, nothing
+half-written passes for done, one message is said, and the next call completes."""
 

@@ -1,5 +1,6 @@
 """What the hostile cases stand on: a project of their own, beside which nothing may change, and a count of them."""
 
+import concurrent.futures
 import contextlib
 import json
 
@@ -10,7 +11,8 @@ import pytest
 from nclib.config import DataConfig, ModelConfig, RunConfig
 from nclib.engine import executors, jobs
 from nclib.papers import experiments
-from nclib.reproduce import reproduce as regenerate
+from nclib.reproduce import drawing
+from nclib.reproduce.execute import Execution
 
 PARAMETERS = "n: int = 0\nlr: float = 0.0\nok: bool = True\ntext: str = ''\ndataset: str = ''\n"
 NOTEBOOK = {
@@ -57,6 +59,11 @@ def project(tmp_path, monkeypatch):
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
 
+    def drawn(self, work, *arguments):
+        future = concurrent.futures.Future()
+        future.set_result(Execution(0.0))
+        return future
+
     def two(profile):
         data = DataConfig(dataset=profile.dataset or "digits", n_max=4)
         return [RunConfig(data=data, model=ModelConfig(width=2), seed=seed, profile="smoke") for seed in (0, 1)]
@@ -64,5 +71,5 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": two})
     monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(jobs, "make", train)
-    monkeypatch.setattr(regenerate, "_draw", lambda *_: [])
+    monkeypatch.setattr(drawing.Drawing, "_submit", drawn)
     return root

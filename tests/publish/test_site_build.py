@@ -100,10 +100,13 @@ def standing(results):
 def test_an_old_site_outlives_a_build_that_fails(smoke, isolated, monkeypatch):
     old = standing(smoke)
     (isolated / "book").mkdir()
-    (isolated / "book/conf.py").write_text("raise RuntimeError('a theme that is not there')")
+    (isolated / "book/conf.py").write_text("def setup(app):\n    raise RuntimeError('a theme that is not there')\n")
     monkeypatch.setattr(build, "_book", lambda: isolated / "book")
-    with pytest.raises(build.ReportError, match="a theme that is not there"):
+    (isolated / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(isolated / "tmp"))
+    with pytest.raises(build.ReportError, match="a theme that is not there") as failed:
         build.build("smoke")
+    assert "has been saved" not in str(failed.value) and list((isolated / "tmp").iterdir()) == []
     assert old.read_text() == "the old one" and not (smoke / ".site").exists()
 
 

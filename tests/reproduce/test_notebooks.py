@@ -32,7 +32,8 @@ LONG = {
     *(f"neural_collapse/{name}" for name in ("controls", "equilibrium_or_cell", "fig4", "fig5", "long_tail")),
     *(f"neural_collapse/{name}" for name in ("nc_definitions", "remedies", "solver_and_collapse")),
     *("neural_collapse/theory_imbalance", "neural_collapse/theory_layer_peeled"),
-    *("separation_bias/fig1", "walkthrough/06_train_on_digits"),
+    *("separation_bias/fig1", "separation_bias/fig6", "walkthrough/02_anderson_and_broyden"),
+    *("walkthrough/03_implicit_gradient", "walkthrough/04_deq_layer", "walkthrough/06_train_on_digits"),
 }
 """Notebooks that take 3 to 10 seconds and call what others or tests of their own call too: left to `make test-slow`."""
 TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))

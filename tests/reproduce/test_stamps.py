@@ -152,6 +152,9 @@ def _changed(folder, edited):
     [
         ("laboratory/views.py", {"explore"}),
         ("course/answers.py", {"walkthrough/07_imbalance"}),
+        ("papers/kernel_equivalence/exact.py", {"kernel_equivalence/fig2"}),
+        ("papers/neural_collapse/imbalanced.py", {"neural_collapse/fig3", "walkthrough/07_imbalance"}),
+        ("publish/site/pages.py", set()),
         ("cli/app.py", set()),
         ("reproduce/reproduce.py", set()),
     ],
@@ -176,11 +179,6 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
         with (library / edited).open("a", encoding="utf-8") as file:
             file.write("\n# edited\n")
         assert bench.reproduce().rows[0].status == status
-
-
-def test_a_notebook_reaches_the_formulas_of_its_paper(library):
-    assert "kernel_equivalence/fig2" in _changed(library, "papers/kernel_equivalence/exact.py")
-    assert "neural_collapse/fig3" in _changed(library, "papers/neural_collapse/imbalanced.py")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nclib.engine.reading import CorruptRun, StoredRun
+from nclib.engine.reference import reference_store
+from nclib.publish.site import explore
 from nclib.publish.site.elsewhere import github_repository
 from nclib.publish.site.landing import all_figures, landing_page
 from nclib.publish.site.pages import with_facts
@@ -26,6 +29,8 @@ _NEEDED = {
     "myst-nb": "myst_nb",
     "sphinx-book-theme": "sphinx_book_theme",
     "latex2mathml": "latex2mathml",
+    "altair": "altair",
+    "vl-convert-python": "vl_convert",
 }
 
 
@@ -54,9 +59,12 @@ def build(profile: str = "quick", force: bool = False, echo: Callable[[str], Non
         if not force and landing.exists() and _noted(site) == key:
             echo(f"another process has made the site meanwhile: {landing}")
             return landing
-        _lay_out(sources, aside / "sources", echo)
+        curves = explore.page(_tracked())
+        _lay_out(sources, aside / "sources", curves is not None, echo)
         _run_sphinx(sources.title, aside, echo)
         _add_downloads(sources, aside / "html")
+        if curves is not None:
+            (aside / "html" / explore.FILE).write_text(curves, encoding="utf-8")
         (aside / "html" / _NOTE).write_text(key, encoding="utf-8")
         _swap(aside / "html", site, aside / "old")
     echo(f"{len(sources.pages)} notebooks and {len(all_figures(sources))} figures in {landing}")
@@ -75,12 +83,12 @@ def _require_sphinx() -> None:
 
 
 def _key(sources: Sources) -> str:
-    """Changes with notebooks, figures, tables, the book's own pages, and what makes them. Figures and tables count
+    """Changes with notebooks, figures, tables, the book's own pages, and the library. Figures and tables count
     by their records, which hold their digests."""
     package = Path(__file__).resolve().parents[2]
-    makers = sorted([*package.glob("publish/site/*.py"), package / "publish/scorecard.py", package / "system/words.py"])
-    files = [*makers, *sorted(_book().glob("**/*.*"))]
+    files = [*sorted(package.rglob("*.py")), *sorted(_book().glob("**/*.*"))]  # the reference shows every docstring
     files += [picture for page in _book().glob("*.md") for picture in _pictures(page).values()]
+    files += sorted(paths.reference().glob("*/*.*"))
     artefacts = [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]
     parts = [
         sources.failed,
@@ -118,8 +126,10 @@ def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None]) -> None:
     encoding = sys.getfilesystemencoding()  # that of arguments: ASCII has no room for some names of data sets
     title = f"nclib: {title}".encode(encoding, "replace").decode(encoding)
     command += ["-D", f"html_title={title}", str(aside / "sources"), str(aside / "html")]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
-    said = done.stderr.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
+    own = os.environ | {"TMPDIR": str(aside)}  # for its report of an error, which goes with the folder
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", env=own)
+    said, *_ = done.stderr.partition("The full traceback has been saved in:")
+    said = said.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
     if done.returncode:
         raise ReportError("\n".join([f"Sphinx could not make the site (exit code {done.returncode}):", *said[-20:]]))
     for line in said:
@@ -151,13 +161,23 @@ def _add_downloads(sources: Sources, site: Path) -> None:
             shutil.copyfile(folder / artefact.path(ending), target)
 
 
+def _tracked() -> Iterator[StoredRun]:
+    """The reference runs of all profiles; a damaged one is left out here and told where it is drawn."""
+    store = reference_store()
+    for run in store.ids():
+        with suppress(CorruptRun):
+            yield store.load(run)
+
+
 def _book() -> Path:
     return paths.root() / "book"
 
 
-def _lay_out(sources: Sources, folder: Path, echo: Callable[[str], None]) -> None:
+def _lay_out(sources: Sources, folder: Path, curves: bool, echo: Callable[[str], None]) -> None:
     for page in sources.pages:
         _write(folder / f"{page.name}.ipynb", json.dumps(with_facts(page, sources)))
+    if curves:
+        _write(folder / "explore.md", explore.TEXT)
     notes = sorted(_book().glob("*.md"))
     for note in notes:
         _write(folder / "book" / note.name, note.read_text(encoding="utf-8"))
@@ -165,7 +185,8 @@ def _lay_out(sources: Sources, folder: Path, echo: Callable[[str], None]) -> Non
             target = Path(os.path.normpath(folder / "book" / link))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, target)
-    _write(folder / "index.md", landing_page(sources, [note.stem for note in notes], echo))
+    shown = ["explore"] * curves + [f"book/{note.stem}" for note in notes]
+    _write(folder / "index.md", landing_page(sources, shown, echo))
 
 
 def _write(path: Path, text: str) -> None:

@@ -33,7 +33,8 @@ def landing_page(sources: Sources, notes: Sequence[str], echo: Callable[[str], N
     for part, pages in _by_part(sources).items():
         parts.append(_toctree(part, [f"{page.short} <{page.name}>" for page in pages]))
     if notes:
-        parts.append(_toctree("Notes", [f"book/{note}" for note in notes]))
+        parts.append(_toctree("Notes", notes))
+    parts.append(_toctree("Reference", ["Names and docstrings <api/index>"]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

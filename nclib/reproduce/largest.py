@@ -1,0 +1,89 @@
+"""The largest evidence: notebooks drawn, without training, at the largest scale whose runs are tracked or stored.
+
+``results/reference/scales.json`` lists the scales of the tracked runs, the largest first: every image of the paper's
+classes before a part of them, then several seeds before one, because one gives no interval.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nclib.config import ConfigError
+from nclib.engine.profiles import get_profile
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
+from nclib.publish.notebooks import select
+from nclib.reproduce.reproduce import prepare, reproduce
+from nclib.system import other_parameters, paths
+from nclib.system.files import json_bytes, write_atomic
+
+TOYS = ("digits",)
+"""Data sets of profiles beside which a larger scale is shown."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A profile and the parameters that are not its own."""
+
+    profile: str
+    parameters: dict[str, Any]
+
+    def overrides(self) -> list[str]:
+        """As they are typed."""
+        return [f"{name}={value}" for name, value in self.parameters.items()]
+
+    def folder(self) -> str:
+        """Where its results lie, relative to all results."""
+        return f"{self.profile}/with/{other_parameters.folder_name(self.parameters)}"
+
+
+def scales() -> list[Scale]:
+    """Those of the tracked runs, the largest first; none where nothing is tracked."""
+    listing = paths.reference() / "scales.json"
+    return [Scale(**each) for each in json.loads(paths.content(listing))] if listing.is_file() else []
+
+
+def largest(names: Iterable[str]) -> dict[str, Scale]:
+    """For each of these notebooks that has runs, the largest scale at which all of them are there."""
+    found: dict[str, Scale] = {}
+    stored, reference = default_store(), set(reference_store().ids())
+    for scale in scales():
+        for name in [name for name in names if name not in found]:
+            needed = _runs(name, scale)
+            if needed and all(run in reference or stored.has(run) for run in needed):
+                found[name] = scale
+    return found
+
+
+def _runs(name: str, scale: Scale) -> Sequence[str]:
+    try:
+        (task,), _ = prepare([name], scale.profile, scale.overrides(), "never")
+    except ConfigError:  # a notebook without these parameters, or without these data
+        return ()
+    return task.runs if set(scale.parameters) <= set(task.values) else ()
+
+
+def draw_largest(
+    names: Iterable[str] = (), profile: str = "quick", force: bool = False, echo: Callable[[str], None] = print
+) -> bool:
+    """Draw these notebooks at their largest scale, beside a profile of toy data; whether all could be drawn.
+
+    Each lies in the folder of its scale, `Scale.folder`. ``largest.json`` among the results of the profile says for
+    each notebook which that is: profile, parameters, folder.
+    """
+    if get_profile(profile).dataset not in TOYS:
+        return True
+    wanted, good = largest(select(names)), True
+    for folder in dict.fromkeys(scale.folder() for scale in wanted.values()):
+        chosen = [name for name, scale in wanted.items() if scale.folder() == folder]
+        scale = wanted[chosen[0]]
+        echo(f"from tracked runs, without training: {other_parameters.in_words(scale.profile, scale.parameters)}")
+        good &= reproduce(chosen, scale.profile, scale.overrides(), train="never", force=force, echo=echo).ok
+    file = paths.results(profile) / "largest.json"
+    before = json.loads(paths.content(file)) if file.is_file() else {}
+    listing = {name: vars(scale) | {"folder": scale.folder()} for name, scale in wanted.items()}
+    write_atomic(file, json_bytes(before | listing))
+    return good

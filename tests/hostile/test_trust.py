@@ -1,0 +1,41 @@
+"""The page Trust names tests that exist and versions that are required; README counts the cases that were tried."""
+
+import csv
+import re
+import tomllib
+
+from nclib.system import paths
+
+ROOT = paths.root()
+PAGE = (ROOT / "book/trust.md").read_text(encoding="utf-8")
+
+
+def test_every_test_that_the_page_names_exists():
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    texts = [path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/*.py")]
+    there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    assert len(named) > 20 and named - there == set()
+
+
+def test_the_versions_of_the_page_are_those_that_are_required():
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    said = {f"{name}>={version}" for name, version in re.findall(r"^\| (\w+) \| ([\d.]+) \|", PAGE, re.MULTILINE)}
+    assert len(said) == 3 and said <= set(required)
+
+
+def test_the_page_names_every_variable_that_the_library_reads():
+    read = {
+        name
+        for path in (ROOT / "nclib").glob("**/*.py")
+        for name in re.findall(r"NCLIB_[A-Z]+", path.read_text(encoding="utf-8"))
+    }
+    told = "".join(path.read_text(encoding="utf-8") for path in [*ROOT.glob("book/*.md"), ROOT / "README.md"])
+    assert {name for name in read if name not in told} <= {"NCLIB_WITH"}, "which the command itself sets"
+
+
+def test_the_front_page_counts_the_hostile_cases_of_the_tracked_table():
+    with (ROOT / "results/reference/bench/survival.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["fault"].startswith("hostile")]
+    assert rows and all(row["injected"] == row["survived"] for row in rows)
+    tried = sum(int(row["injected"]) for row in rows)
+    assert f"{tried:,} hostile cases" in (ROOT / "README.md").read_text(encoding="utf-8")
