@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nclib import data, own_code
+from nclib import data
 from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, parse_json, suggest
-from nclib.system import provenance
+from nclib.system import own_code, provenance
 from nclib.system.terminal import short
 
 _LARGEST = 10**6
