@@ -45,7 +45,7 @@ $(STAMP): pyproject.toml
 		echo "make: '$$PYTHON' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	"$$PYTHON" -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url "$$TORCH_INDEX" torch torchvision)
-	$(BIN)/python -m pip install -e ".[notebooks,book,cluster,dev]"
+	$(BIN)/python -m pip install -e ".[companion,notebooks,book,cluster,dev]"
 	@touch $(STAMP)
 
 reproduce: setup

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
-from nclib import own_code
+from nclib.system import own_code
 
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""

@@ -25,12 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib import deq, own_code, solver
+from nclib import deq, solver
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.deq import DEQ
 from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
 from nclib.solver import Solution
+from nclib.system import own_code
 
 
 class Output(NamedTuple):

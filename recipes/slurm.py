@@ -72,7 +72,7 @@ def main() -> int:
     private = tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results())
     with private as folder, cluster(asked, Path(folder)) as workers:
         workers.adapt(minimum_jobs=asked.jobs, maximum_jobs=asked.jobs)
-        command = [sys.executable, "-m", "nclib", *asked.command, "--scheduler", f"{folder}/scheduler.json"]
+        command = [sys.executable, "-m", "nclib.cli", *asked.command, "--scheduler", f"{folder}/scheduler.json"]
         return subprocess.run(command).returncode
 
 

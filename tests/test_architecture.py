@@ -77,6 +77,80 @@ sys.meta_path.insert(0, Refuse())
     assert done.returncode == 0, done.stderr
 
 
+ALONE = """
+import importlib.metadata, re, sys
+
+def needed(package, found):
+    if package not in found:
+        found.add(package)
+        for line in importlib.metadata.requires(package) or ():
+            if "extra ==" not in line:
+                try:
+                    needed(re.match(r"[\\w.-]+", line)[0].lower().replace("_", "-"), found)
+                except importlib.metadata.PackageNotFoundError:
+                    pass  # of another machine
+    return found
+
+installed = needed("torch", needed("numpy", set()))
+allowed = {top for top, owners in importlib.metadata.packages_distributions().items()
+           if {owner.lower().replace("_", "-") for owner in owners} & installed}
+assert not {"pandas", "pydantic", "scipy", "matplotlib", "typer"} & allowed
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in {"nclib", *allowed, *sys.stdlib_module_names}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+
+import torch
+import nclib as nc
+from nclib import deq, imbalance, metrics, solver
+
+solution = nc.fixed_point(lambda z: 0.5 * z + 1, nc.Anderson(), torch.zeros(2, 3))
+assert solution.converged.all() and nc.Status.CONVERGED == solver.Status.CONVERGED
+layer = nc.DEQ(lambda z, x: torch.tanh(0.5 * z) + x, nc.Broyden(tol=1e-5), nc.Implicit())
+x = torch.randn(4, 3, requires_grad=True)
+z, solution = layer(x)
+z.sum().backward()
+assert x.grad.isfinite().all() and layer.last_backward.converged.all()
+assert deq.row_jacobians(layer, x).shape == (4, 3, 3)
+f = lambda z: layer.cell(z, x)
+assert (nc.spectral_radius(f, z.detach()) < 1).all() and (nc.jacobian_frobenius_sq(f, z.detach()) > 0).all()
+labels = torch.arange(40) % 4
+h = nc.simplex_etf(4, 8)[labels]
+assert nc.nc_report(h, labels)["nc1_trace_ratio"] < 1e-12
+assert metrics.nc0(nc.simplex_etf(4, 8)) < 1e-12
+assert imbalance.step_imbalance(10, 100, 3, 10)[-1] == 10
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+found = nc.features(net, [(h.float(), labels)])
+assert nc.ood_scores(found, nc.class_moments(found.h, labels, 4)).shape == (40,)
+for name in ("RunConfig", "ensure_runs", "save_figure", "interval"):
+    try:
+        getattr(nc, name)
+    except ModuleNotFoundError as error:
+        assert name in str(error) and str(error).endswith('pip install "nclib[companion]"')
+    else:
+        raise AssertionError(name)
+"""
+
+
+def test_the_core_works_with_torch_and_numpy_alone():
+    """Everything that pip would not install with these two cannot be imported."""
+    command = [sys.executable, "-c", ALONE]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("missing", ["typer", "pandas"])
+def test_the_command_without_its_extra_says_what_to_install(missing):
+    code = f"import sys; sys.modules[{missing!r}] = None; from nclib.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == f'nclib needs {missing}, not installed here: pip install "nclib[companion]"\n'
+
+
 def test_the_core_needs_neither_torchvision_nor_jupyter():
     core = ("solver", "deq", "metrics", "imbalance", "losses", "config", "models", "evaluation", "training", "data")
     blocked = {

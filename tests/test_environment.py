@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import nclib
+from nclib import cli
 from nclib.system import paths
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +59,7 @@ def test_conda_lists_the_same_names_and_installs_the_package():
     listed = {entry for entry in entries if isinstance(entry, str)}
     expected = {name for package in ALL for name in TO_CONDA.get(package, [package])}
     assert {re.split(r"[<>=! ]", entry)[0] for entry in listed} == expected | {"python", "pip"}
-    assert [entry["pip"] for entry in entries if isinstance(entry, dict)] == [["-e ."]]
+    assert [entry["pip"] for entry in entries if isinstance(entry, dict)] == [[f"-e .[{','.join(USED)}]"]]
     assert conda()["channels"] == ["conda-forge"]
 
 
@@ -89,22 +90,20 @@ def test_only_lower_bounds():
     ],
 )
 def test_versions_with_known_holes_are_excluded(package, unsafe):
-    (bound,) = [Requirement(line).specifier for line in PROJECT["dependencies"] if Requirement(line).name == package]
+    lines = [*PROJECT["dependencies"], *EXTRAS["companion"]]
+    (bound,) = [Requirement(line).specifier for line in lines if Requirement(line).name == package]
     assert not bound.contains(unsafe) and bound.contains(importlib.metadata.version(package), prereleases=True)
 
 
-def test_library_alone_needs_no_jupyter_and_no_torchvision():
-    assert not CORE & {
-        "torchvision",
-        "jupyterlab",
-        "papermill",
-        "ipykernel",
-        "ipywidgets",
-        "nbformat",
-        "nbclient",
-    }
-    assert set(EXTRAS) == {"notebooks", "book", "cluster", "peers", "dev"}
-    assert "torchvision" in names(EXTRAS["notebooks"])
+def test_the_core_needs_torch_and_numpy_and_a_run_needs_no_jupyter():
+    assert {"numpy", "torch"} == CORE
+    assert set(EXTRAS) == {"companion", "notebooks", "book", "cluster", "peers", "dev"}
+    assert {"jupyterlab", "papermill", "torchvision"} <= names(EXTRAS["notebooks"])
+    assert not names(EXTRAS["notebooks"]) & names(EXTRAS["companion"])
+
+
+def test_the_command_looks_for_its_whole_extra():
+    assert set(cli.NEEDED) == {TO_IMPORT.get(name, name) for name in names(EXTRAS["companion"])}
 
 
 LABORATORY = {"panels", "train_panel", "laboratory"}  # nothing else imports them
@@ -112,13 +111,15 @@ LABORATORY = {"panels", "train_panel", "laboratory"}  # nothing else imports the
 
 @pytest.mark.parametrize("path", sorted((ROOT / "nclib").rglob("*.py")), ids=lambda path: path.stem)
 def test_what_the_code_imports_is_declared(path):
-    """At the top of a module only core dependencies, and in the laboratory widgets; inside functions also those of an
-    extra."""
-    core = {TO_IMPORT.get(name, name) for name in CORE}
+    """At the top of a module of the core only torch and numpy, elsewhere also the companion, in the laboratory widgets;
+    inside functions any extra of ours."""
+    slim = path.relative_to(ROOT / "nclib").parts[0] in ("solver.py", "deq", "metrics", "imbalance.py")
+    core = {TO_IMPORT.get(name, name) for name in CORE | (set() if slim else names(EXTRAS["companion"]))}
     declared = {TO_IMPORT.get(name, name) for name in ALL}
     declared |= {"IPython", "matplotlib_inline", "traitlets"}  # part of ipykernel's interface
     declared |= {"distributed"}  # what dask[distributed] installs
-    core |= {"cycler", "mpl_toolkits"}  # come with matplotlib and are part of its interface
+    if not slim:
+        core |= {"cycler", "mpl_toolkits"}  # come with matplotlib and are part of its interface
     if path.stem in LABORATORY:
         core |= {"ipywidgets"}
     tree = ast.parse(path.read_text())
@@ -174,7 +175,8 @@ def test_every_working_target_sets_up_a_missing_environment(tmp_path):
     for target in ("reproduce", "test", "test-slow", "lab", "bench", "bench-scale", "bench-gpu", "survival", "lint"):
         plan = _make(tmp_path, "-n", target)
         assert plan.returncode == 0, plan.stderr
-        assert "-m venv .venv" in plan.stdout and 'install -e ".[notebooks,book,cluster,dev]"' in plan.stdout, target
+        assert "-m venv .venv" in plan.stdout, target
+        assert 'install -e ".[companion,notebooks,book,cluster,dev]"' in plan.stdout, target
     assert "-m venv" not in _make(tmp_path, "-n", "clean").stdout
 
 

@@ -181,8 +181,8 @@ def reproduce(
     if list_all or parameters_of is not None:
         print_facts(_titles(names) if list_all else _parameters(parameters_of))
         return
-    from nclib import own_code
     from nclib.reproduce import reproduce
+    from nclib.system import own_code
 
     if any(text.startswith("cell=") for text in parameter or ()):
         own_code.search_here()

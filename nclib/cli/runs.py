@@ -118,9 +118,9 @@ def export(
 
 
 def _print_command(run: StoredRun) -> None:
-    from nclib import own_code
     from nclib.cli.typed import command
     from nclib.config import ModelConfig
+    from nclib.system import own_code
 
     typer.echo(command(run.config, run.provenance.get("profile", "custom")))
     model = ModelConfig(**run.config["model"])

@@ -116,7 +116,7 @@ class Reversible:
     Examples
     --------
     >>> import torch
-    >>> from nclib import DEQ, Reversible
+    >>> from nclib.deq import DEQ, Reversible
     >>> x = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
     >>> z, solution = DEQ(lambda z, x: 0.2 * z + x, gradient=Reversible(steps=20))(x)
     >>> z.sum().backward()

@@ -62,7 +62,8 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
     z = A z + x has the Jacobian (I − A)⁻¹.
 
     >>> import torch
-    >>> from nclib import DEQ, Anderson, row_jacobians
+    >>> from nclib import DEQ, Anderson
+    >>> from nclib.deq import row_jacobians
     >>> a = torch.tensor([[0.5, 0.25], [0.0, 0.5]], dtype=torch.float64)
     >>> layer = DEQ(lambda z, x: z @ a.T + x, Anderson(tol=1e-9))
     >>> row_jacobians(layer, torch.ones(3, 2, dtype=torch.float64))[0].round(decimals=6).tolist()

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from nclib import models, own_code, training
+from nclib import models, training
 from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id
 from nclib.data import DataError, describe, fetch
 from nclib.engine import cluster
 from nclib.engine.kinds import read_config
 from nclib.engine.store import DamageWarning, RunStore, default_store
-from nclib.system import provenance
+from nclib.system import own_code, provenance
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ KINDS: dict[str, str] = {
     "solver_probe": "nclib.papers.neural_collapse.solver_sweep:SolverSweepConfig",
     "shallow": "nclib.papers.kernel_equivalence.networks:ShallowConfig",
     "regression": "nclib.papers.separation_bias.regression:RegressionConfig",
-    "grad_cam": "nclib.papers.separation_bias.grad_cam:CamConfig",
+    "grad_cam": "nclib.papers.separation_bias.saliency:CamConfig",
 }
 
 

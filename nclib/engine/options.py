@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nclib import data, own_code
+from nclib import data
 from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, parse_json, suggest
-from nclib.system import provenance
+from nclib.system import own_code, provenance
 from nclib.system.terminal import short
 
+_LARGEST = 10**6
+"""Characters of a file with a configuration; one of ours has a thousand."""
 OPTIONS = {
     "data.dataset": "--dataset",
     "model.kind": "--model",
@@ -27,8 +29,6 @@ OPTIONS = {
     "seed": "--seed",
 }
 """Options of ``nclib train`` that have a name of their own; every other is written as ``-s KEY=VALUE``."""
-_LARGEST = 10**6
-"""Characters of a file with a configuration; one of ours has a thousand."""
 
 
 def build_config(

@@ -328,7 +328,7 @@ class TracePanel(Panel):
         run = f'"{self.run.value}"' if self.run.value else 'nc.experiment("fig2", "smoke")[1]  # untrained'
         self._say_command(
             f"import nclib as nc\nrun = {run}\n"
-            f"found = nc.image_traces(run, {image}, nc.solver_methods({tol!r}, {max_steps}))\n"
+            f"found = nc.laboratory.image_traces(run, {image}, nc.laboratory.solver_methods({tol!r}, {max_steps}))\n"
             f"{{name: solution.trace[:, 0] for name, solution in found.solutions.items()}}"
         )
 
@@ -440,7 +440,7 @@ class SimplexPanel(Panel):
         self._say_command(
             f'import nclib as nc\narrays = nc.load_run("{self.run.value}").arrays\n'
             'wanted = (arrays[name] for name in ("train_features", "train_labels", "classifier"))\n'
-            f"nc.class_triangle(*wanted, {classes})"
+            f"nc.laboratory.class_triangle(*wanted, {classes})"
         )
 
 
@@ -514,9 +514,9 @@ class PlaygroundPanel(Panel):
             self.step.max = self.play.max = max(len(walk.points) for walk in self.walks.values()) - 1
         self._step()
         self._say_command(
-            f'import nclib as nc\nf = nc.plane_map("{self.map.value}", {strength})\n'
-            f"solvers = nc.solver_methods({tol!r}, {max_steps})\n"
-            f"{{name: nc.solver_walk(f, solver, {start}).points for name, solver in solvers.items()}}"
+            f'import nclib as nc\nf = nc.laboratory.plane_map("{self.map.value}", {strength})\n'
+            f"solvers = nc.laboratory.solver_methods({tol!r}, {max_steps})\n"
+            f"{{name: nc.laboratory.solver_walk(f, solver, {start}).points for name, solver in solvers.items()}}"
         )
 
     def _step(self) -> None:

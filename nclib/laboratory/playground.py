@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nclib import metrics, own_code, training
+from nclib import metrics, training
 from nclib.config import ConfigError, RunConfig, suggest
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
 from nclib.engine.store import default_store
 from nclib.models import Classifier, build_model
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Solution, Solver, fixed_point
+from nclib.system import own_code
 
 Map = Callable[[Tensor], Tensor]
 

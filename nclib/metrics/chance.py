@@ -38,7 +38,7 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
     --------
     >>> import torch, nclib as nc
     >>> h, labels = torch.randn(1200, 64, generator=torch.Generator().manual_seed(0)), torch.arange(1200) % 10
-    >>> chance = nc.nc1_chance(nc.class_moments(h, labels, 10))
+    >>> chance = nc.metrics.nc1_chance(nc.class_moments(h, labels, 10))
     >>> round(chance["nc1_trace_ratio_shuffled"], 2)  # (1200 - 10) / 9
     132.22
     """
@@ -113,7 +113,7 @@ def effective_rank(m: ClassMoments) -> float:
     --------
     >>> import torch, nclib as nc
     >>> labels = torch.arange(100) % 10
-    >>> round(nc.effective_rank(nc.class_moments(nc.simplex_etf(10, 64)[labels], labels, 10)), 3)
+    >>> round(nc.metrics.effective_rank(nc.class_moments(nc.simplex_etf(10, 64)[labels], labels, 10)), 3)
     9.0
     """
     values = _total_eigenvalues(m)

@@ -36,7 +36,7 @@ def nc0(w: Array) -> float:
     Examples
     --------
     >>> import torch, nclib as nc
-    >>> round(nc.nc0(nc.simplex_etf(10, 64)), 12), nc.nc0(torch.ones(4, 3))
+    >>> round(nc.metrics.nc0(nc.simplex_etf(10, 64)), 12), nc.metrics.nc0(torch.ones(4, 3))
     (0.0, 12.0)
     """
     scaled_rows(w, "w")  # refuses what is not a matrix

@@ -32,7 +32,7 @@ _MODULES = (  # in this order `ids` names what they certify
     "neural_collapse.second",
     "neural_collapse.symbolic",
     "separation_bias.depth",
-    "kernel_equivalence.mixture",
+    "kernel_equivalence.released_code",
 )
 
 

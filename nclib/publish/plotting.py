@@ -11,8 +11,8 @@ All of it is defined in `nclib.publish.plots`; here are the names that notebooks
 
 from nclib.publish.plots.architecture import architecture
 from nclib.publish.plots.curves import arms, cobweb, curves, figure_legend, layers, sweep, traces
-from nclib.publish.plots.display import live_progress
-from nclib.publish.plots.matrices import embedding, forest, gram
+from nclib.publish.plots.display import live_progress, picture, prose
+from nclib.publish.plots.matrices import cosine_gram, embed, embedding, forest, gram
 from nclib.publish.plots.style import (
     GROUP_STYLE,
     KIND_COLOURS,
@@ -39,7 +39,9 @@ __all__ = [
     "architecture",
     "arms",
     "cobweb",
+    "cosine_gram",
     "curves",
+    "embed",
     "embedding",
     "figure_legend",
     "forest",
@@ -47,7 +49,9 @@ __all__ = [
     "layers",
     "literal",
     "live_progress",
+    "picture",
     "plain_log",
+    "prose",
     "sweep",
     "traces",
     "use_style",

@@ -13,13 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import nclib
 from nclib.publish.notebooks import text_of
-from nclib.system import paths, provenance
+from nclib.system import lazy, paths, provenance
 
 PACKAGE = Path(__file__).resolve().parents[1]
-
-_HOME = {**nclib._HOME, "plotting": "publish.plotting"}  # which module a name of ``nc.`` leads to
 
 _IMPORT = re.compile(r"^ *from (nclib[\w.]*) import (\([^)]*\)|.*)|^ *import (nclib[\w.]*)", flags=re.MULTILINE)
 _IN_QUOTES = re.compile(r"[\"']([a-z_]\w*(?:\.\w+)+)(?::\w+)?[\"']")
@@ -72,8 +69,8 @@ class Library:
             if (folder / f"{part}.py").is_file():
                 break
             if not (folder / part).is_dir():
-                if number == 0 and part in _HOME:
-                    return self._wings_of(f"nclib.{_HOME[part]}")
+                if number == 0 and part in lazy.homes("nclib"):
+                    return self._wings_of(lazy.homes("nclib")[part])
                 break
             folder /= part
         return {".".join(("nclib", *folder.relative_to(self.package).parts))}
@@ -97,7 +94,7 @@ class Library:
     def _imports(self, wing: str) -> set[str]:
         found = set()
         for path in self._files(wing):
-            if path.parent == self.package and path.stem in ("__init__", "__main__"):
+            if path.parent == self.package and path.stem == "__init__":
                 continue  # a table of names leads everywhere; what of it is used stands where it is used
             text = path.read_text(encoding="utf-8")
             for origin, names, whole in _IMPORT.findall(text):

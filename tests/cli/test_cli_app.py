@@ -236,7 +236,7 @@ def test_a_network_that_does_not_fit_into_memory_is_refused_in_one_message(monke
 
 def closed(redirection, *arguments):
     """A command in a process whose streams are closed by the shell."""
-    words = shlex.join([sys.executable, "-m", "nclib", *map(str, arguments)])
+    words = shlex.join([sys.executable, "-m", "nclib.cli", *map(str, arguments)])
     return subprocess.run(["sh", "-c", f"exec {words} {redirection}"], capture_output=True, text=True, timeout=120)
 
 

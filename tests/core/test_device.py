@@ -15,7 +15,7 @@ from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
 from nclib.papers.kernel_equivalence import networks
 from nclib.papers.neural_collapse import solver_sweep
-from nclib.papers.separation_bias import grad_cam
+from nclib.papers.separation_bias import saliency
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
 
 GPU = "cuda:0"
@@ -209,12 +209,12 @@ def test_a_probe_of_a_run_works_there(waits):
 
 
 def test_a_look_at_what_a_run_sees_works_there(waits, monkeypatch):
-    monkeypatch.setattr(grad_cam, "LONG_SOLVE", 5)
+    monkeypatch.setattr(saliency, "LONG_SOLVE", 5)
     base, cpu, gpu = _config("deq"), torch.device("cpu"), torch.device(GPU)
     run = training.train(base, device="cpu")
-    cam = grad_cam.CamConfig(base=base, examples=3)
-    there, arrays = grad_cam.analyse(cam, run.weights, gpu)
-    here, expected = grad_cam.analyse(cam, run.weights, cpu)
+    cam = saliency.CamConfig(base=base, examples=3)
+    there, arrays = saliency.analyse(cam, run.weights, gpu)
+    here, expected = saliency.analyse(cam, run.weights, cpu)
     assert there.equals(here)
     for name in expected:
         np.testing.assert_allclose(arrays[name], expected[name], atol=1e-6)

@@ -31,7 +31,7 @@ from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.papers.experiments import experiment
 from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.papers.separation_bias import tasks
-from nclib.papers.separation_bias.grad_cam import CamConfig
+from nclib.papers.separation_bias.saliency import CamConfig
 from nclib.reproduce.parameters import parse_overrides
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")

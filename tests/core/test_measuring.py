@@ -70,8 +70,8 @@ def test_the_examples_of_the_docstrings_run():
             assert doctest.DocTestRunner().run(test).failed == 0, test.name
 
 
-def test_every_public_name_has_an_example():
-    for function in (nc.measure, nc.features, nc.ood_scores, nc.nc0, nc.nc1_chance, nc.effective_rank, plotting.layers):
+def test_the_metrics_outside_the_top_level_have_an_example():
+    for function in (metrics.nc0, metrics.nc1_chance, metrics.effective_rank, plotting.layers):
         assert ">>>" in function.__doc__ and "Returns\n" in function.__doc__, function
 
 
@@ -152,7 +152,7 @@ def test_chance_is_what_shuffled_labels_give(n, d, classes):
     labels = (torch.arange(n) ** 2 // 7) % classes
     h += 2 * normal(classes, d, seed=1)[labels]
     for weighting in ("class", "sample"):
-        chance = nc.nc1_chance(nc.class_moments(h, labels, classes, weighting))
+        chance = nc.metrics.nc1_chance(nc.class_moments(h, labels, classes, weighting))
         found = {"nc1_pinv_shuffled": [], "nc1_trace_ratio_shuffled": []}
         for seed in range(101):
             mixed = labels[torch.randperm(n, generator=torch.Generator().manual_seed(seed))]
@@ -165,7 +165,7 @@ def test_chance_is_what_shuffled_labels_give(n, d, classes):
 
 def test_chance_has_a_closed_form_for_equal_classes_and_isotropic_features():
     n, classes, d = 4000, 10, 400
-    chance = nc.nc1_chance(nc.class_moments(normal(n, d), torch.arange(n) % classes, classes))
+    chance = nc.metrics.nc1_chance(nc.class_moments(normal(n, d), torch.arange(n) % classes, classes))
     assert chance["nc1_trace_ratio_shuffled"] == pytest.approx((n - classes) / (classes - 1), rel=1e-12)
     assert chance["nc1_pinv_shuffled"] == pytest.approx((classes - 1) * n / (classes * d), rel=0.15)
 
@@ -173,34 +173,34 @@ def test_chance_has_a_closed_form_for_equal_classes_and_isotropic_features():
 def test_chance_takes_no_random_state_and_repeats():
     m = nc.class_moments(normal(60, 5), LABELS, K)
     before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    assert nc.nc1_chance(m) == nc.nc1_chance(m) != nc.nc1_chance(m, seed=1)
+    assert nc.metrics.nc1_chance(m) == nc.metrics.nc1_chance(m) != nc.metrics.nc1_chance(m, seed=1)
     assert torch.equal(torch.get_rng_state(), before[0]) and (np.random.get_state()[1] == before[1]).all()
 
 
 @pytest.mark.parametrize("labels", [torch.zeros(9, dtype=torch.long), torch.arange(9)])
 def test_chance_of_one_class_or_of_single_samples_is_no_error(labels):
-    chance = nc.nc1_chance(nc.class_moments(normal(9, 3), labels, int(labels.max()) + 1))
+    chance = nc.metrics.nc1_chance(nc.class_moments(normal(9, 3), labels, int(labels.max()) + 1))
     assert all(math.isnan(x) or x == pytest.approx(0, abs=1e-9) for x in chance.values())
 
 
 def test_effective_rank_of_known_spectra():
     equal = torch.cat([torch.eye(5), -torch.eye(5)]).double()
-    assert nc.effective_rank(nc.class_moments(equal, torch.arange(10) % 2, 2)) == pytest.approx(5)
+    assert nc.metrics.effective_rank(nc.class_moments(equal, torch.arange(10) % 2, 2)) == pytest.approx(5)
     sigma = torch.tensor([3.0, 1.0, 0.5], dtype=torch.float64)
     h = torch.cat([torch.diag(sigma), -torch.diag(sigma)])
     p = sigma / sigma.sum()
     expected = math.exp(-float((p * p.log()).sum()))
-    assert nc.effective_rank(nc.class_moments(h, torch.arange(6) % 2, 2)) == pytest.approx(expected)
-    assert math.isnan(nc.effective_rank(nc.class_moments(torch.ones(6, 3), torch.arange(6) % 2, 2)))
+    assert nc.metrics.effective_rank(nc.class_moments(h, torch.arange(6) % 2, 2)) == pytest.approx(expected)
+    assert math.isnan(nc.metrics.effective_rank(nc.class_moments(torch.ones(6, 3), torch.arange(6) % 2, 2)))
 
 
 def test_nc0_is_the_squared_sum_of_the_rows_over_their_number():
     w = normal(K, 7).double()
-    assert nc.nc0(w) == pytest.approx(float((w.T @ torch.ones(K).double()).square().sum() / K))
-    assert nc.nc0(w - w.mean(0)) == pytest.approx(0, abs=1e-12)
-    assert nc.nc0(10 * w) == pytest.approx(100 * nc.nc0(w))
+    assert nc.metrics.nc0(w) == pytest.approx(float((w.T @ torch.ones(K).double()).square().sum() / K))
+    assert nc.metrics.nc0(w - w.mean(0)) == pytest.approx(0, abs=1e-12)
+    assert nc.metrics.nc0(10 * w) == pytest.approx(100 * nc.metrics.nc0(w))
     with pytest.raises(ValueError, match=r"w must have shape \(K, d\)"):
-        nc.nc0(w[0])
+        nc.metrics.nc0(w[0])
 
 
 def test_moments_without_a_covariance_keep_the_rest():
@@ -208,13 +208,13 @@ def test_moments_without_a_covariance_keep_the_rest():
     whole, slim = nc.class_moments(h, LABELS, K), nc.ClassMoments(K, 7, covariance=False)
     other = nc.ClassMoments(K, 7, covariance=False).update(h[30:], LABELS[30:])
     slim.update(h[:30], LABELS[:30]).merge(other)
-    for function in (nc.nc1_trace_ratio, nc.nc1_cdnv):
+    for function in (nc.nc1_trace_ratio, nc.metrics.nc1_cdnv):
         assert function(slim) == pytest.approx(function(whole), rel=1e-12)
     with pytest.raises(ValueError, match="covariance=False"):
         nc.nc1_pinv(slim)
     with pytest.raises(ValueError, match="cannot be merged"):
         whole.merge(slim)
-    assert set(nc.nc1_chance(slim)) == {"nc1_trace_ratio_shuffled"}
+    assert set(nc.metrics.nc1_chance(slim)) == {"nc1_trace_ratio_shuffled"}
 
 
 # --------------------------------------------------------------------------------------- what nc_report leaves out
@@ -238,9 +238,9 @@ def test_the_report_finds_the_number_of_classes():
     assert nc.nc_report(h, LABELS)["absent_classes"] == 0
     with pytest.raises(ValueError, match=r"w must have shape \(4, 7\) as the moments have, got \(7, 4\); pass w\.T"):
         nc.nc_report(h, LABELS, normal(60, K), normal(7, K))
-    with pytest.warns(nc.EmptyClassWarning):
+    with pytest.warns(nc.metrics.EmptyClassWarning):
         assert nc.nc_report(h, LABELS, num_classes=6)["absent_classes"] == 2
-    with pytest.warns(nc.EmptyClassWarning):
+    with pytest.warns(nc.metrics.EmptyClassWarning):
         assert nc.nc_report(h, LABELS, normal(60, 5))["absent_classes"] == 1
     with pytest.raises(ValueError, match=r"w must have shape \(6, 7\)"):
         nc.nc_report(h, LABELS, w=normal(K, 7), num_classes=6)
@@ -453,7 +453,7 @@ def test_the_classifier_is_found_named_or_left_out(cnn):
 
 
 def test_absent_classes_are_said_once(cnn):
-    with pytest.warns(nc.EmptyClassWarning, match="1 of 4") as said:
+    with pytest.warns(nc.metrics.EmptyClassWarning, match="1 of 4") as said:
         table = nc.measure(cnn, batches(IMAGES, LABELS % 3))
     assert len(said) == 1 and values(table, "conv1")["absent_classes"] == 1
 
@@ -664,7 +664,7 @@ optimiser = torch.optim.Adam(net.parameters(), 3e-3)
 for a, b in [batch for epoch in range(3) for batch in loader]:
     optimiser.zero_grad(); nn.functional.cross_entropy(net(a), b).backward(); optimiser.step()
 table = nc.measure(net, loader, per_class=True)
-ax = nc.plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
+ax = nc.publish.plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
 train, noise = nc.features(net, loader), nc.features(net, [(torch.rand(500, 1, 8, 8), torch.zeros(500, dtype=int))])
 moments = nc.class_moments(train.h, train.labels, 10)
 scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train, noise)]

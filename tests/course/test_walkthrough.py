@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import nclib
-from nclib.course.answers import EXERCISES
-from nclib.publish import notebooks
+from nclib.course.exercises import EXERCISES, check_exercise
+from nclib.publish import notebooks, plotting
 from nclib.system import paths
 
 COURSE = [name for name in notebooks.available() if name.startswith("walkthrough/")]
@@ -105,10 +105,10 @@ def test_has_two_exercises_with_folded_answers_that_are_right(name):
         namespace = {"nc": nclib, "np": np, "torch": torch}
         exec(stub, namespace)
         function = next(node.name for node in ast.parse(stub).body if isinstance(node, ast.FunctionDef))
-        assert nclib.check_exercise(exercise, namespace[function]).right is None, "the stub must not solve it"
+        assert check_exercise(exercise, namespace[function]).right is None, "the stub must not solve it"
         (answer,) = (text for text in answers if f"def {function}(" in text)
         exec(answer, namespace)
-        feedback = nclib.check_exercise(exercise, namespace[function])
+        feedback = check_exercise(exercise, namespace[function])
         assert feedback.right, feedback.text
 
 
@@ -129,8 +129,8 @@ def test_one_seed_is_called_one_seed(tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
     monkeypatch.chdir(paths.notebooks())
     said = []
-    monkeypatch.setattr(nclib, "prose", said.append)
-    monkeypatch.setattr(nclib, "picture", lambda fig, alt: said.append(alt))
+    monkeypatch.setattr(plotting, "prose", said.append)
+    monkeypatch.setattr(plotting, "picture", lambda fig, alt: said.append(alt))
     namespace = {}
     for kind, text in _cells("walkthrough/08_reading_a_table"):
         if kind == "code":

@@ -9,14 +9,14 @@ import torch
 from command import as_typed, nclib
 
 import nclib as nc
-from nclib import models, own_code, training
+from nclib import models, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import cluster, jobs, options, runs
 from nclib.engine.kinds import read_config
 from nclib.engine.store import default_store
 from nclib.laboratory import playground
 from nclib.models import ResidualCell
-from nclib.system import paths, provenance
+from nclib.system import own_code, paths, provenance
 
 SOURCE = '''
 from pathlib import Path
@@ -213,7 +213,7 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
     chosen = frame[frame["run_id"].isin([run_id(c.replace(seed=s)) for c in kinds[:2] for s in range(2)])]
-    table = nc.ratios(chosen, ["nc1_trace_ratio"], nc.scale_of(kinds), against="explicit_matched")
+    table = nc.comparison.ratios(chosen, ["nc1_trace_ratio"], nc.scale_of(kinds), against="explicit_matched")
     assert table["seeds"].tolist() == [2] and table["verdict"].tolist() == ["reported"]
     again = runs.ensure_runs(kinds, train="never")
     assert set(again["run_id"]) <= set(frame["run_id"])

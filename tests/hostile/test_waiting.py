@@ -29,7 +29,7 @@ class Client:
         self.said = folder / f"said-{time.monotonic_ns()}"
         own = {"NCLIB_RESULTS": self.results, "NCLIB_DATA": folder / "data", "TMPDIR": self.temporary}
         environment = os.environ | {name: str(value) for name, value in own.items()} | {"PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "nclib", "reproduce", NOTEBOOK, "--profile", "smoke", *options]
+        command = [sys.executable, "-m", "nclib.cli", "reproduce", NOTEBOOK, "--profile", "smoke", *options]
         with self.said.open("w") as output:
             self.process = subprocess.Popen(
                 command,

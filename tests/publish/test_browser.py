@@ -267,7 +267,7 @@ def test_a_notebook_of_the_course_runs_to_its_end_from_the_menu(screen, lab):
     open_notebook(screen, lab, name)
     cells = run_all(screen, lab, name)
     pictures = screen.all(PICTURE)
-    assert len(pictures) == sum("nc.picture(" in "".join(cell["source"]) for cell in cells) >= 3
+    assert len(pictures) == sum("plotting.picture(" in "".join(cell["source"]) for cell in cells) >= 3
     assert all(len(picture.get_attribute("alt")) >= 60 for picture in pictures), "no words for who does not see it"
     show(screen, pictures[1])
     screen.picture("lab_walkthrough_01")

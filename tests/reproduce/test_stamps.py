@@ -184,13 +184,13 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
 @pytest.mark.parametrize(
     ("cell", "wing"),
     [
-        ("import nclib as nc\nnc.TrainPanel()", "laboratory"),
+        ("import nclib as nc\nnc.laboratory.TrainPanel()", "laboratory"),
         ("from nclib import laboratory", "laboratory"),
         ("from nclib.laboratory.views import frame", "laboratory"),
         ("import nclib.laboratory", "laboratory"),
         ("import nclib as nc\nnc.laboratory.views.frame()", "laboratory"),
         ("from nclib.papers import separation_bias as sb", "papers.separation_bias"),
-        ("from nclib import plotting", "publish"),
+        ("from nclib.publish import plotting", "publish"),
         ("%matplotlib inline", "laboratory"),  # no Python: whatever it calls is not known
     ],
 )

@@ -13,7 +13,7 @@ import scipy
 
 from nclib.config import suggest
 from nclib.papers.kernel_equivalence.activations import AnyActivation
-from nclib.papers.kernel_equivalence.coefficients import Coefficients, coefficients
+from nclib.papers.kernel_equivalence.kernel_numbers import Coefficients, coefficients
 from nclib.papers.kernel_equivalence.mixtures import MixtureMoments, _data, _labels, empirical_tau0, estimate_moments
 
 Tau0 = Literal["empirical", "trace"] | float

@@ -35,7 +35,7 @@ from nclib.papers.kernel_equivalence.activations import (
     gaussian_moments,
     well_posed,
 )
-from nclib.papers.kernel_equivalence.coefficients import (
+from nclib.papers.kernel_equivalence.kernel_numbers import (
     _MOST_SWEEPS,
     Centring,
     Coefficients,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nclib.config import DataConfig, RunConfig, StoredConfig
 from nclib.engine.profiles import PROFILES, Profile
 from nclib.papers.builders import classifiers, model_config
-from nclib.papers.kernel_equivalence.coefficients import coefficients, explicit_coefficients
+from nclib.papers.kernel_equivalence.kernel_numbers import coefficients, explicit_coefficients
 from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
 from nclib.papers.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 

@@ -16,8 +16,8 @@ from nclib.papers.kernel_equivalence.activations import (
     lipschitz,
     well_posed,
 )
-from nclib.papers.kernel_equivalence.coefficients import Coefficients, coefficients
 from nclib.papers.kernel_equivalence.exact import ImplicitKernels
+from nclib.papers.kernel_equivalence.kernel_numbers import Coefficients, coefficients
 from nclib.papers.kernel_equivalence.mixtures import _data, empirical_tau0
 from nclib.solver import FixedPointIteration, fixed_point
 

@@ -10,7 +10,7 @@ import scipy
 
 from nclib.config import suggest
 from nclib.papers.kernel_equivalence.activations import AnyActivation, HardTanh, LeakyReLU
-from nclib.papers.kernel_equivalence.coefficients import Coefficients, coefficients, explicit_coefficients
+from nclib.papers.kernel_equivalence.kernel_numbers import Coefficients, coefficients, explicit_coefficients
 
 _K = 1 - 2 / math.pi  # Var |ξ|
 

@@ -9,3 +9,7 @@ E_H. The explicit layer is h = W_EX h0; the linear DEQ is h = (I − W_DEQ)⁻¹
 
 Z = W H are the logits, C_n = I − 11ᵀ/n, ‖·‖_* is the nuclear norm, and ‖WH‖_* ≤ ‖W‖_F ‖H‖_F ≤ B = K √(E_W E_H).
 """
+
+from nclib.system import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__)

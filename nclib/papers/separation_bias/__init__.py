@@ -1,3 +1,7 @@
 """Certificates on Wu et al. (NeurIPS 2024). Its text was not at hand: they are about its abstract and its
 discussion.
 """
+
+from nclib.system import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__)

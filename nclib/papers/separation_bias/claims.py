@@ -339,7 +339,7 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
 def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
     """Figure 6 as a row of `nclib.papers.separation_bias.ledger.LEDGER`, reported and never judged.
 
-    frame : tidy frame that holds runs of `nclib.papers.separation_bias.grad_cam`
+    frame : tidy frame that holds runs of `nclib.papers.separation_bias.saliency`
     """
     looked = frame[frame["split"] == "cam"]
     measures = ("coverage", "entropy", "accuracy")

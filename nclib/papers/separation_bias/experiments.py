@@ -9,7 +9,7 @@ from nclib.config import StoredConfig
 from nclib.engine.profiles import Profile
 from nclib.papers.builders import classifiers, data_config
 from nclib.papers.separation_bias import grids
-from nclib.papers.separation_bias.grad_cam import CamConfig
+from nclib.papers.separation_bias.saliency import CamConfig
 
 
 def _regressions(notebook: str) -> Callable[[Profile], list[StoredConfig]]:

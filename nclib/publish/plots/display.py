@@ -63,7 +63,7 @@ class Prose(str):
 
 
 def prose(text: str) -> Prose:
-    """Markdown as the value of a cell: ``nc.prose(f"It took **{steps}** steps.")``."""
+    """Markdown as the value of a cell: ``plotting.prose(f"It took **{steps}** steps.")``."""
     return Prose(text)
 
 

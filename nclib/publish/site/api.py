@@ -13,6 +13,7 @@ from typing import Any
 
 import nclib
 from nclib.publish.site.docstrings import for_sphinx
+from nclib.system import lazy
 
 PARTS = {
     "solver": "Fixed points",
@@ -44,7 +45,7 @@ PARTS = {
 AMBIGUOUS = ("train", "recipe", "setting", "features", "plan", "given")
 """Names that pages also use as words of their own: only with ``nc.`` before or a bracket after are they links."""
 
-_WORD = re.compile(r"(nc\.|nclib\.)?([A-Za-z_][\w.]*?)(\(.*\))?")
+_WORD = re.compile(r"((?:nc|nclib|ke|sb|sun_shi)\.(?:\w+\.)*)?([A-Za-z_][\w.]*?)(\(.*\))?")
 
 
 @cache
@@ -52,8 +53,8 @@ def names() -> dict[str, list[str]]:
     """The public names by part: those of the top level as "nclib.name", what else a package lists by its full path."""
     found: dict[str, list[str]] = {part: [] for part in PARTS}
     for name in nclib.__all__:
-        home = nclib._HOME[name]
-        part = max((part for part in PARTS if f"{home}.".startswith(f"{part}.")), key=len)
+        home = lazy.homes("nclib")[name]
+        part = max((part for part in PARTS if f"{home}.".startswith(f"nclib.{part}.")), key=len)
         found[part].append(f"nclib.{name}")
     for package in _packages("nclib"):
         part = max((part for part in PARTS if f"{package}.".startswith(f"nclib.{part}.")), key=len, default=None)
@@ -96,11 +97,7 @@ def _title(text: str) -> str:
 def _entry(name: str) -> str:
     module, _, attribute = name.rpartition(".")
     value = getattr(import_module(module), attribute)
-    if inspect.isclass(value):
-        return f".. autoclass:: {name}\n   :members:\n"
-    if callable(value):
-        return f".. autofunction:: {name}\n"
-    return f".. autodata:: nclib.{nclib._HOME[attribute]}.{attribute}\n   :no-value:\n"  # its text stands there
+    return f".. autoclass:: {name}\n   :members:\n" if inspect.isclass(value) else f".. autofunction:: {name}\n"
 
 
 def process_docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:

@@ -12,7 +12,7 @@ BRANCH = "main"
 COLAB = """\
 !git clone -q --depth 1 {address} nclib
 %cd nclib
-%pip install -q ".[notebooks]\""""
+%pip install -q ".[companion,notebooks]\""""
 """The first cell on Colab, which has only the notebook: the project, its folder as the working one, its packages."""
 
 

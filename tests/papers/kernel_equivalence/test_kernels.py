@@ -17,7 +17,6 @@ from nclib.papers.kernel_equivalence.activations import (
     activation,
     activation_moments,
 )
-from nclib.papers.kernel_equivalence.coefficients import coefficients, explicit_coefficients
 from nclib.papers.kernel_equivalence.equivalents import (
     assemble,
     ck_equivalent,
@@ -34,6 +33,7 @@ from nclib.papers.kernel_equivalence.exact import (
     implicit_ntk,
 )
 from nclib.papers.kernel_equivalence.finite_width import finite_width_ck, finite_width_kernels
+from nclib.papers.kernel_equivalence.kernel_numbers import coefficients, explicit_coefficients
 from nclib.papers.kernel_equivalence.matching import match_htanh, match_layers, match_leaky_relu
 from nclib.papers.kernel_equivalence.mixtures import (
     MixtureMoments,

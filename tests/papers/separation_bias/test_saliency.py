@@ -8,8 +8,8 @@ from nclib import data
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.engine import runs
 from nclib.engine.reference import load_run
-from nclib.papers.separation_bias import grad_cam
-from nclib.papers.separation_bias.grad_cam import CamConfig
+from nclib.papers.separation_bias import saliency
+from nclib.papers.separation_bias.saliency import CamConfig
 
 
 def _base(kind, dataset="digit_scenes"):
@@ -52,7 +52,7 @@ def test_a_look_is_a_stored_run(kind, monkeypatch):
     arrays = load_run(config).arrays
     assert arrays["cams"].shape == (5, 32, 32) and arrays["images"].shape == (5, 1, 32, 32)
     assert arrays["labels"].tolist() == [0, 1, 2, 3, 0]
-    monkeypatch.setattr(grad_cam, "analyse", lambda *a: pytest.fail("looked again"))
+    monkeypatch.setattr(saliency, "analyse", lambda *a: pytest.fail("looked again"))
     runs.ensure_runs([config])
     assert CamConfig.from_json(config.model_dump_json()) == config and config.data == config.base.data
 
@@ -62,7 +62,7 @@ def test_measures_of_known_maps():
     config = CamConfig(base=_base("explicit"))
     digit, _ = data.scene_places("test")
     found = {"cams": digit[:4].float(), "labels": torch.tensor([0, 0, 1, 1]), "predicted": torch.tensor([0, 0, 1, 0])}
-    rows = dict(grad_cam._summary(config, found, torch.arange(4)))
+    rows = dict(saliency._summary(config, found, torch.arange(4)))
     assert (rows["accuracy"], rows["on_digit"], rows["on_cue"], rows["blank"]) == (0.75, 1, 0, 0)
     assert rows["coverage"] == 0.25
     np.testing.assert_allclose(rows["entropy"], np.log(256) / np.log(1024))

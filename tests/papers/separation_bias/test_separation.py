@@ -10,7 +10,7 @@ import torch
 from nclib.config import ModelConfig
 from nclib.models import build_model
 from nclib.papers.separation_bias import diagonal, gotu, regions, steep
-from nclib.papers.separation_bias.grad_cam import cam_spread, grad_cam
+from nclib.papers.separation_bias.saliency import cam_spread, grad_cam
 
 # ---- linear regions
 

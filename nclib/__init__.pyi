@@ -1,0 +1,95 @@
+"""The public names of nclib and where each lives: what ``__init__.py`` imports on first use, and type checkers read."""
+
+from nclib import (
+    comparison as comparison,
+    config as config,
+    course as course,
+    data as data,
+    deq as deq,
+    engine as engine,
+    evaluation as evaluation,
+    imbalance as imbalance,
+    laboratory as laboratory,
+    losses as losses,
+    metrics as metrics,
+    models as models,
+    papers as papers,
+    publish as publish,
+    reproduce as reproduce,
+    solver as solver,
+    system as system,
+    training as training,
+)
+from nclib.comparison import (
+    by_run as by_run,
+    claims_table as claims_table,
+    interval as interval,
+    paired as paired,
+    percent as percent,
+    pooled as pooled,
+    solver_audit as solver_audit,
+    terminal_phase as terminal_phase,
+    verdict as verdict,
+)
+from nclib.config import (
+    ConfigError as ConfigError,
+    DataConfig as DataConfig,
+    GradientConfig as GradientConfig,
+    ModelConfig as ModelConfig,
+    RunConfig as RunConfig,
+    SolverConfig as SolverConfig,
+    TrainConfig as TrainConfig,
+    run_id as run_id,
+)
+from nclib.data import load_dataset as load_dataset
+from nclib.deq import (
+    DEQ as DEQ,
+    BackwardNotConverged as BackwardNotConverged,
+    Implicit as Implicit,
+    Neumann as Neumann,
+    Phantom as Phantom,
+    Unrolled as Unrolled,
+    jacobian_frobenius_sq as jacobian_frobenius_sq,
+    spectral_radius as spectral_radius,
+)
+from nclib.engine.outline import scale_of as scale_of
+from nclib.engine.profiles import given as given
+from nclib.engine.reference import load_run as load_run
+from nclib.engine.runs import ensure_runs as ensure_runs, plan as plan, runs_provenance as runs_provenance
+from nclib.evaluation import evaluate as evaluate
+from nclib.metrics import (
+    ClassMoments as ClassMoments,
+    class_moments as class_moments,
+    ideal_values as ideal_values,
+    nc1_pinv as nc1_pinv,
+    nc1_trace_ratio as nc1_trace_ratio,
+    nc2_etf_distance as nc2_etf_distance,
+    nc3_self_duality as nc3_self_duality,
+    nc4_ncc_mismatch as nc4_ncc_mismatch,
+    nc_report as nc_report,
+    simplex_etf as simplex_etf,
+)
+from nclib.metrics.measuring import features as features, measure as measure
+from nclib.metrics.ood import ood_scores as ood_scores
+from nclib.models import build_model as build_model, count_parameters as count_parameters
+from nclib.papers.captions import (
+    describe_runs as describe_runs,
+    describe_seeds as describe_seeds,
+    stand_ins as stand_ins,
+)
+from nclib.papers.experiments import experiment as experiment
+from nclib.publish.answer import answer as answer
+from nclib.publish.artefacts import save_figure as save_figure, save_table as save_table
+from nclib.publish.readable import readable as readable
+from nclib.solver import (
+    Anderson as Anderson,
+    Broyden as Broyden,
+    FixedPointIteration as FixedPointIteration,
+    Solution as Solution,
+    Status as Status,
+    fixed_point as fixed_point,
+    paper_solver as paper_solver,
+)
+from nclib.training import train as train
+
+__version__: str

@@ -1,0 +1,59 @@
+"""The public names of this paper and where each lives, imported on first use."""
+
+from nclib.papers.neural_collapse.audit import (
+    audit_axes as audit_axes,
+    audit_effects as audit_effects,
+    audit_grid as audit_grid,
+    audit_overall as audit_overall,
+    audit_overall_std as audit_overall_std,
+    audit_part_std as audit_part_std,
+    integrated_rate as integrated_rate,
+    largest_std as largest_std,
+)
+from nclib.papers.neural_collapse.layer_peeled import (
+    collapse_ratio as collapse_ratio,
+    imbalance_curve as imbalance_curve,
+    loss_lower_bound as loss_lower_bound,
+    reference_optimum as reference_optimum,
+    semidefinite_optimum as semidefinite_optimum,
+    simplex_gram as simplex_gram,
+    threshold_table as threshold_table,
+    total_collapse_budget as total_collapse_budget,
+    total_collapse_ratio as total_collapse_ratio,
+)
+from nclib.papers.neural_collapse.network_tables import (
+    block_operations as block_operations,
+    compute_in_blocks as compute_in_blocks,
+    layer_table as layer_table,
+)
+from nclib.papers.neural_collapse.peeled_maps import (
+    PeeledProblem as PeeledProblem,
+    peeled_alignment as peeled_alignment,
+    peeled_fits as peeled_fits,
+    peeled_table as peeled_table,
+)
+from nclib.papers.neural_collapse.printed import (
+    accuracy_display as accuracy_display,
+    accuracy_table as accuracy_table,
+    published as published,
+    published_ticks as published_ticks,
+)
+from nclib.papers.neural_collapse.proofs import (
+    cosine_ratio_printed as cosine_ratio_printed,
+    inequality_58 as inequality_58,
+    judge as judge,
+    theory_counts as theory_counts,
+    theory_defects as theory_defects,
+    theory_ledger as theory_ledger,
+    theory_statements as theory_statements,
+    theory_steps as theory_steps,
+)
+from nclib.papers.neural_collapse.solver_sweep import (
+    SolverSweepConfig as SolverSweepConfig,
+    collapse_inside as collapse_inside,
+    minority_effect as minority_effect,
+    probe_consistency as probe_consistency,
+    probe_groups as probe_groups,
+    probe_rows as probe_rows,
+    tolerance_effect as tolerance_effect,
+)

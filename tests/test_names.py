@@ -1,0 +1,77 @@
+"""The names at the top of nclib and of each paper: few, lazy, and the same for Python and for type checkers."""
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import nclib
+
+PACKAGE = Path(nclib.__file__).parent
+LAZY = sorted(".".join(("nclib", *stub.parent.relative_to(PACKAGE).parts)) for stub in PACKAGE.rglob("__init__.pyi"))
+PAPERS = [f"nclib.papers.{name}" for name in ("kernel_equivalence", "neural_collapse", "separation_bias")]
+
+
+def test_the_top_is_small():
+    assert len(nclib.__all__) <= 64
+    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__"]) <= 22
+    assert {"nclib", *PAPERS} <= set(LAZY)
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_a_stub_is_what_its_package_offers(package):
+    """What type checkers read is the module a name is defined in, or a package that offers it."""
+    module = import_module(package)
+    stub = Path(module.__file__).with_suffix(".pyi")
+    names = []
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+            assert alias.asname == alias.name, "only `as` makes a name of a stub public"
+            if node.module == package:
+                assert getattr(module, alias.name) is import_module(f"{package}.{alias.name}")
+            else:
+                assert getattr(module, alias.name) is getattr(import_module(node.module), alias.name)
+                names.append(alias.name)
+    assert sorted(names) == module.__all__ and set(names) <= set(dir(module))
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_no_name_is_also_the_name_of_a_module(package):
+    """Importing the module would put it in the place of the name."""
+    module = import_module(package)
+    assert [name for name in module.__all__ if (Path(module.__file__).parent / f"{name}.py").exists()] == []
+
+
+def test_names_cost_nothing_until_they_are_used():
+    code = f"import sys, nclib, {', '.join(PAPERS)}; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not {"torch", "numpy", "pandas", "matplotlib", "pydantic"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "said"),
+    [
+        ("nclib", "nc_reprot", "nclib has no 'nc_reprot'; did you mean 'nc_report'?"),
+        ("nclib", "Andersen", "did you mean 'Anderson'?"),
+        ("nclib", "nothing_like_it", "nclib has no 'nothing_like_it'"),
+        ("nclib", "nc0", "it is in a wing: from nclib.metrics import nc0"),
+        ("nclib", "over_seeds", "it is in a wing: from nclib.comparison import over_seeds"),
+        ("nclib", "peeled_table", "it is in a wing: from nclib.papers.neural_collapse import peeled_table"),
+        ("nclib", "layer_peeled", "it is in a wing: from nclib.papers.neural_collapse import layer_peeled"),
+        ("nclib", "coefficients", "it is in a wing: from nclib.papers.kernel_equivalence import coefficients"),
+        ("nclib", "grad_cam", "it is in a wing: from nclib.papers.separation_bias import grad_cam"),
+        ("nclib", "plotting", "it is in a wing: from nclib.publish import plotting"),
+        ("nclib", "picture", "it is in a wing: from nclib.publish.plots.display import picture"),
+        ("nclib.papers.kernel_equivalence", "coeficients", "did you mean 'coefficients'?"),
+        ("nclib.papers.kernel_equivalence", "gotu_table", "from nclib.papers.separation_bias import gotu_table"),
+    ],
+)
+def test_a_wrong_name_gets_the_nearest_and_a_name_elsewhere_its_place(package, name, said):
+    with pytest.raises(AttributeError) as error:
+        getattr(import_module(package), name)
+    assert str(error.value).endswith(said)
+    for place in str(error.value).partition("wing: ")[2].split(", or "):
+        exec(place)
