@@ -250,6 +250,14 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     ConfigError
         When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, or when
         `groups` does not divide it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> model = nc.build_model(nc.ModelConfig(kind="deq", width=2), num_classes=10, in_channels=1)
+    >>> model(torch.zeros(3, 1, 8, 8)).logits.shape
+    torch.Size([3, 10])
     """
     dim = 8 * cfg.width
     if dim < num_classes - 1:
@@ -270,5 +278,13 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Number of trainable parameters."""
+    """Number of trainable parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> nc.count_parameters(torch.nn.Linear(3, 2))
+    8
+    """
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
