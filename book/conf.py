@@ -19,6 +19,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx
 default_role = "py:obj"
 autosummary_generate = False  # the entries stand below the table, on the same page
 autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False  # what torch says of its own modules is not said of ours
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 add_module_names = False
@@ -115,6 +116,17 @@ def _add_print_button(app, pagename, templatename, context, doctree):
     context.setdefault("header_buttons", []).insert(0, button)
 
 
+# --- long names in tables break where a word of theirs ends ---
+
+_CELL = re.compile(r"(<t[hd][^>]*>)([^<\s]{12,})(?=</t[hd]>)")
+
+
+def _break_names(app, pagename, templatename, context, doctree):
+    if doctree is not None:
+        broken = lambda cell: cell[1] + re.sub(r"(?<=[_/])(?=[^_/])", "<wbr>", cell[2])  # noqa: E731
+        context["body"] = _CELL.sub(broken, context["body"])
+
+
 # --- excerpts of search results ---
 
 _PICTURE = re.compile(r'src="data:[^"]*"')
@@ -155,5 +167,6 @@ def setup(app):
     app.connect("doctree-resolved", _link_code_words)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("html-page-context", _keep_body)
+    app.connect("html-page-context", _break_names)
     app.connect("build-finished", _write_bodies)
     app.connect("html-page-context", _add_print_button, priority=900)  # after the theme has made its own buttons

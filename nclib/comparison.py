@@ -395,7 +395,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
 
 def ratios(
     frame: pd.DataFrame,
-    metrics: Sequence[str],
+    metrics: Sequence[str] | Mapping[str, str],
     scale: str,
     split: str = "train",
     arm: str = "deq",
@@ -409,7 +409,7 @@ def ratios(
     Parameters
     ----------
     frame : tidy frame of runs, the same cells for every seed
-    metrics : positive ones, 0 at collapse
+    metrics : positive ones, 0 at collapse; a mapping says what is claimed of each, "lower", "higher" or "equal"
     scale : of the runs (`nclib.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
@@ -421,13 +421,14 @@ def ratios(
     """
     frame = frame[frame["model"].isin([arm, against])]
     reached = bool(terminal_phase(frame)["reached"].all())
+    claims = metrics if isinstance(metrics, Mapping) else {}
     rows = []
     for metric in metrics:
         runs = by_run(frame, metric, split)
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = paired(runs.assign(value=np.log(runs["value"].astype(float))), arm, against)
         found = pooled(logs)
-        said = verdict(found, scale, terminal=reached)
+        said = verdict(found, scale, claims.get(metric), reached, size=1.0)  # of a ratio, in logs
         cells = logs.groupby(SETTING, dropna=False)["difference"].mean()
         percents = [100 * np.expm1(x) for x in (found.mean, found.mean - found.half, found.mean + found.half)]
         least = -100 * np.expm1(-found.detectable)

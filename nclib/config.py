@@ -18,13 +18,15 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
+from nclib.system import own_code
+
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
 
 LAST_EPOCHS = 10
 """The paper reports mean and standard deviation of the test accuracy over this many last epochs (section 5.1)."""
 
-ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"]
+ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops", "network"]
 LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
 
 
@@ -267,7 +269,7 @@ class DataConfig(Config):
     ratio: float | None = pydantic.Field(default=None, ge=1)
     majority: Literal["first", "random"] | None = None
     n_max: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
-    test_per_class: int | None = pydantic.Field(default=None, ge=1)
+    test_per_class: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
     augment: Literal["dataset", "none"] = "dataset"
     subset_seed: int | None = _later(None, ge=0, lt=2**32)
 
@@ -297,7 +299,8 @@ class DataConfig(Config):
         return name
 
 
-_KINDS_WITH_CELL = ("deq", "explicit_matched", "weight_tied")
+KINDS_WITH_CELL = ("deq", "explicit_matched", "weight_tied")
+CELLS = ("residual", "mdeq")
 
 
 class ModelConfig(Config):
@@ -311,8 +314,14 @@ class ModelConfig(Config):
         "explicit_matched" — the same cell applied once: the same parameters as "deq"
         "weight_tied" — the same cell unrolled `unroll` times, differentiated through
         "explicit_flops" — `num_blocks` untied GroupNorm blocks, the measured compute of the DEQ
+        "network" — a whole network of your own, without our encoder
     width : channels of the first stage; features have 8·width dimensions (512 at the paper's 64)
-    cell : "residual" (ends in ReLU, like the explicit block) or "mdeq" (ends in GroupNorm, as in multiscale DEQs)
+    cell : "residual" (ends in ReLU, like the explicit block), "mdeq" (ends in GroupNorm, as in multiscale DEQs), or
+        "package.module:Class" of your own, called with the number of channels, and with `groups` if it takes that
+    network : of "network", "package.module:function", called with the number of classes and the channels of the images,
+        and with `width` if it takes that. It returns an `nn.Module` that maps images to logits and ends in a Linear
+    source : digest of the source of your own code, so that changed code makes another run; left out: as it is now.
+        Where it is given, as in a stored run, nothing is looked up
     groups : groups of every GroupNorm
     feature_norm : "none" or "batchnorm" (BatchNorm1d on the pooled features, which centres them)
     head : the classifier without bias: "linear"; "etf", fixed at a simplex ETF with rows of norm 1 (Zhu et al. 2021;
@@ -329,7 +338,7 @@ class ModelConfig(Config):
 
     kind: ModelKind = "explicit"
     width: int = pydantic.Field(default=64, ge=1, lt=2**20)
-    cell: Literal["residual", "mdeq"] | None = None
+    cell: str | None = None
     groups: int | None = pydantic.Field(default=None, ge=1)
     feature_norm: Literal["none", "batchnorm"] = "none"
     head: Literal["linear", "etf", "cosine"] = _later("linear")
@@ -338,6 +347,26 @@ class ModelConfig(Config):
     start: Literal["x", "zeros", "previous"] | None = None
     unroll: int | None = pydantic.Field(default=None, ge=1)
     num_blocks: int | None = pydantic.Field(default=None, ge=1)
+    network: str | None = _later(None)
+    source: str | None = _later(None, pattern="^[0-9a-f]{16}$")
+
+    @property
+    def own_code(self) -> str | None:
+        """The name of the user's own code that this network is built with; None where it is all ours."""
+        return self.network or (self.cell if self.cell not in CELLS else None)
+
+    def replace(self, **changes: Any) -> typing.Self:
+        """As of every configuration; other code has another source."""
+        return super().replace(**({"source": None} if {"cell", "network"} & changes.keys() else {}) | changes)
+
+    @pydantic.field_validator("cell", "network")
+    @classmethod
+    def _is_known_or_a_name(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:
+        ours = CELLS if info.field_name == "cell" else ()
+        if name is not None and name not in ours and not own_code.is_name(name):
+            last = "Class" if ours else "function"
+            raise ValueError(suggest(name, [*ours, f"package.module:{last} of your own"], "value"))
+        return name
 
     @pydantic.field_validator("solver", mode="before")
     @classmethod
@@ -354,7 +383,7 @@ class ModelConfig(Config):
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
         kind = options.get("kind", "explicit")
         defaults: dict[str, Any] = {}
-        if kind in _KINDS_WITH_CELL:
+        if kind in KINDS_WITH_CELL:
             defaults |= {"cell": "residual", "groups": 8}
         if kind == "deq":
             defaults |= {"solver": SolverConfig(), "gradient": GradientConfig(), "start": "x"}
@@ -365,8 +394,18 @@ class ModelConfig(Config):
             if options.get("num_blocks") is None:
                 raise ValueError("kind 'explicit_flops' needs num_blocks, the measured compute of the DEQ in blocks")
             defaults |= {"num_blocks": options["num_blocks"]}
-        special = {"cell", "groups", "solver", "gradient", "start", "unroll", "num_blocks"}
-        return _fill(options, defaults, f"kind {kind!r}", special - set(defaults))
+        elif kind == "network":
+            if options.get("network") is None:
+                raise ValueError("kind 'network' needs network, such as 'my_nets:small', a function that returns it")
+            if options.get("head", "linear") != "linear" or options.get("feature_norm", "none") != "none":
+                raise ValueError("head and feature_norm do not apply to kind 'network'; leave them out")
+            defaults |= {"network": options["network"]}
+        special = {"cell", "groups", "solver", "gradient", "start", "unroll", "num_blocks", "network"}
+        filled = _fill(options, defaults, f"kind {kind!r}", special - set(defaults))
+        own = filled.get("network") or filled.get("cell")
+        if isinstance(own, str) and own_code.is_name(own):
+            return _fill(filled, {"source": filled.get("source") or own_code.digest(own)}, "own code", set())
+        return _fill(filled, {}, "networks of our own", {"source"})
 
 
 class TrainConfig(Config):

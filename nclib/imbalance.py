@@ -187,8 +187,10 @@ def subsample_indices(
 
 def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
     _check_num_classes(num_classes)
-    if not _is_int(n_max) or not 1 <= n_max < 2**53:  # beyond it a float, which n_max / ratio is, skips numbers
-        raise ValueError(f"n_max must be a whole number of at least 1 and below 2^53, got {n_max!r}")
+    if not _is_int(n_max) or n_max < 1:
+        raise ValueError(f"n_max must be a whole number of at least 1, got {n_max!r}")
+    if n_max >= 2**53:  # from there on n_max / ratio, a float, skips numbers
+        raise ValueError(f"n_max must be below 2^53, got {n_max}")
     if not (isinstance(ratio, (int, float, np.integer, np.floating)) and math.isfinite(ratio) and ratio >= 1):
         raise ValueError(
             f"ratio is largest class / smallest class, a finite number of at least 1, got {ratio!r}"
@@ -196,8 +198,10 @@ def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
 
 
 def _check_num_classes(num_classes: int) -> None:
-    if not _is_int(num_classes) or not 2 <= num_classes <= _MOST_CLASSES:
-        raise ValueError(f"num_classes must be a whole number from 2 to {_MOST_CLASSES}, got {num_classes!r}")
+    if not _is_int(num_classes) or num_classes < 2:
+        raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
+    if num_classes > _MOST_CLASSES:
+        raise ValueError(f"num_classes must be at most {_MOST_CLASSES}, got {num_classes}")
 
 
 def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:

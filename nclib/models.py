@@ -9,13 +9,17 @@ weights for the same seed. What stands where layer 4's second block was is the a
     weight_tied        the same cell unrolled, z ← f(z, x), and differentiated through
     explicit_flops     untied GroupNorm blocks, as many as cost what the equilibrium costs
 
+The cell may be one of the user's own, and so may the whole network (`OwnNetwork`), which then has no such block.
+
 Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not say how the input enters the cell; without
 injection the equilibrium does not depend on the image at all, so the cell adds the encoder's output x.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +31,7 @@ from nclib.deq import DEQ
 from nclib.losses import COSINE_SCALE
 from nclib.metrics import simplex_etf
 from nclib.solver import Solution
+from nclib.system import own_code
 
 
 class Output(NamedTuple):
@@ -171,7 +176,7 @@ class Classifier(nn.Module):
     def read_out(self, z: Tensor, solution: Solution | None) -> Output:
         """Pooled features and logits of the last block's output (B, d, H, W)."""
         with torch.autocast(z.device.type, enabled=False):
-            features = self.feature_norm(z.mean(dim=(2, 3)))
+            features = self.feature_norm(z.mean(dim=(2, 3)) if z.ndim == 4 else z)
             if self.feature_ball is not None:
                 norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
                 features = features * (self.feature_ball**0.5 / norms.clamp_min(1e-30)).clamp_max(1.0)
@@ -180,6 +185,21 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Output:
         """Images (B, C, H, W), normalised, to an `Output`."""
         return self.read_out(*self.transform(self.encoder(images)))
+
+
+class OwnNetwork(Classifier):
+    """A user's whole network, taken apart at its last Linear: what comes before is the encoder, that is the classifier,
+    and its input, (B, d), the features. Keeps the initial weights it comes with, and the bias of its classifier."""
+
+    def __init__(self, network: nn.Module, classifier: str, cfg: ModelConfig) -> None:
+        linear = network.get_submodule(classifier)
+        above, _, last = classifier.rpartition(".")
+        setattr(network.get_submodule(above), last, nn.Identity())
+        super().__init__(network, nn.Identity(), linear.in_features, linear.out_features, cfg)
+        self.classifier = linear
+
+    def transform(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Solution | None]:
+        return x.to(self.classifier.weight.dtype), None
 
 
 def _initialise(module: nn.Module, seed: int) -> None:
@@ -224,32 +244,69 @@ def build_gradient(cfg: GradientConfig) -> deq.Implicit | deq.Phantom | deq.Neum
             return deq.Unrolled(steps=cfg.steps)
 
 
-def _block(cfg: ModelConfig, channels: int) -> nn.Module:
+def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
+    """What the user's code makes of these arguments and of those options that it takes, with initial weights from
+    `seed`. To be called within a fork of the random state."""
+    name, made = cfg.own_code, own_code.load(cfg.own_code, cfg.source)
+    try:
+        taken = inspect.signature(made).parameters
+    except (TypeError, ValueError):  # written in C
+        taken = {}
+    options = {option: value for option, value in options.items() if option in taken}
+    called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
+    torch.default_generator.manual_seed(seed)
+    try:
+        module = made(*arguments, **options)
+    except Exception as error:  # whatever that code raises
+        raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"{called} is no torch.nn.Module, but {type(module).__name__}")
+    return module
+
+
+def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
     if cfg.kind == "explicit":
         return BasicBlock(channels, channels)
-    if channels % cfg.groups:
+    if cfg.own_code is None and channels % cfg.groups:
         raise ConfigError(
             f"groups={cfg.groups} does not divide the {channels} channels of the cell; width sets them (8·width)"
         )
     if cfg.kind == "explicit_flops":
         return UntiedCells(channels, cfg.groups, cfg.num_blocks)
-    cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
+    if cfg.own_code is not None:
+        cell = _own(cfg, seed, channels, groups=cfg.groups)
+    else:
+        cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
     if cfg.kind == "deq":
         start = "zeros" if cfg.start == "zeros" else "x"  # "previous" is up to the training
         return DEQ(cell, solver=build_solver(cfg.solver), gradient=build_gradient(cfg.gradient), z0=start)
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
 
 
+def _own_network(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int) -> OwnNetwork:
+    network = _own(cfg, seed, num_classes, in_channels, width=cfg.width)
+    linear = [name for name, part in network.named_modules() if isinstance(part, nn.Linear)]
+    if not linear or linear[-1] == "":
+        raise ConfigError(f"network {cfg.network} has no layers that end in a torch.nn.Linear, its classifier")
+    outputs = network.get_submodule(linear[-1]).out_features
+    if outputs != num_classes:
+        raise ConfigError(f"network {cfg.network} has {outputs} outputs ({linear[-1]}) for {num_classes} classes")
+    return OwnNetwork(network, linear[-1], cfg)
+
+
 def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int = 0) -> Classifier:
     """The network `cfg` describes, with initial weights from `seed` alone (the global random state is not touched).
 
-    Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell.
+    Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
+    or network of the user's own is imported here, and keeps the initialisation that it has itself.
 
     Raises
     ------
     ConfigError
-        When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, or when
-        `groups` does not divide it.
+        When the feature dimension d = 8·width is below K−1, where no simplex ETF of K classes exists, when `groups`
+        does not divide it, or when the user's code makes no such part.
+    OwnCodeError
+        When the user's code cannot be imported.
 
     Examples
     --------
@@ -259,6 +316,9 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     >>> model(torch.zeros(3, 1, 8, 8)).logits.shape
     torch.Size([3, 10])
     """
+    if cfg.kind == "network":
+        with torch.random.fork_rng(devices=[]):
+            return _own_network(cfg, num_classes, in_channels, 3 * seed)
     dim = 8 * cfg.width
     if dim < num_classes - 1:
         need = -(-(num_classes - 1) // 8)
@@ -268,13 +328,85 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
         )
     # meta-free construction would draw from the global generator; fork it so that callers' random state stays theirs
     with torch.random.fork_rng(devices=[]):
-        model = Classifier(Encoder(in_channels, cfg.width), _block(cfg, dim), dim, num_classes, cfg)
+        block = _block(cfg, dim, 3 * seed + 1)
+        model = Classifier(Encoder(in_channels, cfg.width), block, dim, num_classes, cfg)
     for offset, part in enumerate((model.encoder, model.block, model.classifier)):
-        _initialise(part, 3 * seed + offset)
+        if not (offset == 1 and cfg.own_code):
+            _initialise(part, 3 * seed + offset)
     if cfg.head == "etf":
         _fix_at_etf(model.classifier, 3 * seed + 2)
     model.encoder.to(memory_format=torch.channels_last)
     return model
+
+
+def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> None:
+    """Build a network with a user's cell, or a user's network, and put two images through it, so that what does not fit
+    is refused before anything is trained. Nothing happens where all code is ours.
+
+    Parameters
+    ----------
+    cfg : the model
+    num_classes : K
+    image : shape of an image, (C, H, W)
+
+    Raises
+    ------
+    ConfigError
+        When what it returns has the wrong shape or type, or when it raises an error.
+    OwnCodeError
+        When it cannot be imported.
+    """
+    if cfg.own_code is None:
+        return
+    images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model = build_model(cfg, num_classes, image[0])
+        if cfg.kind == "network":
+            _try_network(cfg, model, images)
+        else:
+            cell = model.block.cell
+            x = model.encoder(images)
+            z = _called(f"cell {cfg.cell}", f"a state and an input of shape {_shape(x)}", cell, x, x)
+            if not isinstance(z, Tensor) or z.shape != x.shape or z.dtype != x.dtype:
+                raise ConfigError(
+                    f"cell {cfg.cell} returns {_described(z)} for a state of shape {_shape(x)}; it must return a "
+                    "tensor of the shape and type of the state"
+                )
+            _called(f"cell {cfg.cell}", "two images in training mode", model.train(), images)
+
+
+def _try_network(cfg: ModelConfig, model: Classifier, images: Tensor) -> None:
+    name = f"network {cfg.network}"
+    whole = _own(cfg, 0, model.classifier.out_features, images.shape[1], width=cfg.width)
+    features = _called(name, f"images of shape {_shape(images)}", model.eval().encoder, images)
+    wanted = (len(images), model.classifier.in_features)
+    if not isinstance(features, Tensor) or features.shape != wanted:
+        raise ConfigError(
+            f"{name} does not end in its last torch.nn.Linear: without that it returns {_described(features)}, where "
+            f"the input of that has shape {wanted}"
+        )
+    logits = _called(name, f"images of shape {_shape(images)}", whole.eval(), images)
+    if not isinstance(logits, Tensor) or not torch.allclose(logits, model.classifier(features), atol=1e-4):
+        raise ConfigError(
+            f"{name} does not return what its last torch.nn.Linear gives, the logits; or its initial weights do not "
+            "follow from PyTorch's random state"
+        )
+    _called(name, "two images in training mode", model.train(), images)
+
+
+def _called(what: str, inputs: str, module: nn.Module, *arguments: Tensor) -> Any:
+    try:
+        return module(*arguments)
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(f"{what} cannot be called with {inputs}: {type(error).__name__}: {error}") from error
+
+
+def _shape(x: Tensor) -> str:
+    return str(tuple(x.shape))
+
+
+def _described(value: Any) -> str:
+    return f"a tensor of shape {_shape(value)} and {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def count_parameters(module: nn.Module) -> int:

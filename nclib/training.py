@@ -27,7 +27,7 @@ from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
 from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
 from nclib.losses import Loss
-from nclib.models import Classifier, Output, build_model, count_parameters
+from nclib.models import Classifier, Output, build_model, count_parameters, try_own_code
 
 HOPELESS_RESIDUAL = 0.1
 """Samples whose equilibrium residual is above this leave the training loss in every arm (and are counted)."""
@@ -270,8 +270,9 @@ class _Trainer:
         self.split: Split = make_split(config.data, config.seed)
         num_classes = len(self.split.counts)
         dtype = _DTYPES[train.precision]
-        channels = self.split.train_images.shape[1]
-        self.model = build_model(config.model, num_classes, channels, config.seed).to(device, dtype)
+        image = self.split.train_images.shape[1:]
+        try_own_code(config.model, num_classes, image)
+        self.model = build_model(config.model, num_classes, image[0], config.seed).to(device, dtype)
         if train.constraint == "projection":
             self.model.feature_ball = train.e_h
         if train.compile:

@@ -1,8 +1,10 @@
 """Run a command of nclib in this process."""
 
+from unittest import mock
+
 from typer.testing import CliRunner
 
-from nclib.cli import app
+from nclib.cli import app, typed
 
 
 def nclib(*arguments, typed=None):
@@ -11,3 +13,17 @@ def nclib(*arguments, typed=None):
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def as_typed(words):
+    """The run that ``nclib train`` with these words would make; nothing is trained."""
+    found, make = [], typed.typed_config
+
+    def stop(*given):
+        found.append(make(*given))
+        raise SystemExit
+
+    with mock.patch.object(typed, "typed_config", stop):
+        result = nclib("train", *words)
+    assert found, result.output
+    return found[0]

@@ -182,7 +182,10 @@ def reproduce(
         print_facts(_titles(names) if list_all else _parameters(parameters_of))
         return
     from nclib.reproduce import reproduce
+    from nclib.system import own_code
 
+    if any(text.startswith("cell=") for text in parameter or ()):
+        own_code.search_here()
     if dry_run:
         reproduce.dry_run(names or (), profile, parameter or ())
         return
@@ -267,21 +270,47 @@ def report(
 
 @app.command()
 def train(
-    dataset: Annotated[str | None, typer.Option(help="Name of a data set, or folder:PATH.")] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Start from the options of figures: smoke, quick, lite, full, paper.", show_default="none"),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Name of a data set, or folder:PATH.", show_default="digits")
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="explicit, deq, explicit_matched, weight_tied, explicit_flops.")
+        str | None,
+        typer.Option(
+            help="explicit, deq, explicit_matched, weight_tied, explicit_flops, network.", show_default="explicit"
+        ),
     ] = None,
-    K_A: Annotated[int | None, typer.Option("--K_A", "--num-majority", help="Number of majority classes.")] = None,
-    R: Annotated[float | None, typer.Option("--R", "--ratio", help="Imbalance n_A / n_B; goes with K_A.")] = None,
-    n_max: Annotated[int | None, typer.Option(help="Images of a majority class, n_A.")] = None,
+    cell: Annotated[
+        str | None,
+        typer.Option(help="residual, mdeq, or package.module:Class of your own.", show_default="residual"),
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="package.module:function that makes a network of your own, for --model network.")
+    ] = None,
+    K_A: Annotated[
+        int | None,
+        typer.Option("--K_A", "--num-majority", help="Number of majority classes.", show_default="balanced"),
+    ] = None,
+    R: Annotated[
+        float | None, typer.Option("--R", "--ratio", help="Imbalance n_A / n_B; goes with K_A.", show_default="1")
+    ] = None,
+    n_max: Annotated[
+        int | None, typer.Option(help="Images of a majority class, n_A.", show_default="as many as there are")
+    ] = None,
     width: Annotated[
-        int | None, typer.Option(help="Channels of the first stage; features have 8 times as many.")
+        int | None,
+        typer.Option(help="Channels of the first stage; features have 8 times as many.", show_default="64"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Subset, initialisation and order.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Protocol: workable, or paper for the literal one.")] = None,
-    epochs: Annotated[int | None, typer.Option()] = None,
-    batch_size: Annotated[int | None, typer.Option()] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Subset, initialisation and order.", show_default="0")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Protocol: workable, or paper for the literal one.", show_default="workable")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(show_default="100")] = None,
+    batch_size: Annotated[int | None, typer.Option(show_default="128")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.1")] = None,
     options: Annotated[
         list[str] | None,
         typer.Option(
@@ -295,11 +324,15 @@ def train(
         str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
     ] = None,
 ) -> None:
-    """Train one network, or find it trained, and print its run id and final metrics."""
+    """Train one network, or find it trained, and print its run id and final metrics.
+
+    The defaults are those without --profile. --profile quick --model deq --K_A 5 --R 100 is a run of Figure 3.
+    """
     from nclib import data
+    from nclib.cli.typed import typed_config
     from nclib.config import run_id
     from nclib.engine import jobs
-    from nclib.engine.options import build_config, check_runs
+    from nclib.engine.options import check_runs
     from nclib.engine.reference import load_run
     from nclib.engine.store import default_store
     from nclib.engine.verification import FACTORS
@@ -312,6 +345,8 @@ def train(
         "data.ratio": R,
         "data.n_max": n_max,
         "model.kind": model,
+        "model.cell": cell,
+        "model.network": network,
         "model.width": width,
         "train.epochs": epochs,
         "train.batch_size": batch_size,
@@ -319,7 +354,7 @@ def train(
         "seed": seed,
     }
     named = {key: value for key, value in given.items() if value is not None}
-    run = build_config(config, recipe, named, options or ())
+    run = typed_config(profile, config, recipe, named, options or ())
     with terminable():
         data.fetch(run.data.dataset)
         check_runs([run])

@@ -5,34 +5,43 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_frame
 
+if TYPE_CHECKING:
+    from nclib.engine.reading import StoredRun
+
 runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True)
+_LISTED = "{:16} {:>11} {:>5} {:>6}  {:8} {}"
 RunName = Annotated[str, typer.Argument(help="A run id, or a beginning of it that fits no other.")]
 
 
 @runs_app.command("list")
 def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
-    """Finished runs with date and size, and how far the unfinished ones are."""
+    """Finished runs with date, size, width, epochs and profile, and how far the unfinished ones are."""
+    from nclib.engine.reading import CorruptRun, dotted
     from nclib.engine.store import default_store
 
     store = default_store()
+    unfinished = [folder.name.removesuffix(".partial") for folder in sorted(store.root.glob("*.partial"))]
+    if any(text in run for run in [*store.ids(), *unfinished]):
+        typer.echo(_LISTED.format("finished", "size", "width", "epochs", "profile", "run"))
     for run in (run for run in store.ids() if text in run):
         try:
             size = sum(path.lstat().st_size for path in (store.root / run).iterdir())
             when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
-        except OSError as error:
-            typer.echo(f"cannot be read ({error.strerror})  {run}")
+            stored = store.open(run)
+            config, profile = stored.config.get("base", stored.config), stored.provenance.get("profile", "custom")
+        except (OSError, CorruptRun) as error:
+            typer.echo(f"cannot be read ({getattr(error, 'strerror', error)})  {run}")
             continue
-        typer.echo(f"{when:%Y-%m-%d %H:%M} {size / 1e6:8.1f} MB  {run}")
-    for folder in sorted(store.root.glob("*.partial")):
-        run = folder.name.removesuffix(".partial")
-        if text in run:
-            typer.echo(f"unfinished       {100 * store.progress(run):8.0f} %   {run}")
+        width, epochs = (dotted(config, key) or "–" for key in ("model.width", "train.epochs"))
+        typer.echo(_LISTED.format(f"{when:%Y-%m-%d %H:%M}", f"{size / 1e6:.1f} MB", width, epochs, profile, run))
+    for run in (run for run in unfinished if text in run):
+        typer.echo(_LISTED.format("unfinished", f"{100 * store.progress(run):.0f} %", "–", "–", "–", run))
     if not store.ids():
         typer.echo(f"no finished runs in {store.root}", err=True)
 
@@ -51,13 +60,19 @@ def check_runs() -> None:
 
 
 @runs_app.command()
-def show(run: RunName) -> None:
+def show(
+    run: RunName,
+    command: Annotated[bool, typer.Option("--command", help="Only print the command that makes it.")] = False,
+) -> None:
     """Configuration, circumstances and final metrics of one run."""
     from nclib.engine.reference import load_run, reference_store
     from nclib.engine.store import default_store
 
     known = default_store().ids() + reference_store().ids()
     stored = load_run(_complete(run, known))
+    if command:
+        _print_command(stored)
+        return
     typer.echo(f"run {stored.run_id}")
     typer.echo(json.dumps({"config": _without_nothing(stored.config), "provenance": stored.provenance}, indent=1))
     print_frame(final_metrics(stored))
@@ -100,6 +115,23 @@ def export(
     drawn = {run for task in tasks for run in features_drawn(profile, **task.settings)}
     for run in runs.export_reference(list(configs.values()), collection or profile, finished, drawn):
         typer.echo(run)
+
+
+def _print_command(run: StoredRun) -> None:
+    from nclib.cli.typed import command
+    from nclib.config import ModelConfig
+    from nclib.system import own_code
+
+    typer.echo(command(run.config, run.provenance.get("profile", "custom")))
+    model = ModelConfig(**run.config["model"])
+    if model.own_code:
+        own_code.search_here()
+        try:
+            now = own_code.digest(model.own_code)
+        except own_code.OwnCodeError as error:
+            now = typer.echo(f"warning: {error}", err=True)
+        if now and now != model.source:
+            typer.echo(f"warning: the source of {model.own_code} has changed since; now it makes another run", err=True)
 
 
 def _complete(typed: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from nclib import training
+from nclib import models, training
 from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id
-from nclib.data import DataError, fetch
+from nclib.data import DataError, describe, fetch
 from nclib.engine import cluster
 from nclib.engine.kinds import read_config
 from nclib.engine.store import DamageWarning, RunStore, default_store
-from nclib.system import provenance
+from nclib.system import own_code, provenance
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,13 @@ def worker_entry(
         note(0, 0)
         for dataset in datasets(config):
             ensure_dataset(dataset)
+        try:
+            check_own_code([config])
+        except ValueError as error:
+            raise ConfigError(
+                f"on {cluster.here()}: {error}. Workers import cells and networks of your own: start them where the "
+                "module is on the Python path (PYTHONPATH)"
+            ) from None
         train_run(config_json, str(store.root), device, note)
     return {} if shared else store.pack(run)
 
@@ -184,6 +191,24 @@ def _store_for(root: str, token: str) -> tuple[RunStore, bool]:
 
 def datasets(config: StoredConfig) -> list[str]:
     return [config.data.dataset] if hasattr(config, "data") else []
+
+
+def check_own_code(configs: Iterable[StoredConfig]) -> None:
+    """Refuse cells and networks of the user's own that cannot be imported or do not fit, before anything is trained.
+
+    Raises
+    ------
+    ConfigError, OwnCodeError
+        Saying which, and why.
+    """
+    own = [config.needs() or config for config in configs]
+    own = [config for config in own if isinstance(config, RunConfig) and config.model.own_code]
+    for model, dataset in dict.fromkeys((config.model, config.data.dataset) for config in own):
+        about = describe(dataset)
+        if about["present"]:  # where images are still to be fetched, the training looks at its first
+            models.try_own_code(model, about["classes"], about["shape"])
+        else:
+            own_code.load(model.own_code, model.source)
 
 
 def ensure_dataset(dataset: str) -> None:

@@ -9,25 +9,44 @@ from typing import Any
 
 from nclib import data
 from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, parse_json, suggest
-from nclib.system import provenance
+from nclib.system import own_code, provenance
 from nclib.system.terminal import short
 
 _LARGEST = 10**6
 """Characters of a file with a configuration; one of ours has a thousand."""
+OPTIONS = {
+    "data.dataset": "--dataset",
+    "model.kind": "--model",
+    "model.cell": "--cell",
+    "model.network": "--network",
+    "data.num_majority": "--K_A",
+    "data.ratio": "--R",
+    "data.n_max": "--n-max",
+    "model.width": "--width",
+    "train.epochs": "--epochs",
+    "train.batch_size": "--batch-size",
+    "train.lr": "--lr",
+    "seed": "--seed",
+}
+"""Options of ``nclib train`` that have a name of their own; every other is written as ``-s KEY=VALUE``."""
 
 
 def build_config(
-    file: Path | None, recipe_name: str | None, given: Mapping[str, Any], settings: Sequence[str]
+    start: Path | Mapping[str, Any] | None, recipe_name: str | None, given: Mapping[str, Any], settings: Sequence[str]
 ) -> RunConfig:
     """The configuration that a file, a recipe and options describe, each overruling the one before.
 
+    start: a file, or the options themselves.
     given: dotted keys and values; settings: "dotted.key=value" texts, values in YAML.
-    K_A or R choose step imbalance where nothing else is said. A folder is resolved from the working directory.
+    K_A or R choose step imbalance where nothing else is said. A folder is resolved from the working directory. A file
+    that names code of the user's own names none here, unless `given` or `settings` name it as well.
     Raises: ConfigError, for an unknown key with the nearest right one; DataError for an unusable folder.
     """
     tree: dict[str, Any] = {}
-    if file is not None:
-        tree = _read_config(file)
+    if isinstance(start, Path):
+        tree = _read_config(start)
+    elif start is not None:
+        tree = json.loads(json.dumps(start))
     if recipe_name is not None:
         if recipe_name not in RECIPES:
             raise ConfigError(suggest(recipe_name, RECIPES, "recipe"))
@@ -48,11 +67,29 @@ def build_config(
     if {"data.num_majority", "data.ratio"} & set(values):
         data_tree = tree.get("data")
         values.setdefault("data.imbalance", (data_tree if isinstance(data_tree, dict) else {}).get("imbalance", "step"))
+    own = _own_code(tree, values)
     for key, value in values.items():
         _put(tree, key, value)
+    if own:
+        own_code.search_here()
     if isinstance(tree.get("data"), dict) and isinstance(tree["data"].get("dataset"), str):
         tree["data"]["dataset"] = data.resolve_dataset(tree["data"]["dataset"])
     return RunConfig.from_json(json.dumps(tree, default=str))
+
+
+def _own_code(tree: dict[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether the options typed name code of the user's own; what a file says of its source is then passed over.
+
+    Raises: ConfigError where a file names code and the options do not."""
+    model = tree.get("model") if isinstance(tree.get("model"), dict) else {}
+    for key in ("cell", "network"):
+        name, typed = model.get(key), values.get(f"model.{key}")
+        if typed is not None:
+            model.pop("source", None)
+            return isinstance(typed, str) and own_code.is_name(typed)
+        if isinstance(name, str) and own_code.is_name(name):
+            raise ConfigError(f"the file names code, {name}, and a file imports none. If you trust it: --{key} {name}")
+    return False
 
 
 def _read_config(file: Path) -> dict[str, Any]:
@@ -110,7 +147,7 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     from nclib import models, training
 
     slow = provenance.bfloat16_unit() is None and training.default_device().type == "cpu"
-    checked: dict[Any, tuple[int, int, set[Any]]] = {}
+    checked: dict[Any, tuple[int, Any, set[Any]]] = {}
     for config in configs:
         if not hasattr(config, "data"):
             continue  # the small trainings of the sister papers draw no images
@@ -123,10 +160,11 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
         try:
             if config.data not in checked:
                 split = data.make_split(config.data, config.seed)
-                checked[config.data] = len(split.counts), split.train_images.shape[1], set()
-            classes, channels, built = checked[config.data]
+                checked[config.data] = len(split.counts), split.train_images.shape[1:], set()
+            classes, image, built = checked[config.data]
             if config.kind == "classifier" and config.model not in built:
-                models.build_model(config.model, classes, channels)
+                models.build_model(config.model, classes, image[0])
+                models.try_own_code(config.model, classes, image)
                 built.add(config.model)
         except data.DataError:
             raise

@@ -27,6 +27,7 @@ class Profile:
     grey_dataset : what stands for MNIST in the fully connected networks of the sister paper
     shallow_widths, shallow_epochs, shallow_readout, shallow_lr : of those; epochs of all weights, of the readout alone
     inputs : of those networks, "pixels" or "resnet18", the features of the balanced explicit run of the same seed
+    cell : of the notebook about a cell of one's own, as in `ModelConfig`
     """
 
     name: str
@@ -55,6 +56,7 @@ class Profile:
     shallow_readout: int = 100
     shallow_lr: float = 1.0
     inputs: str = "pixels"
+    cell: str = "nclib.papers.neural_collapse.example_cell:ExampleCell"
 
 
 PROFILES: dict[str, Profile] = {
@@ -169,6 +171,7 @@ OVERRIDES: dict[str, type] = {
     "recipe": str,
     "precision": str,
     "inputs": str,
+    "cell": str,
 }
 """Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
 INPUTS = ("pixels", "resnet18")

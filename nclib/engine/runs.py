@@ -16,7 +16,7 @@ from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.data import DataError
 from nclib.engine.costs import CostModel, Forecast
 from nclib.engine.grid import Grid, Progress, run_serially
-from nclib.engine.jobs import datasets
+from nclib.engine.jobs import check_own_code, datasets
 from nclib.engine.kinds import read_config
 from nclib.engine.outline import outline
 from nclib.engine.reading import identity_columns
@@ -169,6 +169,8 @@ def train_missing(
     ------
     ClusterLost
         When the scheduler went away for good; what had finished by then is stored.
+    ConfigError, OwnCodeError
+        When a cell or network of the user's own cannot be imported or does not fit; nothing is trained then.
     """
     if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
         raise ConfigError(
@@ -179,13 +181,15 @@ def train_missing(
     wanted = _unique(configs)
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     stored = stored or _no_matter
-    for run in [run for run in wanted if run not in absent]:
+    ranks = urgency or {}
+    for run in sorted((run for run in wanted if run not in absent), key=lambda run: ranks.get(run, math.inf)):
         stored(run)
     until = math.inf
     if minutes is not None:
         absent = dict(sorted(absent.items(), key=lambda item: item[1].seed))
         until = time.monotonic() + 60 * minutes
-    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None, urgency=urgency)
+    check_own_code(absent.values())
+    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None, urgency=ranks)
     if not absent:
         failures: dict[str, str] = {}
     elif executor is None:

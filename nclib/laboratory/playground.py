@@ -22,6 +22,7 @@ from nclib.deq import DEQ
 from nclib.engine.store import default_store
 from nclib.models import Classifier, build_model
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Solution, Solver, fixed_point
+from nclib.system import own_code
 
 Map = Callable[[Tensor], Tensor]
 
@@ -198,6 +199,18 @@ def _block_input(model: Classifier, split: Split, image: int) -> Tensor:
     return model.encoder(pixels).to(dtype).contiguous()
 
 
+def _refuse_unknown_code(config: RunConfig) -> None:
+    """Code that a stored run names is used where the user has imported it, and is never imported for the run's sake."""
+    if name := config.model.own_code:
+        made = own_code.imported(name)
+        if not (isinstance(made, type) and issubclass(made, torch.nn.Module)):
+            module, _, cell = name.partition(":")
+            raise ConfigError(
+                f"this run has the cell {name}, and a stored run imports no code. If you trust it, say it yourself: "
+                f"from {module} import {cell}"
+            )
+
+
 @functools.lru_cache(maxsize=4)
 def open_network(run: str | RunConfig) -> tuple[RunConfig, Classifier, Split]:
     """Configuration, network in evaluation mode and images of a stored DEQ run, or of an untrained one."""
@@ -205,6 +218,7 @@ def open_network(run: str | RunConfig) -> tuple[RunConfig, Classifier, Split]:
         config, weights = run, None
     else:
         config, weights = RunConfig(**default_store().load(run).config), default_store().weights(run)
+        _refuse_unknown_code(config)
     if config.model.kind != "deq":
         raise ConfigError(f"{config.label()} has no equilibrium to solve; choose a run of kind 'deq'")
     with training.arithmetic(config.train, torch.device("cpu")):

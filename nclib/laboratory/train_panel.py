@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import ipywidgets as widgets
 import pandas as pd
 
-from nclib.config import RECIPES, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
+from nclib.config import CELLS, RECIPES, ConfigError, ModelConfig, RunConfig, SolverConfig, TrainConfig, run_id
 from nclib.data import DATASETS, describe
-from nclib.engine.options import build_config, check_runs
+from nclib.engine.options import OPTIONS, build_config, check_runs
 from nclib.engine.outline import class_counts, majority_of, outline
 from nclib.engine.profiles import PROFILES, get_profile
 from nclib.engine.store import default_store
@@ -25,21 +25,6 @@ from nclib.laboratory.panels import FIELD, LABEL, Panel, Refused, choice_field, 
 from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
 
 _LOOK = 0.2  # seconds between two looks at a training
-
-OPTIONS = {
-    "data.dataset": "--dataset",
-    "model.kind": "--model",
-    "data.num_majority": "--K_A",
-    "data.ratio": "--R",
-    "data.n_max": "--n-max",
-    "model.width": "--width",
-    "train.epochs": "--epochs",
-    "train.batch_size": "--batch-size",
-    "train.lr": "--lr",
-    "seed": "--seed",
-}
-"""Options of ``nclib train`` that have a name of their own; every other is written as ``-s KEY=VALUE``."""
-
 
 class Choices(NamedTuple):
     """What `nclib.engine.options.build_config` takes: named options, the recipe, and "KEY=VALUE" texts."""
@@ -207,7 +192,7 @@ class TrainPanel(Panel):
                 continue
             value = text if isinstance(field, (widgets.Dropdown, widgets.Combobox)) else read_number(text)
             if key in OPTIONS:
-                given[key] = value
+                given |= {key: value} if value != _DEFAULTS.get(key) else {}
             elif key == "data.imbalance":
                 settings += [f"{key}={value}"] * (value == "exponential")  # the other two follow from K_A and R
             elif value != _DEFAULTS.get(key):
@@ -395,6 +380,11 @@ def _train_fields() -> dict[str, widgets.Widget]:
         options=DATASETS, ensure_option=False, description="data set", continuous_update=False,
         tooltip="a name, or folder:PATH for images of your own", style=LABEL, layout=widgets.Layout(**FIELD),
     )  # fmt: skip
+    cell = widgets.Combobox(
+        options=CELLS, ensure_option=False, description="cell", continuous_update=False, value="residual",
+        tooltip="of the equilibrium and its controls; package.module:Class for one of your own", style=LABEL,
+        layout=widgets.Layout(**FIELD),
+    )  # fmt: skip
     return {
         "data.dataset": dataset,
         "model.kind": choice_field("arm", "the last block", arms, "deq"),
@@ -405,7 +395,7 @@ def _train_fields() -> dict[str, widgets.Widget]:
         "data.n_max": text_field("n_A", "images of a majority class; empty: as many as there are"),
         "data.test_per_class": text_field("test images", "of each class; empty: all"),
         "model.width": text_field("width", "channels of the first stage; features have 8 times as many"),
-        "model.cell": choice_field("cell", "of the equilibrium and its controls", ["residual", "mdeq"], "residual"),
+        "model.cell": cell,
         "model.solver.method": choice_field("solver", "of the equilibrium", methods, "broyden"),
         "model.solver.tol": text_field("tolerance", "relative residual", str(_DEFAULTS["model.solver.tol"])),
         "model.solver.max_steps": text_field(

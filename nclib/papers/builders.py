@@ -7,7 +7,7 @@ from typing import Any
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, recipe
 from nclib.engine.outline import majority_of
-from nclib.engine.profiles import Profile
+from nclib.engine.profiles import Profile, get_profile, override
 
 ARMS = ("explicit", "deq")
 RATIOS = (10.0, 50.0, 100.0)
@@ -63,3 +63,21 @@ def classifiers(
         for seed in range(profile.seeds if images else 0)
         for model in models
     ]
+
+
+def profile_options(name: str, kind: str, **overrides: Any) -> dict[str, Any]:
+    """The options of the run of seed 0 that a profile makes of balanced data with one kind of model, as ``nclib train
+    --profile`` starts from them; of the profile's 100-class data set where `overrides` name that.
+
+    name : of the profile
+    kind : of the model, "explicit", "deq", …; one of your own is filled in by the caller
+    overrides : see `nclib.engine.profiles.OVERRIDES`
+    """
+    profile = get_profile(name)
+    hundred = overrides.get("dataset") == profile.hundred_dataset != ""
+    changed = override(profile, **overrides | ({"dataset": ""} if hundred else {}))
+    options = {"num_blocks": changed.equal_blocks} if kind == "explicit_flops" else {}
+    model = model_config(changed, "explicit" if kind == "network" else kind, **options)
+    tree = classifiers(changed, data_config(changed, hundred), [model])[0].model_dump(mode="json")
+    tree["data"].pop("imbalance")  # which follows from K_A and R, where these are given
+    return tree

@@ -39,9 +39,13 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     maps = sorted({_last_maps(config.data.dataset) for config in configs})
     settings = dict.fromkeys(_describe_data(config.data) for config in configs)
     seeds = _num_seeds(configs)
+    network = f"ResNet-18 of width {first.model.width} (its last block sees maps of {' and '.join(maps)})"
+    if all(config.model.kind == "network" for config in configs):
+        network = "A network"
+    own = sorted({config.model.own_code for config in configs if config.model.own_code})
+    network += f" with {' and '.join(own)}" * bool(own)
     text = (
-        f"Profile {first.profile}: {'; '.join(settings)}. {_describe_test(configs)} "
-        f"ResNet-18 of width {first.model.width} (its last block sees maps of {' and '.join(maps)}), "
+        f"Profile {first.profile}: {'; '.join(settings)}. {_describe_test(configs)} {network}, "
         f"{train.epochs} epochs of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, "
         f"weight decay {train.weight_decay:g}), {seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
     )

@@ -13,8 +13,9 @@ from nclib.publish import scorecard
 from nclib.system import words
 
 _COLOURS = {"for": "#2e7d32", "against": "#c62828", "partly": "#b26a00", None: "#757575"}
-_LONGEST = 220
+_LONGEST = 120
 """Letters of evidence in words; the table below has the whole."""
+_MOST_LINES = 5
 WAITING = "The answer appears here once the tables below have been computed."
 
 
@@ -31,11 +32,15 @@ class Answer:
     others: tuple[tuple[str, str, int], ...] = ()
     note: str = ""
 
+    @property
+    def _counted(self) -> str:
+        return "Other rows of this page" if self.lines else "Rows of this page"
+
     def _repr_html_(self) -> str:
         parts = [f"{_chip(verdict, scale)} {html.escape(said)}" for verdict, scale, said in self.lines]
         if self.others:
             chips = " ".join(_chip(verdict, scale, f"{count} ") for verdict, scale, count in self.others)
-            parts.append(f"Other rows of this page: {chips}")
+            parts.append(f"{self._counted}: {chips}")
         parts += [f'<span style="opacity:.75">{html.escape(self.note)}</span>'] * bool(self.note)
         colour = _COLOURS[words.tone(self.lines[0][0]) if self.lines else None]
         style = f"border:1px solid {colour};border-left-width:5px;padding:.4rem .9rem;margin:.6rem 0"
@@ -45,7 +50,7 @@ class Answer:
     def __repr__(self) -> str:
         said = [f"{_said(verdict, scale)}: {text}" for verdict, scale, text in self.lines]
         others = ", ".join(f"{count} {_said(verdict, scale)}" for verdict, scale, count in self.others)
-        counted = f"Other rows of this page: {others}" if others else ""
+        counted = f"{self._counted}: {others}" if others else ""
         return "\n".join(filter(None, [*said, counted, self.note]))
 
 
@@ -53,7 +58,7 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Answer:
     """The answer of a notebook, from the same rows as the scorecard.
 
     First the row that the notebook names beforehand, with the number of the others by verdict. Where it names none,
-    the first row of each verdict.
+    the first row of each verdict; where these would be many, their numbers alone.
 
     Parameters
     ----------
@@ -72,13 +77,13 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Answer:
     lead = claims[claims["lead"]]
     lines = [(row.verdict, row.scale, _in_words(row)) for row in lead.itertuples()]
     groups = [(*said, rows) for said, rows in claims.drop(lead.index).groupby(["verdict", "scale"], sort=False)]
-    groups.sort(key=lambda group: (group[0] == "not run", -len(group[2])))
-    others = [(verdict, scale, len(rows)) for verdict, scale, rows in groups]
-    if not lines:
+    groups.sort(key=_place)
+    if not lines and len(groups) <= _MOST_LINES:
         for verdict, scale, rows in groups:
             more = f"; and {len(rows) - 1} more" if len(rows) > 1 else ""
             lines.append((verdict, scale, _in_words(next(rows.itertuples())) + more))
-        others = []
+        groups = []
+    others = [(verdict, scale, len(rows)) for verdict, scale, rows in groups]
     scales = [f"{scale} scale: {words.SCALES[scale]}" for scale in dict.fromkeys(claims["scale"]) if scale]
     return Answer(tuple(lines), tuple(others), "; ".join(scales))
 
@@ -108,13 +113,21 @@ def answer(name: str, profile: str) -> None:
     def refresh(*_: Any) -> None:
         nonlocal shown
         now = read_answer(name, profile, began)
-        if (now.lines or now.note) and now != shown:
+        if now not in (shown, Answer()):
             shown = now
             handle.update(now)
 
     for old in [call for call in shell.events.callbacks["post_run_cell"] if call.__module__ == __name__]:
         shell.events.unregister("post_run_cell", old)  # of this cell, run before
     shell.events.register("post_run_cell", refresh)
+
+
+def _place(group: tuple[str, str, Any]) -> tuple[bool, int, int]:
+    """Where a verdict stands: those on experiments by how often they were given, so that none is singled out; those on
+    statements, of which one may be false, by their tone."""
+    verdict, scale, rows = group
+    order = ("against", "partly", "for", None)
+    return verdict == "not run", 0 if scale else order.index(words.tone(verdict)), -len(rows)
 
 
 def _said(verdict: str, scale: str) -> str:

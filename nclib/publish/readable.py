@@ -68,6 +68,8 @@ def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
     shown = claim_first(table)
     if "metric" in shown:
         shown = shown.assign(metric=shown["metric"].replace(METRICS))
+    if "model" in shown:
+        shown = shown.assign(model=shown["model"].str.replace("_", " "))
     numbers = shown.select_dtypes("floating").columns
     texts = {name: [f"{value:.{digits}g}" if value == value else "" for value in shown[name]] for name in numbers}
     return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES))

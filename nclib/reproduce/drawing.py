@@ -105,7 +105,7 @@ class Drawing:
         """
         for run in {run for task in self.waiting.values() for run in task.runs} - set(failed) - set(self.marks):
             self.marks[run] = mark_of(run)
-        for name in [name for name, task in self.waiting.items() if not set(task.runs) <= set(self.marks)]:
+        for name in [name for name, task in self.waiting.items() if not self._ready(task)]:
             del self.waiting[name]  # what failed is told by its row
         total = len(self.waiting) + len(self._running)
         with progress_bar("notebooks", self.echo) as progress:
@@ -123,7 +123,10 @@ class Drawing:
         urgent = [task for name, task in self.waiting.items() if name in FIRST]
         others = [task for name, task in self.waiting.items() if name not in FIRST and name not in SUMMARIES]
         last = [] if self._running else [task for name, task in self.waiting.items() if name in SUMMARIES]
-        return [task for task in urgent or others or last if set(task.runs) <= set(self.marks)]
+        return [task for task in urgent or others or last if self._ready(task)]
+
+    def _ready(self, task: Task) -> bool:
+        return all(run in self.marks for run in task.runs)
 
     def _may_write(self, wait: bool) -> bool:
         if self._lock.is_locked:

@@ -13,7 +13,7 @@ from nclib.reproduce.sources import Library
 from nclib.system import paths
 from nclib.system.files import sha256, write_atomic
 
-SUMMARIES = ("neural_collapse/scorecard",)
+SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
 """Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
 
 

@@ -103,7 +103,8 @@ def content(path: Path) -> bytes:
     Raises: OSError.
     """
     if not path.is_file():
-        raise FileNotFoundError(errno.ENOENT, "no plain file", str(path))
+        why = "no plain file" if os.path.exists(path) else os.strerror(errno.ENOENT)
+        raise FileNotFoundError(errno.ENOENT, why, str(path))
     if path.stat().st_size > LARGEST:
         raise OSError(errno.EFBIG, "larger than any file that is read here", str(path))
     return path.read_bytes()

@@ -10,15 +10,18 @@ import sys
 
 import pytest
 import torch
-from command import nclib
+import typer
+from command import as_typed, nclib
 from marks import slow
 
 from nclib import data, models, training
-from nclib.config import ConfigError
+from nclib.cli import app
+from nclib.config import ConfigError, ModelConfig, RunConfig, recipe, run_id
 from nclib.engine import cluster, runs
 from nclib.engine.reading import CorruptRun
 from nclib.engine.store import default_store
 from nclib.papers import certify
+from nclib.papers.experiments import experiment
 from nclib.publish import notebooks
 from nclib.publish.site.build import SphinxMissing
 from nclib.reproduce import reproduce as reproduce_wing
@@ -167,6 +170,36 @@ def test_numbers_that_cannot_be_are_refused_before_training(trained, arguments, 
     result = nclib("train", *arguments)
     assert (result.exit_code, trained) == (2, [])
     assert message in result.output
+
+
+@pytest.mark.parametrize("name", ["fig3", "table1", "controls", "separation_bias/fig6"])
+def test_training_with_a_profile_makes_the_run_of_a_figure(name):
+    """And of no other: the same id, so what is stored is found."""
+    for config in (c for c in experiment(name, "quick", seeds=2) if c.kind == "classifier"):
+        typed = ["--profile", "quick", "--model", config.model.kind, "--seed", config.seed]
+        if config.data.dataset != "digits":
+            typed += ["--dataset", config.data.dataset]
+        if config.data.num_majority:
+            typed += ["--K_A", config.data.num_majority, "--R", config.data.ratio]
+        assert run_id(as_typed(typed)) == run_id(config)
+
+
+def test_a_profile_follows_options_as_a_notebook_its_parameters():
+    wanted = experiment("fig3", "quick", epochs=3, width=4, recipe="accuracy", seeds=1)[1]
+    typed = ["--profile", "quick", "--model", "deq", "--epochs", 3, "--width", 4, "--recipe", "accuracy"]
+    assert run_id(as_typed(typed)) == run_id(wanted)
+    result = nclib("train", "--profile", "quick", "--config", "own.json")
+    assert result.exit_code == 2 and "leave one out" in result.output
+
+
+def test_the_help_of_training_shows_the_defaults_that_hold():
+    config = RunConfig()
+    shown = {option.name: option.show_default for option in typer.main.get_command(app.app).commands["train"].params}
+    known = {"dataset": config.data.dataset, "model": config.model.kind, "width": config.model.width}
+    known |= {"seed": config.seed, "epochs": config.train.epochs, "batch_size": config.train.batch_size}
+    known |= {"lr": config.train.lr, "cell": ModelConfig(kind="deq").cell}
+    assert {name: shown[name] for name in known} == {name: str(value) for name, value in known.items()}
+    assert config.train == recipe(shown["recipe"])
 
 
 def test_training_prints_id_and_final_metrics_and_happens_once(trained):

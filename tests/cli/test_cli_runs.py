@@ -1,15 +1,19 @@
 """``nclib runs``: what it lists, removes, checks, exports."""
 
 import json
+import shlex
 
 import pytest
-from command import nclib
+from command import as_typed, nclib
 
+from nclib.cli import typed as typed_module
+from nclib.config import run_id
 from nclib.engine import profiles, runs
 from nclib.engine.options import build_config
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
 from nclib.papers import experiments
+from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.system import paths
 
 
@@ -17,10 +21,43 @@ def test_runs_are_listed_finished_and_unfinished(stored):
     unfinished = paths.runs() / "digits-balanced-deq-s0-0123.partial"
     unfinished.mkdir()
     (unfinished / "progress.json").write_text('{"epoch": 1, "epochs": 4}')
-    lines = nclib("runs", "list").stdout.splitlines()
+    header, *lines = nclib("runs", "list").stdout.splitlines()
+    assert header.split() == ["finished", "size", "width", "epochs", "profile", "run"]
     assert [line.split()[-1] for line in lines] == [*sorted(stored), "digits-balanced-deq-s0-0123"]
+    assert lines[0].split()[-4:-1] == ["2", "100", "custom"]
     assert "25 %" in lines[-1]
-    assert len(nclib("runs", "list", "s1").stdout.splitlines()) == 1
+    assert len(nclib("runs", "list", "s1").stdout.splitlines()) == 2
+
+
+def test_a_run_whose_options_cannot_be_read_is_listed_as_that(stored):
+    (default_store().root / stored[0] / "config.json").write_text("junk")
+    lines = nclib("runs", "list").stdout.splitlines()
+    assert sum("cannot be read" in line and stored[0] in line for line in lines) == 1 and len(lines) == 3
+
+
+def test_a_listed_analysis_has_the_width_and_epochs_of_its_base(trained):
+    base = build_config(None, None, {"model.kind": "deq", "model.width": 2, "train.epochs": 3}, [])
+    runs.ensure_runs([SolverSweepConfig(base=base)])
+    assert nclib("runs", "list").stdout.splitlines()[-1].split()[-4:-1] == ["2", "3", "custom"]
+
+
+@pytest.mark.parametrize("name", ["fig3", "controls", "remedies", "long_tail", "recipes", "nc_definitions"])
+def test_the_command_of_a_run_makes_that_run(name):
+    for config in experiments.experiment(name, "quick", seeds=1):
+        words = shlex.split(typed_module.command(config.canonical(), config.profile))
+        assert words[:4] == ["nclib", "train", "--profile", "quick"]
+        assert run_id(as_typed(words[2:])) == run_id(config)
+
+
+def test_the_command_of_a_run_of_no_profile_names_what_differs_from_the_defaults(stored):
+    assert nclib("runs", "show", stored[1], "--command").stdout == "nclib train --width 2 --seed 1\n"
+
+
+def test_other_kinds_of_runs_have_no_such_command(trained):
+    sweep = SolverSweepConfig(base=build_config(None, None, {"model.kind": "deq", "model.width": 2}, []))
+    runs.ensure_runs([sweep])
+    result = nclib("runs", "show", run_id(sweep), "--command")
+    assert result.exit_code == 2 and "nclib reproduce" in result.output
 
 
 def test_no_runs_are_said_to_be_none(project):

@@ -268,7 +268,7 @@ DataConfig num_majority                 rwrrrrrrwrrrr
 DataConfig ratio                        rwrrwrrrwrrrr
 DataConfig majority                     rrrrrrrrrrwrr
 DataConfig n_max                        rwrrrrrrrrwrr
-DataConfig test_per_class               rwrrrrrrwrwrr
+DataConfig test_per_class               rwrrrrrrrrwrr
 DataConfig augment                      rrrrrrrrrrrrr
 DataConfig subset_seed                  wwrrrrrrrrwrr
 ModelConfig kind                        rrrrrrrrrrrrr
@@ -376,7 +376,7 @@ COMMANDS = {
 """How each command is usually typed; one option or argument more is added."""
 
 FLAGS = ("--dry-run", "--list", "--insecure", "--force", "--report", "--per-class", "--all", "--yes")
-FLAGS += ("--finished", "--json")
+FLAGS += ("--finished", "--json", "--command")
 """Options without a value."""
 
 OPTIONS = """
@@ -387,12 +387,15 @@ reproduce --workers      2w22222222222222
 reproduce --scheduler    wwwwwwwwwwwwwwww
 reproduce --host         wwwwwwwwwwwwwwww
 reproduce --train        2222222222222222
-reproduce --minutes      2w21w22w22222222
+reproduce --minutes      2w2.w22w22222222
 reproduce --parameters   2222222222222222
 report --profile         2222222222222222
 report --parameter       2222222222222222
 train --dataset          2222222222222222
+train --profile          2222222222222222
 train --model            2222222222222222
+train --cell             2222222222222222
+train --network          2222222222222222
 train --num-majority     2222222222222222
 train --ratio            2222222222222222
 train --n-max            2w22222222222222
@@ -424,7 +427,8 @@ data check name          2222222222222222
 data describe name       2222222222222222
 """
 """Each option and argument, and a letter for each of TYPED in their order: w it works; 1 or 2 it is refused by one
-message, with this exit code. Nothing half-written stays, and nothing outside the folders of the project changes."""
+message, with this exit code; "." it depends on what is stored. Nothing half-written stays, and nothing outside the
+folders of the project changes."""
 
 SET = {
     "0": "0",
@@ -471,6 +475,8 @@ model.gradient.damping 2222222222w2
 model.start            22222222w2w2
 model.unroll           2222222222w2
 model.num_blocks       2222222222w2
+model.network          2222222222w2
+model.source           2222222222w2
 train.epochs           222222ww2222
 train.batch_size       222222ww2222
 train.lr               22ww22ww2222
@@ -644,7 +650,7 @@ PHASES = {
 """When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
 
 NOT_OURS = "torchinductor_"
-"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays but after SIGKILL, whose files in TMPDIR and
-in .site the system and the next call remove: the command ends with the code of the signal, no process stays, nothing
-half-written passes for done, one message is said, and the next call completes."""
+"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays there but after SIGKILL: the command ends with
+the code of the signal, no process stays, nothing half-written passes for done, one message is said, and the next call
+completes. A half-made site may stay in .site, which the next one removes."""
 

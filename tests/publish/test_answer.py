@@ -44,6 +44,24 @@ def test_without_such_a_row_each_verdict_has_a_line():
     assert box.lines[0][2].endswith("and 1 more")
 
 
+def test_of_statements_the_false_one_comes_first_and_of_experiments_the_most_frequent():
+    def order(verdicts, scale):
+        rows = {"claim": "a", "evidence": "b", "scale": scale, "verdict": verdicts}
+        save(pd.DataFrame(rows), "kernel_equivalence/ntk_checks")
+        return [line[0] for line in answer.read_answer("kernel_equivalence/ntk", "smoke").lines]
+
+    assert order(["holds", "holds", "not run", "typo", "false"], "") == ["false", "typo", "holds", "not run"]
+    assert order(["supported", "contradicted"] + ["not significant"] * 3, "paper")[0] == "not significant"
+
+
+def test_many_verdicts_are_counted_alone():
+    verdicts = [*words.STATEMENTS, "holds"]
+    save(pd.DataFrame({"claim": "a", "evidence": "b", "verdict": verdicts}), "kernel_equivalence/ntk_checks")
+    box = answer.read_answer("kernel_equivalence/ntk", "smoke")
+    assert not box.lines and ("holds", "", 2) in box.others and "Rows of this page" in repr(box)
+    assert sum(count for *_, count in box.others) == len(verdicts)
+
+
 def test_rows_are_those_of_the_scorecard():
     save(claims())
     card = scorecard.score_claims("smoke")

@@ -31,9 +31,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from nclib.publish.answer import WAITING
 from nclib.publish.site import build
 from nclib.reproduce import reproduce
-from nclib.system import paths
+from nclib.system import paths, words
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -322,19 +323,19 @@ def field(screen, label):
 
 # --- the site -------------------------------------------------------------------------------------------------
 
-COURSE, FIGURE = "walkthrough/05_neural_collapse", "neural_collapse/fig1"
+COURSE, FIGURE, CLAIM = "walkthrough/05_neural_collapse", "neural_collapse/fig1", "separation_bias/theorem1_regions"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site of two notebooks, executed in the smallest size."""
+    """The site of three notebooks, executed in the smallest size."""
     if any(importlib.util.find_spec(module) is None for module in build._NEEDED.values()):
         pytest.skip('the web site is made by Sphinx: pip install "nclib[book]"')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("site") / "results"))
         patch.delenv("MPLBACKEND")  # kernels choose theirs
-        summary = reproduce.reproduce([COURSE, FIGURE], "smoke", echo=lambda line: None)
-        assert [row.status for row in summary.rows] == ["executed"] * 2
+        summary = reproduce.reproduce([COURSE, FIGURE, CLAIM], "smoke", echo=lambda line: None)
+        assert [row.status for row in summary.rows] == ["executed"] * 3
         return build.build("smoke", echo=lambda line: None).parent
 
 
@@ -408,6 +409,41 @@ def test_pages_show_their_pictures_and_formulas(screen, address):
 
 
 @pytest.mark.slow
+def test_the_answer_is_the_first_output_and_stands_under_the_claim(screen, site):
+    cells = json.loads((site.parent / f"notebooks/{CLAIM}.ipynb").read_text(encoding="utf-8"))["cells"]
+    first = next(output for cell in cells for output in cell.get("outputs", []))
+    said = "".join(first["data"]["text/plain"])
+    assert said != WAITING and said.startswith(tuple(words.STATEMENTS))
+    screen.open(f"{site.as_uri()}/{CLAIM}.html")
+    box = screen.one("article .nc-answer")
+    shown = " ".join(box.text.split())
+    assert all(" ".join(line.partition(": ")[2].split()) in shown for line in said.splitlines())
+    assert len(screen.all("article .nc-answer")) == 1 and box.rect["y"] < screen.one("article h2").rect["y"]
+    assert not any(code.is_displayed() for code in screen.all("article pre code, article .highlight-python"))
+    screen.picture("site_answer")
+
+
+WIDER = """document.querySelectorAll('details').forEach((fold) => { fold.open = true; });
+    const edge = document.querySelector('article.bd-article').getBoundingClientRect().right + 1;
+    return [...document.querySelectorAll('article :is(table, pre, img)')].filter((part) =>
+        part.getBoundingClientRect().right > edge || (part.tagName === 'PRE' && part.scrollWidth > part.clientWidth + 1)
+    ).map((part) => part.textContent.slice(0, 80));"""
+
+
+@pytest.mark.slow
+def test_nothing_is_wider_than_a_page_of_1280_pixels(screen, site):
+    window = screen.driver.get_window_size()
+    screen.driver.set_window_size(1280, 900)
+    try:
+        pages = [FIGURE, CLAIM, COURSE, "index", "book/coming_from_torchdeq", "book/scale", "api/deq", "api/solver"]
+        for page in pages:
+            screen.open(f"{site.as_uri()}/{page}.html")
+            assert screen.run(WIDER) == [], page
+    finally:
+        screen.driver.set_window_size(window["width"], window["height"])
+
+
+@pytest.mark.slow
 def test_search_finds_what_is_said_on_a_page(screen, address):
     screen.open(f"{address}{FIGURE}.html")
     screen.click("button.search-button-field, button.search-button__button")
@@ -421,17 +457,23 @@ def test_search_finds_what_is_said_on_a_page(screen, address):
     screen.wait(lambda: "perfect neural collapse" in screen.one("article h1").text)
 
 
+VISIBLE = "return arguments[0].checkVisibility() && arguments[0].getBoundingClientRect().height > 10"
+"""What selenium says of a fold is whether it is open, and not what a style for paper makes of it."""
+
+
 @pytest.mark.slow
 def test_a_page_can_be_printed(screen, site):
     screen.open(f"{site.as_uri()}/{COURSE}.html")
     printed = base64.b64decode(screen.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert printed.startswith(b"%PDF") and 3 <= printed.count(b"/Type /Page\n") <= 20
+    assert not screen.run(VISIBLE, screen.one("table.nc-record")), "the record is not folded on the screen"
     screen.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         for left_out in (".bd-sidebar-primary", ".header-article__inner", ".nc-links", ".prev-next-footer"):
             assert not any(element.is_displayed() for element in screen.all(left_out)), left_out
-        shown = ("#jb-print-docs-body h1", "article h2", "article img", "article math", "table.nc-record")
+        shown = ("#jb-print-docs-body h1", "article h2", "article img", "article math")
         assert all(screen.one(element).is_displayed() for element in shown)
+        assert screen.run(VISIBLE, screen.one("table.nc-record")), "the record is folded away on paper"
         wide = (
             "return [...document.querySelectorAll('article pre')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
         )

@@ -1,6 +1,7 @@
 """Notebooks drawn while runs are trained: what comes first, what is said when."""
 
 import threading
+import time
 
 import pytest
 from reproduction import figure, run_of, runs_of_seeds, write_notebook
@@ -30,19 +31,32 @@ def drawn(bench, monkeypatch):
     return events
 
 
-def test_a_notebook_is_drawn_while_the_runs_of_others_are_trained(bench, drawn, monkeypatch):
+def test_a_notebook_is_drawn_and_said_while_the_runs_of_others_are_trained(bench, drawn, monkeypatch):
     monkeypatch.setattr(drawing, "FIRST", ("neural_collapse/fig2",))  # seeds 1 and 2; fig1 has 0 and 1
     begun = []
 
-    def train(config, *rest):
+    def train(config, store, device, progress):
         begun.append(config.seed)
-        if config.seed == 0:
-            assert drawn["neural_collapse/fig2"].wait(60)
-        bench.train(config, *rest)
+        limit = time.monotonic() + 60
+        while config.seed == 0 and not any(line.startswith("neural_collapse/fig2: executed") for line in bench.said):
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+            progress(0, 1)  # an epoch
+        bench.train(config, store, device, progress)
 
     monkeypatch.setattr(jobs, "make", train)
     assert bench.reproduce().ok
     assert begun[-1] == 0 and len(begun) == 3
+
+
+def test_what_comes_first_is_drawn_in_its_own_order(bench, drawn, monkeypatch):
+    monkeypatch.setattr(drawing, "FIRST", ("neural_collapse/fig2", "neural_collapse/fig1"))
+    order, noted = [], drawing.execute
+    monkeypatch.setattr(drawing, "execute", lambda name, *rest: order.append(name) or noted(name, *rest))
+    bench.reproduce("walkthrough", "fig1", "fig2")
+    bench.reproduce("walkthrough", "fig1", "fig2", force=True)  # all runs are there from the beginning
+    bench.reproduce("walkthrough", "fig1", "fig2", force=True, train="never")
+    assert order == [*drawing.FIRST, "walkthrough/01"] * 3
 
 
 def test_what_needs_no_runs_waits_for_what_comes_first(bench, drawn, monkeypatch):

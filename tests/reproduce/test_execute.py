@@ -98,6 +98,26 @@ def test_children_are_ended_and_others_left_alone():
         other.join()
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at the table of processes")
+def test_what_a_worker_started_ends_with_it():
+    """Sphinx, which makes the first site, would write on."""
+    with pytest.raises(KeyboardInterrupt), execute.notebook_pool(1) as pool:
+        sleeper = pool.submit(os.spawnlp, os.P_NOWAIT, "sleep", "sleep", "120").result()
+        assert Path(f"/proc/{sleeper}").is_dir()
+        raise KeyboardInterrupt
+    limit = time.monotonic() + 20
+    while _runs(sleeper):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no such sockets")
 def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
     assert "KernelManager" in execute._transport("/tmp/" + "x" * 60)

@@ -76,7 +76,7 @@ def test_begins_with_its_claim_and_its_parameters(name):
     declared = parameters(notebooks.source(name))
     assert all(parameter.help for parameter in declared.values())
     trained = name in experiments.EXPERIMENTS  # the others compute all they show
-    shared = set(profiles.OVERRIDES) - {"inputs"}  # which only the fully connected networks have
+    shared = set(profiles.OVERRIDES) - {"inputs", "cell"}  # of the fully connected networks, and of one's own cell
     if name in NO_IMAGES:
         shared = {"profile", "seeds", "train"}
     if name in ONE_SEED:

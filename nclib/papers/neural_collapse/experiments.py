@@ -52,6 +52,13 @@ def _controls(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
 
 
+def _your_own_cell(profile: Profile) -> list[RunConfig]:
+    """ResNet-18, and a cell of one's own, at its equilibrium and applied once."""
+    models = [model_config(profile, "explicit")]
+    models += [model_config(profile, kind, cell=profile.cell) for kind in ("deq", "explicit_matched")]
+    return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
+
+
 def _nc_definitions(profile: Profile) -> list[RunConfig]:
     """Output stages: ReLU in both arms; GroupNorm, the multiscale cell, as an equilibrium and applied once; BatchNorm1d
     on the features of both arms."""
@@ -136,6 +143,7 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/recipes": _recipes,
     "neural_collapse/controls": _controls,
     "neural_collapse/equilibrium_or_cell": _equilibrium_or_cell,
+    "neural_collapse/your_own_cell": _your_own_cell,
     "neural_collapse/nc_definitions": _nc_definitions,
     "neural_collapse/remedies": _remedies,
     "neural_collapse/long_tail": _long_tail,

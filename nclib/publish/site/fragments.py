@@ -40,6 +40,6 @@ def date_text(text: str) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
 
 
-def fold(title: str, content: str) -> str:
+def fold(title: str, content: str, kind: str = "") -> str:
     """HTML or Markdown behind a line to click on."""
-    return f'<details class="nc-fold"><summary>{plain(title)}</summary>\n\n{content}\n\n</details>'
+    return f'<details class="nc-fold{kind and f" {kind}"}"><summary>{plain(title)}</summary>\n\n{content}\n\n</details>'

@@ -71,9 +71,9 @@ def _facts(page: Page, sources: Sources) -> str:
         said = f"The last attempt to execute this notebook failed: {sources.failed[page.name] or 'see its failed copy'}"
         alert = f'<div class="nc-alert">{plain(said)}. Shown is the last complete execution.</div>\n'
     box = read_answer(page.name, sources.profile)
-    if not box.lines and not box.note and not page.in_course:
+    if box == Answer() and not page.in_course:
         box = Answer(note="No claim is judged on this page.")
-    return alert + (box._repr_html_() if box.lines or box.note else "") + facts
+    return alert + (box._repr_html_() if box != Answer() else "") + facts
 
 
 def _when(page: Page) -> list[str]:
@@ -102,7 +102,8 @@ def _record(page: Page) -> str:
     if not page.in_course:
         code = [cell for cell in page.notebook["cells"] if cell["cell_type"] == "code"]
         shown = (cell for cell in code if "injected-parameters" not in cell["metadata"].get("tags", []))
-        parts.append(fold("Show the code", "```python\n" + "\n\n".join(map(text_of, shown)) + "\n```"))
+        listing = "```python\n" + "\n\n".join(map(text_of, shown)) + "\n```"
+        parts.append(fold("Show the code", listing, "nc-code"))  # which is not printed while it is folded
     return "\n\n".join(parts)
 
 

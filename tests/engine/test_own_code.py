@@ -1,0 +1,372 @@
+"""A cell or a whole network of the user's own: trained, stored and resumed like ours, never imported for a stored run's
+sake."""
+
+import json
+import sys
+
+import pytest
+import torch
+from command import as_typed, nclib
+
+import nclib as nc
+from nclib import models, training
+from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.engine import cluster, jobs, options, runs
+from nclib.engine.kinds import read_config
+from nclib.engine.store import default_store
+from nclib.laboratory import playground
+from nclib.models import ResidualCell
+from nclib.system import own_code, paths, provenance
+
+SOURCE = '''
+from pathlib import Path
+import torch
+from torch import nn
+from helper import HALF
+
+Path(__file__).with_name("imported").touch()
+
+class Cell(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.GroupNorm(4, channels)
+    def forward(self, z, x):
+        return torch.relu(x + HALF * self.norm(self.conv(z)))
+
+class Grouped(Cell):
+    def __init__(self, channels, groups):
+        super().__init__(channels)
+        self.norm = nn.GroupNorm(groups, channels)
+
+class Narrow(Cell):
+    def forward(self, z, x):
+        return super().forward(z, x)[:, :2]
+
+class Raises(Cell):
+    def forward(self, z, x):
+        raise KeyError("weight")
+
+class Dropped(Cell):
+    def forward(self, z, x):
+        return self.norm(self.drop(z))
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.drop = nn.Dropout(0.5)
+
+def number(channels):
+    return 3
+
+def small(num_classes, in_channels, width):
+    body = nn.Conv2d(in_channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(*body, nn.Flatten(), nn.Linear(width, num_classes))
+
+def softmax(num_classes, in_channels):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes), nn.LogSoftmax(1))
+
+def eleven(num_classes, in_channels):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 11))
+
+def headless(num_classes, in_channels):
+    return nn.Conv2d(in_channels, num_classes, 8)
+'''
+
+IMAGES = DataConfig(n_max=6, test_per_class=3)
+TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder on the Python path with the user's module, which leaves a file "imported" beside it when it runs."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "my_cells.py").write_text(SOURCE)
+    (tmp_path / "code" / "helper.py").write_text("HALF = 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    yield tmp_path / "code"
+    for module in ("my_cells", "helper"):
+        sys.modules.pop(module, None)
+        own_code._loaded.pop(module, None)
+
+
+def cell(name="Cell", kind="deq", **options):
+    model = ModelConfig(kind=kind, width=2, cell=f"my_cells:{name}", **options)
+    return RunConfig(data=IMAGES, train=TRAIN, model=model)
+
+
+def network(name="small"):
+    return RunConfig(data=IMAGES, train=TRAIN, model=ModelConfig(kind="network", width=2, network=f"my_cells:{name}"))
+
+
+def is_imported(folder):
+    return (folder / "imported").exists()
+
+
+# --- identity -------------------------------------------------------------------------------------------------
+
+
+def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder):
+    before = run_id(cell())
+    assert run_id(cell()) == before
+    (folder / "my_cells.py").write_text(SOURCE.replace("torch.relu", "torch.tanh"))
+    after = run_id(cell())
+    (folder / "helper.py").write_text("HALF = 0.4\n")
+    assert len({before, after, run_id(cell())}) == 3, "what the module imports from beside it counts"
+    (folder / "other.py").write_text("HALF = 0.4\n")
+    assert run_id(cell("Grouped")) != run_id(cell()) and not is_imported(folder)
+
+
+def test_the_source_of_a_module_in_a_package_is_what_it_imports_there(tmp_path, monkeypatch):
+    package = tmp_path / "mine" / "cells"
+    package.mkdir(parents=True)
+    for file in (package.parent / "__init__.py", package / "__init__.py"):
+        file.write_text("raise RuntimeError('imported')")
+    (package / "one.py").write_text("from . import two\nimport torch, json")
+    (package / "two.py").write_text("from ..three import X")
+    (package.parent / "three.py").write_text("X = 1")
+    (package.parent / "four.py").write_text("Y = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = own_code.digest("mine.cells.one:Cell")
+    (package.parent / "four.py").write_text("Y = 2")
+    assert own_code.digest("mine.cells.one:Cell") == before
+    (package.parent / "three.py").write_text("X = 2")
+    assert own_code.digest("mine.cells.one:Cell") != before
+
+
+def test_ours_keep_their_identity_and_have_no_source():
+    assert run_id(RunConfig()) == "digits-balanced-explicit-s0-f90e5ecfb8a7"
+    assert "source" not in RunConfig(model=ModelConfig(kind="deq")).model_dump_json()
+    with pytest.raises(ConfigError, match="source does not apply"):
+        ModelConfig(kind="deq", source="0" * 16)
+
+
+def test_a_configuration_read_back_looks_nothing_up(folder):
+    config = cell()
+    text = config.model_dump_json()
+    (folder / "my_cells.py").unlink()
+    assert RunConfig.from_json(text) == config and run_id(read_config(text)) == run_id(config)
+    with pytest.raises(ConfigError, match="no module 'my_cells' on the Python path"):
+        cell()
+
+
+def test_other_code_in_a_changed_copy_has_its_own_source(folder):
+    model = cell().model
+    assert model.replace(cell="mdeq") == ModelConfig(kind="deq", width=2, cell="mdeq")
+    assert model.replace(width=4).source == model.source
+
+
+# --- what is refused before anything starts -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: cell("Missing"), "my_cells has no class or function 'Missing'"),
+        (lambda: cell("Narrow"), r"Narrow returns a tensor of shape \(2, 2, 1, 1\).*state of shape \(2, 16, 1"),
+        (lambda: cell("Narrow", "explicit_matched"), "must return a tensor of the shape"),
+        (lambda: cell("Raises"), "my_cells:Raises cannot be called with a state and an input.*KeyError"),
+        (lambda: cell("Dropped"), "live Dropout"),
+        (lambda: cell("number"), r"my_cells:number\(16\) is no torch.nn.Module, but int"),
+        (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
+        (lambda: cell("Grouped", groups=3), r"my_cells:Grouped\(16, groups=3\) raised ValueError.*divisible"),
+        (lambda: network("softmax"), "does not return what its last torch.nn.Linear gives"),
+        (lambda: network("eleven"), "has 11 outputs.*for 10 classes"),
+        (lambda: network("headless"), "no layers that end in a torch.nn.Linear"),
+        (lambda: network("number"), r"my_cells:number\(10, 1\) raised TypeError"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_trained(make, says, folder, monkeypatch):
+    monkeypatch.setattr(runs, "run_serially", lambda *given: pytest.fail("it began to train"))
+    fine = RunConfig(data=IMAGES, train=TRAIN, model=ModelConfig(width=2))
+    with pytest.raises(ValueError, match=f"(?s){says}"):
+        runs.ensure_runs([fine, make()])
+    with pytest.raises(ConfigError, match=f"(?s){says}"):
+        options.check_runs([make()])
+    assert default_store().ids() == []
+
+
+@pytest.mark.parametrize(("text", "says"), [("1/0", "ZeroDivisionError"), ("import nothing_like_it", "ModuleNotFound")])
+def test_a_module_that_fails_when_it_is_imported_is_refused(text, says, folder):
+    (folder / "my_cells.py").write_text(text)
+    with pytest.raises(ValueError, match=f"my_cells cannot be imported.*{says}"):
+        runs.ensure_runs([cell()])
+
+
+def test_a_module_that_is_no_python_is_refused_where_it_is_named(folder):
+    (folder / "my_cells.py").write_text("class :")
+    with pytest.raises(ConfigError, match=r"my_cells.py is no Python"):
+        cell()
+
+
+def test_source_that_changed_after_the_configuration_was_made_is_refused(folder):
+    config = cell()
+    (folder / "my_cells.py").write_text(SOURCE + "\n")
+    with pytest.raises(ValueError, match="source of my_cells:Cell is not the one"):
+        runs.ensure_runs([config])
+
+
+# --- trained like ours ----------------------------------------------------------------------------------------
+
+
+def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
+    kinds = [cell(), cell(kind="explicit_matched"), cell("Grouped"), network()]
+    frame = runs.ensure_runs([config.replace(seed=seed) for config in kinds for seed in range(2)])
+    assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
+    assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
+    chosen = frame[frame["run_id"].isin([run_id(c.replace(seed=s)) for c in kinds[:2] for s in range(2)])]
+    table = nc.comparison.ratios(chosen, ["nc1_trace_ratio"], nc.scale_of(kinds), against="explicit_matched")
+    assert table["seeds"].tolist() == [2] and table["verdict"].tolist() == ["reported"]
+    again = runs.ensure_runs(kinds, train="never")
+    assert set(again["run_id"]) <= set(frame["run_id"])
+    said = nc.describe_runs(kinds[:2]) + nc.describe_runs([network()])
+    assert "with my_cells:Cell," in said and "A network with my_cells:small," in said
+
+
+def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):
+    whole = runs.ensure_runs([cell()])
+    store, run = default_store(), run_id(cell())
+    features = store.load(run).arrays["train_features"]
+    store.remove(run)
+
+    class _Stop(Exception):
+        pass
+
+    def stop(done, of):
+        raise _Stop
+
+    with pytest.raises(_Stop):
+        jobs.train_run(cell().model_dump_json(), str(store.root), "cpu", stop)
+    assert store.partial(run).exists()
+    pd_rows = runs.ensure_runs([cell()])
+    assert pd_rows.equals(whole) and (store.load(run).arrays["train_features"] == features).all()
+    assert store.load(run).provenance["facts"]["continued_from"] == [1]
+
+
+def test_a_cell_like_ours_gives_our_network(folder):
+    """The encoder, the classifier and how the cell is used are the same; its initial weights are its own."""
+    (folder / "my_cells.py").write_text("from nclib.models import ResidualCell as Cell")
+    own = nc.build_model(cell().model, 10, 1, seed=3)
+    ours = nc.build_model(ModelConfig(kind="deq", width=2), 10, 1, seed=3)
+    assert isinstance(own.block.cell, ResidualCell) and own.block.cell.norm1.num_groups == 8
+    for part in ("encoder", "classifier"):
+        pairs = zip(getattr(own, part).parameters(), getattr(ours, part).parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    own.block.cell.load_state_dict(ours.block.cell.state_dict())
+    images = torch.randn(3, 1, 8, 8)
+    assert torch.equal(own(images).logits, ours(images).logits)
+    other = nc.build_model(cell().model, 10, 1, seed=4)
+    assert not torch.equal(own.block.cell.conv1.weight, other.block.cell.conv1.weight)
+
+
+def test_the_random_state_is_left_alone_and_seeds_decide_the_initial_weights(folder):
+    before = torch.random.get_rng_state()
+    models.try_own_code(cell().model, 10, (1, 8, 8))
+    one, two = (nc.build_model(network().model, 10, 1, seed=5).state_dict() for _ in range(2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_an_own_network_is_measured_at_the_input_of_its_last_linear(folder):
+    model = nc.build_model(network().model, 10, 1).eval()
+    images = torch.randn(3, 1, 8, 8)
+    out = model(images)
+    torch.testing.assert_close(out.logits, model.classifier(out.features))
+    assert out.features.shape == (3, 2) and out.solution is None
+    run = training.train(network())
+    assert {"nc1_pinv", "nc3_self_duality"} <= set(run.history["metric"])
+
+
+def test_code_that_was_edited_is_imported_anew(folder):
+    import my_cells
+
+    assert own_code.load("my_cells:Cell", None) is own_code.load("my_cells:Cell", cell().model.source)
+    (folder / "helper.py").write_text("HALF = 0.4\n")
+    assert own_code.load("my_cells:Cell", cell().model.source) is not my_cells.Cell
+    assert sys.modules["my_cells"].HALF == 0.4
+
+
+# --- workers --------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_without_the_module_says_what_to_do(folder):
+    config = cell()
+    (folder / "my_cells.py").rename(folder / "elsewhere.py")
+    with pytest.raises(ConfigError, match=r"no module 'my_cells'.*Workers import .*PYTHONPATH"):
+        jobs.worker_entry(config.model_dump_json(), str(default_store().root), "token", provenance.code())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_workers_train_own_cells(folder):
+    here = runs.ensure_runs([cell()])
+    default_store().remove(run_id(cell()))
+    with cluster.local(1) as executor:
+        there = runs.ensure_runs([cell(), network()], executor)
+    assert there[there["run_id"] == run_id(cell())].reset_index(drop=True).equals(here)
+
+
+# --- a stored run imports nothing -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(folder):
+    """A stored run of an own cell, in a process that has not imported its module."""
+    config = cell()
+    runs.ensure_runs([config])
+    (folder / "imported").unlink()
+    for module in ("my_cells", "helper"):
+        del sys.modules[module]
+    own_code._loaded.clear()
+    yield config
+    assert not is_imported(folder) and "my_cells" not in sys.modules
+
+
+def test_reading_a_stored_run_imports_nothing(stored):
+    run = run_id(stored)
+    assert run in nclib("runs", "list").stdout and "my_cells:Cell" in nclib("runs", "show", run).stdout
+    assert nclib("runs", "check").stdout == "1 of 1 runs are sound\n"
+    frame = default_store().frame([run], ["model.cell"])
+    assert set(frame["model.cell"]) == {"my_cells:Cell"}
+    assert len(runs.finished_runs(default_store())) == 1
+    assert runs.plan([stored])["state"].tolist() == ["stored"]
+    assert nc.load_run(run).whole().arrays and set(runs.ensure_runs([stored])["run_id"]) == {run}
+
+
+def test_a_reference_run_imports_nothing(stored, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
+    assert runs.export_reference([stored], "mine") == [run_id(stored)]
+    default_store().remove(run_id(stored))
+    assert runs.ensure_runs([stored], train="never")["run_id"].nunique() == 1
+
+
+def test_the_laboratory_opens_no_network_whose_code_the_user_has_not_imported(stored, folder):
+    with pytest.raises(ConfigError, match=r"a stored run imports no code.*from my_cells import Cell"):
+        playground.open_network(run_id(stored))
+
+
+def test_the_laboratory_opens_a_network_whose_code_the_user_has_imported(folder):
+    runs.ensure_runs([cell()])
+    assert playground.open_network(run_id(cell()))[1].block.cell.__class__.__name__ == "Cell"
+
+
+def test_a_stored_run_that_names_a_function_of_python_calls_nothing(folder):
+    text = cell().model_dump_json().replace("my_cells:Cell", "os:_exit")
+    with pytest.raises(ConfigError, match="a stored run imports no code"):
+        playground._refuse_unknown_code(RunConfig.from_json(text))
+
+
+def test_a_file_of_options_imports_nothing_unless_the_code_is_typed_as_well(stored, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"schema": 1, "config": stored.canonical()}))
+    refused = nclib("train", "--config", file)
+    assert refused.exit_code == 2 and "--cell my_cells:Cell" in refused.output
+    typed = as_typed(["--config", file, "--cell", "my_cells:Cell"])
+    assert run_id(typed) == run_id(stored)
+
+
+def test_the_command_of_a_stored_run_names_its_code_and_says_when_it_has_changed(stored, folder):
+    typed = nclib("runs", "show", run_id(stored), "--command")
+    assert "--cell my_cells:Cell" in typed.stdout and "warning" not in typed.output
+    (folder / "helper.py").write_text("HALF = 0.4\n")
+    assert "has changed since" in nclib("runs", "show", run_id(stored), "--command").output
+    (folder / "my_cells.py").unlink()
+    assert "no module 'my_cells'" in nclib("runs", "show", run_id(stored), "--command").output
