@@ -83,7 +83,15 @@ def _reach(n: int) -> float:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n."""
+    """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> found = nc.interval([0.9, 1.0, 1.1])
+    >>> round(found.mean, 3), round(found.half, 3)
+    (1.0, 0.248)
+    """
     values = np.asarray(values, dtype=float)
     n = len(values)
     if n < 2:
@@ -93,7 +101,20 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def percent(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with accuracies in percent instead of fractions, as papers print them."""
+    """The frame with accuracies in percent instead of fractions, as papers print them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
+    ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
+    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
+    ... ])
+    >>> nc.percent(frame)["value"].round(3).tolist()[:2]
+    [80.0, 82.0]
+    """
     accuracy = frame["metric"].str.startswith("accuracy_")
     return frame.assign(value=frame["value"].where(~accuracy, frame["value"] * 100))
 
@@ -113,6 +134,18 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
         standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
+    ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
+    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
+    ... ])
+    >>> nc.by_run(frame, "accuracy_balanced", "test")[["model", "seed", "value"]].shape
+    (6, 3)
     """
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     keys = ["run_id", *SETTING, "model", "seed"]
@@ -143,6 +176,18 @@ def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> p
     Seeds that only one of the two has are left out.
 
     Raises ValueError where a model has several runs of one setting and seed: which belong together is not known.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
+    ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
+    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
+    ... ])
+    >>> nc.paired(nc.by_run(frame, "accuracy_balanced", "test"))["difference"].round(3).tolist()
+    [0.1, 0.11, 0.12]
     """
     keys = [*SETTING, "seed"]
     twice = runs[runs["model"].isin([arm, against]) & runs.duplicated([*keys, "model"])]
@@ -162,6 +207,19 @@ def pooled(differences: pd.DataFrame) -> Interval:
 
     A difference that is NaN makes its seed's mean NaN. Raises ValueError where a seed lacks a cell that another has:
     its mean would be over other cells.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
+    ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
+    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
+    ... ])
+    >>> found = nc.pooled(nc.paired(nc.by_run(frame, "accuracy_balanced", "test")))
+    >>> round(found.mean, 3)
+    0.11
     """
     if not len(differences):
         return interval([])
@@ -217,6 +275,13 @@ def verdict(
     ------
     ValueError
         For another scale or claim.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> found = nc.interval([0.9, 1.0, 1.1])
+    >>> nc.verdict(found, "paper", "higher").word
+    'supported'
     """
     if scale not in words.SCALES:
         raise ValueError(f"scale {scale!r} is none of {', '.join(words.SCALES)}")
@@ -265,7 +330,20 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
     that errors in small classes count: run columns, value (the smaller of the two), reached.
 
-    Raises ValueError where accuracies are in percent, of which every one would count as reached."""
+    Raises ValueError where accuracies are in percent, of which every one would count as reached.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": "train",
+    ...      "epoch": 1, "metric": metric, "value": value}
+    ...     for metric, value in (("accuracy_train_prior", 1.0), ("accuracy_balanced", 0.99))
+    ... ])
+    >>> nc.terminal_phase(frame)["reached"].tolist()
+    [False]
+    """
     runs = by_run(frame, "accuracy_train_prior", "train")
     balanced = by_run(frame, "accuracy_balanced", "train").set_index("run_id")["value"]
     runs["value"] = np.minimum(runs["value"], runs["run_id"].map(balanced))
@@ -288,6 +366,18 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     -------
     DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), detectable (see
     `Interval`), seeds, claim, and verdict, scale and remark, by the rule of `verdict`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
+    ...      "split": "train", "epoch": 1, "metric": "nc1_trace_ratio", "value": value + seed * slope}
+    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
+    ... ])
+    >>> nc.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["claim"].tolist()
+    ['DEQ lower']
     """
     phases = terminal_phase(frame)
     reached = bool(len(phases)) and bool(phases["reached"].all())
@@ -353,6 +443,18 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
 
     Columns in percent: train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
     backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": split,
+    ...      "epoch": 1, "metric": metric, "value": value}
+    ...     for split, metric, value in (("train", "solver_converged", 0.9), ("test", "solver_converged", 0.8))
+    ... ])
+    >>> nc.solver_audit(frame)["test_converged"].tolist()
+    [80.0]
     """
     wanted = {
         "train_converged": ("solver_converged", "train", 100),

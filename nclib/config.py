@@ -31,7 +31,13 @@ LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_
 
 
 class ConfigError(ValueError):
-    """A setting that does not exist, has the wrong type or value, or does not apply here."""
+    """A setting that does not exist, has the wrong type or value, or does not apply here.
+
+    Examples
+    --------
+    >>> issubclass(ConfigError, ValueError)
+    True
+    """
 
     exit_code = 2
 
@@ -172,6 +178,11 @@ class SolverConfig(Config):
     tol : relative residual ‖f(z)−z‖₂/‖f(z)‖₂ per sample at which a sample is done
     max_steps : calls of the cell allowed per sample
     history, ridge, damping : of the methods that have them; left out means the method's own default
+
+    Examples
+    --------
+    >>> SolverConfig(method="anderson", tol=1e-3).method
+    'anderson'
     """
 
     method: Literal["broyden", "anderson", "fixed_point"] = "broyden"
@@ -200,6 +211,11 @@ class GradientConfig(Config):
         "neumann" (truncated series) or "unrolled" (through explicit steps from the start)
     steps : terms or steps, for the last three; left out means 1, for "unrolled" it is required
     damping : of "phantom" only
+
+    Examples
+    --------
+    >>> GradientConfig(method="phantom").method
+    'phantom'
     """
 
     method: Literal["implicit", "phantom", "neumann", "unrolled"] = "implicit"
@@ -240,6 +256,11 @@ class DataConfig(Config):
     augment : "dataset" (flips and crops for photographs, nothing for digits) or "none"
     subset_seed : of the images drawn and of majority="random"; left out: the run's seed. With it, runs of different
         seeds see the same images and differ in initial weights and order alone
+
+    Examples
+    --------
+    >>> DataConfig(dataset="digits", imbalance="step", num_majority=3, ratio=10.0).ratio
+    10.0
     """
 
     dataset: str = "digits"
@@ -308,6 +329,11 @@ class ModelConfig(Config):
     solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input), "zeros" or, in training,
         "previous", the image's equilibrium of the epoch before ("x" in the first epoch and in evaluation)
     unroll : of "weight_tied" | num_blocks : of "explicit_flops"
+
+    Examples
+    --------
+    >>> ModelConfig(kind="deq", width=16, solver=SolverConfig(method="anderson")).solver.method
+    'anderson'
     """
 
     kind: ModelKind = "explicit"
@@ -407,6 +433,11 @@ class TrainConfig(Config):
     log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call
+
+    Examples
+    --------
+    >>> TrainConfig(epochs=20, batch_size=64, lr=0.05).epochs
+    20
     """
 
     epochs: int = pydantic.Field(default=100, ge=1)
@@ -506,7 +537,13 @@ class StoredConfig(Config):
 
 class RunConfig(StoredConfig):
     """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation and order of the
-    images, so that two arms with equal seeds are a pair."""
+    images, so that two arms with equal seeds are a pair.
+
+    Examples
+    --------
+    >>> RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq")).replace(seed=1).seed
+    1
+    """
 
     kind: Literal["classifier"] = "classifier"
     data: DataConfig = pydantic.Field(default_factory=DataConfig)
@@ -585,6 +622,11 @@ def run_id(config: StoredConfig) -> str:
     """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
 
     The same on every machine: threads, device and paths are not part of a configuration, precision and compilation are.
+
+    Examples
+    --------
+    >>> run_id(RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq")))
+    'digits-balanced-deq-s0-25c87cee8dc8'
     """
     return f"{config.label()}-s{config.seed}-{digest(config.canonical())}"
 

@@ -131,6 +131,16 @@ def evaluate(
         over samples. Names ending in ".adjusted" are
         those of the predictions after logit adjustment (`nclib.losses.adjusted_logits`), for imbalanced classes.
         All accuracies lie in [0, 1].
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> model = nc.build_model(nc.ModelConfig(kind="explicit", width=2), num_classes=10, in_channels=1)
+    >>> batches = [(torch.rand(20, 1, 8, 8), torch.arange(20) % 10)]
+    >>> report = nc.evaluate(model, batches, counts=torch.full((10,), 2))
+    >>> 0 <= report["accuracy_balanced"] <= 1
+    True
     """
     counts = torch.as_tensor(counts)
     if minority is None:

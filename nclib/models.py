@@ -307,6 +307,14 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
         does not divide it, or when the user's code makes no such part.
     OwnCodeError
         When the user's code cannot be imported.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> model = nc.build_model(nc.ModelConfig(kind="deq", width=2), num_classes=10, in_channels=1)
+    >>> model(torch.zeros(3, 1, 8, 8)).logits.shape
+    torch.Size([3, 10])
     """
     if cfg.kind == "network":
         with torch.random.fork_rng(devices=[]):
@@ -402,5 +410,13 @@ def _described(value: Any) -> str:
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Number of trainable parameters."""
+    """Number of trainable parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> nc.count_parameters(torch.nn.Linear(3, 2))
+    8
+    """
     return sum(p.numel() for p in module.parameters() if p.requires_grad)

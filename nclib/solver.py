@@ -28,7 +28,16 @@ AUTOCAST_SHARE = 0.25  # of that floor, where the state is float32 and only prod
 
 
 class Status(IntEnum):
-    """Why a row stopped: residual ≤ tol, no calls left, or non-finite or unbounded growth."""
+    """Why a row stopped: residual ≤ tol, no calls left, or non-finite or unbounded growth.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> solution = nc.fixed_point(lambda z: 2 * z + 1, nc.FixedPointIteration(max_steps=5), torch.zeros(1, 2))
+    >>> nc.Status(int(solution.status[0])).name
+    'MAX_STEPS'
+    """
 
     CONVERGED = 0
     MAX_STEPS = 1
@@ -49,6 +58,14 @@ class Solution:
     trace: (T, B) residual of each iterate; once a row has left, its last value is repeated; inf where not finite.
     part_residual: for a state of P parts (B, P), the residual of each, of which ``residual`` is the largest; else None.
         The value of a layer whose state has parts is a tuple of tensors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> solution = nc.fixed_point(lambda z: 0.5 * z + 1, nc.Anderson(tol=1e-6), torch.zeros(2, 3))
+    >>> solution.value.shape, bool((solution.residual <= 1e-6).all())
+    (torch.Size([2, 3]), True)
     """
 
     value: Tensor
@@ -102,6 +119,15 @@ class FixedPointIteration:
     tol: relative residual at which a row is done; damping loosens nothing, since the residual is measured undamped.
     max_steps: calls of f allowed per row. damping: in [0, 1); 0 is the plain iteration.
     Raises ValueError on anything else. Converges where f contracts.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> half = nc.FixedPointIteration(tol=1e-6, max_steps=100, damping=0.5)
+    >>> solution = nc.fixed_point(lambda z: 1 - 0.9 * z, half, torch.zeros(1, 2))
+    >>> round(float(solution.value[0, 0]), 4)
+    0.5263
     """
 
     tol: float = 1e-4
@@ -130,6 +156,14 @@ class Anderson:
     others are won (book/core.md).
     Raises ValueError on anything else.
     Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> solution = nc.fixed_point(lambda z: torch.cos(z), nc.Anderson(tol=1e-6, max_steps=20), torch.zeros(2, 3))
+    >>> bool(solution.converged.all())
+    True
     """
 
     tol: float = 1e-4
@@ -158,6 +192,14 @@ class Broyden:
     the method starts afresh from where it is, which was measured to need fewer evaluations than dropping the oldest.
     Raises ValueError on anything else.
     Source: Kelley 1995, Iterative Methods for Linear and Nonlinear Equations, §7.3; θ_j from Powell 1970.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> solution = nc.fixed_point(lambda z: torch.cos(z), nc.Broyden(tol=1e-6, max_steps=20), torch.zeros(2, 3))
+    >>> bool(solution.converged.all())
+    True
     """
 
     tol: float = 1e-4
@@ -175,7 +217,14 @@ Solver = FixedPointIteration | Anderson | Broyden
 
 
 def paper_solver() -> Broyden:
-    """The solver of Sun & Shi (2024), §5.1: Broyden, relative residual 1e-3, at most 20 steps."""
+    """The solver of Sun & Shi (2024), §5.1: Broyden, relative residual 1e-3, at most 20 steps.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.paper_solver().max_steps
+    20
+    """
     return Broyden(tol=1e-3, max_steps=20)
 
 
@@ -326,6 +375,14 @@ def fixed_point(
     Returns a ``Solution``. Not converging is reported there and never raised.
     Raises TypeError for what is no solver or tensor, and ValueError where shapes do not fit, where tol is below what
     half precision can reach and where f changes what it is given.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> solution = nc.fixed_point(lambda z: 0.5 * z + 1, nc.Anderson(tol=1e-6), torch.zeros(2, 3))
+    >>> bool(torch.allclose(solution.value, torch.tensor(2.0), rtol=1e-4))
+    True
     """
     _check_problem(solver, z0, args, rows, parts)
     batch = len(z0)

@@ -493,6 +493,16 @@ def train(
     ------
     TrainingDiverged
         When the loss or the features are no longer finite.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+    >>> network = nc.ModelConfig(kind="explicit", width=2)
+    >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
+    >>> run = nc.train(config)
+    >>> sorted(run.history["split"].unique())
+    ['steps', 'test', 'train']
     """
     device = torch.device(device) if device is not None else default_device()
     with arithmetic(config.train, device):

@@ -1,6 +1,8 @@
 """The names at the top of nclib and of each paper: few, lazy, and the same for Python and for type checkers."""
 
 import ast
+import doctest
+import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -75,3 +77,15 @@ def test_a_wrong_name_gets_the_nearest_and_a_name_elsewhere_its_place(package, n
     assert str(error.value).endswith(said)
     for place in str(error.value).partition("wing: ")[2].split(", or "):
         exec(place)
+
+
+@pytest.mark.parametrize("name", nclib.__all__)
+def test_the_example_of_a_name_runs(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
+    text = inspect.getdoc(getattr(nclib, name))
+    assert "\nExamples\n--------\n" in text and ">>> " in text and "Args:\n" not in text, "numpydoc, with an example"
+    names = {name: getattr(nclib, name) for name in nclib.__all__}
+    test = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
+    said = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
+    assert not said, "".join(said)

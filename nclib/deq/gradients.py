@@ -22,7 +22,22 @@ if TYPE_CHECKING:
 
 
 class BackwardNotConverged(RuntimeWarning):
-    """A backward pass missed its tolerance, so the gradient is approximate."""
+    """A backward pass missed its tolerance, so the gradient is approximate.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import torch
+    >>> import nclib as nc
+    >>> rule = nc.Implicit(nc.FixedPointIteration(max_steps=2))
+    >>> layer = nc.DEQ(lambda z, x: 0.99 * z + x, nc.Anderson(tol=1e-6), rule)
+    >>> z, solution = layer(torch.ones(1, 2, requires_grad=True))
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     z.sum().backward()
+    >>> said[0].category is nc.BackwardNotConverged
+    True
+    """
 
 
 def _at_least_one(rule: object, name: str) -> None:
@@ -37,6 +52,16 @@ class Implicit:
 
     solver: for u; None takes the forward one. Its tolerance is relative to each row, whatever the size of the loss.
     Can be differentiated again. Source: Bai, Kolter & Koltun 2019, theorem 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> layer = nc.DEQ(lambda z, x: 0.5 * z + x, nc.Anderson(tol=1e-6), nc.Implicit())
+    >>> x = torch.ones(1, 2, requires_grad=True)
+    >>> layer(x)[0].sum().backward()
+    >>> [round(value, 3) for value in x.grad[0].tolist()]
+    [2.0, 2.0]
     """
 
     solver: Solver | None = None
@@ -48,7 +73,18 @@ class Implicit:
 
 @dataclass(frozen=True)
 class Neumann:
-    """A truncated inverse, u = Σ_{i<terms} (Jᵀ)ⁱ g; Neumann(1) takes (I − J)⁻¹ for the identity. terms ≥ 1."""
+    """A truncated inverse, u = Σ_{i<terms} (Jᵀ)ⁱ g; Neumann(1) takes (I − J)⁻¹ for the identity. terms ≥ 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> layer = nc.DEQ(lambda z, x: 0.5 * z + x, nc.Anderson(tol=1e-6), nc.Neumann(3))
+    >>> x = torch.ones(1, 2, requires_grad=True)
+    >>> layer(x)[0].sum().backward()
+    >>> x.grad
+    tensor([[1.7500, 1.7500]])
+    """
 
     terms: int
 
@@ -62,6 +98,16 @@ class Phantom:
 
     steps ≥ 1, damping in [0, 1). Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one
     evaluation at z*. Source: Geng et al. 2021, eq. 9, with λ = 1 − damping.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> layer = nc.DEQ(lambda z, x: 0.5 * z + x, nc.Anderson(tol=1e-6), nc.Phantom(2))
+    >>> x = torch.ones(1, 2, requires_grad=True)
+    >>> layer(x)[0].sum().backward()
+    >>> x.grad
+    tensor([[1.5000, 1.5000]])
     """
 
     steps: int = 1
@@ -75,7 +121,18 @@ class Phantom:
 
 @dataclass(frozen=True)
 class Unrolled:
-    """Backpropagation through ``steps`` ≥ 1 plain applications of the cell, started at z0; the solver is not used."""
+    """Backpropagation through ``steps`` ≥ 1 plain applications of the cell, started at z0; the solver is not used.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> layer = nc.DEQ(lambda z, x: 0.5 * z + x, gradient=nc.Unrolled(2), z0="zeros")
+    >>> x = torch.ones(1, 2, requires_grad=True)
+    >>> layer(x)[0].sum().backward()
+    >>> x.grad
+    tensor([[1.5000, 1.5000]])
+    """
 
     steps: int
 

@@ -112,6 +112,15 @@ def spectral_radius(
     root of the rounding error.
     Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
     Source: Saad 2011, Numerical Methods for Large Eigenvalue Problems, §6.2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> weight = torch.diag(torch.tensor([0.9, -0.5, 0.1], dtype=torch.float64))
+    >>> radius = nc.spectral_radius(lambda z: z @ weight, torch.zeros(1, 3, dtype=torch.float64))
+    >>> round(float(radius[0]), 6)
+    0.9
     """
     if not is_whole(num_iters) or num_iters < 1:
         raise ValueError(f"num_iters={num_iters!r}: give a whole number of at least 1")
@@ -150,6 +159,14 @@ def jacobian_frobenius_sq(
     Returns (B,) ≥ 0, differentiable in z and in what f depends on while torch records gradients; 0 for a constant map.
     As a regulariser, give z*.detach() unless the gradient through z* is wanted as well.
     Source: Hutchinson 1990; as a regulariser of equilibria, Bai, Koltun & Kolter 2021, §4.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> found = nc.jacobian_frobenius_sq(lambda z: 0.5 * z, torch.zeros(2, 4))
+    >>> found
+    tensor([1., 1.])
     """
     if not is_whole(num_probes) or num_probes < 1:
         raise ValueError(f"num_probes={num_probes!r}: give a whole number of at least 1")

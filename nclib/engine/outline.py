@@ -68,7 +68,14 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
 
 
 def scale_of(configs: Sequence[StoredConfig]) -> str:
-    """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs."""
+    """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.scale_of(nc.experiment("fig3", "smoke"))
+    'toy'
+    """
     return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
 
 

@@ -221,6 +221,16 @@ def load_run(config: StoredConfig | str) -> StoredRun:
     ------
     CorruptRun
         Where it is in neither, or damaged; for a damaged table or array when that is asked for.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+    >>> network = nc.ModelConfig(kind="explicit", width=2)
+    >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
+    >>> frame = nc.ensure_runs([config])
+    >>> int(nc.load_run(config).history["epoch"].max())
+    1
     """
     run = config if isinstance(config, str) else run_id(config)
     for source in (default_store(), reference_store()):

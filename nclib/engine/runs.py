@@ -46,7 +46,17 @@ class RunsFailed(RuntimeError):
 
 def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     """What `ensure_runs` would do, a row for each run: run_id, dataset, model, K_A, R, seed, state ("stored",
-    "reference" or "missing") and seconds on one core, estimated from the finished runs of this machine."""
+    "reference" or "missing") and seconds on one core, estimated from the finished runs of this machine.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+    >>> network = nc.ModelConfig(kind="explicit", width=2)
+    >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
+    >>> list(nc.plan([config])[["dataset", "model", "seed"]].iloc[0])
+    ['digits', 'explicit', np.int64(0)]
+    """
     store, reference = default_store(), reference_store()
     model = CostModel.fit(finished_runs(store))
     rows = []
@@ -91,6 +101,16 @@ def ensure_runs(
         When some could not be trained; raised after all others are done and stored.
     MissingRuns
         With train="never", naming what is absent.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+    >>> network = nc.ModelConfig(kind="explicit", width=2)
+    >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
+    >>> frame = nc.ensure_runs([config])
+    >>> sorted(frame["split"].unique())
+    ['steps', 'test', 'train']
     """
     if train not in ("missing", "never"):
         raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
@@ -207,7 +227,18 @@ def finished_runs(store: RunStore, latest: int = 300) -> list[tuple[StoredConfig
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     """Where the results of these runs come from, one fact a row with every value that occurs: commit, whether the tree
     was changed, versions, device, threads, determinism, how many runs went on from a checkpoint (then of all
-    their sessions), and the processor seconds of all runs together."""
+    their sessions), and the processor seconds of all runs together.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+    >>> network = nc.ModelConfig(kind="explicit", width=2)
+    >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
+    >>> frame = nc.ensure_runs([config])
+    >>> nc.runs_provenance([config]).shape[0] > 5
+    True
+    """
     records = [load_run(run).provenance for run in _unique(configs)]
     facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
     facts["continued from a checkpoint"] = sum(bool(record["facts"].get("continued_from")) for record in records)

@@ -14,17 +14,28 @@ def simplex_etf(num_classes: int, dim: int) -> Tensor:
 
         V Vᵀ = K/(K−1) · (I − 11ᵀ/K)
 
-    Args:
-        num_classes: K ≥ 2.
-        dim: d ≥ K − 1; fewer dimensions cannot hold K such vectors.
+    Parameters
+    ----------
+    num_classes : K ≥ 2.
+    dim : d ≥ K − 1; fewer dimensions cannot hold K such vectors.
 
-    Returns:
-        (K, d) float64, always the same one (Helmert's basis, zero beyond dimension K − 1).
+    Returns
+    -------
+    (K, d) float64, always the same one (Helmert's basis, zero beyond dimension K − 1).
 
-    Raises:
-        ValueError: K < 2 or d < K − 1.
+    Raises
+    ------
+    ValueError
+        K < 2 or d < K − 1.
 
     Source: Papyan, Han & Donoho 2020, definition 1.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> means = nc.simplex_etf(4, 6)
+    >>> (means @ means.T).round(decimals=3).tolist()[0]
+    [1.0, -0.333, -0.333, -0.333]
     """
     if not (is_whole(num_classes) and is_whole(dim) and 2 <= num_classes <= dim + 1):
         raise ValueError(
@@ -49,13 +60,23 @@ def nc1_pinv(m: ClassMoments) -> float:
     drops out and NC1 *falls*; just before, it explodes. Read it together with ``rank_between`` and
     ``nc1_trace_ratio``.
 
-    Args:
-        m: moments of all classes.
+    Parameters
+    ----------
+    m : moments of all classes.
 
-    Returns:
-        float; NaN where all class means coincide.
+    Returns
+    -------
+    float; NaN where all class means coincide.
 
     Ideal value 0, range [0, ∞). Source: Sun & Shi 2024, eq. (12); Papyan, Han & Donoho 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> labels = torch.arange(40) % 4
+    >>> round(nc.nc1_pinv(nc.class_moments(nc.simplex_etf(4, 8)[labels], labels, 4)), 9)
+    0.0
     """
     values, directions = m.between_eigen()
     along = ((m.within_cov @ directions) * directions).sum(0)  # (r,) variance along each direction
@@ -109,14 +130,24 @@ def nc1_trace_ratio(m: ClassMoments) -> float:
 
         NC1 = tr Σ_W / tr Σ_B
 
-    Args:
-        m: moments.
+    Parameters
+    ----------
+    m : moments.
 
-    Returns:
-        float; inf where all class means coincide (NaN if nothing varies at all).
+    Returns
+    -------
+    float; inf where all class means coincide (NaN if nothing varies at all).
 
     Ideal value 0, range [0, ∞]. Needs no pseudo-inverse and no rank decision. Source: Tirer, Huang &
     Niles-Weed 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> labels = torch.arange(40) % 4
+    >>> round(nc.nc1_trace_ratio(nc.class_moments(nc.simplex_etf(4, 8)[labels], labels, 4)), 9)
+    0.0
     """
     return ratio(m._sums.squares.sum() / m._num_samples(), m._weighted_rows().square().sum())
 
@@ -157,18 +188,28 @@ def nc2_etf_distance(v: Array) -> float:
     The rows are taken as they are. Give centred means (``m.centred_means``) for the geometry around the
     global mean; uncentred ones are the paper's eq. (13), see ``paper_eq13_uncentred``.
 
-    Args:
-        v: (K, d) class means or classifier rows.
+    Parameters
+    ----------
+    v : (K, d) class means or classifier rows.
 
-    Returns:
-        float; NaN for K = 1 or V = 0.
+    Returns
+    -------
+    float; NaN for K = 1 or V = 0.
 
-    Raises:
-        ValueError: v is not a finite (K, d) matrix.
+    Raises
+    ------
+    ValueError
+        v is not a finite (K, d) matrix.
 
     Ideal value 0, range [0, √2]. For K = 10: orthonormal rows 0.320 (also the floor for non-negative
     uncentred rows), two opposite clusters 1.155, all rows equal 1.414. Source: Sun & Shi 2024, eq. (13), with
     1/√(K−1) in place of the printed 1/(K−1).
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> round(nc.nc2_etf_distance(nc.simplex_etf(4, 8)), 9)
+    0.0
     """
     v = scaled_rows(v, "v")
     return _distance_of_directions(v @ v.T, _etf_gram(len(v), v.device))
@@ -228,18 +269,30 @@ def nc3_self_duality(w: Array, m: ClassMoments) -> float:
 
         NC3 = ‖ W/‖W‖_F − M/‖M‖_F ‖_F,   M = rows μ_k − μ
 
-    Args:
-        w: (K, d) classifier rows, taken as they are.
-        m: moments; its weighting decides μ.
+    Parameters
+    ----------
+    w : (K, d) classifier rows, taken as they are.
+    m : moments; its weighting decides μ.
 
-    Returns:
-        float; NaN where W = 0 or all class means coincide.
+    Returns
+    -------
+    float; NaN where W = 0 or all class means coincide.
 
-    Raises:
-        ValueError: w is not a finite (K, d) matrix.
+    Raises
+    ------
+    ValueError
+        w is not a finite (K, d) matrix.
 
     Ideal value 0, range [0, 2], unrelated √2 = 1.414. Source: Papyan, Han & Donoho 2020, figure 5, whose public
     code takes the square; Sun & Shi 2024, eq. (14), transposed and centred (uncentred: ``paper_eq14_uncentred``).
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> labels, means = torch.arange(40) % 4, nc.simplex_etf(4, 8)
+    >>> round(nc.nc3_self_duality(3 * means, nc.class_moments(means[labels], labels, 4)), 9)
+    0.0
     """
     return _distance_of_directions(_classifier(w, m), m.centred_means[m.present])
 
@@ -277,18 +330,31 @@ def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
     Where the predicted class is as near as the nearest, it counts as the nearest. Common shifts, outliers and class
     means far apart cost no digit that the class means themselves have.
 
-    Args:
-        h: (N, d) features.
-        logits: (N, K) of the same samples, including any bias.
-        m: moments; the weighting does not matter.
+    Parameters
+    ----------
+    h : (N, d) features.
+    logits : (N, K) of the same samples, including any bias.
+    m : moments; the weighting does not matter.
 
-    Returns:
-        float.
+    Returns
+    -------
+    float.
 
-    Raises:
-        ValueError: wrong shapes or dtypes, NaN or infinite values.
+    Raises
+    ------
+    ValueError
+        Wrong shapes or dtypes, NaN or infinite values.
 
     Ideal value 0, range [0, 1]. Source: Papyan, Han & Donoho 2020, figure 7.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> labels, means = torch.arange(40) % 4, nc.simplex_etf(4, 8)
+    >>> h = means[labels]
+    >>> nc.nc4_ncc_mismatch(h, h @ means.T, nc.class_moments(h, labels, 4))
+    0.0
     """
     h, logits = check_features(h, m.dim), check_logits(logits, len(h), m.num_classes)
     return float(ncc_mismatches(h, logits.argmax(1), m).double().mean())

@@ -53,19 +53,33 @@ class ClassMoments:
     above is then the number of the others) with an ``EmptyClassWarning``; its rows in ``class_means`` and
     ``class_variances`` are NaN.
 
-    Args:
-        num_classes: K ≥ 1.
-        dim: d ≥ 1.
-        weighting: "class" or "sample", the weights a_k. ``with_weighting`` gives the other view of the same
-            sums.
-        covariance: False keeps no (d, d) matrix, for features too wide for one: there is no ``within_cov`` then, and
-            what needs it (``nc1_pinv``, ``effective_rank``) is refused.
+    Parameters
+    ----------
+    num_classes : K ≥ 1.
+    dim : d ≥ 1.
+    weighting : "class" or "sample", the weights a_k. ``with_weighting`` gives the other view of the same
+        sums.
+    covariance : False keeps no (d, d) matrix, for features too wide for one: there is no ``within_cov`` then, and
+        what needs it (``nc1_pinv``, ``effective_rank``) is refused.
 
-    Raises:
-        ValueError: an unknown weighting, sizes below 1; in ``update``, see there; in a property, no samples
-        yet.
+    Raises
+    ------
+    ValueError
+        An unknown weighting, sizes below 1; in ``update``, see there; in a property, no samples
+    yet.
 
     Source: Sun & Shi 2024, eq. (11); Chan, Golub & LeVeque 1983.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> labels = torch.arange(30) % 3
+    >>> moments = nc.ClassMoments(num_classes=3, dim=4)
+    >>> for rows in torch.arange(30).split(8):
+    ...     moments = moments.update(nc.simplex_etf(3, 4)[labels[rows]], labels[rows])
+    >>> moments.counts.tolist()
+    [10, 10, 10]
     """
 
     def __init__(
@@ -352,21 +366,34 @@ class ClassMoments:
 def class_moments(h: Array, labels: Array, num_classes: int, weighting: Weighting = "class") -> ClassMoments:
     """Moments of a whole set of features.
 
-    Args:
-        h: (N, d) floating-point features, on any device.
-        labels: (N,) integers 0 … K−1.
-        num_classes: K.
-        weighting: "class": μ is the mean of class means and Σ_B = (1/K) Σ_k (μ_k−μ)(μ_k−μ)ᵀ;
-            "sample": μ is the sample mean and Σ_B = Σ_k (n_k/N) (μ_k−μ)(μ_k−μ)ᵀ.
-            Σ_W is the mean over samples in both.
+    Parameters
+    ----------
+    h : (N, d) floating-point features, on any device.
+    labels : (N,) integers 0 … K−1.
+    num_classes : K.
+    weighting : "class": μ is the mean of class means and Σ_B = (1/K) Σ_k (μ_k−μ)(μ_k−μ)ᵀ;
+        "sample": μ is the sample mean and Σ_B = Σ_k (n_k/N) (μ_k−μ)(μ_k−μ)ᵀ.
+        Σ_W is the mean over samples in both.
 
-    Returns:
-        ClassMoments, float64, on the device of h.
+    Returns
+    -------
+    ClassMoments, float64, on the device of h.
 
-    Raises:
-        ValueError: as ``ClassMoments.update``, or no samples at all.
+    Raises
+    ------
+    ValueError
+        As ``ClassMoments.update``, or no samples at all.
 
     Source: Sun & Shi 2024, eq. (11), whose μ is the mean of class means ("class").
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> labels = torch.arange(30) % 3
+    >>> moments = nc.class_moments(nc.simplex_etf(3, 4)[labels], labels, 3)
+    >>> moments.centred_means.shape
+    torch.Size([3, 4])
     """
     h = as_tensor(h)
     if h.ndim != 2 or 0 in h.shape:

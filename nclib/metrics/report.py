@@ -67,39 +67,44 @@ def nc_report(
     Of two classes, in all or in a block, the centred means form a simplex whatever the features are: there
     ``nc2_*`` of the means is NaN.
 
-    Args:
-        h: (N, d) features.
-        labels: (N,) integers 0 … K−1.
-        logits: (N, K), including any bias.
-        w: (K, d) classifier rows.
-        weighting: "class" or "sample", see ``class_moments``.
-        minority: None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
-        moments: of these very features, if they are known already (in either weighting): the second weighting
-            then costs no second pass for the covariances.
-        num_classes: K; left out, it is the number of rows of w, of columns of the logits, the moments', or one more
-            than the largest label, the first of these that is given.
+    Parameters
+    ----------
+    h : (N, d) features.
+    labels : (N,) integers 0 … K−1.
+    logits : (N, K), including any bias.
+    w : (K, d) classifier rows.
+    weighting : "class" or "sample", see ``class_moments``.
+    minority : None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
+    moments : of these very features, if they are known already (in either weighting): the second weighting
+        then costs no second pass for the covariances.
+    num_classes : K; left out, it is the number of rows of w, of columns of the logits, the moments', or one more
+        than the largest label, the first of these that is given.
 
-    Returns:
-        dict of floats in the order of ``ideal_values``; NaN where a quantity is undefined.
+    Returns
+    -------
+    dict of floats in the order of ``ideal_values``; NaN where a quantity is undefined.
 
-    Raises:
-        ValueError: shapes, dtypes or labels that do not fit together, NaN or infinite values, and finite ones so large
-            that the squares of their distances are not.
+    Raises
+    ------
+    ValueError
+        Shapes, dtypes or labels that do not fit together, NaN or infinite values, and finite ones so large
+        that the squares of their distances are not.
 
     Warns:
         EmptyClassWarning: a class has no samples.
 
     Ideal values and ranges: ``ideal_values(K)``.
 
-    Examples:
-        >>> import torch, nclib as nc
-        >>> labels = torch.arange(100) % 10
-        >>> features = nc.simplex_etf(10, 16)[labels]
-        >>> report = nc.nc_report(features, labels)
-        >>> "nc1_trace_ratio" in report, "nc3_alignment" in report
-        (True, False)
-        >>> round(report["nc2_etf_distance"], 6)
-        0.0
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> labels = torch.arange(100) % 10
+    >>> features = nc.simplex_etf(10, 16)[labels]
+    >>> report = nc.nc_report(features, labels)
+    >>> "nc1_trace_ratio" in report, "nc3_alignment" in report
+    (True, False)
+    >>> round(report["nc2_etf_distance"], 6)
+    0.0
     """
     w = None if w is None else scaled_rows(w, "w")
     if num_classes is None:

@@ -91,15 +91,25 @@ class Ideal(NamedTuple):
 def ideal_values(num_classes: int) -> dict[str, Ideal]:
     """Ideal value and range of every key that ``nc_report`` can have, in its order.
 
-    Args:
-        num_classes: K ≥ 2; a few ideals and ranges depend on it. Where classes are absent, those of the class means
-            are those of the remaining number of classes.
+    Parameters
+    ----------
+    num_classes : K ≥ 2; a few ideals and ranges depend on it. Where classes are absent, those of the class means
+        are those of the remaining number of classes.
 
-    Returns:
-        key -> Ideal(value, low, high).
+    Returns
+    -------
+    key -> Ideal(value, low, high).
 
-    Raises:
-        ValueError: K < 2, or no whole number.
+    Raises
+    ------
+    ValueError
+        K < 2, or no whole number.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.ideal_values(10)["nc1_trace_ratio"]
+    Ideal(value=0.0, low=0.0, high=inf)
     """
     if not isinstance(num_classes, numbers.Integral):
         raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")

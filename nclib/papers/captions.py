@@ -9,7 +9,14 @@ from nclib.engine.outline import class_counts, outline
 
 
 def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Which of the paper's data sets each of these stands for, by its number of classes: {"digits": "cifar10"}."""
+    """Which of the paper's data sets each of these stands for, by its number of classes: {"digits": "cifar10"}.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.stand_ins(nc.experiment("fig3", "smoke"))
+    {'digits': 'cifar10'}
+    """
     papers = {10: "cifar10", 100: "cifar100"}
     names = {config.data.dataset for config in configs}
     return {
@@ -19,7 +26,14 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
 
 def describe_runs(configs: Sequence[RunConfig]) -> str:
     """One paragraph for captions: profile, data with the real n_A and n_B, test images, network, protocol, seeds,
-    solver."""
+    solver.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> "digits" in nc.describe_runs(nc.experiment("fig3", "smoke"))
+    True
+    """
     configs = [config for config in configs if isinstance(config, RunConfig)]
     first, train = configs[0], configs[0].train
     maps = sorted({_last_maps(config.data.dataset) for config in configs})
@@ -40,7 +54,14 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
 
 def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals") -> str:
     """For captions, what is drawn or listed of these seeds: "means over seeds with 95 % t-intervals", or of a single
-    one "values of one seed, so without 95 % t-intervals". spread: a plural."""
+    one "values of one seed, so without 95 % t-intervals". spread: a plural.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> nc.describe_seeds(nc.experiment("fig3", "smoke", seeds=3))
+    'means over seeds with 95 % t-intervals'
+    """
     several = _num_seeds(configs) > 1
     return f"means over seeds with {spread}" if several else f"values of one seed, so without {spread}"
 

@@ -42,6 +42,13 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     ------
     ConfigError
         For an unknown name or parameter, with the nearest right one; for parameters that leave nothing to run.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> configs = nc.experiment("fig3", "smoke")
+    >>> sorted({config.model.kind for config in configs})
+    ['deq', 'explicit']
     """
     full = name if "/" in name else f"neural_collapse/{name}"
     makers = known()

@@ -51,6 +51,16 @@ def save_figure(
     device: where the numbers were computed; None means the CPU.
     Returns: {"pdf", "png", "csv" (with data), "json"} to absolute paths.
     Raises: ValueError for an empty caption, one that does not name the profile, or an unusable name.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import nclib as nc
+    >>> fig, ax = plt.subplots(figsize=(2, 2))
+    >>> files = nc.save_figure(fig, "mine/plot", "A plot, profile smoke.", [], "smoke")
+    >>> plt.close(fig)
+    >>> sorted(files)
+    ['json', 'pdf', 'png']
     """
     base = _base("figures", name, caption, profile)
     contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
@@ -79,6 +89,14 @@ def save_table(
     The other arguments and the errors are those of `save_figure`; it lands in
         `results(profile)/tables/<name>.*`.
     Returns: {"csv", "md", "html", "json"} to absolute paths.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> table = pd.DataFrame({"model": ["deq"], "accuracy": [0.9]})
+    >>> sorted(nc.save_table(table, "mine/table", "A table, profile smoke.", [], "smoke"))
+    ['csv', 'html', 'json', 'md']
     """
     base = _base("tables", name, caption, profile)
     shown = _as_text(frame if display is None else display)
