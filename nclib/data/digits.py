@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ def _stream(*numbers: int) -> np.random.RandomState:
     return np.random.RandomState(list(numbers))
 
 
+@functools.cache  # scikit-learn reads a text file
 def _raw_digits() -> tuple[np.ndarray, np.ndarray]:
     from sklearn.datasets import load_digits
 

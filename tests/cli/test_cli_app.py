@@ -172,7 +172,7 @@ def test_numbers_that_cannot_be_are_refused_before_training(trained, arguments, 
     assert message in result.output
 
 
-@pytest.mark.parametrize("name", ["fig3", "table1", "controls", "separation_bias/fig6"])
+@pytest.mark.parametrize("name", ["fig3", "table1", "table3", "controls"])
 def test_training_with_a_profile_makes_the_run_of_a_figure(name):
     """And of no other: the same id, so what is stored is found."""
     for config in (c for c in experiment(name, "quick", seeds=2) if c.kind == "classifier"):

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from marks import slow
 from torch import nn
 from torch.nn import functional as F
 
@@ -482,7 +483,7 @@ def _interrupted(config, after):
     ],
     ids=["explicit", "deq", "deq-jacobian", "weight-tied", "projection"],
 )
-@pytest.mark.parametrize("after", [1, 2])
+@pytest.mark.parametrize("after", [1, *slow(2)])
 def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(config, after):
     undisturbed = training.train(config)
     memory = _interrupted(config, after)

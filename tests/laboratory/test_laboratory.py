@@ -252,7 +252,7 @@ def _epoch(panel):
 @pytest.mark.parametrize("killed", [False, *slow(True)])
 def test_stopped_continued_and_killed_ends_with_the_same_bits(killed, panel, isolated):
     """Stopped by the button and continued, then killed as the system would; each time the store is sound."""
-    _type(panel, epochs="24" if killed else "8")
+    _type(panel, n_max="10", epochs="24" if killed else "6")
     config, drawn, store = panel.config(), [], default_store()
     run = run_id(config)
     panel.watch(lambda: drawn.append((live.history_so_far(run), bytes(panel.image.value))))

@@ -262,6 +262,7 @@ def show(screen, picture):
     assert screen.run("return arguments[0].naturalWidth", picture) > 300
 
 
+@pytest.mark.slow
 def test_a_notebook_of_the_course_runs_to_its_end_from_the_menu(screen, lab):
     name = "walkthrough/01_fixed_points"
     open_notebook(screen, lab, name)

@@ -28,14 +28,13 @@ NO_IMAGES = {f"separation_bias/{name}" for name in (*grids.NOTEBOOKS, "verdicts"
 """Notebooks whose trainings have nothing but their seeds to change."""
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""
-LONG = {
-    *(f"neural_collapse/{name}" for name in ("controls", "equilibrium_or_cell", "fig4", "fig5", "long_tail")),
-    *(f"neural_collapse/{name}" for name in ("nc_definitions", "remedies", "solver_and_collapse")),
-    *("neural_collapse/theory_imbalance", "neural_collapse/theory_layer_peeled"),
-    *("separation_bias/fig1", "separation_bias/fig6", "walkthrough/02_anderson_and_broyden"),
-    *("walkthrough/03_implicit_gradient", "walkthrough/04_deq_layer", "walkthrough/06_train_on_digits"),
+QUICK = {
+    *("walkthrough/01_fixed_points", "walkthrough/05_neural_collapse", "walkthrough/08_reading_a_table"),
+    *(f"neural_collapse/{name}" for name in ("audit", "fig1", "fig3", "scorecard", "table1")),
+    *(f"kernel_equivalence/{name}" for name in ("fig1", "ntk", "spectra", "your_own_activation")),
+    *(f"separation_bias/{name}" for name in ("audio", "fig2", "theorem1_regions", "verdicts")),
 }
-"""Notebooks that take 3 to 10 seconds and call what others or tests of their own call too: left to `make test-slow`."""
+"""Notebooks that `make test` runs, of 2 seconds each and of every kind; the others wait for `make test-slow`."""
 TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))
 
 
@@ -170,7 +169,7 @@ def test_a_verdict_outside_the_vocabulary_or_without_its_scale_is_found(tmp_path
     assert strange_verdicts(tmp_path / "none.csv") == []
 
 
-@pytest.mark.parametrize("name", [slow(name)[0] if name in LONG else name for name in NAMES])
+@pytest.mark.parametrize("name", [name if name in QUICK else slow(name)[0] for name in NAMES])
 def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
     monkeypatch.chdir(paths.notebooks())
