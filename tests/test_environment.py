@@ -367,7 +367,7 @@ def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
 def test_no_other_document_has_python_that_is_not_run():
     pages = [*ROOT.glob("*.md"), *(ROOT / "book").glob("*.md"), ROOT / "notebooks/README.md"]
     elsewhere = {f"book/coming_from_{name}.md" for name in ("neural_collapse", "torchdeq")}  # run elsewhere
-    ran = {"README.md", "book/library.md", "book/own_cell.md"} | elsewhere
+    ran = {"README.md", "book/library.md"} | elsewhere
     assert {str(page.relative_to(ROOT)) for page in pages if _python(page)} == ran
 
 
