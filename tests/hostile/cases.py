@@ -329,7 +329,7 @@ cosine_gram centred                     wwwwwwwwwwwww
 
 LEFT_OUT = {
     "Solution Status Classifier Encoder BasicBlock ResidualCell MDEQCell WeightTied UntiedCells CosineLinear Output "
-    "Dataset Split Features Ideal Metric Outputs Run Checkpoint Config StoredConfig PostHocConfig": "made by others",
+    "Dataset Split Features Ideal Metric Outputs Run Checkpoint Config StoredConfig": "made by others",
     "BackwardNotConverged EmptyClassWarning ConfigError DataError TrainingDiverged": "said, not called",
     "paper_solver build_solver build_gradient scene_places default_device usable_device": "no number given",
     "collect class_means feature_moments summarise evaluate per_class_rows usable arithmetic train reopen nested "
