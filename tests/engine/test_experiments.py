@@ -17,6 +17,7 @@ from nclib import data, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
 from nclib.engine import costs, jobs, runs
+from nclib.engine import outline as outline_module
 from nclib.engine.outline import class_counts, majority_of, outline, scale_of
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reading import FRAME_COLUMNS
@@ -272,7 +273,7 @@ def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_what
     whole = outline("cifar10")
     shapes = {"a": whole, "b": whole._replace(per_class=4999), "c": whole._replace(size=(28, 28))}
     run = experiment("fig2", "paper", seeds=1)[0]
-    monkeypatch.setattr(captions, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
+    monkeypatch.setattr(outline_module, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
     runs = {name: run.replace(data=run.data.replace(dataset=f"folder:{name}@0123456789ab")) for name in shapes}
     assert {name: scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
     assert scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"

@@ -35,7 +35,7 @@ def test_a_project_without_notebooks_says_so(project):
         ({"overrides": ["dataset=digit"]}, "Did you mean 'digits'"),
         ({"profile": "smok"}, "Did you mean 'smoke'"),
         ({"train": "nver"}, "Did you mean 'never'"),
-        ({"workers": 0}, "at least 1"),
+        ({"workers": 0}, "from 1 to 1000"),
     ],
 )
 def test_a_bad_call_is_refused_before_any_training(bench, options, message):
