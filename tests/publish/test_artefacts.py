@@ -64,6 +64,8 @@ def test_figure_is_saved_at_its_size_with_embedded_fonts():
 
 
 def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
+    plt.rcdefaults()  # as the other process has it, whatever style earlier tests have set
+    plt.switch_backend("Agg")
     code = (
         "import sys; sys.path.insert(0, 'tests/publish')\n"
         "import test_artefacts as t; from nclib.publish import artefacts\n"
