@@ -580,44 +580,6 @@ class RunConfig(StoredConfig):
         return f"{name}-{shape}-{self.model.kind}"
 
 
-class PostHocConfig(StoredConfig):
-    """A post-hoc analysis of a finished run, its base. Seed and profile are the base's; its data, model and train are
-    found here too, so that planning, checks and captions treat the analysis like the run itself."""
-
-    base: RunConfig
-
-    @pydantic.field_validator("base", mode="before")
-    @classmethod
-    def _read(cls, value: Any) -> Any:
-        return nested(RunConfig, value)
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        base = options.get("base")
-        if isinstance(base, RunConfig):
-            return {"seed": base.seed, "profile": base.profile} | options
-        return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
-
-    def needs(self) -> RunConfig:
-        return self.base
-
-    @property
-    def data(self) -> DataConfig:
-        return self.base.data
-
-    @property
-    def model(self) -> ModelConfig:
-        return self.base.model
-
-    @property
-    def train(self) -> TrainConfig:
-        return self.base.train
-
-    def canonical(self) -> dict[str, Any]:
-        return super().canonical() | {"base": self.base.canonical()}
-
-
 def run_id(config: StoredConfig) -> str:
     """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -229,9 +230,10 @@ HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG
 STUB = """#!/bin/sh
 for place in quick lite/with/images_per_class=250; do
   folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
-  for name in fig1 fig3 controls equilibrium_or_cell; do echo "$place" >"$folder/$name.png"; done
+  for name in fig1 fig3 controls equilibrium_or_cell collapse; do echo "$place" >"$folder/$name.png"; done
   folder="$NCLIB_RESULTS/$place/tables/neural_collapse"; mkdir -p "$folder"
-  for file in scorecard.csv scorecard.json equilibrium_or_cell.csv equilibrium_or_cell.json; do
+  for file in scorecard.csv scorecard.json equilibrium_or_cell.csv equilibrium_or_cell.json collapse_pooled.csv \\
+    collapse_pooled.json; do
     echo "$place" >"$folder/$file"
   done
 done
@@ -279,9 +281,9 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
     assert beside.exists() and not list(tmp_path.rglob("WRONG"))
     assert not (clone / "build" / "figures" / "old.png").exists()
     drawn = {path.name: path.read_text() for path in (clone / "results" / "reference" / "figures").iterdir()}
-    assert len(drawn) == 5
+    assert len(drawn) == 6
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
-    assert tables == ["quick\n"] * 4
+    assert tables == ["quick\n"] * 6
     assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite/with/images_per_class=250\n"
 
 
@@ -364,9 +366,24 @@ def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
     assert all(re.search(pattern, said) for pattern in shown[page])
 
 
+def test_the_python_of_the_page_on_own_cells_runs(tmp_path, monkeypatch):
+    """All but the training, which takes a profile's time."""
+    import nclib
+
+    cell, use = _python("book/own_cell.md")
+    (tmp_path / "my_cells.py").write_text(textwrap.dedent(cell))
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = []
+    monkeypatch.setattr(nclib, "ensure_runs", asked.extend, raising=False)
+    exec(use, {})
+    assert [config.seed for config in asked] == [0, 1, 2] and asked[0].model.cell == "my_cells:MyCell"
+
+
 def test_no_other_document_has_python_that_is_not_run():
     pages = [*ROOT.glob("*.md"), *(ROOT / "book").glob("*.md"), ROOT / "notebooks/README.md"]
-    assert {str(page.relative_to(ROOT)) for page in pages if _python(page)} == {"README.md", "book/library.md"}
+    elsewhere = {f"book/coming_from_{name}.md" for name in ("neural_collapse", "torchdeq")}  # run elsewhere
+    ran = {"README.md", "book/library.md", "book/own_cell.md"} | elsewhere
+    assert {str(page.relative_to(ROOT)) for page in pages if _python(page)} == ran
 
 
 def _python(page):

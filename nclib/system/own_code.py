@@ -52,7 +52,7 @@ def digest(name: str) -> str:
 
     Examples
     --------
-    >>> len(digest("nclib.papers.neural_collapse.example_cell:ExampleCell"))
+    >>> len(digest("nclib.models:ResidualCell"))
     16
     """
     module = name.partition(":")[0]

@@ -653,7 +653,7 @@ def test_the_task_of_a_student_takes_fewer_than_twenty_lines():
     code = '''
 import matplotlib.pyplot as plt, torch, nclib as nc
 from torch import nn
-from sklearn import datasets, metrics
+from sklearn import datasets, metrics; from nclib.publish import plotting
 images, labels = datasets.load_digits(return_X_y=True)
 x, y = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
 net = nn.Sequential(
@@ -664,7 +664,7 @@ optimiser = torch.optim.Adam(net.parameters(), 3e-3)
 for a, b in [batch for epoch in range(3) for batch in loader]:
     optimiser.zero_grad(); nn.functional.cross_entropy(net(a), b).backward(); optimiser.step()
 table = nc.measure(net, loader, per_class=True)
-ax = nc.publish.plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
+ax = plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
 train, noise = nc.features(net, loader), nc.features(net, [(torch.rand(500, 1, 8, 8), torch.zeros(500, dtype=int))])
 moments = nc.class_moments(train.h, train.labels, 10)
 scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train, noise)]

@@ -17,7 +17,8 @@ from nclib import data, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
 from nclib.engine import costs, jobs, runs
-from nclib.engine.outline import class_counts, majority_of, outline
+from nclib.engine import outline as outline_module
+from nclib.engine.outline import class_counts, majority_of, outline, scale_of
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reading import FRAME_COLUMNS
 from nclib.engine.reference import load_run
@@ -258,24 +259,24 @@ def test_stand_ins_go_by_the_number_of_classes():
 
 
 def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
-    assert captions.scale_of(experiment("table1", "paper")) == "paper"
-    assert captions.scale_of(experiment("fig2", "paper", seeds=1, images_per_class=5000)) == "paper"
-    assert captions.scale_of(experiment("fig3", "full")) == "reduced"
+    assert scale_of(experiment("table1", "paper")) == "paper"
+    assert scale_of(experiment("fig2", "paper", seeds=1, images_per_class=5000)) == "paper"
+    assert scale_of(experiment("fig3", "full")) == "reduced"
     for options in ({"epochs": 30}, {"width": 16}):
-        assert captions.scale_of(experiment("table1", "paper", **options)) == "reduced"
+        assert scale_of(experiment("table1", "paper", **options)) == "reduced"
     for options in ({"images_per_class": 499}, {"dataset": "mnist"}, {"dataset": "fashion_mnist"}):
-        assert captions.scale_of(experiment("table1", "paper", **options)) == "toy"
-    assert {captions.scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
+        assert scale_of(experiment("table1", "paper", **options)) == "toy"
+    assert {scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
 
 
 def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_whatever_its_name(monkeypatch):
     whole = outline("cifar10")
     shapes = {"a": whole, "b": whole._replace(per_class=4999), "c": whole._replace(size=(28, 28))}
     run = experiment("fig2", "paper", seeds=1)[0]
-    monkeypatch.setattr(captions, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
+    monkeypatch.setattr(outline_module, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
     runs = {name: run.replace(data=run.data.replace(dataset=f"folder:{name}@0123456789ab")) for name in shapes}
-    assert {name: captions.scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
-    assert captions.scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
+    assert {name: scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
+    assert scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
 
 
 # ---- trained once
@@ -562,7 +563,7 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     run = load_run(configs[0])
     assert run.provenance["facts"]["class_names"] == ["ants", "bees", "cats"]
     assert run.arrays["counts"].tolist() == [8, 1, 1]
-    assert captions.stand_ins(configs) == {} and captions.scale_of(configs) == "toy"
+    assert captions.stand_ins(configs) == {} and scale_of(configs) == "toy"
     said = captions.describe_runs(configs)
     assert "the image folder my-photos with K_A=1 of 3 classes, R=10 (n_A=8, n_B=1, really R=8, " in said
     runs.export_reference(configs, "photos")

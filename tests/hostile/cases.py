@@ -329,9 +329,11 @@ cosine_gram centred                     wwwwwwwwwwwww
 
 LEFT_OUT = {
     "Solution Status Classifier Encoder BasicBlock ResidualCell MDEQCell WeightTied UntiedCells CosineLinear Output "
-    "Dataset Split Features Ideal Metric Outputs Run Checkpoint Config StoredConfig PostHocConfig": "made by others",
+    "Dataset Split Features Ideal Metric Outputs Run Checkpoint Config StoredConfig "
+    "OwnNetwork": "made by others",
     "BackwardNotConverged EmptyClassWarning ConfigError DataError TrainingDiverged": "said, not called",
-    "paper_solver build_solver build_gradient scene_places default_device usable_device": "no number given",
+    "paper_solver build_solver build_gradient scene_places default_device usable_device "
+    "try_own_code": "no number given",
     "collect class_means feature_moments summarise evaluate per_class_rows usable arithmetic train reopen nested "
     "digest fetch check describe is_real is_whole evaluate_cell": "called with what has been checked, or tried as an "
     "option of the command",
@@ -375,7 +377,7 @@ COMMANDS = {
 }
 """How each command is usually typed; one option or argument more is added."""
 
-FLAGS = ("--dry-run", "--list", "--insecure", "--force", "--report", "--per-class", "--all", "--yes")
+FLAGS = ("--dry-run", "--list", "--largest", "--insecure", "--force", "--report", "--per-class", "--all", "--yes")
 FLAGS += ("--finished", "--json", "--command")
 """Options without a value."""
 
