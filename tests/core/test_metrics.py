@@ -601,6 +601,7 @@ def test_a_report_on_many_classes_in_many_dimensions_fits_into_memory(rows, clas
     code = f"""
 import re, torch
 from nclib.metrics import nc_report
+from nclib.system import provenance
 h, w, labels = torch.randn({rows}, {width}), torch.randn({classes}, {width}), torch.arange({rows}) % {classes}
 nc_report(h, labels, h @ w.T, w, minority=range({classes // 2}))
 print(int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) / 2**20)

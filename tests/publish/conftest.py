@@ -34,6 +34,7 @@ def sphinx(monkeypatch):
         (aside / "html/index.html").write_text(f"number {len(made)}")
 
     monkeypatch.setattr(build, "_run_sphinx", run)
+    monkeypatch.setattr(build.explore, "page", lambda runs: None)  # reads every tracked run
     monkeypatch.setattr(build, "_require_sphinx", lambda: None)
     monkeypatch.setattr(build.importlib.metadata, "version", lambda name: "1.0")
     return made
