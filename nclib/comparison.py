@@ -85,6 +85,14 @@ def _reach(n: int) -> float:
 def interval(values: Sequence[float]) -> Interval:
     """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n.
 
+    Parameters
+    ----------
+    values : one for each seed
+
+    Returns
+    -------
+    Interval
+
     Examples
     --------
     >>> import nclib as nc
@@ -102,6 +110,14 @@ def interval(values: Sequence[float]) -> Interval:
 
 def percent(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with accuracies in percent instead of fractions, as papers print them.
+
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    DataFrame
 
     Examples
     --------
@@ -126,7 +142,7 @@ def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, 
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
-    """One row a run: dataset, K_A, R, model, seed, value, std, n.
+    """One value of a metric for each run.
 
     Parameters
     ----------
@@ -134,6 +150,11 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
         standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+
+    Returns
+    -------
+    DataFrame
+        A row for each run: run_id, dataset, K_A, R, model, seed, value, std, n.
 
     Examples
     --------
@@ -171,11 +192,22 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> pd.DataFrame:
-    """Difference arm − against by seed (the same subset and initial encoder): dataset, K_A, R, seed, difference.
+    """Difference arm − against by seed (the same subset and initial encoder).
 
-    Seeds that only one of the two has are left out.
+    Parameters
+    ----------
+    runs : of `by_run`
+    arm, against : two values of the column model
 
-    Raises ValueError where a model has several runs of one setting and seed: which belong together is not known.
+    Returns
+    -------
+    DataFrame
+        dataset, K_A, R, seed, difference. Seeds that only one of the two has are left out.
+
+    Raises
+    ------
+    ValueError
+        Where a model has several runs of one setting and seed: which belong together is not known.
 
     Examples
     --------
@@ -205,8 +237,18 @@ def pooled(differences: pd.DataFrame) -> Interval:
     """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a
     t-interval over seeds. Stated before any result; the verdicts of single cells are secondary.
 
-    A difference that is NaN makes its seed's mean NaN. Raises ValueError where a seed lacks a cell that another has:
-    its mean would be over other cells.
+    Parameters
+    ----------
+    differences : of `paired`; one that is NaN makes its seed's mean NaN
+
+    Returns
+    -------
+    Interval
+
+    Raises
+    ------
+    ValueError
+        Where a seed lacks a cell that another has: its mean would be over other cells.
 
     Examples
     --------
@@ -271,6 +313,10 @@ def verdict(
     terminal : whether all runs ended in the terminal phase; leave it out for accuracies
     size : the value that "equal" is relative to; without it nothing is equal
 
+    Returns
+    -------
+    Verdict
+
     Raises
     ------
     ValueError
@@ -328,9 +374,21 @@ def pooled_table(found: Interval, scale: str, claim: str | None = None) -> pd.Da
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
-    that errors in small classes count: run columns, value (the smaller of the two), reached.
+    that errors in small classes count.
 
-    Raises ValueError where accuracies are in percent, of which every one would count as reached.
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    DataFrame
+        The columns of a run, value (the smaller of the two accuracies) and reached.
+
+    Raises
+    ------
+    ValueError
+        Where accuracies are in percent, of which every one would count as reached.
 
     Examples
     --------
@@ -438,11 +496,18 @@ def ratios(
 
 
 def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
-    """How well the equilibria were solved, a row for each cell and model that has them, means over seeds at the last
-    epoch.
+    """How well the equilibria were solved.
 
-    Columns in percent: train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
-    backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    DataFrame
+        A row for each cell and model that has equilibria, means over seeds at the last epoch. In percent:
+        train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
+        backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
 
     Examples
     --------

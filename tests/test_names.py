@@ -2,7 +2,9 @@
 
 import ast
 import doctest
+import enum
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -108,11 +110,30 @@ def test_a_wrong_name_gets_the_nearest_and_a_name_elsewhere_its_place(package, n
         exec(place)
 
 
+def _sections(text):
+    """What stands below each numpydoc heading of a docstring."""
+    return dict(re.findall(r"^(\w+)\n---+\n(.*?)(?=\n\n\w+\n---|\Z)", text, flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("name", nclib.__all__)
+def test_the_numpydoc_of_a_name_tells_every_parameter_and_what_comes_back(name):
+    thing = getattr(nclib, name)
+    text = inspect.getdoc(thing)
+    if inspect.isclass(thing) and issubclass(thing, (Exception, enum.Enum)):
+        return  # they take nothing
+    sections, signature = _sections(text), inspect.signature(thing)
+    told = sections.get("Parameters") or sections.get("Attributes", "")
+    names = ", ".join(re.findall(r"^(\w[\w, ]*) :", told, flags=re.MULTILINE))
+    assert set(signature.parameters) <= set(names.split(", ")) | {""}
+    assert "Returns" in sections or inspect.isclass(thing) or signature.return_annotation == "None"
+    assert not re.search(r"^(Args|Arguments|Parameters|Returns|Raises)[: ]", text, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", nclib.__all__)
 def test_the_example_of_a_name_runs(name, tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
     text = inspect.getdoc(getattr(nclib, name))
-    assert "\nExamples\n--------\n" in text and ">>> " in text and "Args:\n" not in text, "numpydoc, with an example"
+    assert ">>> " in _sections(text)["Examples"]
     names = {name: getattr(nclib, name) for name in nclib.__all__}
     test = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
     said = []

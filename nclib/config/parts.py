@@ -184,7 +184,8 @@ class ModelConfig(Config):
         Yang et al. 2022); "cosine", 30 cos(h, w_k), which LDAM needs (Cao et al. 2019)
     solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input), "zeros" or, in training,
         "previous", the image's equilibrium of the epoch before ("x" in the first epoch and in evaluation)
-    unroll : of "weight_tied" | num_blocks : of "explicit_flops"
+    unroll : of "weight_tied"
+    num_blocks : of "explicit_flops"
 
     Examples
     --------

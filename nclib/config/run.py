@@ -59,6 +59,13 @@ class RunConfig(StoredConfig):
     """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation and order of the
     images, so that two arms with equal seeds are a pair.
 
+    Parameters
+    ----------
+    data, model, train : a `DataConfig`, `ModelConfig` and `TrainConfig`, or dictionaries of their options
+    seed : which repetition
+    profile : for which it was first asked; no part of its identity
+    kind : "classifier"
+
     Examples
     --------
     >>> RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq")).replace(seed=1).seed
@@ -146,6 +153,14 @@ def run_id(config: StoredConfig) -> str:
     """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
 
     The same on every machine: threads, device and paths are not part of a configuration, precision and compilation are.
+
+    Parameters
+    ----------
+    config : of any kind of run
+
+    Returns
+    -------
+    str
 
     Examples
     --------
