@@ -225,15 +225,10 @@ class ModelConfig(Config):
             raise ValueError(suggest(name, [*ours, f"package.module:{last} of your own"], "value"))
         return name
 
-    @pydantic.field_validator("solver", mode="before")
+    @pydantic.field_validator("solver", "gradient", mode="before")
     @classmethod
-    def _read_solver(cls, value: Any) -> Any:
-        return None if value is None else nested(SolverConfig, value)
-
-    @pydantic.field_validator("gradient", mode="before")
-    @classmethod
-    def _read_gradient(cls, value: Any) -> Any:
-        return None if value is None else nested(GradientConfig, value)
+    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        return None if value is None else nested({"solver": SolverConfig}.get(info.field_name, GradientConfig), value)
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -88,7 +88,7 @@ class OverlayPanel(Panel):
 
     def __init__(self, training: TrainPanel | None = None, profile: str = "quick") -> None:
         super().__init__()
-        self._training, self._live = training, None
+        self._training = training
         self.filter = widgets.Text(
             placeholder="words that must occur, such as: digits R=10 seed=0", continuous_update=True,
             layout=widgets.Layout(width="420px"),
