@@ -24,8 +24,10 @@ from nclib.config.parts import (
     TrainConfig,
     recipe,
 )
-from nclib.config.run import SCHEMA_VERSION, LookConfig, PostHocConfig, RunConfig, StoredConfig, digest, run_id
+from nclib.config.run import SCHEMA_VERSION, PostHocConfig, RunConfig, StoredConfig, digest, run_id
 from nclib.config.strict import Config, ConfigError, nested, parse_json, suggest
+
+LookConfig = PostHocConfig  # its name before November 2026
 
 __all__ = [
     "AUGMENTATION",
@@ -38,7 +40,6 @@ __all__ = [
     "ConfigError",
     "DataConfig",
     "GradientConfig",
-    "LookConfig",
     "LossName",
     "ModelConfig",
     "ModelKind",

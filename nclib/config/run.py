@@ -145,10 +145,6 @@ class PostHocConfig(StoredConfig):
         return super().canonical() | {"base": self.base.canonical()}
 
 
-LookConfig = PostHocConfig
-"""Its name before November 2026."""
-
-
 def run_id(config: StoredConfig) -> str:
     """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
 
