@@ -59,8 +59,8 @@ def test_published_ticks():
 
 def _accuracies(model, seed, overall, majority, minority, **cell):
     values = {"accuracy_balanced": overall, "accuracy_majority": majority, "accuracy_minority": minority}
-    given = {name: value for name, value in values.items() if value is not None}
-    return _stack(*(_rows(name, model=model, seed=seed, values=[0.99 * v, 1.01 * v], **cell) for name, v in given.items()))
+    given = {name: [0.99 * value, 1.01 * value] for name, value in values.items() if value is not None}
+    return _stack(*(_rows(name, model=model, seed=seed, values=two, **cell) for name, two in given.items()))
 
 
 def test_accuracy_table_puts_each_cell_beside_its_printed_one():
