@@ -434,8 +434,8 @@ def looped_anderson(
     Written anew from what jacobfa/Attractor (MIT, commit fcf045f; arXiv 2605.12466) does: weights that add up to one
     minimise the residual of the last ``pairs`` points plus 1e-4 times their squares, whatever the scale; they are
     solved for in float32; no damping; all rows go on until the worst one has ‖f(z) − z‖ < tol ‖z‖, for 6 evaluations
-    at least; f of the last point is the answer. tol and max_steps are those of its model of 140 million parameters. On the
-    maps of ``problems`` it took as many evaluations as the original, with the same answers but for rounding.
+    at least; f of the last point is the answer. tol and max_steps are those of its model of 140 million parameters. On
+    the maps of ``problems`` it took as many evaluations as the original, with the same answers but for rounding.
     """
     z, points, values = z0, [], []
     for step in range(1, max_steps + 1):
