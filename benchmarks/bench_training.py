@@ -1,5 +1,5 @@
 """One training step of the equilibrium network, predicted from its evaluations and measured, beside the explicit one;
-and what a start at the last epoch's equilibrium saves.
+the gradient rules against one another; and what a start at the last epoch's equilibrium saves.
 
 python benchmarks/bench_training.py [--quick]
 """
@@ -11,12 +11,17 @@ import time
 
 import pandas as pd
 import torch
+from bench_solver import cell_and_input
 from common import Figure, finish, ratio, rounds, threads
+from torch import nn
 from torch.nn import functional as F
 
 from nclib import training
 from nclib.config import DataConfig, GradientConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
+from nclib.course import saved_bytes
+from nclib.deq import DEQ, Gradient, Implicit, Neumann, Phantom, Reversible, Unrolled
 from nclib.models import Classifier, build_model
+from nclib.solver import Broyden, Solver
 
 GRADIENTS = {"implicit": {"method": "implicit"}, "phantom": {"method": "phantom"}}
 SOLVERS = {"Broyden": {"method": "broyden"}, "Anderson": {"method": "anderson"}}
@@ -93,6 +98,41 @@ def training_step(case: str, batch: int, width: int, size: int, repeats: int) ->
     return figures
 
 
+def gradient_rules(case: str, batch: int, channels: int, repeats: int) -> list[Figure]:
+    """A forward and backward pass of an equilibrium layer by each rule, against the implicit one: time, and the bytes
+    that autograd keeps. The note says how far the gradient is from the exact one, in float64."""
+    rules = {
+        "implicit": Implicit(),
+        "phantom, 1 step": Phantom(),
+        "Neumann, 5 terms": Neumann(5),
+        "unrolled, 20 steps": Unrolled(20),
+        "reversible, 10 steps": Reversible(10),  # with two evaluations each
+    }
+    cell, x = cell_and_input(batch, channels, gain=0.5)
+    cell.requires_grad_(True)
+    x.requires_grad_(True)
+
+    def gradients(cell: nn.Module, x: torch.Tensor, solver: Solver, rule: Gradient) -> torch.Tensor:
+        layer = DEQ(cell, solver, rule)
+        layer.warn_backward = False
+        found = torch.autograd.grad(layer(x)[0].square().mean(), [*cell.parameters(), x])
+        return torch.cat([grad.flatten() for grad in found])
+
+    tight, wide = Broyden(1e-9, 300), x.detach().double().requires_grad_()
+    exact = gradients(copy.deepcopy(cell).double(), wide, tight, Implicit())
+    works = [lambda rule=rule: gradients(cell, x, Broyden(1e-3, 100), rule) for rule in rules.values()]
+    off = [float((work().double() - exact).norm() / exact.norm()) for work in works]
+    kept = [saved_bytes(work, apart_from=cell.parameters()) for work in works]
+    times, figures = rounds(works, repeats), []
+    for name, seconds, error, size in zip(rules, times, off, kept, strict=True):
+        note = f"{1e3 * statistics.median(seconds):.0f} ms, {size / 2**20:.1f} MiB; gradient off by {error:.0e}"
+        if name != "implicit":
+            figures.append(Figure("gradients", f"time, {name} / implicit", case, *ratio(seconds, times[0]), None, note))
+            figures.append(Figure("gradients", f"memory, {name} / implicit", case, *[size / kept[0]] * 3, None, note))
+        print(f"  {name}, {case}: {note}")
+    return figures
+
+
 def warm_starts(epochs: int, seeds: int) -> list[Figure]:
     """Whole trainings on the digits that start each image's solve at its equilibrium of the epoch before, against those
     that start at the block's input: evaluations of the cell after the first epoch, a ratio for each seed."""
@@ -119,14 +159,16 @@ def warm_starts(epochs: int, seeds: int) -> list[Figure]:
 
 
 def main(quick: bool = False) -> pd.DataFrame:
-    """The step above at two widths, and the starts; quick: a tiny network and two rounds, nothing written."""
+    """All of the above; quick: a tiny network and two rounds, nothing written."""
     started = time.perf_counter()
     threads()
     if quick:
-        figures = training_step("B=8 width 2, 8×8", 8, 2, 8, 2) + warm_starts(2, 1)
+        figures = training_step("B=8 width 2, 8×8", 8, 2, 8, 2)
+        figures += gradient_rules("B=4 C=16", 4, 16, 2) + warm_starts(2, 1)
     else:
         figures = training_step("B=64 width 16, 32×32", 64, 16, 32, 7)
-        figures += training_step("B=16 width 64, 32×32", 16, 64, 32, 7) + warm_starts(10, 3)
+        figures += training_step("B=16 width 64, 32×32", 16, 64, 32, 7)
+        figures += gradient_rules("B=64 C=128", 64, 128, 7) + warm_starts(10, 3)
     device = (
         "none used: every figure here is of the CPU" if not torch.cuda.is_available() else torch.cuda.get_device_name()
     )

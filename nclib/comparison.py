@@ -146,7 +146,8 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
 
     Parameters
     ----------
-    frame : tidy frame
+    frame : tidy frame with columns run_id, dataset, K_A, R, model, seed, split, epoch, metric and value: of stored
+        runs, or of trainings of your own. K_A is missing for balanced data
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
         standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
@@ -168,8 +169,11 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     >>> nc.by_run(frame, "accuracy_balanced", "test")[["model", "seed", "value"]].shape
     (6, 3)
     """
-    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     keys = ["run_id", *SETTING, "model", "seed"]
+    missing = [name for name in (*keys, "split", "epoch", "metric", "value") if name not in frame]
+    if missing:
+        raise ValueError(f"the frame has no column {', '.join(missing)}; see help(nclib.by_run) for those it needs")
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
     tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(
         lambda values: values.to_numpy()[-count:]

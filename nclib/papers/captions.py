@@ -98,10 +98,11 @@ def _num_seeds(configs: Sequence[RunConfig]) -> int:
 
 def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
     start = {"x": "the input", "zeros": "zero", "previous": "the last epoch's equilibrium"}[model.start]
-    return (
-        f" DEQ: {model.solver.method}, relative residual {model.solver.tol:g}, at most {model.solver.max_steps} "
-        f"evaluations from {start}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
-    )
+    solver, gradient = model.solver, model.gradient
+    solved = f"{solver.method}, relative residual {solver.tol:g}, at most {solver.max_steps} evaluations from {start}"
+    if gradient.method in ("unrolled", "reversible"):  # these leave the solver aside
+        solved = f"{gradient.steps} steps from {start}, converged at a relative residual of {solver.tol:g}"
+    return f" DEQ: {solved}, {gradient.method} gradient; samples that do not converge: {train.skip}."
 
 
 def _last_maps(dataset: str) -> str:
