@@ -656,7 +656,7 @@ PHASES = {
     "workers": (_WORKERS, False),
     "drawing's lock": (f"{_ALL} --force", True),
     "drawing": (f"{_ALL} --force", True),
-    "first site": ("reproduce --profile smoke --force", True),
+    "site of the first notebook": ("reproduce --profile smoke --force", True),
     "site": (_SITE, True),
     "site's lock": (_SITE, True),
     "export": ("runs export --profile smoke --collection mine", True),

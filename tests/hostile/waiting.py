@@ -117,14 +117,14 @@ def _command(words, project, said):
 
 
 class Command:
-    """A command that was started; `phase` is where it is to wait."""
+    """A command that was started. The first word of `phase` is where it is to wait."""
 
     def __init__(self, root, words, phase=None):
         self.root, self.temporary = root, root.parent / "tmp"
         self.temporary.mkdir(exist_ok=True)
         (root / "waits").unlink(missing_ok=True)
         if phase:
-            (root / f"wait-at-{phase}").touch()
+            (root / f"wait-at-{phase.split()[0]}").touch()
         self.said = root.parent / f"said-{time.monotonic_ns()}"
         self.said.touch()
         own = {"NCLIB_ROOT": root, "NCLIB_RESULTS": root / "results", "NCLIB_DATA": root / "data"}
