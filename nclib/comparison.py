@@ -100,6 +100,8 @@ def interval(values: Sequence[float]) -> Interval:
     >>> round(found.mean, 3), round(found.half, 3)
     (1.0, 0.248)
     """
+    if np.ma.is_masked(values):
+        raise ValueError("some values are masked; pass values.compressed()")
     values = np.asarray(values, dtype=float)
     n = len(values)
     if n < 2:
@@ -313,7 +315,7 @@ def verdict(
     scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
     claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
         paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
-        A printed 0 has no sign. None where no paper claims anything
+        A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
     terminal : whether all runs ended in the terminal phase; leave it out for accuracies
     size : the value that "equal" is relative to; without it nothing is equal
 
@@ -337,6 +339,7 @@ def verdict(
         raise ValueError(f"scale {scale!r} is none of {', '.join(words.SCALES)}")
     if isinstance(claim, str) and claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
+    claim = None if isinstance(claim, float) and np.isnan(claim) else claim
     word, remark = _judged(found, claim, terminal, size)
     if word == "supported" and not isinstance(claim, str):
         compatible = abs(claim - found.mean) <= found.half
