@@ -47,6 +47,10 @@ LEADS = {
     "controls": "controls: accuracy, DEQ − explicit matched",
     "equilibrium_or_cell": "all cells, DEQ / cell: NC1, trace ratio",
     "solver_and_collapse": "inside the solver, start → equilibrium: NC2, centred",
+    "internalization": "T = 1, all classes: accuracy is that of the equilibrium",
+    "residual_and_error": "the residual of the solve is higher where the answer is wrong, all classes",
+    "depth_and_rank": "class means of the DEQ use fewer dimensions than with its cell applied once",
+    "optimisers": "ResNet-18, AdamW / SGD: NC3, centred",
 }
 """The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none, or a pooled
 test that stands in a caption alone (long_tail, remedies)."""
@@ -177,7 +181,7 @@ def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
         rows = [row for table in found if table for row in _judged(table[0])]
     claims = pd.DataFrame(rows, columns=COLUMNS)
     texts = ["item", "printed", "regenerated", "verdict", "scale", "remark"]
-    lead = claims["item"].eq(LEADS[notebook]) if mine and notebook in LEADS else False
+    lead = claims["item"].eq(LEADS[notebook]) if folder == "neural_collapse" and notebook in LEADS else False
     return claims.assign(lead=lead, **{name: claims[name].fillna("") for name in texts})
 
 
@@ -193,7 +197,7 @@ def _judged(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for row in table.to_dict("records") if column else ():
         named = [row[name] for name in (["claim"] if "claim" in table else texts)]
         number = next((row[name] for name in ("difference", "change", "slope") if name in table), None)
-        shown = row.get("evidence", _signed(number))
+        shown = row.get("evidence", _changed(row) if {"change", "low", "high"} <= row.keys() else _signed(number))
         shown = shown if isinstance(shown, str) else ""
         facts = {"item": ", ".join(map(str, named)), "printed": "", "regenerated": shown}
         facts |= {"interval": row.get("half"), "seeds": row.get("seeds"), "verdict": str(row[column])}
@@ -299,15 +303,20 @@ def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _pooled(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Rows of `comparison.ratios`, whose intervals are not symmetric."""
     for row in table.itertuples():
-        interval = "" if pd.isna(row.low) else f" ({row.low:+.1f} to {row.high:+.1f})"
         yield {
             "item": f"all cells, {row.step}: {METRICS.get(row.metric, row.metric)}",
             "printed": "",
-            "regenerated": f"{row.change:+.1f} %{interval}",
+            "regenerated": _changed(row._asdict()),
             "detectable": row.detectable,
             "seeds": row.seeds,
             **_said(row),
         }
+
+
+def _changed(row: dict[str, Any]) -> str:
+    """A change in percent with its interval, which is not symmetric."""
+    interval = "" if pd.isna(row["low"]) else f" ({row['low']:+.1f} to {row['high']:+.1f})"
+    return f"{row['change']:+.1f} %{interval}"
 
 
 def _measured(row: Any, value: float) -> dict[str, Any]:
