@@ -277,7 +277,8 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
             means = runs.groupby("model")["value"].mean()
             values = means.get("solved", np.nan), means.get(f"T = {t}", np.nan), *pooled.columns[:3]
             cells = len(differences[comparison.SETTING].drop_duplicates())
-            found.append((f"T = {t}, {group}: accuracy is that of the equilibrium", *values, cells, pooled.n, *said))
+            claim = f"T = {t}, {group}: accuracy, without the solver − with it, in points"
+            found.append((claim, *values, cells, pooled.n, *said))
     columns = ["claim", "solved", "value", "difference", "half", "detectable", "cells", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
@@ -341,7 +342,7 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
             excess = used.assign(difference=used[f"auroc_{signal}{end}"] - 0.5)
             pooled = comparison.pooled(excess)
             said = comparison.verdict(pooled, scale, "higher")
-            claim = f"{meaning} is higher where the answer is wrong, {group} classes"
+            claim = f"AUROC − 0.5 of {meaning}, {group} classes"
             found.append((claim, signal, group, settings, 0.5 + pooled.mean, *pooled.columns, *said))
     columns = ["claim", "signal", "group", "settings", "auroc", "difference", "half", "detectable", "seeds"]
     return pd.DataFrame(found, columns=[*columns, *words.JUDGED])
