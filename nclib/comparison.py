@@ -465,6 +465,7 @@ def ratios(
     split: str = "train",
     arm: str = "deq",
     against: str = "explicit",
+    terminal: bool | None = None,
 ) -> pd.DataFrame:
     """One model's metrics of collapse over another's, pooled over all cells as by `pooled`.
 
@@ -478,6 +479,7 @@ def ratios(
     scale : of the runs (`nclib.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
+    terminal : whether all runs ended in the terminal phase; left out, what `terminal_phase` finds
 
     Returns
     -------
@@ -485,7 +487,7 @@ def ratios(
     lower_in (cells whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule of `verdict`.
     """
     frame = frame[frame["model"].isin([arm, against])]
-    reached = bool(terminal_phase(frame)["reached"].all())
+    reached = bool(terminal_phase(frame)["reached"].all()) if terminal is None else terminal
     claims = metrics if isinstance(metrics, Mapping) else {}
     rows = []
     for metric in metrics:

@@ -271,7 +271,9 @@ class TrainConfig(Config):
 
     Parameters
     ----------
-    epochs, batch_size, lr, momentum, weight_decay : of stochastic gradient descent
+    epochs, batch_size, lr, momentum, weight_decay : of the optimiser
+    optimiser : "sgd"; "adam", whose weight decay is added to the gradient, as in "sgd" (coupled); or "adamw", which
+        scales the weights by 1 − lr · weight_decay instead. The momentum of the latter two is their β1; β2 is 0.999
     schedule : "constant" or "cosine" (to 0 at the last step)
     clip : largest norm of the gradient; None for no clipping
     constraint : reading of the paper's E_W and E_H. "weight_decay": weight decay alone, neither is enforced;
@@ -303,6 +305,7 @@ class TrainConfig(Config):
     lr: float = pydantic.Field(default=0.1, gt=0)
     momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
     weight_decay: float = pydantic.Field(default=5e-4, ge=0)
+    optimiser: Literal["sgd", "adam", "adamw"] = _later("sgd")
     schedule: Literal["constant", "cosine"] = "cosine"
     clip: float | None = pydantic.Field(default=1.0, gt=0)
     constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"
