@@ -10,6 +10,7 @@ from typing import Any
 
 from nclib.publish.notebooks import PARTS
 from nclib.publish.readable import NAMES, claim_first
+from nclib.publish.site.amounts import sentences
 from nclib.publish.site.elsewhere import in_a_browser
 from nclib.publish.site.fragments import date_text, download_link, link_list, plain, scale_line, table_rows
 from nclib.publish.site.sources import OPEN_CODE, Artefact, Drawn, Page, Sources
@@ -33,7 +34,8 @@ def landing_page(
         "Every figure, table and number below was computed; its caption says with which data, network and seeds, and "
         "its page how."
     )
-    parts = [f"# {TITLE}", about, _alerts(sources)]
+    said = "".join(f"<p>{sentence}</p>" for sentence in sentences(sources))
+    parts = [f"# {TITLE}", f'<div class="nc-amounts">{said}</div>' * bool(said), about, _alerts(sources)]
     scorecards = [*_scorecard(sources, echo), *_verdicts_of_others(sources, echo)]
     parts += ["## Scorecard", _legend(), *scorecards] if scorecards else []
     parts += ["## Notebooks", *_contents(sources), "## Figures", *_gallery(sources), *in_a_browser()]
