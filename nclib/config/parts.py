@@ -305,7 +305,7 @@ class TrainConfig(Config):
     lr: float = pydantic.Field(default=0.1, gt=0)
     momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
     weight_decay: float = pydantic.Field(default=5e-4, ge=0)
-    optimiser: Literal["sgd", "adam", "adamw"] = _later("sgd")
+    optimiser: Literal["sgd", "adam", "adamw"] = added_later("sgd")
     schedule: Literal["constant", "cosine"] = "cosine"
     clip: float | None = pydantic.Field(default=1.0, gt=0)
     constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"
