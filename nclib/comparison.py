@@ -592,10 +592,8 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     From three values it reaches from half of s to six times s: such a spread is an order of magnitude. NaN for fewer
     than two.
     """
-    values = np.asarray(values, dtype=float)
-    n = len(values)
-    if n < 2:
+    if (n := len(values)) < 2:
         return (float("nan"),) * 3
-    deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
+    deviation, tail = float(np.std(values, ddof=1)), (1 - LEVEL) / 2
     low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
     return deviation, low, high
