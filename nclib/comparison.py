@@ -100,6 +100,8 @@ def interval(values: Sequence[float]) -> Interval:
     >>> round(found.mean, 3), round(found.half, 3)
     (1.0, 0.248)
     """
+    if np.ma.is_masked(values):
+        raise ValueError("some values are masked; pass values.compressed()")
     values = np.asarray(values, dtype=float)
     n = len(values)
     if n < 2:
@@ -146,7 +148,8 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
 
     Parameters
     ----------
-    frame : tidy frame
+    frame : tidy frame with columns run_id, dataset, K_A, R, model, seed, split, epoch, metric and value: of stored
+        runs, or of trainings of your own. K_A is missing for balanced data
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
         standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
@@ -168,8 +171,11 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     >>> nc.by_run(frame, "accuracy_balanced", "test")[["model", "seed", "value"]].shape
     (6, 3)
     """
-    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     keys = ["run_id", *SETTING, "model", "seed"]
+    missing = [name for name in (*keys, "split", "epoch", "metric", "value") if name not in frame]
+    if missing:
+        raise ValueError(f"the frame has no column {', '.join(missing)}; see help(nclib.by_run) for those it needs")
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
     tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(
         lambda values: values.to_numpy()[-count:]
@@ -309,7 +315,7 @@ def verdict(
     scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
     claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
         paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
-        A printed 0 has no sign. None where no paper claims anything
+        A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
     terminal : whether all runs ended in the terminal phase; leave it out for accuracies
     size : the value that "equal" is relative to; without it nothing is equal
 
@@ -333,6 +339,7 @@ def verdict(
         raise ValueError(f"scale {scale!r} is none of {', '.join(words.SCALES)}")
     if isinstance(claim, str) and claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
+    claim = None if isinstance(claim, float) and np.isnan(claim) else claim
     word, remark = _judged(found, claim, terminal, size)
     if word == "supported" and not isinstance(claim, str):
         compatible = abs(claim - found.mean) <= found.half
@@ -458,6 +465,7 @@ def ratios(
     split: str = "train",
     arm: str = "deq",
     against: str = "explicit",
+    terminal: bool | None = None,
 ) -> pd.DataFrame:
     """One model's metrics of collapse over another's, pooled over all cells as by `pooled`.
 
@@ -471,6 +479,7 @@ def ratios(
     scale : of the runs (`nclib.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
+    terminal : whether all runs ended in the terminal phase; left out, what `terminal_phase` finds
 
     Returns
     -------
@@ -478,7 +487,7 @@ def ratios(
     lower_in (cells whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule of `verdict`.
     """
     frame = frame[frame["model"].isin([arm, against])]
-    reached = bool(terminal_phase(frame)["reached"].all())
+    reached = bool(terminal_phase(frame)["reached"].all()) if terminal is None else terminal
     claims = metrics if isinstance(metrics, Mapping) else {}
     rows = []
     for metric in metrics:
@@ -583,10 +592,8 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     From three values it reaches from half of s to six times s: such a spread is an order of magnitude. NaN for fewer
     than two.
     """
-    values = np.asarray(values, dtype=float)
-    n = len(values)
-    if n < 2:
+    if (n := len(values)) < 2:
         return (float("nan"),) * 3
-    deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
+    deviation, tail = float(np.std(values, ddof=1)), (1 - LEVEL) / 2
     low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
     return deviation, low, high

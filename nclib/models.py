@@ -231,7 +231,7 @@ def build_solver(cfg: SolverConfig) -> solver.FixedPointIteration | solver.Ander
     return _SOLVERS[cfg.method](**cfg.model_dump(exclude={"method"}, exclude_none=True))
 
 
-def build_gradient(cfg: GradientConfig) -> deq.Implicit | deq.Phantom | deq.Neumann | deq.Unrolled:
+def build_gradient(cfg: GradientConfig) -> deq.Gradient:
     """The gradient of an equilibrium `cfg` describes."""
     match cfg.method:
         case "implicit":
@@ -240,6 +240,8 @@ def build_gradient(cfg: GradientConfig) -> deq.Implicit | deq.Phantom | deq.Neum
             return deq.Phantom(steps=cfg.steps, damping=cfg.damping)
         case "neumann":
             return deq.Neumann(terms=cfg.steps)
+        case "reversible":
+            return deq.Reversible(steps=cfg.steps, beta=cfg.beta)
         case _:
             return deq.Unrolled(steps=cfg.steps)
 

@@ -526,13 +526,18 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
         if _versions(z, args) != before:
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
-        if len(z) < batch:
-            error.add_note(
-                f"f was given the {len(z)} rows that are not solved yet, of {batch}, in another order. Tensors that "
-                "belong to the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
-            )
+        tell_rows(error, len(z), batch)
         raise
     return fz
+
+
+def tell_rows(error: Exception, given: int, batch: int) -> None:
+    """Solved rows leave, and of a plain callable the layer evaluates the first row alone."""
+    if given < batch:
+        error.add_note(
+            f"f was given {given} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
+            "rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+        )
 
 
 def _versions(z: Tensor, args: Sequence[Tensor]) -> list[int]:

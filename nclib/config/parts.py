@@ -17,6 +17,14 @@ LAST_EPOCHS = 10
 ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops", "network"]
 LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
 
+
+def _apply_method(options: dict[str, Any], of_methods: dict[str, dict[str, Any]], default: str) -> dict[str, Any]:
+    method, every = options.get("method", default), set().union(*of_methods.values())
+    if method not in of_methods:
+        return options
+    return apply_defaults(options, of_methods[method], f"method {method!r}", every - set(of_methods[method]))
+
+
 _SOLVER_OPTIONS: dict[str, dict[str, Any]] = {
     "broyden": {"history": 20},
     "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
@@ -51,11 +59,13 @@ class SolverConfig(Config):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        method = options.get("method", "broyden")
-        if method not in _SOLVER_OPTIONS:
-            return options
-        own = _SOLVER_OPTIONS[method]
-        return apply_defaults(options, own, f"method {method!r}", {"history", "ridge", "damping"} - set(own))
+        return _apply_method(options, _SOLVER_OPTIONS, "broyden")
+
+
+_GRADIENT_OPTIONS: dict[str, dict[str, Any]] = {
+    "implicit": {}, "neumann": {"steps": 1}, "phantom": {"steps": 1, "damping": 0.0},
+    "unrolled": {"steps": None}, "reversible": {"steps": None, "beta": 0.5},
+}  # fmt: skip
 
 
 class GradientConfig(Config):
@@ -64,9 +74,9 @@ class GradientConfig(Config):
     Parameters
     ----------
     method : "implicit" (implicit function theorem), "phantom" (a few steps from the equilibrium; one step is JFB),
-        "neumann" (truncated series) or "unrolled" (through explicit steps from the start)
-    steps : terms or steps, for the last three; left out means 1, for "unrolled" it is required
-    damping : of "phantom" only
+        "neumann" (truncated series), "unrolled" or "reversible" (through explicit steps from the start, without solver)
+    steps : terms or steps, for the last four; left out means 1, for "unrolled" and "reversible" it is required
+    damping, beta : of "phantom" and of "reversible" only; beta in (0, 1), left out 0.5
 
     Examples
     --------
@@ -74,21 +84,17 @@ class GradientConfig(Config):
     'phantom'
     """
 
-    method: Literal["implicit", "phantom", "neumann", "unrolled"] = "implicit"
+    method: Literal["implicit", "phantom", "neumann", "unrolled", "reversible"] = "implicit"
     steps: int | None = pydantic.Field(default=None, ge=1)
     damping: float | None = pydantic.Field(default=None, ge=0, lt=1)
+    beta: float | None = added_later(None, gt=0, lt=1)
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        method = options.get("method", "implicit")
-        if method == "unrolled" and options.get("steps") is None:
-            raise ValueError("method 'unrolled' needs steps, for instance steps=8")
-        defaults = {"phantom": {"steps": 1, "damping": 0.0}, "neumann": {"steps": 1}}.get(method, {})
-        not_here = {"implicit": {"steps", "damping"}, "neumann": {"damping"}, "unrolled": {"damping"}}.get(
-            method, set()
-        )
-        return apply_defaults(options, defaults, f"method {method!r}", not_here)
+        if options.get("method") in ("unrolled", "reversible") and options.get("steps") is None:
+            raise ValueError(f"method {options['method']!r} needs steps, for instance steps=8")
+        return _apply_method(options, _GRADIENT_OPTIONS, "implicit")
 
 
 _RESOLVED_FOLDER = re.compile(r"folder:[A-Za-z0-9._-]+@[0-9a-f]{12}")
@@ -265,7 +271,9 @@ class TrainConfig(Config):
 
     Parameters
     ----------
-    epochs, batch_size, lr, momentum, weight_decay : of stochastic gradient descent
+    epochs, batch_size, lr, momentum, weight_decay : of the optimiser
+    optimiser : "sgd"; "adam", whose weight decay is added to the gradient, as in "sgd" (coupled); or "adamw", which
+        scales the weights by 1 − lr · weight_decay instead. The momentum of the latter two is their β1; β2 is 0.999
     schedule : "constant" or "cosine" (to 0 at the last step)
     clip : largest norm of the gradient; None for no clipping
     constraint : reading of the paper's E_W and E_H. "weight_decay": weight decay alone, neither is enforced;
@@ -297,6 +305,7 @@ class TrainConfig(Config):
     lr: float = pydantic.Field(default=0.1, gt=0)
     momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
     weight_decay: float = pydantic.Field(default=5e-4, ge=0)
+    optimiser: Literal["sgd", "adam", "adamw"] = added_later("sgd")
     schedule: Literal["constant", "cosine"] = "cosine"
     clip: float | None = pydantic.Field(default=1.0, gt=0)
     constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"

@@ -415,7 +415,7 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1])
+        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1], rule.parts)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads

@@ -19,6 +19,7 @@ from nclib.system import provenance
 KINDS: dict[str, str] = {
     "classifier": "nclib.config:RunConfig",
     "solver_probe": "nclib.papers.neural_collapse.solver_sweep:SolverSweepConfig",
+    "depth": "nclib.papers.neural_collapse.depth:DepthConfig",
     "shallow": "nclib.papers.kernel_equivalence.networks:ShallowConfig",
     "regression": "nclib.papers.separation_bias.regression:RegressionConfig",
     "grad_cam": "nclib.papers.separation_bias.saliency:CamConfig",

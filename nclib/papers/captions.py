@@ -63,8 +63,8 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     network += f" with {' and '.join(own)}" * bool(own)
     text = (
         f"Profile {first.profile}: {'; '.join(settings)}. {_describe_test(configs)} {network}, "
-        f"{train.epochs} epochs of SGD (lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, "
-        f"weight decay {train.weight_decay:g}), {seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
+        f"{train.epochs} epochs of {_describe_optimisers(configs)}, "
+        f"{seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
     )
     return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
 
@@ -96,12 +96,21 @@ def _num_seeds(configs: Sequence[RunConfig]) -> int:
     return len({config.seed for config in configs})
 
 
+def _describe_optimisers(configs: Sequence[RunConfig]) -> str:
+    names, said = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}, {}
+    for train in (config.train for config in configs):
+        rates = f"lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}"
+        said.setdefault(train.optimiser, f"{names[train.optimiser]} ({rates})")
+    return " or ".join(said.values())
+
+
 def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
     start = {"x": "the input", "zeros": "zero", "previous": "the last epoch's equilibrium"}[model.start]
-    return (
-        f" DEQ: {model.solver.method}, relative residual {model.solver.tol:g}, at most {model.solver.max_steps} "
-        f"evaluations from {start}, {model.gradient.method} gradient; samples that do not converge: {train.skip}."
-    )
+    solver, gradient = model.solver, model.gradient
+    solved = f"{solver.method}, relative residual {solver.tol:g}, at most {solver.max_steps} evaluations from {start}"
+    if gradient.method in ("unrolled", "reversible"):  # these leave the solver aside
+        solved = f"{gradient.steps} steps from {start}, converged at a relative residual of {solver.tol:g}"
+    return f" DEQ: {solved}, {gradient.method} gradient; samples that do not converge: {train.skip}."
 
 
 def _last_maps(dataset: str) -> str:

@@ -10,7 +10,7 @@ from reproduction import DRAW, figure, run_of, write_notebook
 
 from nclib.engine.store import default_store
 from nclib.publish import notebooks
-from nclib.reproduce import drawing, sources
+from nclib.reproduce import drawing, sources, stamps
 from nclib.system import paths
 
 
@@ -198,3 +198,14 @@ def test_the_wings_a_cell_names_are_found_however_it_names_them(cell, wing):
     found = sources.Library().digests("walkthrough/x", [{"cell_type": "code", "source": cell}])
     assert f"nclib.{wing}" in found
     assert "nclib.laboratory" not in sources.Library().digests("walkthrough/x", [])
+
+
+def test_what_draws_as_far_as_runs_are_there_is_drawn_again_with_each_and_trains_none(bench, monkeypatch):
+    monkeypatch.setitem(stamps.DRAWN_AS_FAR_AS_THERE, "neural_collapse/fig9", "neural_collapse/fig1")
+    for name in ("fig1", "fig9"):
+        figure(f"neural_collapse/{name}")
+    bench.reproduce("fig9")
+    assert not bench.trained
+    bench.reproduce("fig1")
+    assert bench.reproduce("fig9").rows[0].status == "executed"
+    assert bench.reproduce("fig9").rows[0].status == "unchanged"

@@ -70,8 +70,9 @@ class SolverSweepConfig(PostHocConfig):
         model = self.base.model
         if model.kind != "deq":
             raise ValueError(f"base must be a run of kind 'deq', which has a solver; this one is {model.kind!r}")
-        if model.gradient.method == "unrolled":
-            raise ValueError("a base with gradient method 'unrolled' never calls its solver; use another gradient")
+        method = model.gradient.method
+        if method in ("unrolled", "reversible"):
+            raise ValueError(f"a base with gradient method {method!r} never calls its solver; use another gradient")
         if self.seed != self.base.seed:
             raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
         return self

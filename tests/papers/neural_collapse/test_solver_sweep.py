@@ -145,7 +145,7 @@ def test_operations_are_traced_from_the_block(options, expected):
     ("options", "says"),
     [
         ({"base": _base("explicit")}, "kind 'deq', which has a solver; this one is 'explicit'"),
-        ({"base": _base(gradient=GradientConfig(method="unrolled", steps=3))}, "never calls its solver"),
+        ({"base": _base(gradient=GradientConfig(method="reversible", steps=3))}, "never calls its solver"),
         ({"base": _base(seed=2), "seed": 1}, "seed 1 is not the base's, 2"),
         ({"base": _base(), "laststep": 3}, "Did you mean 'last_step'"),
         ({}, "base"),
