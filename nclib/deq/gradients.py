@@ -368,7 +368,8 @@ class Reverse(torch.autograd.Function):
                 "Implicit() or Unrolled(steps)"
             )
         rule, beta = ctx.rule, ctx.rule.gradient.beta
-        y, z, start, *tensors = ctx.saved_tensors
+        y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
+        last = z
         rule.layer._refuse_live()
         inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
         rows = inputs[: ctx.num_rows]
@@ -399,7 +400,7 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1], rule.parts)
+        rule.layer._record_reversal((y, z), start, last, rule.parts)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
