@@ -302,6 +302,17 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
     or network of the user's own is imported here, and keeps the initialisation that it has itself.
 
+    Parameters
+    ----------
+    cfg : which network
+    num_classes, in_channels : K and the channels of the images
+    seed : of the initial weights
+
+    Returns
+    -------
+    Classifier
+        Called with images, it returns logits, features and, of a DEQ, the evidence of its solve.
+
     Raises
     ------
     ConfigError
@@ -413,6 +424,14 @@ def _described(value: Any) -> str:
 
 def count_parameters(module: nn.Module) -> int:
     """Number of trainable parameters.
+
+    Parameters
+    ----------
+    module : any network
+
+    Returns
+    -------
+    int
 
     Examples
     --------

@@ -315,7 +315,8 @@ def test_dropout_of_nothing_is_not_live():
         (lambda: Phantom(1, 1.0), "damping must be"),
         (lambda: Phantom(1, np.float32(1.0)), "damping must be"),
         (lambda: Unrolled(0), "steps must be"),
-        (lambda: DEQ(torch.cos, z0="ones"), "allowed are 'x' and 'zeros'"),
+        (lambda: DEQ(torch.cos, z0="ones"), "allowed are 'x', 'zeros' and a function"),
+        (lambda: DEQ(torch.cos, z0=(0, 0)), "allowed are 'x', 'zeros' and a function"),
     ],
 )
 def test_impossible_settings_are_refused(make, error):
@@ -650,6 +651,51 @@ def test_starts_that_are_no_state_of_several_tensors_are_refused(z0, error, mess
     x = random(4, 7)
     with pytest.raises(error, match=message):
         DEQ(lambda z, x: z)(x, z0=z0(x) if callable(z0) else z0)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(30), Reversible(30)], ids=str)
+def test_a_start_made_of_x_lets_a_state_of_several_tensors_stand_in_a_sequential(gradient):
+    def cell(z, x):
+        return 0.5 * z[1] + x, 0.5 * z[0]
+
+    def zeros(x):
+        return torch.zeros_like(x), torch.zeros_like(x)
+
+    x = random(4, 3)
+    inside = DEQ(cell, EXACT[2], gradient, z0=zeros, return_solution=False)
+    first, second = nn.Sequential(nn.Identity(), inside)(x)
+    expected, _ = DEQ(cell, EXACT[2], gradient)(x, z0=zeros(x))
+    assert torch.equal(first, expected[0]) and torch.equal(second, expected[1])
+    other = DEQ(cell, EXACT[2], gradient, z0=lambda x: 1 / 0)  # a start in the call comes first
+    assert torch.equal(other(x, z0=zeros(x))[0][0], first)
+    single = DEQ(TanhCell(), EXACT[2], gradient, z0=lambda x: x + 1)
+    assert torch.equal(single(x_ := random(4, 4))[1].trace, single(x_, z0=x_ + 1)[1].trace)
+    with pytest.raises(ValueError, match="z0 has shape"):
+        DEQ(cell, gradient=gradient, z0=lambda x: x[:2])(x)
+    with pytest.raises(TypeError, match="z0 is a tuple of 2: Tensor, int"):
+        DEQ(cell, gradient=gradient, z0=lambda x: (x, 1))(x)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_a_cell_that_cannot_take_z_and_x_is_told_so(gradient):
+    x = random(4, 3)
+    for cell, args, called in (
+        (lambda z: 0.5 * z, (), "cell(z, x)"),
+        (nn.Linear(3, 3).double(), (), "cell(z, x)"),
+        (torch.cos, (), "cell(z, x)"),
+        (lambda z, x, mask: z, (), "cell(z, x)"),
+        (lambda z, x: z, (x,), "cell(z, x, args[0])"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            DEQ(cell, gradient=gradient)(x, args=args)
+        assert f"calls its cell as {called}: it must take these" in "".join(caught.value.__notes__)
+
+    def broken(z, x):
+        return len(1)
+
+    with pytest.raises(TypeError, match="has no len") as caught:
+        DEQ(broken, gradient=gradient)(x)
+    assert not hasattr(caught.value, "__notes__")
 
 
 @pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)

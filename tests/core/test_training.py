@@ -333,6 +333,27 @@ def test_feature_norms_and_start_distances_are_logged_every_epoch():
     assert "start_distance" not in set(explicit["metric"]) and "feature_norm" in set(explicit["metric"])
 
 
+@pytest.mark.parametrize(
+    ("name", "after"), [("sgd", [1.98, -3.96]), ("adam", [1.9, -3.9]), ("adamw", [1.98, -3.96])]
+)
+def test_weight_decay_enters_the_gradient_of_adam_and_scales_the_weights_of_adamw(name, after):
+    """Without a gradient from the loss. Adam takes a step of the learning rate towards 0, whatever the decay."""
+    weights = torch.nn.Parameter(torch.tensor([2.0, -4.0]))
+    weights.grad = torch.zeros(2)
+    train = TrainConfig(optimiser=name, lr=0.1, weight_decay=0.1, momentum=0.5)
+    optimiser = training._optimiser(train, [weights])
+    optimiser.step()
+    assert weights.tolist() == pytest.approx(after, abs=1e-6)
+    assert optimiser.defaults.get("momentum", optimiser.defaults.get("betas", [0])[0]) == 0.5
+
+
+def test_each_optimiser_trains_another_network_and_the_first_is_sgd():
+    runs = [training.train(_config(epochs=1, **options))
+            for options in ({}, {"optimiser": "sgd"}, {"optimiser": "adam"}, {"optimiser": "adamw"})]  # fmt: skip
+    first, *losses = (_value(run, "loss") for run in runs)
+    assert losses[0] == first and len(set(losses)) == 3
+
+
 def test_start_distance_is_measured_from_where_the_solve_began():
     z, x = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[0.0, 0.0], [0.0, 1.0]])
     model = types.SimpleNamespace(block=DEQ(torch.nn.Identity(), z0="x"))

@@ -26,7 +26,7 @@ from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
 from nclib.papers import captions, experiments
 from nclib.papers.experiments import experiment
-from nclib.papers.neural_collapse import network_tables
+from nclib.papers.neural_collapse import network_costs
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
@@ -614,12 +614,12 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
     config = _config("deq", epochs=2, n_max=20)
     ensure_runs([config])
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
-    blocks = network_tables.compute_in_blocks(config)
+    blocks = network_costs.compute_in_blocks(config)
     assert 3 * blocks == pytest.approx(steps["solver_steps"] + steps["backward_steps"] + 3)
     with pytest.raises(ConfigError, match="'deq' run"):
-        network_tables.compute_in_blocks(_config("explicit"))
+        network_costs.compute_in_blocks(_config("explicit"))
     with pytest.raises(ConfigError, match="another cost than a solve"):
-        network_tables.compute_in_blocks(config.replace(model=REVERSIBLE))
+        network_costs.compute_in_blocks(config.replace(model=REVERSIBLE))
 
 
 # ---- the grids of the main paper

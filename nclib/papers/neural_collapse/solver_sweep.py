@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from nclib import comparison, evaluation, training
-from nclib.config import SolverConfig
+from nclib.config import PostHocConfig, SolverConfig
 from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
-from nclib.engine.kinds import PostHocConfig
 from nclib.engine.outline import class_counts, outline
 from nclib.models import build_solver
 from nclib.system import words
