@@ -270,8 +270,8 @@ class Equilibrium(torch.autograd.Function):
         if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
             raise RuntimeError(
                 "a vectorised backward pass (vectorize=True, is_grads_batched=True) cannot pass through Implicit "
-                "gradients; leave the option out, or use nclib.row_jacobians(layer, x), one pass for the Jacobian of "
-                "every row."
+                "gradients; leave the option out, or use nclib.deq.row_jacobians(layer, x), one pass for the "
+                "Jacobian of every row."
             )
         rule, again = ctx.rule, torch.is_grad_enabled()
         z, *tensors = ctx.saved_tensors
@@ -384,7 +384,8 @@ class Reverse(torch.autograd.Function):
                 "Implicit() or Unrolled(steps)"
             )
         rule, beta = ctx.rule, ctx.rule.gradient.beta
-        y, z, start, *tensors = ctx.saved_tensors
+        y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
+        last = z
         rule.layer._refuse_live()
         inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
         rows = inputs[: ctx.num_rows]
@@ -415,7 +416,7 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1], rule.parts)
+        rule.layer._record_reversal((y, z), start, last, rule.parts)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
@@ -427,9 +428,10 @@ _REFUSED = {
     "Vmap": "torch.func.vmap cannot pass through an equilibrium layer, whose rows are solved together anyway; put the "
     "mapped axis into the rows, layer(x.flatten(0, 1)), or take gradient=Unrolled(steps).",
     "Grad": "torch.func.grad, vjp, jacrev and hessian cannot pass through an equilibrium layer; use backward() or "
-    "torch.autograd.grad, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "torch.autograd.grad, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
     "Jvp": "forward-mode derivatives (torch.func.jvp, jacfwd) cannot pass through an equilibrium layer; use "
-    "torch.autograd.functional.jvp, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "torch.autograd.functional.jvp, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take "
+    "gradient=Unrolled(steps).",
 }
 
 
