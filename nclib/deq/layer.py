@@ -6,6 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import BuiltinFunctionType
 from typing import Literal
 
@@ -96,8 +97,9 @@ class DEQ(nn.Module):
     Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
     cell in float32, as the networks of this library do.
 
-    ``last_backward`` is the ``Solution`` of the last implicit backward solve. The first one that does not converge
-    warns ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
+    ``last_backward`` is the ``Solution`` of the last implicit backward solve. Of ``Reversible`` it is the start as the
+    backward pass found it, with its relative error as the residual. The first one that does not converge warns
+    ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
 
     Examples
     --------
@@ -310,35 +312,34 @@ class DEQ(nn.Module):
         rule = Rule(f, self.gradient, self.solver, amp, isinstance(self.cell, nn.Module), self, parts)
         return unpacked(parts, Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves), solution)
 
-    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor) -> None:
+    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor, parts: Parts | None) -> None:
         """By how much y and z miss the start, relative to the larger of it and the last z."""
         missed, *sizes = (
             torch.linalg.vector_norm(flat_rows(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
         )
         off = torch.maximum(*missed.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
-        wrong = ~(off <= REVERSAL)
-        if self.warn_backward and bool(wrong.any()):
-            self.warn_backward = False
-            warnings.warn(
-                f"reversible backward: {int(wrong.sum())} of {len(wrong)} rows missed their start by more than "
-                f"{REVERSAL:g} of their size, the worst by {float(off.max()):.1e}: rounding has grown too large, and "
-                "their gradient is wrong. Take fewer steps or a beta nearer to 0.",
-                BackwardNotConverged,
-                stacklevel=2,
-            )
+        solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * self.gradient.steps
+        self._warn_once(
+            unpacked(parts, found[1], replace(solution, steps=calls * solution.steps, num_evals=calls))[1],
+            f"reversible backward: {{}} rows missed their start by more than {REVERSAL:g} of their size, the worst by "
+            "{:.1e}: rounding has grown too large, and their gradient is wrong. Take fewer steps or a beta nearer to "
+            "0.",
+        )
 
     def _record_backward(self, solution: Solution, tol: float) -> None:
-        self.last_backward = solution
-        if self.warn_backward and not bool(solution.converged.all()):
+        self._warn_once(
+            solution,
+            f"backward solve: {{}} rows missed tol={tol:g}, worst relative residual {{:.1e}}; the gradient of those "
+            "rows is approximate. Allow more max_steps with Implicit(solver=...), make the cell more contractive, or "
+            "choose Phantom().",
+        )
+
+    def _warn_once(self, backward: Solution, message: str) -> None:
+        self.last_backward = backward
+        if self.warn_backward and not bool(backward.converged.all()):
             self.warn_backward = False
-            missed = int((~solution.converged).sum())
-            warnings.warn(
-                f"backward solve: {missed} of {len(solution.converged)} rows missed tol={tol:g}, worst relative "
-                f"residual {float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more "
-                "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom().",
-                BackwardNotConverged,
-                stacklevel=2,
-            )
+            rows = f"{int((~backward.converged).sum())} of {len(backward.converged)}"
+            warnings.warn(message.format(rows, float(backward.residual.max())), BackwardNotConverged, stacklevel=3)
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.

@@ -233,7 +233,7 @@ class _Watch:
             self.num_classes = width
         if self.num_classes in self.calls:
             call = self.calls[self.num_classes]
-            self.head = _Head(call.name, self.modules[call.name].weight.detach().flatten(1).cpu())
+            self.head = _Head(call.name, self.modules[call.name].weight.detach().flatten(1).cpu().clone())
             self._only_before(call)
         missing = [name for name in self.pools if name not in self.outputs]
         if missing and not self.chosen:
@@ -265,7 +265,8 @@ def _hooks(watch: _Watch, classifier: str | None, num_classes: int | None) -> It
         def hook(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
             width = getattr(module, "out_features", None) or len(module.weight)
             watch.calls.pop(width, None)  # the last call comes last
-            given = first_tensor((*args, *kwargs.values()))
+            given = first_tensor((*args, *kwargs.values()))  # cloned: a later layer may work in place
+            given, output = (x.detach().clone() if isinstance(x, Tensor) else x for x in (given, output))
             watch.calls[width] = _Call(name, given, output, frozenset(watch.outputs))
 
         return hook

@@ -117,7 +117,7 @@ def test_a_cell_that_closes_over_the_batch_is_told_where_to_put_it():
     with pytest.raises(RuntimeError) as caught:
         DEQ(lambda z, x: torch.tanh(gain * z) + x, Broyden(1e-10, 100))(x)
     (note,) = caught.value.__notes__
-    assert re.search(r"given the [1-5] rows that are not solved yet, of 6.*go into args", note)
+    assert re.search(r"given [1-5] of 6 rows.*go into args", note)
 
 
 def test_autocast_keeps_the_state_in_float32_and_the_gradients_alive():
@@ -510,6 +510,36 @@ def test_no_option_is_recommended_that_the_layer_does_not_have():
     with pytest.raises(RuntimeError) as caught:
         DEQ(lambda z, x: torch.tanh(gain * z) + x * keep, Broyden(1e-10, 100))(x)
     assert "stay" not in "".join(caught.value.__notes__)
+
+
+# ---- a transformer block with padding
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64)
+        self.norm = nn.LayerNorm(8, dtype=torch.float64)
+
+    def forward(self, z, x, pad):
+        h = self.norm(z + x)
+        mixed = self.attention(h, h, h, key_padding_mask=pad, need_weights=False)[0]
+        return torch.tanh(0.3 * mixed + x).masked_fill(pad.unsqueeze(2), 0.0)
+
+
+def test_a_transformer_block_with_padding_leaks_nothing_and_its_mask_is_told_where_to_go():
+    torch.manual_seed(0)
+    cell, x = Block(), random(6, 5, 8).requires_grad_()
+    pad = torch.arange(5) >= torch.tensor([5, 3, 2, 5, 4, 1]).unsqueeze(1)
+    z, solution = DEQ(cell, Anderson(1e-8, 60))(x, args=(pad,))
+    assert solution.converged.all() and (z[pad] == 0).all()
+    (along,) = torch.autograd.grad(z[1].sum(), x)
+    assert (along[1, :3] != 0).any() and (along[[0, 2, 3, 4, 5]] == 0).all() and (along[1, 3:] == 0).all()
+    # Rows that are all solved at once never leave, so that nothing fails before the layer looks at the first one.
+    same, masks = x[:1].detach().expand(6, 5, 8), pad[1:2].expand(6, 5)
+    with pytest.raises(AssertionError) as caught:
+        DEQ(lambda z, x: cell(z, x, masks), Anderson(1e-8, 60))(same)
+    assert "given 1 of 6 rows" in caught.value.__notes__[0] and "args=(tensor,)" in caught.value.__notes__[0]
 
 
 # ---- a state of several tensors

@@ -306,6 +306,37 @@ class Block(nn.Module):
         return self.short(x) + self.inner(x)
 
 
+class TwoHeads(nn.Module):
+    """The second head works on what the first was given, in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
+        self.act, self.projection = nn.ReLU(inplace=True), nn.Linear(16, 5)
+
+    def forward(self, x):
+        h = self.encoder(x)
+        logits = self.head(h)
+        self.projection(self.act(h))
+        return logits
+
+
+def test_features_are_those_that_the_classifier_was_given():
+    net, x = TwoHeads(), torch.randn(60, 8)
+    found = nc.features(net, [(x, torch.arange(60) % 3)])
+    assert torch.equal(found.h, net.encoder(x).detach())
+
+
+def test_features_stay_what_they_were_when_the_network_is_trained_on():
+    net, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(60, 8)
+    found = nc.features(net, [(x, torch.arange(60) % 3)])
+    before = [t.clone() for t in found]
+    with torch.no_grad():
+        for t in net.parameters():
+            t.mul_(-2)
+    assert all(torch.equal(*pair) for pair in zip(found, before, strict=True))
+
+
 def test_the_blocks_of_common_networks():
     stage = nn.Sequential(Block(3), Block(3))
     net = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 3, 3), stage=stage, pool=nn.AdaptiveAvgPool2d(1)))
