@@ -93,6 +93,11 @@ def _evaluate(counts, with_nc=False, model=None, **options):
     return evaluation.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
 
 
+def test_evaluate_refuses_a_network_that_is_not_ours_and_says_what_measures_it():
+    with pytest.raises(TypeError, match=r"returned a Tensor, and not nclib.models.Output.*nc.measure\(model, loader\)"):
+        _evaluate([1, 1, 1], model=torch.nn.Flatten())
+
+
 def test_a_device_that_is_not_here_is_named():
     assert training.usable_device("cpu") == torch.device("cpu")
     assert training.usable_device() == training.default_device()
