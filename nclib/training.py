@@ -387,9 +387,9 @@ class _Trainer:
         self._check(overall, epoch, rate)
         if overall.get("backward_not_converged", 0.0) > BACKWARD_FAILURES_TO_WARN_OF:
             warnings.warn(
-                f"epoch {epoch}: {overall['backward_not_converged']:.0%} of the backward solves did not reach their "
-                "tolerance, so the gradients of those samples are approximate. Allow more max_steps, or use gradient "
-                "method 'phantom'",
+                f"epoch {epoch}: {overall['backward_not_converged']:.0%} of the backward passes did not reach their "
+                "tolerance, so the gradients of those samples are approximate. Allow more max_steps (of gradient "
+                "method 'reversible' fewer steps), or use gradient method 'phantom'",
                 BackwardNotConverged,
                 stacklevel=3,
             )

@@ -671,10 +671,19 @@ def test_a_network_that_became_nan_is_noticed_in_an_epoch_without_evaluation(mon
 
 def test_failed_backward_solves_are_warned_of_once_an_epoch_and_logged():
     hard = {"solver": SolverConfig(max_steps=2, tol=1e-6)}
-    with pytest.warns(BackwardNotConverged, match=r"epoch \d: \d+% of the backward solves") as caught:
+    with pytest.warns(BackwardNotConverged, match=r"epoch \d: \d+% of the backward passes") as caught:
         run = training.train(_config("deq", epochs=2, model=hard))
     assert len(caught) == 2
     assert _value(run, "backward_not_converged", "steps") > training.BACKWARD_FAILURES_TO_WARN_OF
+
+
+def test_a_run_can_name_reversible_steps_whose_reversal_is_on_record():
+    gradient = {"method": "reversible", "steps": 12}
+    run = training.train(_config("deq", model={"gradient": gradient}))
+    assert _value(run, "solver_steps", "steps") == 25 and _value(run, "backward_steps", "steps") == 24
+    assert _value(run, "backward_not_converged", "steps") == 0 and math.isfinite(_value(run, "loss"))
+    with pytest.warns(BackwardNotConverged, match=r"of gradient method 'reversible' fewer steps"):
+        training.train(_config("deq", epochs=1, model={"gradient": gradient | {"steps": 14, "beta": 0.9}}))
 
 
 # ---- precision, compilation, global state

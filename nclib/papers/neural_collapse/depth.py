@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from nclib import comparison, evaluation, metrics, training
-from nclib.config import RunConfig, StoredConfig, run_id
+from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
 from nclib.data import Split
 from nclib.deq import DEQ
 from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
-from nclib.engine.kinds import PostHocConfig
 from nclib.engine.outline import class_counts, outline
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, plan
