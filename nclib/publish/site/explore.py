@@ -52,6 +52,7 @@ _VARIANTS = {  # what sets a run apart from the plain one of its model: key, pla
         "balanced_softmax": "balanced softmax",
     },
     "train.schedule": {"constant": "learning rate 1e-4, constant"},
+    "train.optimiser": {"adam": "Adam", "adamw": "AdamW"},
 }
 
 _COLOURS = ("#949494", "#de8f05", "#56b4e9", "#fbafe4", "#ece133")  # those that no model has
