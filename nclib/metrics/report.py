@@ -194,8 +194,8 @@ def count_classes(
     largest = int(labels.long().max())
     if largest >= max(_MANY_CLASSES, len(labels)):
         raise ValueError(
-            f"labels of {len(labels)} samples reach {largest}, which would be {largest + 1} classes; number them 0 … K−1 "
-            "by numpy.unique(labels, return_inverse=True)[1], or pass num_classes"
+            f"labels of {len(labels)} samples reach {largest}, which would be {largest + 1} classes; number them 0 … "
+            "K−1 by numpy.unique(labels, return_inverse=True)[1], or pass num_classes"
         )
     return largest + 1
 
