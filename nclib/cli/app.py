@@ -405,7 +405,10 @@ def measure(
 
     from nclib.config import ConfigError
     from nclib.metrics import measuring
+    from nclib.system.files import csv_bytes, write_atomic
 
+    if csv is not None and csv.resolve() == Path(source).resolve():
+        raise ConfigError(f"--csv {csv} would replace the features themselves; name another file")
     try:
         if source.endswith(".npz"):
             if layer or per_class or pool != "mean":
@@ -417,8 +420,9 @@ def measure(
             table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if csv is not None:
-        table.to_csv(csv, index=False)
+    if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced
+        plain = not os.path.lexists(csv) or (csv.is_file() and not csv.is_symlink())
+        (write_atomic if plain else Path.write_bytes)(csv, csv_bytes(table))
     if "layer" in table:
         index = ["metric", "class"] if per_class else "metric"
         order = table["layer"].unique()

@@ -229,6 +229,18 @@ class Rule:
     replaces: bool  # whether f computes with the leaves it is given
     layer: DEQ
     parts: Parts | None
+    fixed: Sequence[tuple[str, Tensor, int]]  # what the cell's tensors without gradients are called, and their versions
+
+    def refuse_changed(self) -> None:
+        """Torch looks after the tensors that it saves; a buffer that changed would change the map."""
+        self.layer._refuse_live()
+        for name, tensor, version in () if self.layer.allow_live else self.fixed:
+            if tensor._version != version:
+                raise RuntimeError(
+                    f"cell.{name} was modified by an inplace operation after the forward pass, so the gradient would "
+                    "be that of another map; change it after backward(), put another tensor in its place "
+                    f"(cell.{name} = new), or pass allow_live=True where the map does not depend on it"
+                )
 
 
 @dataclass
@@ -284,7 +296,7 @@ class Equilibrium(torch.autograd.Function):
         def point(t: Tensor) -> Tensor:
             return _Through.apply(t, gate) if again else t.detach().requires_grad_(t.requires_grad)
 
-        rule.layer._refuse_live()
+        rule.refuse_changed()
         with torch.enable_grad(), rule.amp():
             at = point(z) if z.requires_grad else z.detach().requires_grad_()
             here = [point(t) if t.requires_grad else t for t in rows]
@@ -386,7 +398,7 @@ class Reverse(torch.autograd.Function):
         rule, beta = ctx.rule, ctx.rule.gradient.beta
         y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
         last = z
-        rule.layer._refuse_live()
+        rule.refuse_changed()
         inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
         rows = inputs[: ctx.num_rows]
         own = inputs[ctx.num_rows :] if rule.replaces else tensors[ctx.num_rows :]

@@ -1,6 +1,9 @@
 """``nclib measure``: a network of one's own, saved features."""
 
+import errno
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -58,6 +61,24 @@ def test_measure_reads_arrays(tmp_path):
     assert {key: got[key] for key in report} == pytest.approx(report, rel=1e-9)
     np.savez(tmp_path / "few.npz", h=h, labels=labels)
     assert "nc3_alignment" not in nclib("measure", tmp_path / "few.npz").stdout
+
+
+def test_measure_writes_a_table_whole_and_never_over_the_features(own, monkeypatch):
+    np.savez("features.npz", h=np.random.default_rng(0).normal(size=(60, 5)), labels=np.arange(60) % 3)
+    before = Path("features.npz").read_bytes()
+    for name in ("features.npz", "./features.npz"):
+        done = nclib("measure", "features.npz", "--csv", name)
+        assert done.exit_code == 2 and "would replace the features" in done.stderr
+    assert Path("features.npz").read_bytes() == before
+    Path("table.csv").write_text("old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert nclib("measure", "features.npz", "--csv", os.devnull).exit_code == 0 and not Path(os.devnull).is_file()
+    monkeypatch.setattr(os, "fsync", full)
+    assert nclib("measure", "features.npz", "--csv", "table.csv").exit_code == 1
+    assert Path("table.csv").read_text() == "old"
 
 
 @pytest.mark.parametrize(

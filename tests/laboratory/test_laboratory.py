@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import nclib as nc
 from nclib import training
 from nclib.cli import app
-from nclib.config import ConfigError, RunConfig, run_id
+from nclib.config import ConfigError, ModelConfig, RunConfig, run_id
 from nclib.engine import jobs, options
 from nclib.engine.profiles import PROFILES
 from nclib.engine.reading import dotted
@@ -433,6 +433,11 @@ def test_a_damaged_run_is_named_and_does_not_close_the_laboratory():
     for look in (known_runs, panels._deq_runs):
         with pytest.warns(DamageWarning, match=f"{folder.name}.*left out"):
             assert folder.name not in str(look())
+
+
+def test_a_network_of_ones_own_is_listed(monkeypatch):
+    config = RunConfig(model=ModelConfig(kind="network", network="mynet:small", source="0" * 16)).canonical()
+    assert "mynet:small" in laboratory.run_label("own-0123456789ab", config)
 
 
 # --- playground -----------------------------------------------------------------------------------------------
