@@ -46,10 +46,11 @@ LEADS = {
     "fig5": "Figure 5: NC2, eq. 13",
     "controls": "controls: accuracy, DEQ − explicit matched",
     "equilibrium_or_cell": "all cells, DEQ / cell: NC1, trace ratio",
+    "remedies": "remedies: all five, DEQ − explicit, overall accuracy",
+    "long_tail": "long tail: all R, DEQ − explicit, overall accuracy",
     "solver_and_collapse": "inside the solver, start → equilibrium: NC2, centred",
 }
-"""The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none, or a pooled
-test that stands in a caption alone (long_tail, remedies)."""
+"""The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none."""
 
 VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
 """What tables of the sister papers call their verdicts."""
@@ -235,6 +236,12 @@ def _one_test(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {"item": item, "printed": "DEQ higher", **_measured(row, row.difference)}
 
 
+def _pooled_accuracy(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The pooled test of a notebook beyond the paper."""
+    for row in table.itertuples():
+        yield {"item": LEADS[notebook], "printed": "", **_measured(row, row.difference)}
+
+
 def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Claims about collapse in Figures 2–5."""
     for row in table.itertuples():
@@ -342,6 +349,7 @@ _SOURCES: tuple[tuple[str, str, str, _Reader], ...] = (
         ("beyond the paper", name, f"{name}_differences", _compared)
         for name in ("controls", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets")
     ),
+    *(("beyond the paper", name, f"{name}_pooled", _pooled_accuracy) for name in ("remedies", "long_tail")),
     ("beyond the paper", "equilibrium_or_cell", "equilibrium_or_cell", _pooled),
     ("beyond the paper", "solver_and_collapse", "solver_and_collapse_inside", _inside),
     ("beyond the paper", "solver_and_collapse", "solver_and_collapse_minority", _by_group),
