@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -191,13 +192,20 @@ def _judged(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Rows of any table with verdicts, whatever else it holds."""
     column = next((name for name in VERDICT_COLUMNS if name in table), None)
     texts = [name for name in table if table[name].map(type).eq(str).all() and name not in (column, *words.JUDGED)]
+    if {"metric", "setting"} <= {*table}:
+        texts = ["setting", "metric", *(["claim"] if "claim" in table else [])]
+    elif "claim" in table:
+        texts = ["claim"]
     for row in table.to_dict("records") if column else ():
-        named = [row[name] for name in (["claim"] if "claim" in table else texts)]
+        named = [METRICS.get(row[name], row[name]) for name in texts]
         number = next((row[name] for name in ("difference", "change", "slope") if name in table), None)
         shown = row.get("evidence", _signed(number))
+        if {"change", "low", "high"} <= {*table}:
+            shown = _in_percent(row["change"], row["low"], row["high"])
         shown = shown if isinstance(shown, str) else ""
         facts = {"item": ", ".join(map(str, named)), "printed": "", "regenerated": shown}
-        facts |= {"interval": row.get("half"), "seeds": row.get("seeds"), "verdict": str(row[column])}
+        numbers = {"interval": row.get("half", math.nan), "seeds": row.get("seeds", math.nan)}
+        facts |= numbers | {"verdict": str(row[column])}
         yield facts | {name: row[name] if isinstance(row.get(name), str) else "" for name in ("scale", "remark")}
 
 
@@ -306,11 +314,10 @@ def _by_group(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _pooled(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Rows of `comparison.ratios`, whose intervals are not symmetric."""
     for row in table.itertuples():
-        interval = "" if pd.isna(row.low) else f" ({row.low:+.1f} to {row.high:+.1f})"
         yield {
             "item": f"all cells, {row.step}: {METRICS.get(row.metric, row.metric)}",
             "printed": "",
-            "regenerated": f"{row.change:+.1f} %{interval}",
+            "regenerated": _in_percent(row.change, row.low, row.high),
             "detectable": row.detectable,
             "seeds": row.seeds,
             **_said(row),
@@ -327,6 +334,11 @@ def _said(row: Any) -> dict[str, str]:
     """Verdict, scale and remark; what is empty in a table is read as a missing number."""
     found = {name: getattr(row, name) for name in words.JUDGED}
     return {name: said if isinstance(said, str) else "" for name, said in found.items()}
+
+
+def _in_percent(change: float, low: float, high: float) -> str:
+    """A change with its interval, which is not symmetric; without one of a single seed."""
+    return f"{change:+.1f} %" + ("" if pd.isna(low) else f" ({low:+.1f} to {high:+.1f})")
 
 
 def _signed(value: float | None, unit: str = "") -> str:

@@ -178,9 +178,10 @@ def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
     seeds = curves.mark_line(strokeWidth=1).encode(
         x, y, colour, detail="run:N", opacity=alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.35))
     )
-    points = curves.mark_point(filled=True, size=45).encode(
-        x, y, colour, tooltip=alt.value(alt.expr(_TOLD)), opacity=alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.0))
-    ).add_params(near)
+    pointed_at = alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.0))
+    told = alt.value(alt.expr(_TOLD))
+    points = curves.mark_point(filled=True, size=45).encode(x, y, colour, tooltip=told, opacity=pointed_at)
+    points = points.add_params(near)
     main = (band + seeds + mean + points).properties(width=540, height=400)
     legend = (
         alt.Chart(alt.InlineData(facts))
