@@ -171,7 +171,7 @@ def test_without_a_front_end_it_is_a_line_of_text(capsys):
 
 
 def judges(name, codes):
-    """Whether a notebook saves verdicts: rows of the scorecard, or a table that it makes or shows as one of verdicts."""
+    """Whether a notebook saves verdicts: rows of the scorecard, or a table of verdicts that it makes or shows."""
     folder, _, notebook = name.partition("/")
     listed = {source[1] for source in scorecard._SOURCES} | {"scorecard"}
     if folder == "neural_collapse" and notebook in listed:
