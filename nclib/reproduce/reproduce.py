@@ -145,6 +145,7 @@ def dry_run(
         echo(f"  train {row.run_id}, {duration(row.seconds)}: {why}; for {', '.join(users[:3])}{more}")
     library, marks, due = Library(), {run: mark_of(run) for run in configs}, 0
     with other_parameters.results_with(other_parameters.folder_name(others)):
+        echo(f"results would lie in {paths.results(profile)}")
         for task in tasks:
             to_train = len(set(task.runs) & set(lacking["run_id"]))
             why = f"{to_train} of its {len(task.runs)} runs are to be trained" if to_train else ""

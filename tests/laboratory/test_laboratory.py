@@ -437,7 +437,7 @@ def test_a_damaged_run_is_named_and_does_not_close_the_laboratory():
 
 def test_a_network_of_ones_own_is_listed(monkeypatch):
     config = RunConfig(model=ModelConfig(kind="network", network="mynet:small", source="0" * 16)).canonical()
-    assert "mynet:small" in laboratory.run_label("own-0123456789ab", config)
+    assert "mynet:small" in run_label("own-0123456789ab", config)
 
 
 # --- playground -----------------------------------------------------------------------------------------------
