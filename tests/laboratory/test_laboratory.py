@@ -463,8 +463,8 @@ def test_linear_maps_have_the_eigenvalues_they_say():
 
 def test_the_field_is_the_residual_at_each_point_of_the_grid():
     xs, ys = np.array([0.0, 3.0]), np.array([0.0, 4.0, 8.0])
-    field = compute.residual_field(lambda z: 0.5 * z, xs, ys)
-    np.testing.assert_allclose(field, [[0, 1.5], [2, 2.5], [4, 0.5 * 73**0.5]])
+    field = compute.residual_field(lambda z: 0.25 * z, xs, ys)
+    np.testing.assert_allclose(field, [[0, 2.25], [3, 3.75], [6, 0.75 * 73**0.5]])
 
 
 def test_the_printed_lines_of_the_playground_give_what_is_drawn():
