@@ -131,7 +131,7 @@ def _print_comparison(found: Comparison, every: bool) -> None:
     shifts, settings = _comparisons(found)
     typer.echo(f"\n{shifts}: here − reference of accuracies, log(here/reference) of other metrics, mean over runs")
     if found.shifts.empty:
-        typer.echo("too few runs of each arm for that")
+        typer.echo("too few runs of each variant for that")
     else:
         print_frame(found.shifts.round(4))
     typer.echo(f"\n{settings}: means over seeds")

@@ -217,8 +217,8 @@ def test_training_prints_id_and_final_metrics_and_happens_once(trained):
     [
         ("--n-max", 99999999999999999999999, "DataConfig.n_max: Input should be less than"),
         ("--width", 99999999999999999999, "ModelConfig.width: Input should be less than"),
-        ("--device", "meta", "is none that runs are trained on"),
-        ("--device", "xpu", "is none that runs are trained on"),
+        ("--device", "meta", "runs are not trained on device"),
+        ("--device", "xpu", "runs are not trained on device"),
     ],
 )
 def test_absurd_values_are_refused_in_one_message(option, value, says):

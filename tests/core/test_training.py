@@ -101,7 +101,7 @@ def test_evaluate_refuses_a_network_that_is_not_ours_and_says_what_measures_it()
 def test_a_device_that_is_not_here_is_named():
     assert training.usable_device("cpu") == torch.device("cpu")
     assert training.usable_device() == training.default_device()
-    with pytest.raises(ConfigError, match="'gpu' is none: use cpu"):
+    with pytest.raises(ConfigError, match="'gpu' is not a device: use cpu"):
         training.usable_device("gpu")
     with pytest.raises(ConfigError, match="'cuda:99' is not here: this machine has"):
         training.usable_device("cuda:99")
