@@ -25,7 +25,6 @@ from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
 from nclib.engine.outline import class_counts, outline
 from nclib.engine.reference import load_run
-from nclib.engine.runs import MissingRuns, plan
 from nclib.evaluation import Outputs
 from nclib.metrics.checks import Array
 from nclib.models import Classifier, UntiedCells, WeightTied
@@ -243,16 +242,6 @@ def depth_rows(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
     parts = frame["split"].str.split("/")
     chosen = parts.map(len).eq(2) & parts.str[1].eq(kind)
     return frame[chosen].assign(split=parts[chosen].str[0])
-
-
-def looks_there(configs: Iterable[StoredConfig]) -> list[DepthConfig]:
-    """The looks of an experiment that are stored or tracked: what can be drawn without training. Raises `MissingRuns`
-    where there is none."""
-    looks = [config for config in configs if isinstance(config, DepthConfig)]
-    missing = plan(looks)["state"].eq("missing")
-    if missing.all():
-        raise MissingRuns("no look at z_T is stored or tracked at this size: use train='missing' to make them here")
-    return [look for look, lacks in zip(looks, missing, strict=True) if not lacks]
 
 
 def states_as_models(frame: pd.DataFrame) -> pd.DataFrame:
