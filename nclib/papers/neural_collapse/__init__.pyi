@@ -23,7 +23,6 @@ from nclib.papers.neural_collapse.depth import (
     depth_rows as depth_rows,
     error_table as error_table,
     final_ranks as final_ranks,
-    looks_there as looks_there,
     rank_claims as rank_claims,
     rank_of_means as rank_of_means,
     states_as_models as states_as_models,

@@ -25,7 +25,6 @@ from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
 from nclib.engine.outline import class_counts, outline
 from nclib.engine.reference import load_run
-from nclib.engine.runs import MissingRuns, plan
 from nclib.evaluation import Outputs
 from nclib.metrics.checks import Array
 from nclib.models import Classifier, UntiedCells, WeightTied
@@ -245,16 +244,6 @@ def depth_rows(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
     return frame[chosen].assign(split=parts[chosen].str[0])
 
 
-def looks_there(configs: Iterable[StoredConfig]) -> list[DepthConfig]:
-    """The looks of an experiment that are stored or tracked: what can be drawn without training. Raises `MissingRuns`
-    where there is none."""
-    looks = [config for config in configs if isinstance(config, DepthConfig)]
-    missing = plan(looks)["state"].eq("missing")
-    if missing.all():
-        raise MissingRuns("no look at z_T is stored or tracked at this size: use train='missing' to make them here")
-    return [look for look, lacks in zip(looks, missing, strict=True) if not lacks]
-
-
 def states_as_models(frame: pd.DataFrame) -> pd.DataFrame:
     """The looks at equilibria as if each state were a network of its own: `model` is "T = 0", "T = 1", …, or "solved".
     `nclib.comparison` then compares states as it compares networks, paired by seed."""
@@ -279,7 +268,7 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     for t in REMOVED:
         for metric, group in _GROUPS.items():
             runs = comparison.by_run(states, metric, "test").dropna(subset="value")
-            differences = comparison.paired(runs, f"T = {t}", "solved")
+            differences = comparison.paired(runs, f"T = {t}", "solved").round({"difference": 9})
             pooled = comparison.pooled(differences)
             said = comparison.verdict(pooled, scale, "equal", size=WITHIN / comparison.EQUAL_WITHIN)
             if said.word == "equal" and said.remark.startswith("within"):
@@ -352,6 +341,8 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
             excess = used.assign(difference=used[f"auroc_{signal}{end}"] - 0.5)
             pooled = comparison.pooled(excess)
             said = comparison.verdict(pooled, scale, "higher")
+            if not settings:
+                said = comparison.Verdict("not run", scale, f"no setting with {FEWEST} wrong answers in every seed")
             claim = f"AUROC − 0.5 of {meaning}, {group} classes"
             found.append((claim, signal, group, settings, 0.5 + pooled.mean, *pooled.columns, *said))
     columns = ["claim", "signal", "group", "settings", "auroc", "difference", "half", "detectable", "seeds"]
