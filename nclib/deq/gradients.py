@@ -266,8 +266,8 @@ class Equilibrium(torch.autograd.Function):
         if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
             raise RuntimeError(
                 "a vectorised backward pass (vectorize=True, is_grads_batched=True) cannot pass through Implicit "
-                "gradients; leave the option out, or use nclib.row_jacobians(layer, x), one pass for the Jacobian of "
-                "every row."
+                "gradients; leave the option out, or use nclib.deq.row_jacobians(layer, x), one pass for the Jacobian "
+                "of every row."
             )
         rule, again = ctx.rule, torch.is_grad_enabled()
         z, *tensors = ctx.saved_tensors
@@ -423,9 +423,10 @@ _REFUSED = {
     "Vmap": "torch.func.vmap cannot pass through an equilibrium layer, whose rows are solved together anyway; put the "
     "mapped axis into the rows, layer(x.flatten(0, 1)), or take gradient=Unrolled(steps).",
     "Grad": "torch.func.grad, vjp, jacrev and hessian cannot pass through an equilibrium layer; use backward() or "
-    "torch.autograd.grad, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "torch.autograd.grad, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
     "Jvp": "forward-mode derivatives (torch.func.jvp, jacfwd) cannot pass through an equilibrium layer; use "
-    "torch.autograd.functional.jvp, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "torch.autograd.functional.jvp, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take "
+    "gradient=Unrolled(steps).",
 }
 
 
