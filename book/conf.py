@@ -148,24 +148,33 @@ def _write_bodies(app, exception):
         script.write_text(f"window.nclibBodies = {json.dumps(_bodies, sort_keys=True)};\n", encoding="utf-8")
 
 
-# --- code words of pages lead to the reference ---
+# --- code words of pages lead to the reference: its own, and those of the site that it is joined to ---
+
+
+def _write_reference(app):
+    api.write_pages(Path(app.srcdir) / "api")
+    names = json.dumps({name.rpartition(".")[2]: [name, part] for part in api.names() for name in api.names()[part]})
+    for folder in (app.srcdir, app.outdir):
+        (Path(folder) / "names.json").write_text(names, encoding="utf-8")
 
 
 def _link_code_words(app, doctree, pagename):
-    listed = app.env.get_domain("py").objects
-    known = {name.rpartition(".")[2]: name for names in api.names().values() for name in names if name in listed}
+    listing = Path(app.srcdir) / "names.json"
+    known = json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else {}
     for word in list(doctree.findall(nodes.literal)):
-        name = api.target(word.astext(), known)
-        if name is None or isinstance(word.parent, (nodes.reference, nodes.title)):
+        found = api.target(word.astext(), known)
+        if found is None or isinstance(word.parent, (nodes.reference, nodes.title)):
             continue
-        place = app.builder.get_relative_uri(pagename, listed[name].docname) + f"#{name}"
+        name, part = found
+        place = app.builder.get_relative_uri(pagename, f"api/{part}") + f"#{name}"
         link = nodes.reference("", "", internal=True, refuri=place)
         word.replace_self(link)
         link += word
 
 
 def setup(app):
-    app.connect("builder-inited", lambda app: api.write_pages(Path(app.srcdir) / "api"))
+    if "reference" in app.tags:
+        app.connect("builder-inited", _write_reference)
     app.connect("autodoc-process-docstring", api.process_docstring, priority=400)  # before napoleon
     app.connect("doctree-resolved", _link_code_words)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))

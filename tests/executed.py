@@ -11,7 +11,7 @@ import pytest
 
 from nclib.publish import artefacts
 from nclib.publish.site import build
-from nclib.system import paths
+from nclib.system import other_parameters, paths
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(module) is None for module in build._NEEDED.values()),
@@ -100,6 +100,27 @@ def fill(profile="smoke"):
     run.parent.mkdir(parents=True)
     run.write_text(json.dumps({"cost": {"cpu_seconds": 90.0}}))
     return paths.results(profile)
+
+
+def fill_larger(scale="reduced"):
+    """Figure 3 of profile smoke also at a larger scale, and Figure 9 at that scale alone."""
+    images = "CIFAR-10, all images"
+    with other_parameters.results_with("seeds=2"):
+        outputs = [{"output_type": "stream", "name": "stdout", "text": "drawn larger"}]
+        parameters = {"parameters": {"profile": "full", "seeds": 2}}
+        for name in ("fig3", "fig9"):
+            cells = [cell("markdown", f"# Figure {name[3:]} · Larger?"), cell("markdown", "## What is measured")]
+            cells.append(cell("code", "draw()", (), outputs))
+            write_notebook(f"neural_collapse/{name}", cells, "full", **parameters)
+        fig, _ = plt.subplots(figsize=(2, 1.5))
+        artefacts.save_figure(fig, "neural_collapse/fig3", "Larger, profile full.", ["run-2"], "full")
+        rows = {"metric": ["nc1_pinv"], "claim": ["DEQ lower"], "difference": [-0.75], "half": [0.2]}
+        more = {"detectable": [0.2], "seeds": [2], "verdict": ["supported"], "scale": [scale], "remark": [None]}
+        artefacts.save_table(pd.DataFrame(rows | more), "neural_collapse/fig3_claims", "Full.", ["run-2"], "full")
+    said = {"profile": "full", "parameters": {"seeds": 2}, "folder": "full/with/seeds=2"}
+    said |= {"scale": scale, "images": images}
+    listing = {f"neural_collapse/{name}": said for name in ("fig3", "fig9", "not_drawn")}
+    (paths.results("smoke") / "largest.json").write_text(json.dumps(listing))
 
 
 def pages_of(site):

@@ -390,7 +390,7 @@ def measure(
         ),
     ],
     layer: Annotated[
-        list[str] | None, typer.Option(help="Name of a layer; left out: the classifier's input and every block.")
+        list[str] | None, typer.Option(help="A layer's name, or all; left out: every block and the classifier's input.")
     ] = None,
     classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
     pool: Annotated[str, typer.Option(help="mean or flatten: how a feature map becomes a vector.")] = "mean",
@@ -415,7 +415,7 @@ def measure(
             table = pd.DataFrame(report.items(), columns=["metric", "value"])
         else:
             model, loader = _model_and_loader(source)
-            table = measuring.measure(model, loader, layer, classes, pool, per_class)
+            table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced

@@ -32,6 +32,8 @@ ORIGINALS = {
 }
 """Known without the files, so that a plan can be made before anything is downloaded."""
 
+_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+
 
 @functools.cache
 def outline(dataset: str) -> Outline:
@@ -70,6 +72,14 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
 def scale_of(configs: Sequence[StoredConfig]) -> str:
     """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs.
 
+    Parameters
+    ----------
+    configs : of the runs
+
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> import nclib as nc
@@ -79,11 +89,26 @@ def scale_of(configs: Sequence[StoredConfig]) -> str:
     return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)
 
 
+def images_of(config: StoredConfig) -> str:
+    """The training images of a run in words: "CIFAR-10, 250 images a class"; "" for a run without any."""
+    images = getattr(config, "data", None)
+    if images is None:
+        return ""
+    whole = outline(images.dataset).per_class
+    part = f"{images.n_max:,} images a class" if (images.n_max or whole) < whole else "all images"
+    name = images.dataset.split("@")[0].removeprefix("folder:").replace("_", " ")
+    return f"{_TITLES[original]}, {part}" if (original := _original(images.dataset)) else name
+
+
+def _original(dataset: str) -> str | None:
+    """Which of `ORIGINALS` these images are: known by classes, numbers and size, since a folder may have any name."""
+    return next((name for name, known in ORIGINALS.items() if known[:3] == outline(dataset)[:3]), None)
+
+
 def _scale(config: RunConfig) -> str:
-    """The paper's images are known by their classes, numbers and size, since a folder of them may have any name."""
     about = outline(config.data.dataset)
     complete = config.data.n_max is None or config.data.n_max >= about.per_class
-    if not complete or about[:3] not in [ORIGINALS[name][:3] for name in ("cifar10", "cifar100")]:
+    if not complete or _original(config.data.dataset) not in ("cifar10", "cifar100"):
         return "toy"
     itself = config.data.dataset in ORIGINALS and config.model.width == 64 and config.train.epochs >= 100
     return "paper" if itself else "reduced"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nclib.metrics.layers import Layers, Pool, module_named, pools_of
+from nclib.metrics.layers import Layers, Pool, found_for, module_named, pools_of
 
 _LENGTHS = {nn.Conv1d, nn.ConvTranspose1d}
 _TOKENS = {nn.LayerNorm, nn.MultiheadAttention, nn.Embedding, nn.LSTM, nn.GRU, nn.RNN}
@@ -40,6 +40,7 @@ class _Batch(NamedTuple):
     outputs: dict[str, Tensor]  # name of a layer -> (B, d)
     num_classes: int | None
     head: _Head | None
+    found: bool  # whether the layers were found, not named
 
 
 def run(
@@ -60,7 +61,7 @@ def run(
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         model = model.module
     modules = dict(model.named_modules())
-    chosen = layers is None
+    chosen = found_for(modules, layers)
     watch = _Watch(modules, pools_of(modules, layers, pool), chosen)
     with _undisturbed(model, loader), _hooks(watch, classifier, num_classes):
         empty = True
@@ -77,7 +78,7 @@ def run(
             if not outputs:
                 what = "classifier" if with_input else "block"
                 raise ValueError(f"no {what} was found: name a layer of model.named_modules()")
-            yield _Batch(labels, watch.logits, outputs, watch.num_classes, watch.head)
+            yield _Batch(labels, watch.logits, outputs, watch.num_classes, watch.head, chosen)
         if empty:
             raise ValueError("the loader gave no batches")
 
@@ -220,8 +221,8 @@ class _Watch:
         if list(self.outputs) != self.names:
             odd = sorted(set(self.outputs) ^ set(self.names)) or self.names
             raise ValueError(f"some layers are not called in every batch: {', '.join(odd)}; name others with layers=…")
-        if self.logits is None and matrix is not None and matrix.shape[1] == self.num_classes:
-            self.logits = matrix
+        if matrix is not None and matrix.shape[1] == self.num_classes and not _probabilities(matrix, self.logits):
+            self.logits = matrix  # what the network does to the outputs of its classifier may change the prediction
 
     def _settle(self, matrix: Tensor | None) -> None:
         """After the first batch: the number of classes, the classifier, the layers that are there."""
@@ -313,6 +314,14 @@ def _logits(output: Any, size: int) -> Tensor | None:
         output = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     fits = isinstance(output, Tensor) and output.ndim == 2 and len(output) == size and output.is_floating_point()
     return output if fits else None
+
+
+def _probabilities(output: Tensor, logits: Tensor | None) -> bool:
+    """Whether an output (B, K) is the softmax of these logits, or its logarithm."""
+    if logits is None:
+        return False
+    each = (logits.float().softmax(1), logits.float().log_softmax(1))
+    return any(torch.allclose(output.float(), x, rtol=1e-2, atol=1e-3) for x in each)
 
 
 def _tokens_first(module: nn.Module) -> bool:

@@ -140,7 +140,7 @@ def first_site(profile: str) -> str:
     from nclib.publish.site import build
 
     try:
-        return str(build.build(profile, echo=lambda line: None))
+        return str(build.build(profile, echo=lambda line: None, draft=True))
     except build.ReportError:
         return ""
 

@@ -7,29 +7,35 @@ classes before a part of them, then several seeds before one, because one gives 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from nclib.config import ConfigError
+from nclib.config import ConfigError, RunConfig, StoredConfig
+from nclib.engine.outline import images_of, scale_of
 from nclib.engine.profiles import get_profile
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import select
 from nclib.reproduce.reproduce import prepare, reproduce
+from nclib.reproduce.stamps import DRAWN_AS_FAR_AS_THERE
 from nclib.system import other_parameters, paths
 from nclib.system.files import json_bytes, write_atomic
 
+COURSE = "walkthrough/"
 TOYS = ("digits",)
 """Data sets of profiles beside which a larger scale is shown."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A profile and the parameters that are not its own."""
+    """A profile and the parameters that are not its own; of runs, also their images and, of a ResNet-18 or DEQ, their
+    scale, in words."""
 
     profile: str
     parameters: dict[str, Any]
+    scale: str = ""
+    images: str = ""
 
     def overrides(self) -> list[str]:
         """As they are typed."""
@@ -47,23 +53,30 @@ def scales() -> list[Scale]:
 
 
 def largest(names: Iterable[str]) -> dict[str, Scale]:
-    """For each of these notebooks that has runs, the largest scale at which all of them are there."""
+    """For each of these notebooks that has runs, the largest scale at which all of them are there; for one of
+    `DRAWN_AS_FAR_AS_THERE`, at which any is. Lessons are left out: what they say is said of toy data."""
     found: dict[str, Scale] = {}
     stored, reference = default_store(), set(reference_store().ids())
+    claims = [name for name in names if not name.startswith(COURSE)]
     for scale in scales():
-        for name in [name for name in names if name not in found]:
+        for name in [name for name in claims if name not in found]:
+            enough = any if name in DRAWN_AS_FAR_AS_THERE else all
             needed = _runs(name, scale)
-            if needed and all(run in reference or stored.has(run) for run in needed):
-                found[name] = scale
+            if needed and enough(run in reference or stored.has(run) for run in needed):
+                networks = [config for config in needed.values() if isinstance(config, RunConfig)]
+                images = dict.fromkeys(images_of(config) for config in needed.values())
+                said = scale_of(networks) if networks else ""
+                found[name] = replace(scale, scale=said, images=" and ".join(images))
     return found
 
 
-def _runs(name: str, scale: Scale) -> Sequence[str]:
+def _runs(name: str, scale: Scale) -> dict[str, StoredConfig]:
+    maker = DRAWN_AS_FAR_AS_THERE.get(name, name)
     try:
-        (task,), _ = prepare([name], scale.profile, scale.overrides(), "never")
+        (task,), configs = prepare([maker], scale.profile, scale.overrides(), "never")
     except ConfigError:  # a notebook without these parameters, or without these data
-        return ()
-    return task.runs if set(scale.parameters) <= set(task.values) else ()
+        return {}
+    return configs if set(scale.parameters) <= set(task.values) else {}
 
 
 def draw_largest(
@@ -72,7 +85,7 @@ def draw_largest(
     """Draw these notebooks at their largest scale, beside a profile of toy data; whether all could be drawn.
 
     Each lies in the folder of its scale, `Scale.folder`. ``largest.json`` among the results of the profile says for
-    each notebook which that is: profile, parameters, folder.
+    each notebook which that is: profile, parameters, scale and images in words, folder.
     """
     if get_profile(profile).dataset not in TOYS:
         return True

@@ -28,7 +28,7 @@ from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, mark_of, urgency
 from nclib.reproduce.execute import end_children, environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.reproduce.sources import Library
-from nclib.reproduce.stamps import Task, made_from, why_due
+from nclib.reproduce.stamps import DRAWN_AS_FAR_AS_THERE, Task, made_from, why_due
 from nclib.reproduce.summary import Summary, write_summary
 from nclib.system import other_parameters, paths, processes
 from nclib.system.terminal import duration, progress_bar, short, terminable
@@ -173,13 +173,15 @@ def prepare(
         declared = parameters(source(name))
         in_force = {key: parameter.default for key, parameter in declared.items()} | values
         settings = {key: value for key, value in in_force.items() if key in profiles.OVERRIDES}
-        needed = {}
-        if name in makers:
-            needed = {run_id(config): config for config in experiments.experiment(name, profile, **settings)}
+        maker, needed = DRAWN_AS_FAR_AS_THERE.get(name, name), {}
+        if maker in makers:
+            needed = {run_id(config): config for config in experiments.experiment(maker, profile, **settings)}
+        optional = needed if maker != name else {}
+        needed = {} if optional else needed
         configs |= needed
         command = {"profile": profile, "train": train}
         values |= {key: value for key, value in command.items() if key in declared}
-        tasks.append(Task(name, values, settings, tuple(needed)))
+        tasks.append(Task(name, values, settings, tuple(needed), tuple(optional)))
     return tasks, configs
 
 

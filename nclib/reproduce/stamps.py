@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nclib.engine.reference import reference_store
+from nclib.engine.store import default_store
 from nclib.publish.notebooks import executed, read_cells, source, text_of
 from nclib.reproduce.sources import Library
 from nclib.system import paths
@@ -16,15 +18,27 @@ from nclib.system.files import sha256, write_atomic
 SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
 """Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
 
+DRAWN_AS_FAR_AS_THERE = {"neural_collapse/collapse": "neural_collapse/equilibrium_or_cell"}
+"""Notebooks that train nothing and draw those of another's runs that are stored or tracked."""
+
 
 @dataclass(frozen=True)
 class Task:
-    """One notebook of a call: the values to inject, those in force that choose its runs, and the runs' ids."""
+    """One notebook of a call: the values to inject, those in force that choose its runs, and the runs' ids.
+
+    optional : runs that are drawn where they are there, and never trained for this notebook
+    """
 
     name: str
     values: dict[str, Any]
     settings: dict[str, Any]
     runs: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+    def found(self) -> list[str]:
+        """Its runs that are stored or tracked."""
+        store, tracked = default_store(), set(reference_store().ids())
+        return [run for run in (*self.runs, *self.optional) if run in tracked or store.has(run)]
 
 
 def made_from(task: Task, marks: Mapping[str, str], profile: str, library: Library) -> dict[str, str]:
@@ -38,6 +52,8 @@ def made_from(task: Task, marks: Mapping[str, str], profile: str, library: Libra
         "its runs": {run: marks.get(run, "") for run in task.runs},
         **library.digests(task.name, cells),
     }
+    if task.optional:
+        parts["the runs that are there"] = task.found()
     if task.name in SUMMARIES:
         folder, own = task.name.split("/")
         tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))

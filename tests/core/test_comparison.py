@@ -105,6 +105,8 @@ def test_by_run_keeps_runs_and_splits_apart():
     out = comparison.by_run(frame, "accuracy_balanced", "test")
     assert len(out) == 7 and 99 not in out["value"].tolist()
     assert comparison.by_run(frame, "no such metric", "test").empty
+    with pytest.raises(ValueError, match=r"no column run_id, K_A; see help"):
+        comparison.by_run(frame.drop(columns=["run_id", "K_A"]), "accuracy_balanced", "test")
 
 
 def test_over_seeds_is_an_interval_for_each_cell_and_model():

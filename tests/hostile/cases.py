@@ -335,8 +335,8 @@ LEFT_OUT = {
     "paper_solver build_solver build_gradient scene_places default_device usable_device "
     "try_own_code": "no number given",
     "collect class_means feature_moments summarise evaluate per_class_rows usable arithmetic train reopen nested "
-    "digest fetch check describe is_real is_whole evaluate_cell": "called with what has been checked, or tried as an "
-    "option of the command",
+    "digest fetch check describe is_real is_whole evaluate_cell tell_rows": "called with what has been checked, or "
+    "tried as an option of the command",
 }
 """Public names of the core that have no row, and why."""
 

@@ -34,6 +34,8 @@ def sphinx(monkeypatch):
         (aside / "html/index.html").write_text(f"number {len(made)}")
 
     monkeypatch.setattr(build, "_run_sphinx", run)
+    monkeypatch.setattr(build, "_reference", lambda folder, echo: (folder / "names.json").write_text("{}"))
+    monkeypatch.setattr(build.kept, "join", lambda reference, site: None)
     monkeypatch.setattr(build.explore, "page", lambda runs: None)  # reads every tracked run
     monkeypatch.setattr(build, "_require_sphinx", lambda: None)
     monkeypatch.setattr(build.importlib.metadata, "version", lambda name: "1.0")

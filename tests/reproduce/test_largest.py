@@ -38,7 +38,14 @@ def tracked(bench, monkeypatch):
 
 def test_the_first_scale_whose_runs_are_all_there_is_taken(tracked):
     found = largest.largest(["neural_collapse/fig1", "neural_collapse/fig2"])
-    assert found == {"neural_collapse/fig1": largest.Scale("smoke", {"seeds": 1})}  # fig2 needs seed 2, too
+    assert found == {"neural_collapse/fig1": largest.Scale("smoke", {"seeds": 1}, "toy", "digits")}
+    # the other needs seed 2, too
+
+
+def test_what_draws_as_far_as_runs_are_there_needs_one_of_them(tracked, monkeypatch):
+    monkeypatch.setitem(largest.DRAWN_AS_FAR_AS_THERE, "neural_collapse/fig8", "neural_collapse/fig2")
+    tracked({"width": 64}, {"seeds": 3})
+    assert largest.largest(["neural_collapse/fig8"])["neural_collapse/fig8"].parameters == {"seeds": 3}
 
 
 def test_it_is_drawn_in_its_folder_without_training_and_listed(bench, tracked):
@@ -46,7 +53,8 @@ def test_it_is_drawn_in_its_folder_without_training_and_listed(bench, tracked):
     folder = "smoke/with/seeds=1"
     assert (paths.results() / folder / "tables/neural_collapse/fig1.csv").is_file() and not bench.trained
     listing = json.loads((paths.results("smoke") / "largest.json").read_text())
-    assert listing == {"neural_collapse/fig1": {"profile": "smoke", "parameters": {"seeds": 1}, "folder": folder}}
+    said = {"profile": "smoke", "parameters": {"seeds": 1}, "scale": "toy", "images": "digits", "folder": folder}
+    assert listing == {"neural_collapse/fig1": said}
     bench.executed.clear()
     largest.draw_largest(profile="smoke", echo=bench.said.append)
     assert not bench.executed
@@ -66,8 +74,9 @@ def test_the_command_draws_it_after_its_own_runs_and_leaves_it_out_with_other_pa
 
 
 def test_the_tracked_runs_give_the_figures_of_the_paper_a_larger_scale():
-    found = largest.largest(available())
+    found = largest.largest([*available(), "walkthrough/08_reading_a_table"])
     for name in ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard"):
         assert found[f"neural_collapse/{name}"].parameters["dataset"].startswith("folder:cifar10-jpeg@")
+    assert found["neural_collapse/collapse"].scale == "reduced" and not any("walkthrough" in name for name in found)
     for scale in largest.scales():
         assert scale.folder() == f"{scale.profile}/with/{other_parameters.folder_name(scale.parameters)}"

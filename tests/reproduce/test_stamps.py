@@ -10,7 +10,7 @@ from reproduction import DRAW, figure, run_of, write_notebook
 
 from nclib.engine.store import default_store
 from nclib.publish import notebooks
-from nclib.reproduce import drawing, sources
+from nclib.reproduce import drawing, sources, stamps
 from nclib.system import paths
 
 
@@ -150,7 +150,7 @@ def _changed(folder, edited):
 @pytest.mark.parametrize(
     ("edited", "redrawn"),
     [
-        ("laboratory/views.py", {"explore"}),
+        ("laboratory/figures.py", {"explore"}),
         ("course/answers.py", {"walkthrough/07_imbalance"}),
         ("papers/kernel_equivalence/exact.py", {"kernel_equivalence/fig2"}),
         ("papers/neural_collapse/imbalanced.py", {"neural_collapse/fig3", "walkthrough/07_imbalance"}),
@@ -175,7 +175,7 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
     monkeypatch.setattr(drawing, "Library", lambda: sources.Library(library))
     figure("neural_collapse/fig1")
     bench.reproduce()
-    for edited, status in (("laboratory/views.py", "unchanged"), ("solver.py", "executed")):
+    for edited, status in (("laboratory/figures.py", "unchanged"), ("solver.py", "executed")):
         with (library / edited).open("a", encoding="utf-8") as file:
             file.write("\n# edited\n")
         assert bench.reproduce().rows[0].status == status
@@ -186,9 +186,9 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
     [
         ("import nclib as nc\nnc.laboratory.TrainPanel()", "laboratory"),
         ("from nclib import laboratory", "laboratory"),
-        ("from nclib.laboratory.views import frame", "laboratory"),
+        ("from nclib.laboratory.figures import frame", "laboratory"),
         ("import nclib.laboratory", "laboratory"),
-        ("import nclib as nc\nnc.laboratory.views.frame()", "laboratory"),
+        ("import nclib as nc\nnc.laboratory.figures.frame()", "laboratory"),
         ("from nclib.papers import separation_bias as sb", "papers.separation_bias"),
         ("from nclib.publish import plotting", "publish"),
         ("%matplotlib inline", "laboratory"),  # no Python: whatever it calls is not known
@@ -198,3 +198,14 @@ def test_the_wings_a_cell_names_are_found_however_it_names_them(cell, wing):
     found = sources.Library().digests("walkthrough/x", [{"cell_type": "code", "source": cell}])
     assert f"nclib.{wing}" in found
     assert "nclib.laboratory" not in sources.Library().digests("walkthrough/x", [])
+
+
+def test_what_draws_as_far_as_runs_are_there_is_drawn_again_with_each_and_trains_none(bench, monkeypatch):
+    monkeypatch.setitem(stamps.DRAWN_AS_FAR_AS_THERE, "neural_collapse/fig9", "neural_collapse/fig1")
+    for name in ("fig1", "fig9"):
+        figure(f"neural_collapse/{name}")
+    bench.reproduce("fig9")
+    assert not bench.trained
+    bench.reproduce("fig1")
+    assert bench.reproduce("fig9").rows[0].status == "executed"
+    assert bench.reproduce("fig9").rows[0].status == "unchanged"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, TypeVar
 
 import nclib
 from nclib.publish.site.docstrings import for_sphinx
@@ -45,6 +45,7 @@ PARTS = {
 AMBIGUOUS = ("train", "recipe", "setting", "features", "plan", "given")
 """Names that pages also use as words of their own: only with ``nc.`` before or a bracket after are they links."""
 
+Found = TypeVar("Found")
 _WORD = re.compile(r"((?:nc|nclib|ke|sb|sun_shi)\.(?:\w+\.)*)?([A-Za-z_][\w.]*?)(\(.*\))?")
 
 
@@ -110,13 +111,13 @@ def process_docstring(app: Any, what: str, name: str, value: Any, options: Any, 
     lines[:] = for_sphinx(list(lines), arguments)
 
 
-def target(text: str, known: dict[str, str]) -> str | None:
-    """The full name that a code word of a page speaks of; None where it is not a name of the library.
+def target(text: str, known: Mapping[str, Found]) -> Found | None:
+    """What is known of the name that a code word of a page speaks of; None where it is not a name of the library.
 
     Parameters
     ----------
     text : such as "paired", "nc.paired" or "paired(runs)"
-    known : full names by the last part of each
+    known : by the last part of each full name
     """
     word = _WORD.fullmatch(text)
     if not word or (word[2] in AMBIGUOUS and not word[1] and not word[3]):

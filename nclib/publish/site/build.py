@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from nclib.engine.reading import CorruptRun, StoredRun
 from nclib.engine.reference import reference_store
-from nclib.publish.site import explore
+from nclib.publish.site import explore, kept
 from nclib.publish.site.elsewhere import github_repository
-from nclib.publish.site.landing import all_figures, landing_page
+from nclib.publish.site.landing import TITLE, all_figures, landing_page, toctree
 from nclib.publish.site.pages import with_facts
 from nclib.publish.site.sources import ReportError, Sources, collect
 from nclib.system import other_parameters, paths
@@ -38,19 +39,25 @@ class SphinxMissing(ReportError):
     """What makes the pages is not installed."""
 
 
-def build(profile: str = "quick", force: bool = False, echo: Callable[[str], None] = print) -> Path:
+def build(
+    profile: str = "quick", force: bool = False, echo: Callable[[str], None] = print, draft: bool = False
+) -> Path:
     """Make the site of a profile from what has been executed in it, if anything has changed.
 
     profile: whose results; the site lies in ``site`` among them.
     force: make it again, changed or not.
     echo: receives each line that is said.
+    draft: leave out the reference and the curves where they would have to be made first.
     Returns: the site's landing page, ``index.html``.
     Raises: ConfigError for an unknown profile; ReportError where nothing has been executed, a file is damaged or
         Sphinx failed (an older site then stays); SphinxMissing when it is not installed.
     """
     sources = collect(profile)
     _require_sphinx()
-    site, key = paths.results(profile) / "site", _key(sources)
+    digests = _digests()
+    lasting = {"reference": digests["library"], "curves": [*digests["library"], *digests["runs"]]}
+    whole = not draft or all(kept.place(name, made_from).exists() for name, made_from in lasting.items())
+    site, key = paths.results(profile) / "site", _key(sources, digests, whole)
     landing = site / "index.html"
     if not force and landing.exists() and _noted(site) == key:
         echo(f"the site is up to date: {landing}")
@@ -59,18 +66,25 @@ def build(profile: str = "quick", force: bool = False, echo: Callable[[str], Non
         if not force and landing.exists() and _noted(site) == key:
             echo(f"another process has made the site meanwhile: {landing}")
             return landing
-        curves = explore.page(_tracked())
-        _lay_out(sources, aside / "sources", curves is not None, echo)
+        reference = curves = None
+        if whole:
+            reference = kept.kept("reference", lasting["reference"], lambda folder: _reference(folder, echo), echo)
+            curves = kept.kept("curves", lasting["curves"], _curves, echo) / explore.FILE
+            curves = curves if curves.exists() else None
+        _lay_out(sources, aside / "sources", reference, curves is not None, echo)
         _run_sphinx(sources.title, aside, echo)
         _add_downloads(sources, aside / "html")
-        if curves is not None:
-            (aside / "html" / explore.FILE).write_text(curves, encoding="utf-8")
+        if reference:
+            kept.join(reference, aside / "html")
+        if curves:
+            shutil.copyfile(curves, aside / "html" / explore.FILE)
         (aside / "html" / _NOTE).write_text(key, encoding="utf-8")
         _swap(aside / "html", site, aside / "old")
     echo(f"{len(sources.pages)} notebooks and {len(all_figures(sources))} figures in {landing}")
     return landing
 
 
+REFERENCE = "Names and docstrings <api/index>"
 _NOTE = ".inputs"  # in the site: the key of what it was made from
 
 
@@ -82,23 +96,52 @@ def _require_sphinx() -> None:
         )
 
 
-def _key(sources: Sources) -> str:
+def _digests() -> dict[str, list[Any]]:
+    """What the site depends on besides what was executed: the library and how Sphinx is called, the pages of the book,
+    the tracked runs."""
+    package = Path(__file__).resolve().parents[2]
+    book = sorted(_book().glob("*.md"))
+    groups = {
+        "library": [*sorted(package.rglob("*.py")), _book() / "conf.py", *sorted(_book().glob("_static/*.*"))],
+        "book": [*book, *(picture for page in book for picture in _pictures(page).values())],
+        "runs": sorted(paths.reference().glob("*/*.*")),
+    }
+    found: dict[str, list[Any]] = {
+        name: [(file.name, sha256(file.read_bytes())) for file in files if file.is_file()]
+        for name, files in groups.items()
+    }
+    found["library"].append({name: importlib.metadata.version(name) for name in _NEEDED})
+    return found
+
+
+def _key(sources: Sources, digests: dict[str, list[Any]], whole: bool) -> str:
     """Changes with notebooks, figures, tables, the book's own pages, and the library. Figures and tables count
     by their records, which hold their digests."""
-    package = Path(__file__).resolve().parents[2]
-    files = [*sorted(package.rglob("*.py")), *sorted(_book().glob("**/*.*"))]  # the reference shows every docstring
-    files += [picture for page in _book().glob("*.md") for picture in _pictures(page).values()]
-    files += sorted(paths.reference().glob("*/*.*"))
-    artefacts = [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]
     parts = [
         sources.failed,
-        {page.name: sha256(page.content) for page in sources.pages},
-        [(artefact.record, artefact.endings) for artefact in artefacts],
-        [(file.name, sha256(file.read_bytes())) for file in files if file.is_file()],
+        [(page.file, str(page.drawn), sha256(page.content)) for page in sources.drawings],
+        [(artefact.path(""), artefact.record, artefact.endings) for artefact in sources.artefacts],
+        digests,
         github_repository(),
-        {name: importlib.metadata.version(name) for name in _NEEDED},
+        whole,
     ]
     return sha256(json.dumps(parts, sort_keys=True).encode())
+
+
+def _reference(folder: Path, echo: Callable[[str], None]) -> None:
+    """The pages of the reference, a site of their own until they are joined to one."""
+    _write(folder / "sources" / "index.md", f"# {TITLE}\n\n{toctree('Reference', [REFERENCE])}\n")
+    _run_sphinx("reference", folder, echo, "-t", "reference", "-D", "html_theme_options.show_navbar_depth=2")
+    for made in (folder / "html").iterdir():
+        made.rename(folder / made.name)
+    for left in ("sources", "doctrees", "html"):
+        shutil.rmtree(folder / left)
+
+
+def _curves(folder: Path) -> None:
+    page = explore.page(_tracked())
+    if page is not None:
+        (folder / explore.FILE).write_text(page, encoding="utf-8")
 
 
 def _noted(site: Path) -> str:
@@ -121,11 +164,11 @@ def _aside(profile: str, echo: Callable[[str], None]) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None]) -> None:
+def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None], *options: str) -> None:
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-c", str(_book()), "-d", str(aside / "doctrees")]
     encoding = sys.getfilesystemencoding()  # that of arguments: ASCII has no room for some names of data sets
     title = f"nclib: {title}".encode(encoding, "replace").decode(encoding)
-    command += ["-D", f"html_title={title}", str(aside / "sources"), str(aside / "html")]
+    command += [*options, "-D", f"html_title={title}", str(aside / "sources"), str(aside / "html")]
     own = os.environ | {"TMPDIR": str(aside)}  # for its report of an error, which goes with the folder
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", env=own)
     said, *_ = done.stderr.partition("The full traceback has been saved in:")
@@ -149,16 +192,15 @@ def _swap(new: Path, site: Path, old: Path) -> None:
 
 def _add_downloads(sources: Sources, site: Path) -> None:
     """Notebooks, figures and tables as they are, at the same places as in the results."""
-    folder = paths.results(sources.profile)
-    for page in sources.pages:
-        target = site / "notebooks" / f"{page.name}.ipynb"
+    for page in sources.drawings:
+        target = site / page.file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(page.content)
-    for artefact in [*sources.others, *(artefact for page in sources.pages for artefact in page.artefacts)]:
+    for artefact in sources.artefacts:
         for ending in artefact.endings:
             target = site / artefact.path(ending)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / artefact.path(ending), target)
+            shutil.copyfile(artefact.file(ending, sources.profile), target)
 
 
 def _tracked() -> Iterator[StoredRun]:
@@ -173,9 +215,14 @@ def _book() -> Path:
     return paths.root() / "book"
 
 
-def _lay_out(sources: Sources, folder: Path, curves: bool, echo: Callable[[str], None]) -> None:
+def _lay_out(
+    sources: Sources, folder: Path, reference: Path | None, curves: bool, echo: Callable[[str], None]
+) -> None:
     for page in sources.pages:
         _write(folder / f"{page.name}.ipynb", json.dumps(with_facts(page, sources)))
+    if reference:
+        shutil.copyfile(reference / "names.json", folder / "names.json")
+        _write(folder / "api" / "index.md", "# Reference\n")  # its place in the menu; the page itself is joined later
     if curves:
         _write(folder / "explore.md", explore.TEXT)
     notes = sorted(_book().glob("*.md"))
@@ -186,7 +233,7 @@ def _lay_out(sources: Sources, folder: Path, curves: bool, echo: Callable[[str],
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, target)
     shown = ["explore"] * curves + [f"book/{note.stem}" for note in notes]
-    _write(folder / "index.md", landing_page(sources, shown, echo))
+    _write(folder / "index.md", landing_page(sources, shown, echo, [REFERENCE] * bool(reference)))
 
 
 def _write(path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 
 def plain(text: str) -> str:
@@ -14,6 +15,12 @@ def plain(text: str) -> str:
 
 def download_link(target: str, text: str) -> str:
     return f'<a href="{html.escape(target)}" download>{plain(text)}</a>'
+
+
+def scale_line(drawn: Any) -> str:
+    """Images and scale of a `Drawn`; "" where nothing is said of them."""
+    scale = f' <span class="nc-scale">{plain(drawn.scale)} scale</span>' if drawn.scale else ""
+    return f'<div class="nc-images"><b>{plain(drawn.images)}</b>{scale}</div>' if drawn.images else ""
 
 
 def link_list(links: str) -> str:

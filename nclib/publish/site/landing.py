@@ -10,35 +10,42 @@ from typing import Any
 
 from nclib.publish.notebooks import PARTS
 from nclib.publish.readable import NAMES, claim_first
+from nclib.publish.site.amounts import sentences
 from nclib.publish.site.elsewhere import in_a_browser
-from nclib.publish.site.fragments import date_text, download_link, link_list, plain, table_rows
-from nclib.publish.site.sources import OPEN_CODE, Artefact, Page, Sources
+from nclib.publish.site.fragments import date_text, download_link, link_list, plain, scale_line, table_rows
+from nclib.publish.site.sources import OPEN_CODE, Artefact, Drawn, Page, Sources
 from nclib.system import words
 
+WITHOUT_IMAGES = ("theory", "audit")
+"""Parts of the scorecard that no run stands behind."""
 
-def landing_page(sources: Sources, notes: Sequence[str], echo: Callable[[str], None]) -> str:
+
+TITLE = "Deep equilibrium models and neural collapse"
+
+
+def landing_page(
+    sources: Sources, notes: Sequence[str], echo: Callable[[str], None], reference: Sequence[str] = ()
+) -> str:
     dates = sorted(page.execution["end_time"] for page in sources.pages if page.execution.get("end_time"))
     span = f", executed between {date_text(dates[0])} and {date_text(dates[-1])}" if dates else ""
-    title = "Deep equilibrium models and neural collapse"
     about = (
         "This is the companion of three papers on what deep equilibrium models learn, made from "
         f"{len(sources.pages)} notebooks of profile <b>{plain(sources.title)}</b>{span}. "
         "Every figure, table and number below was computed; its caption says with which data, network and seeds, and "
         "its page how."
     )
-    parts = [f"# {title}", about, _alerts(sources)]
+    said = "".join(f"<p>{sentence}</p>" for sentence in sentences(sources))
+    parts = [f"# {TITLE}", f'<div class="nc-amounts">{said}</div>' * bool(said), about, _alerts(sources)]
     scorecards = [*_scorecard(sources, echo), *_verdicts_of_others(sources, echo)]
     parts += ["## Scorecard", _legend(), *scorecards] if scorecards else []
     parts += ["## Notebooks", *_contents(sources), "## Figures", *_gallery(sources), *in_a_browser()]
     for part, pages in _by_part(sources).items():
-        parts.append(_toctree(part, [f"{page.short} <{page.name}>" for page in pages]))
-    if notes:
-        parts.append(_toctree("Notes", notes))
-    parts.append(_toctree("Reference", ["Names and docstrings <api/index>"]))
+        parts.append(toctree(part, [f"{page.short} <{page.name}>" for page in pages]))
+    parts += [toctree("Notes", notes)] * bool(notes) + [toctree("Reference", reference)] * bool(reference)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _toctree(caption: str, entries: Iterable[str]) -> str:
+def toctree(caption: str, entries: Iterable[str]) -> str:
     return "\n".join(["```{toctree}", ":hidden:", f":caption: {caption}", "", *entries, "```"])
 
 
@@ -65,27 +72,70 @@ def _scorecard(sources: Sources, echo: Callable[[str], None]) -> list[str]:
     """What became of the main paper's claims; empty where none of its notebooks has been executed."""
     from nclib.publish import scorecard
 
-    pages = {page.name for page in sources.pages if page.name.startswith("neural_collapse/")}
-    if not pages:
+    drawn: dict[Drawn, set[str]] = {}
+    for page in sorted(sources.drawings, key=lambda page: reach(page.drawn)):
+        if page.name.startswith("neural_collapse/"):
+            drawn.setdefault(page.drawn, set()).add(page.name)
+    if not drawn:
         return []
-    heading = f"### {PARTS['neural_collapse']}"
-    try:
-        card = scorecard.score_claims(sources.profile)
-    except scorecard.StaleTable as error:
-        return [heading, _no_scorecard(error, echo)]
+    pages = set.union(*drawn.values())
+    theory, experiments, lacking = [], [], []
+    for at, names in drawn.items():
+        try:
+            card = _card_at(at, names, sources.profile)
+        except scorecard.StaleTable as error:
+            experiments.append(_no_scorecard(error, echo))
+            continue
+        lacking = list(dict.fromkeys(card.loc[card["remark"] == scorecard.NOT_THERE, "notebook"]))
+        card = card[card["remark"] != scorecard.NOT_THERE]
+        theory += _score_folds(card[card["part"].isin(WITHOUT_IMAGES)], pages)
+        folds = _score_folds(card[~card["part"].isin(WITHOUT_IMAGES)], pages)
+        experiments += [scale_line(at), *folds] if folds else []
     parts = [
-        heading,
+        f"### {PARTS['neural_collapse']}",
         "What was stated, what came out here, and the verdict by the notebook's rule. Open a part to read.",
+        *theory,
+        *experiments,
     ]
-    head = ("claim", "verdict", "scale", "printed", "regenerated", "± 95 %", "seeds", "remark")
-    idle = card["remark"] == "not regenerated"
-    for part, rows in card[~idle].groupby("part", sort=False):
-        chips = _count_chips(rows["verdict"], rows["scale"], part)
-        parts.append(_fold(part, chips, head, [_score_row(row, pages) for row in rows.itertuples()]))
-    lacking = list(dict.fromkeys(card.loc[idle, "notebook"]))
     if lacking:
         parts.append(f"Not regenerated in this profile yet: {', '.join(f'`{name}`' for name in lacking)}.")
     return parts
+
+
+def reach(drawn: Drawn) -> tuple[int, bool]:
+    """Sort key: the scale that reaches farthest first, the profile's own last."""
+    scales = list(words.SCALES)
+    return scales.index(drawn.scale) if drawn.scale in scales else len(scales), not drawn.profile
+
+
+def _card_at(drawn: Drawn, names: set[str], profile: str) -> Any:
+    """The scorecard of one scale; of a larger one only what is drawn at it, and what it says of other notebooks."""
+    from nclib.publish import scorecard
+
+    with drawn.results(profile):
+        card = scorecard.score_claims(drawn.profile or profile)
+        if not drawn.profile:
+            return card
+        found = [card[card["notebook"].isin(name.split("/")[1] for name in names)]]
+        for name in sorted(names - {f"neural_collapse/{row}" for row in card["notebook"]} - {scorecard.SUMMARY}):
+            claims = scorecard.claims_of(name, drawn.profile)
+            found.append(claims.assign(notebook=name.split("/")[1], part="beyond the paper"))
+    import pandas as pd
+
+    return pd.concat([rows for rows in found if len(rows)] or found[:1], ignore_index=True)
+
+
+def _score_folds(card: Any, pages: set[str]) -> list[str]:
+    head = ("claim", "verdict", "scale", "printed", "regenerated", "± 95 %", "seeds", "remark")
+    return [
+        _fold(
+            part,
+            _count_chips(rows["verdict"], rows["scale"], part),
+            head,
+            [_score_row(row, pages) for row in rows.itertuples()],
+        )
+        for part, rows in card.groupby("part", sort=False)
+    ]
 
 
 def _verdicts_of_others(sources: Sources, echo: Callable[[str], None]) -> list[str]:
@@ -97,10 +147,13 @@ def _verdicts_of_others(sources: Sources, echo: Callable[[str], None]) -> list[s
     for heading, pages in _by_part(sources).items():
         others = [page for page in pages if page.name.split("/")[0] not in ("neural_collapse", *OPEN_CODE)]
         folds: list[str] = []
-        for page in [page for page in others if page.name.endswith("/verdicts")] or others:
+        chosen = [page for page in others if page.name.endswith("/verdicts")] or others
+        for page in (drawing for one in chosen for drawing in one.drawings):
             names = [artefact.name for artefact in page.artefacts if artefact.kind == "tables"]
+            at = page.drawn.profile or sources.profile
             try:
-                tables = [found[0] for name in names if (found := scorecard.read_table(name, sources.profile))]
+                with page.drawn.results(sources.profile):
+                    tables = [found[0] for name in names if (found := scorecard.read_table(name, at))]
             except scorecard.StaleTable as error:
                 folds.append(_no_scorecard(error, echo))
                 continue
@@ -124,7 +177,7 @@ def _verdict_table(page: Page, table: Any) -> list[str]:
         for row in table.to_dict("records"):
             cells = (_verdict(value) if name == column else _value(value) for name, value in row.items())
             lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-        title = f'<a href="{page.name}.html">{plain(page.short)}</a>'
+        title = f'<a href="{page.name}.html">{plain(page.short)}</a> {plain(page.drawn.images if page.runs else "")}'
         chips = _count_chips(table[column], table.get("scale", [""] * len(table)))
         return [_fold(title, chips, list(table.rename(columns=NAMES)), lines)]
     return []
@@ -196,7 +249,7 @@ def _contents(sources: Sources) -> list[str]:
 
 
 def all_figures(sources: Sources) -> list[tuple[Page | None, Artefact]]:
-    found: list[tuple[Page | None, Artefact]] = [(page, made) for page in sources.pages for made in page.artefacts]
+    found: list[tuple[Page | None, Artefact]] = [(page, made) for page in sources.drawings for made in page.artefacts]
     found += [(None, made) for made in sources.others]
     return [(page, made) for page, made in found if made.kind == "figures" and "png" in made.endings]
 
@@ -221,7 +274,8 @@ def _card(page: Page | None, artefact: Artefact) -> str:
         title = f"{page.short} · {added}" if added else page.short
     picture = f'<img loading="lazy" src="{html.escape(artefact.path("png"))}" alt="{caption}">'
     links = " ".join(download_link(artefact.path(ending), ending) for ending in artefact.endings)
+    scale = scale_line(artefact.drawn) if artefact.record["runs"] else ""
     return (
-        f'<figure><a href="{target}">{picture}</a><figcaption><b><a href="{target}">{plain(title)}</a></b>'
+        f'<figure><a href="{target}">{picture}</a><figcaption><b><a href="{target}">{plain(title)}</a></b>{scale}'
         f"<p>{plain(first).rstrip('.')}.</p>{link_list(links)}</figcaption></figure>"
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nclib.publish.answer import Answer, read_answer
 from nclib.publish.notebooks import text_of
 from nclib.publish.site.elsewhere import elsewhere_links
-from nclib.publish.site.fragments import date_text, download_link, fold, link_list, named_table, plain
+from nclib.publish.site.fragments import date_text, download_link, fold, link_list, named_table, plain, scale_line
 from nclib.publish.site.sources import Page, Sources
 from nclib.system import other_parameters, paths, provenance
 
@@ -22,15 +22,38 @@ def with_facts(page: Page, sources: Sources) -> dict[str, Any]:
     """The notebook as it is shown: the answer under its claim, and at its end, folded, how it was made.
 
     The course keeps its code where it is. Elsewhere the code, and tables of runs and versions, come at the end.
-    The cell of injected values is left out, since they stand in the table of parameters.
+    The cell of injected values is left out, since they stand in the table of parameters. Where the notebook was drawn
+    at a larger scale than the profile's, its page shows that, and below it what the profile's own scale gave.
     """
     names = {other.name for other in sources.pages}
     cells = [_shown(cell, page, names) for cell in page.notebook["cells"]]
     last = [] if page.in_course else [cell for cell in cells if _is_record(cell)]
     body = [cell for cell in cells[1:] if cell not in last]
-    facts = {"cell_type": "markdown", "id": "nclib-facts", "metadata": {}, "source": _facts(page, sources)}
-    record = {"cell_type": "markdown", "id": "nclib-record", "metadata": {}, "source": _record(page)}
+    if page.beside:
+        below = [_shown(cell, page.beside, names) for cell in page.beside.notebook["cells"]]
+        below = [{**cell, "id": f"beside-{number}"} for number, cell in enumerate(below)]
+        body += [_markdown("beside", f"## The same on {page.beside.drawn.images}"), *_outputs(below)]
+        last += [cell for cell in below if _is_record(cell)]
+    facts, record = _markdown("facts", _facts(page, sources)), _markdown("record", _record(page))
     return {**page.notebook, "cells": [*cells[:1], facts, *body, record, *last]}
+
+
+def _markdown(name: str, text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "id": f"nclib-{name}", "metadata": {}, "source": text}
+
+
+def _outputs(cells: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Cells that show something, each under the last heading before it; the text stands above already."""
+    heading = ""
+    for cell in cells[1:]:
+        if cell["cell_type"] == "markdown":
+            found = re.findall(r"^## +(.+)$", cell["source"], flags=re.MULTILINE)
+            heading = found[-1] if found else heading
+        elif cell["outputs"] and "remove-cell" not in cell["metadata"]["tags"] and not _is_record(cell):
+            if heading:
+                yield _markdown(f"{cell['id']}-heading", f"### {heading}")
+            heading = ""
+            yield cell
 
 
 def _is_record(cell: Mapping[str, Any]) -> bool:
@@ -62,18 +85,24 @@ def _link_next(text: str, folder: str, names: set[str]) -> str:
 
 def _facts(page: Page, sources: Sources) -> str:
     """What stands under the claim: the answer, the profile, and where the rest is."""
-    profile = other_parameters.in_words(sources.profile, page.parameters)
-    links = [download_link(f"{page.up}notebooks/{page.name}.ipynb", "notebook (.ipynb)"), *elsewhere_links(page.name)]
+    profile = other_parameters.in_words(page.drawn.profile or sources.profile, page.parameters)
+    links = [download_link(page.up + page.file, "notebook (.ipynb)"), *elsewhere_links(page.name)]
     links.append('<a href="#how-this-page-was-made">how it was made</a>')
     facts = f'<div class="nc-facts"><span>profile <b>{plain(profile)}</b></span>{link_list(" ".join(links))}</div>'
     alert = ""
     if page.name in sources.failed:
         said = f"The last attempt to execute this notebook failed: {sources.failed[page.name] or 'see its failed copy'}"
         alert = f'<div class="nc-alert">{plain(said)}. Shown is the last complete execution.</div>\n'
-    box = read_answer(page.name, sources.profile)
-    if box == Answer() and not page.in_course:
-        box = Answer(note="No claim is judged on this page.")
-    return alert + (box._repr_html_() if box != Answer() else "") + facts
+    return alert + "".join(_box(drawing, sources) for drawing in page.drawings) + facts
+
+
+def _box(page: Page, sources: Sources) -> str:
+    """The answer at the scale of one drawing."""
+    with page.drawn.results(sources.profile):
+        box = read_answer(page.name, page.drawn.profile or sources.profile)
+    if box == Answer():
+        return "" if page.in_course else Answer(note="No claim is judged on this page.")._repr_html_()
+    return scale_line(page.drawn) * bool(page.runs) + box._repr_html_()
 
 
 def _when(page: Page) -> list[str]:
@@ -96,9 +125,11 @@ def _training(runs: Sequence[str]) -> str:
 def _record(page: Page) -> str:
     """The last section of a page."""
     parts = ["## How this page was made"]
-    parts += [fold("When, where and with which runs", named_table(_circumstances(page), "nc-record"))]
-    parts += [fold("Parameters", table) for table in [_parameters(page)] if table]
-    parts += [fold("Figures and tables to download", _files(page))] * bool(page.artefacts)
+    for drawing in page.drawings:
+        on = f", {drawing.drawn.images}" if page.beside else ""
+        parts += [fold(f"When, where and with which runs{on}", named_table(_circumstances(drawing), "nc-record"))]
+        parts += [fold(f"Parameters{on}", table) for table in [_parameters(drawing)] if table]
+        parts += [fold(f"Figures and tables to download{on}", _files(drawing))] * bool(drawing.artefacts)
     if not page.in_course:
         code = [cell for cell in page.notebook["cells"] if cell["cell_type"] == "code"]
         shown = (cell for cell in code if "injected-parameters" not in cell["metadata"].get("tags", []))

@@ -655,7 +655,7 @@ X, LABELS = gaussian_mixture(12, 10)
             lambda: finite_width_kernels(X, "relu", 0.9, 200, solver=FixedPointIteration(1e-10, 20)),
             "fixed points at width 200 were not found .* σ_a² < 0.25 makes it contract",
         ),
-        (lambda: tables.mixture_options("figur", 10, 10), "Did you mean 'figure'"),
+        (lambda: tables.mixture_options("figur", 10), "Did you mean 'figure'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(call, says):
@@ -691,6 +691,9 @@ def test_what_the_captions_print():
 def test_a_rule_of_ours_that_is_not_met_is_not_shown_and_never_false():
     row = tables.kernel_row("c", "e", "r", [True, False])
     assert row["verdict"] == "not shown" and tables.kernel_row("c", "e", "r", [True])["verdict"] == "holds"
+    for none in ([], [float("nan")]):
+        with pytest.raises(ValueError, match="c: a verdict needs cases"):
+            tables.kernel_row("c", "e", "r", none)
     assert (row["part"], row["reading"], row["remark"]) == ("beyond the paper", "ours", "our advice")
 
 
