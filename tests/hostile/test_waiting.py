@@ -56,7 +56,8 @@ def _met(phase, command):
         case "cluster":
             return any(b"spawn_main" in waiting.command_line(each) for each in command.processes())
         case "workers":
-            return any(command.store.root.glob("*.partial/*"))
+            notes = command.store.root.glob("*.partial/progress.json")
+            return any(note.stat().st_mtime_ns > command.began for note in notes)
         case "run's lock" | "drawing's lock" | "site's lock":
             return "waiting for" in command.text()
     return (command.root / "waits").exists()

@@ -139,6 +139,7 @@ class Command:
             (root / f"wait-at-{phase.split()[0]}").touch()
         self.said = root.parent / f"said-{time.monotonic_ns()}"
         self.said.touch()
+        self.began = self.said.stat().st_mtime_ns
         own = {"NCLIB_ROOT": root, "NCLIB_RESULTS": root / "results", "NCLIB_DATA": root / "data"}
         forkserver.ensure_running()  # with the environment of the tests
         with pytest.MonkeyPatch.context() as patch:
