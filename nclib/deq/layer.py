@@ -49,7 +49,8 @@ class DEQ(nn.Module):
     Call it with x (B, *), whose first axis is the rows. Further arguments of the call: ``z0`` (B, *), the start,
     required where z and x differ in shape; ``args``, a tuple of tensors (B, *) of any type that belong to the rows;
     ``solver``, for this call alone. It returns z* and the ``Solution``. z* is its value to the bit, with the gradient
-    attached while torch records gradients, in training and evaluation.
+    attached while torch records gradients, in training and evaluation. Both are one tensor in memory: clone z* before
+    you change it in place.
 
     A state of several tensors starts at a tuple, ``layer(x, z0=(z1, z2))``. The cell then takes and returns tuples, z*
     is one, and each part has its own residual (``solution.part_residual``): a row is solved when every part is. In

@@ -868,3 +868,10 @@ def test_the_compiler_is_not_imported_until_it_is_asked_for():
     code = "import sys, torch; from nclib import DEQ; DEQ(lambda z, x: 0.5 * z + x)(torch.ones(2, 3)); "
     code += "sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_state_and_its_evidence_are_one_tensor_as_the_docstring_says():
+    layer, x = DEQ(lambda z, x: 0.5 * z + x, Anderson(tol=1e-6)), torch.ones(2, 3)
+    with torch.no_grad():
+        z, solution = layer(x)
+    assert z.data_ptr() == solution.value.data_ptr() and "clone z* before" in DEQ.__doc__
