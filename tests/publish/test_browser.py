@@ -430,7 +430,9 @@ WIDER = """document.querySelectorAll('details').forEach((fold) => { fold.open = 
     const edge = document.querySelector('article.bd-article').getBoundingClientRect().right + 1;
     return [...document.querySelectorAll('article :is(table, pre, img)')].filter((part) =>
         part.getBoundingClientRect().right > edge || (part.tagName === 'PRE' && part.scrollWidth > part.clientWidth + 1)
-    ).map((part) => part.textContent.slice(0, 80));"""
+    ).concat([...document.querySelectorAll('article *')].filter((part) =>
+        ['auto', 'scroll'].includes(getComputedStyle(part).overflowX) && part.scrollWidth > part.clientWidth + 1
+    )).map((part) => part.textContent.slice(0, 80));"""
 
 
 @pytest.mark.slow
