@@ -185,9 +185,9 @@ def test_training_with_a_profile_makes_the_run_of_a_figure(name):
 
 
 def test_a_profile_follows_options_as_a_notebook_its_parameters():
-    for recipe in ("paper", "collapse", "accuracy"):
-        wanted = experiment("fig3", "quick", epochs=3, width=4, recipe=recipe, seeds=1)[1]
-        typed = ["--profile", "quick", "--model", "deq", "--epochs", 3, "--width", 4, "--recipe", recipe]
+    for followed in ("paper", "collapse", "accuracy"):
+        wanted = experiment("fig3", "quick", epochs=3, width=4, recipe=followed, seeds=1)[1]
+        typed = ["--profile", "quick", "--model", "deq", "--epochs", 3, "--width", 4, "--recipe", followed]
         assert run_id(as_typed(typed)) == run_id(wanted)
     result = nclib("train", "--profile", "quick", "--config", "own.json")
     assert result.exit_code == 2 and "leave one out" in result.output
