@@ -7,6 +7,7 @@ from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from myst_nb.sphinx_ import SphinxNbRenderer
 from sphinx.util import logging
 
 from nclib.publish.site import api
@@ -170,6 +171,22 @@ def _link_code_words(app, doctree, pagename):
         link = nodes.reference("", "", internal=True, refuri=place)
         word.replace_self(link)
         link += word
+
+
+# --- a notebook is text and outputs: its directives and roles, which could read files and import modules, are shown ---
+
+
+def _show_directive(self, token, *_, **__):
+    node = self.create_highlighted_code_block(token.content, None, source=self.document["source"])
+    self.current_node.append(node)
+
+
+def _show_role(self, token):
+    self.current_node.append(nodes.literal(token.content, token.content))
+
+
+SphinxNbRenderer.render_directive = SphinxNbRenderer.render_restructuredtext = _show_directive
+SphinxNbRenderer.render_myst_role = _show_role
 
 
 def setup(app):

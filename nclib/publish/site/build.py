@@ -165,15 +165,18 @@ def _aside(profile: str, echo: Callable[[str], None]) -> Iterator[Path]:
 
 
 def _run_sphinx(title: str, aside: Path, echo: Callable[[str], None], *options: str) -> None:
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-c", str(_book()), "-d", str(aside / "doctrees")]
+    # -P and the folder it starts in: a sphinx.py of the folder one stands in is not run
+    command = [sys.executable, "-P", "-m", "sphinx", "-b", "html", "-q"]
+    command += ["-c", str(_book()), "-d", str(aside / "doctrees")]
     encoding = sys.getfilesystemencoding()  # that of arguments: ASCII has no room for some names of data sets
     title = f"nclib: {title}".encode(encoding, "replace").decode(encoding)
     command += [*options, "-D", f"html_title={title}", str(aside / "sources"), str(aside / "html")]
     own = os.environ | {"TMPDIR": str(aside)}  # for its report of an error, which goes with the folder
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", env=own)
+    read = {"capture_output": True, "text": True, "encoding": "utf-8", "errors": "replace"}
+    done = subprocess.run(command, **read, env=own, cwd=aside)
     said, *_ = done.stderr.partition("The full traceback has been saved in:")
     said = said.replace(f"{aside / 'sources'}{os.sep}", "").strip().splitlines()
-    if done.returncode:
+    if done.returncode or not (aside / "html" / "index.html").exists():
         raise ReportError("\n".join([f"Sphinx could not make the site (exit code {done.returncode}):", *said[-20:]]))
     for line in said:
         echo(f"sphinx: {line}")

@@ -40,7 +40,12 @@ def with_facts(page: Page, sources: Sources) -> dict[str, Any]:
             body.append(_markdown("points-beside", f"### Point at an image\n\n{points.frame(page.beside)}"))
         last += [cell for cell in below if _is_record(cell)]
     facts, record = _markdown("facts", _facts(page, sources)), _markdown("record", _record(page))
-    return {**page.notebook, "cells": [*cells[:1], facts, *body, record, *last]}
+    # The rest of its metadata are settings of what makes the page, and could start a kernel or evaluate text.
+    metadata = {name: value for name, value in page.notebook["metadata"].items() if name in _METADATA}
+    return {**page.notebook, "metadata": metadata, "cells": [*cells[:1], facts, *body, record, *last]}
+
+
+_METADATA = ("kernelspec", "language_info")
 
 
 def _markdown(name: str, text: str) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def _shown(cell: Mapping[str, Any], page: Page, names: set[str]) -> dict[str, An
     elif not page.in_course:
         tags += ["remove-input"] + ["hide-output"] * _is_record(cell)
         shown |= {"code_prompt_show": "Show the record", "code_prompt_hide": "Hide the record"}
-    return {**cell, "metadata": {**cell["metadata"], "tags": tags, "mystnb": shown}}
+    return {**cell, "metadata": {"tags": tags, "mystnb": shown}}
 
 
 def _link_next(text: str, folder: str, names: set[str]) -> str:
