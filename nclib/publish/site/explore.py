@@ -99,12 +99,12 @@ def records(runs: Iterable[Any]) -> tuple[list[dict[str, Any]], list[dict[str, A
     facts: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
     for run in runs:
-        if run.config["kind"] != "classifier":
+        if run.config["kind"] != "classifier" or "<" in run.run_id:
             continue
         group = setting(run.config, scale_of([read_config(json.dumps(run.config))]))
         number = len(facts)
         facts.append({"i": number, "run": run.run_id, "g": group, "v": variant(run.config), "s": run.config["seed"]})
-        rows = run.history[run.history["metric"].isin(METRICS)]
+        rows = run.history[run.history["metric"].isin(METRICS) & run.history["split"].isin(["train", "test"])]
         for (metric, split), curve in rows.groupby(["metric", "split"], sort=False):
             curve = curve[np.isfinite(curve["value"])]
             values = curve["value"] * (100 if METRICS[metric].percent else 1)
@@ -179,16 +179,10 @@ def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
     seeds = curves.mark_line(strokeWidth=1).encode(
         x, y, colour, detail="run:N", opacity=alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.35))
     )
-    told = [
-        alt.Tooltip("v:N", title="variant"),
-        alt.Tooltip("s:Q", title="seed"),
-        alt.Tooltip("epoch:Q", title="epoch"),
-        alt.Tooltip("y:Q", title="value", format=".4~g"),
-        alt.Tooltip("run:N", title="run"),
-    ]
-    points = curves.mark_point(filled=True, size=45).encode(
-        x, y, colour, tooltip=told, opacity=alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.0))
-    ).add_params(near)
+    pointed_at = alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.0))
+    told = alt.value(alt.expr(_TOLD))
+    points = curves.mark_point(filled=True, size=45).encode(x, y, colour, tooltip=told, opacity=pointed_at)
+    points = points.add_params(near)
     main = (band + seeds + mean + points).properties(width=540, height=400)
     legend = (
         alt.Chart(alt.InlineData(facts))
@@ -208,6 +202,11 @@ def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
     page = alt.hconcat(main, legend).add_params(group, metric, split, log)
     return page.configure_view(stroke=None).configure_axis(labelFontSize=12, titleFontSize=12, gridOpacity=0.4)
 
+
+_TOLD = "{variant: ROW.v, seed: ROW.s, epoch: ROW.epoch, value: format(ROW.y, '.4~g'), run: ROW.run}".replace(
+    "ROW", "(datum.datum || datum)"
+)
+"""What a point tells, as an expression: Vega-Lite's own says "undefined" for texts where the nearest point is told."""
 
 _HEAD = """<meta charset="UTF-8"><title>Explore the curves</title><style>
   body { font: 15px system-ui, sans-serif; margin: 0; background: #fff; color: #222 }
