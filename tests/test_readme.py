@@ -141,13 +141,13 @@ def test_the_pooled_table_of_the_findings_is_the_tracked_one():
 def test_the_claims_of_2026_in_the_findings_are_those_of_the_tracked_tables():
     """Each number of a row: what was found, its interval, and the verdict's word somewhere in the same paragraph."""
     said = [text for text in FINDINGS.split("\n\n") if text.startswith("**") and "arXiv 26" in text]
-    tables = ("internalization", "residual_and_error", "depth_and_rank")
+    tables = ("internalization", "residual_and_error", "depth_and_rank", "optimisers")
     for paragraph, name in zip(said, tables, strict=True):
         assert f"`{name}`" in paragraph
         with (TABLES / f"tables/{name}-quick.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         values = [float(rows[0]["auroc" if "auroc" in rows[0] else "change" if "change" in rows[0] else "difference"])]
-        digits = {"internalization": 2, "residual_and_error": 2, "depth_and_rank": 1}[name]
+        digits = {"internalization": 2, "residual_and_error": 2, "depth_and_rank": 1, "optimisers": 0}[name]
         if name == "internalization":
             rows = [row for row in rows if row["claim"].startswith("T = 1, all")]
             values = [float(rows[0]["difference"])]
