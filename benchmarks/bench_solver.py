@@ -1,5 +1,7 @@
 """The solver against the bare evaluations it makes, and against its peers: time, evaluations, memory, warm starts.
 
+Beside the packages stands the Anderson of the looped language models of 2026 (`looped_anderson`).
+
     python benchmarks/bench_solver.py [--quick | --draws]
 
 --draws: only the evaluations on other random maps of the same kinds; they are counted, so no idle machine is needed.
@@ -62,6 +64,8 @@ def overhead(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure]:
         }
         if torchdeq and order is plain:
             solves |= {f"torchdeq {name}": _torchdeq(name, 20) for name in ("anderson", "broyden")}
+        if order is plain:
+            solves[LOOPED] = _looped(20)
         for name, solve in solves.items():
             seen: list[int] = []
             solve(lambda z, x: seen.append(len(z)) or cell(z, x), x)  # noqa: B023
@@ -93,6 +97,7 @@ def to_tolerance(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure
         solves = {f"nclib {m.__name__}": _ours(m(1e-3, 100)) for m in (FixedPointIteration, Anderson, Broyden)}
         solves |= {f"torchdeq {name}": _torchdeq(name, 100) for name in ("fixed_point_iter", "anderson")}
         solves |= {theirs: _torchdeq("broyden", 100, LBFGS_thres=VECTORS), as_it_comes: _torchdeq("broyden", 100)}
+        solves[LOOPED] = _looped(100)
         for name, solve in solves.items():
             z = solve(cell, x)
             worst = float(_residual(z, cell(z, x)).max())
@@ -108,8 +113,9 @@ def to_tolerance(sizes: dict[str, tuple[int, int]], repeats: int) -> list[Figure
             ("nclib Anderson", theirs, 0.6),
             (mine, best, 1.0),
             ("nclib Broyden", as_it_comes, None),
+            ("nclib Anderson", LOOPED, None),
         ]
-        for (a, b, target), label in zip(pairs, ("", "", "best of each: ", ""), strict=True):
+        for (a, b, target), label in zip(pairs, ("", "", "best of each: ", "", ""), strict=True):
             ratios = ratio(times[a], times[b])
             figures.append(Figure("time to 1e-3", f"{label}{a} / {b}", case, *ratios, target, note))
     return figures
@@ -119,23 +125,20 @@ def mixed_batch(repeats: int, batch: int = 64, channels: int = 128) -> list[Figu
     """Rows that need few steps beside rows that need many: one batch against the two halves apart."""
     cell, _ = cell_and_input(1, channels)
     hard, easy = torch.randn(batch, channels, 4, 4).relu(), 10 * torch.randn(batch, channels, 4, 4).relu()
-    figures = []
-    for method in (Anderson, Broyden):
-        solve = _ours(method(1e-3, 60))
-        both = torch.stack((hard, easy), 1).flatten(0, 1)
-        steps = [fixed_point(cell, method(1e-3, 60), x, (x,)).steps.double().mean() for x in (easy, hard)]
+    both, figures = torch.stack((hard, easy), 1).flatten(0, 1), []
+    solves = {f"nclib {method.__name__}": _ours(method(1e-3, 60)) for method in (Anderson, Broyden)}
+    solves[LOOPED] = _looped(60)
+    for name, solve in solves.items():
+        steps = []
+        for x in (easy, hard):
+            seen: list[int] = []
+            solve(lambda z, x: seen.append(len(z)) or cell(z, x), x)  # noqa: B023
+            steps.append(sum(seen) / batch)
         whole, first, second = rounds([lambda x=x: solve(cell, x) for x in (both, hard, easy)], repeats)  # noqa: B023
         apart = [a + b for a, b in zip(first, second, strict=True)]
-        note = f"{float(steps[0]):.1f} and {float(steps[1]):.1f} evaluations a row"
+        note, target = f"{steps[0]:.1f} and {steps[1]:.1f} evaluations a row", None if name == LOOPED else 1.1
         figures.append(
-            Figure(
-                "mixed batch",
-                f"nclib {method.__name__}: together / apart",
-                f"2 × {batch} rows",
-                *ratio(whole, apart),
-                1.1,
-                note,
-            )
+            Figure("mixed batch", f"{name}: together / apart", f"2 × {batch} rows", *ratio(whole, apart), target, note)
         )
     return figures
 
@@ -265,6 +268,12 @@ def counters(compiled: bool) -> dict[str, dict[str, Callable[[Callable, int], ob
             for search in (None, "armijo")
             for method, options in ((scipy.optimize.anderson, {"M": m}), (scipy.optimize.broyden1, {"max_rank": m}))
         },
+    }
+    found["Attractor"] = {
+        f"anderson, {pairs} pairs": lambda f, n, pairs=pairs: looped_anderson(
+            f, torch.zeros(1, n, dtype=torch.float64), 1e-15, far, pairs
+        )
+        for pairs in (5, m)  # as it comes, and at the same memory
     }
     if peer("torchdeq"):
         found["torchdeq"] = {name: _counted_torchdeq(name) for name in ("fixed_point_iter", "anderson", "broyden")}
@@ -414,6 +423,39 @@ def warm_starts(repeats: int, batch: int = 128, channels: int = 64) -> list[Figu
 
 # ---- the peers
 
+LOOPED = "Attractor's anderson"
+
+
+def looped_anderson(
+    f: Callable[[Tensor], Tensor], z0: Tensor, tol: float = 3e-4, max_steps: int = 64, pairs: int = 5
+) -> Tensor:
+    """Anderson as looped language models use it in 2026, with the settings of their models.
+
+    Written anew from what jacobfa/Attractor (MIT, commit fcf045f; arXiv 2605.12466) does: weights that add up to one
+    minimise the residual of the last ``pairs`` points plus 1e-4 times their squares, whatever the scale; they are
+    solved for in float32; no damping; all rows go on until the worst one has ‖f(z) − z‖ < tol ‖z‖, for 6 evaluations
+    at least; f of the last point is the answer. tol and max_steps are those of its model of 140 million parameters. On
+    the maps of ``problems`` it took as many evaluations as the original, with the same answers but for rounding.
+    """
+    z, points, values = z0, [], []
+    for step in range(1, max_steps + 1):
+        fz = f(z)
+        points, values = [*points, z.flatten(1)][-pairs:], [*values, fz.flatten(1)][-pairs:]
+        worst = float(((values[-1] - points[-1]).norm(dim=1) / points[-1].norm(dim=1).clamp_min(1e-9)).max())
+        if step > 2 and ((step >= 6 and worst < tol) or not worst <= 1e4):
+            break
+        if step == 1:
+            z = fz
+            continue
+        there = torch.stack(values, 1)
+        residuals = there - torch.stack(points, 1)
+        gram = residuals @ residuals.mT + 1e-4 * torch.eye(len(values), dtype=z.dtype, device=z.device)
+        weights = torch.linalg.solve_ex(gram.float(), torch.ones_like(gram[..., :1], dtype=torch.float32))[0]
+        weights = (weights / weights.sum(1, keepdim=True)).to(z.dtype)
+        mixed = (weights * there).sum(1).view_as(z)
+        z = torch.where(mixed.isfinite().all(), mixed, fz)
+    return fz
+
 
 def _residual(z: Tensor, fz: Tensor) -> Tensor:
     return (fz - z).flatten(1).norm(dim=1) / (fz.flatten(1).norm(dim=1) + 1e-8)
@@ -421,6 +463,10 @@ def _residual(z: Tensor, fz: Tensor) -> Tensor:
 
 def _ours(solver: Solver) -> Callable:
     return lambda cell, x: fixed_point(cell, solver, x, (x,)).value
+
+
+def _looped(limit: int) -> Callable:
+    return lambda cell, x: looped_anderson(lambda z: cell(z, x), x, 1e-3, limit)
 
 
 def _torchdeq(name: str, limit: int, **options: int) -> Callable:
@@ -480,6 +526,9 @@ def _optimistix(m: int) -> dict[str, Callable]:
             g, optimistix.FixedPointIteration(1e-15, 1e-15), jnp.zeros(n), max_steps=LIMIT, throw=False
         )
 
+    unmeasured = [name for name in dir(optimistix) if "anderson" in name.lower()]
+    if unmeasured:
+        print(f"  optimistix has {', '.join(unmeasured)} now, which this table lacks")
     return {"FixedPointIteration": iteration}
 
 

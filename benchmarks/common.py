@@ -97,10 +97,20 @@ def finish(name: str, figures: Sequence[Figure], quick: bool, facts: dict[str, A
         "peers": {peer_name: _version(peer_name) for peer_name in ("scipy", *PEERS)},
         **facts,
     }
-    frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
+    frame.assign(**circumstances(record)).to_csv(folder / f"{name}.csv", index=False, float_format="%.4g")
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     draw(folder)
     return frame
+
+
+def circumstances(record: dict[str, Any]) -> dict[str, Any]:
+    """What stands beside each row of a table: threads, machine, and the versions of what was compared."""
+    versions = {"torch": record["versions"]["torch"], "numpy": record["versions"]["numpy"], **record["peers"]}
+    return {
+        "threads": record["threads"],
+        "machine": f"{record['cpu']}, {record['cores']} cores",
+        "versions": ", ".join(f"{package} {version}" for package, version in versions.items() if version),
+    }
 
 
 def draw(folder: Path) -> None:

@@ -10,6 +10,9 @@ from latex2mathml.converter import convert
 from sphinx.util import logging
 
 from nclib.publish.site import api
+from nclib.system import processes
+
+processes.follow_parent()  # `nclib report` may be killed
 
 project = "nclib"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]

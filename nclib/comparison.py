@@ -85,6 +85,14 @@ def _reach(n: int) -> float:
 def interval(values: Sequence[float]) -> Interval:
     """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n.
 
+    Parameters
+    ----------
+    values : one for each seed
+
+    Returns
+    -------
+    Interval
+
     Examples
     --------
     >>> import nclib as nc
@@ -92,6 +100,8 @@ def interval(values: Sequence[float]) -> Interval:
     >>> round(found.mean, 3), round(found.half, 3)
     (1.0, 0.248)
     """
+    if np.ma.is_masked(values):
+        raise ValueError("some values are masked; pass values.compressed()")
     values = np.asarray(values, dtype=float)
     n = len(values)
     if n < 2:
@@ -102,6 +112,14 @@ def interval(values: Sequence[float]) -> Interval:
 
 def percent(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with accuracies in percent instead of fractions, as papers print them.
+
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    DataFrame
 
     Examples
     --------
@@ -126,14 +144,20 @@ def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, 
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
-    """One row a run: dataset, K_A, R, model, seed, value, std, n.
+    """One value of a metric for each run.
 
     Parameters
     ----------
-    frame : tidy frame
+    frame : tidy frame with columns run_id, dataset, K_A, R, model, seed, split, epoch, metric and value: of stored
+        runs, or of trainings of your own. K_A is missing for balanced data
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
         standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+
+    Returns
+    -------
+    DataFrame
+        A row for each run: run_id, dataset, K_A, R, model, seed, value, std, n.
 
     Examples
     --------
@@ -147,8 +171,11 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     >>> nc.by_run(frame, "accuracy_balanced", "test")[["model", "seed", "value"]].shape
     (6, 3)
     """
-    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     keys = ["run_id", *SETTING, "model", "seed"]
+    missing = [name for name in (*keys, "split", "epoch", "metric", "value") if name not in frame]
+    if missing:
+        raise ValueError(f"the frame has no column {', '.join(missing)}; see help(nclib.by_run) for those it needs")
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
     count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
     tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(
         lambda values: values.to_numpy()[-count:]
@@ -171,11 +198,22 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> pd.DataFrame:
-    """Difference arm − against by seed (the same subset and initial encoder): dataset, K_A, R, seed, difference.
+    """Difference arm − against by seed (the same subset and initial encoder).
 
-    Seeds that only one of the two has are left out.
+    Parameters
+    ----------
+    runs : of `by_run`
+    arm, against : two values of the column model
 
-    Raises ValueError where a model has several runs of one setting and seed: which belong together is not known.
+    Returns
+    -------
+    DataFrame
+        dataset, K_A, R, seed, difference. Seeds that only one of the two has are left out.
+
+    Raises
+    ------
+    ValueError
+        Where a model has several runs of one setting and seed: which belong together is not known.
 
     Examples
     --------
@@ -205,8 +243,18 @@ def pooled(differences: pd.DataFrame) -> Interval:
     """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a
     t-interval over seeds. Stated before any result; the verdicts of single cells are secondary.
 
-    A difference that is NaN makes its seed's mean NaN. Raises ValueError where a seed lacks a cell that another has:
-    its mean would be over other cells.
+    Parameters
+    ----------
+    differences : of `paired`; one that is NaN makes its seed's mean NaN
+
+    Returns
+    -------
+    Interval
+
+    Raises
+    ------
+    ValueError
+        Where a seed lacks a cell that another has: its mean would be over other cells.
 
     Examples
     --------
@@ -267,9 +315,13 @@ def verdict(
     scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
     claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
         paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
-        A printed 0 has no sign. None where no paper claims anything
+        A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
     terminal : whether all runs ended in the terminal phase; leave it out for accuracies
     size : the value that "equal" is relative to; without it nothing is equal
+
+    Returns
+    -------
+    Verdict
 
     Raises
     ------
@@ -287,6 +339,7 @@ def verdict(
         raise ValueError(f"scale {scale!r} is none of {', '.join(words.SCALES)}")
     if isinstance(claim, str) and claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
+    claim = None if isinstance(claim, float) and np.isnan(claim) else claim
     word, remark = _judged(found, claim, terminal, size)
     if word == "supported" and not isinstance(claim, str):
         compatible = abs(claim - found.mean) <= found.half
@@ -328,9 +381,21 @@ def pooled_table(found: Interval, scale: str, claim: str | None = None) -> pd.Da
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
-    that errors in small classes count: run columns, value (the smaller of the two), reached.
+    that errors in small classes count.
 
-    Raises ValueError where accuracies are in percent, of which every one would count as reached.
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    DataFrame
+        The columns of a run, value (the smaller of the two accuracies) and reached.
+
+    Raises
+    ------
+    ValueError
+        Where accuracies are in percent, of which every one would count as reached.
 
     Examples
     --------
@@ -400,6 +465,7 @@ def ratios(
     split: str = "train",
     arm: str = "deq",
     against: str = "explicit",
+    terminal: bool | None = None,
 ) -> pd.DataFrame:
     """One model's metrics of collapse over another's, pooled over all cells as by `pooled`.
 
@@ -413,6 +479,7 @@ def ratios(
     scale : of the runs (`nclib.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
+    terminal : whether all runs ended in the terminal phase; left out, what `terminal_phase` finds
 
     Returns
     -------
@@ -420,7 +487,7 @@ def ratios(
     lower_in (cells whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule of `verdict`.
     """
     frame = frame[frame["model"].isin([arm, against])]
-    reached = bool(terminal_phase(frame)["reached"].all())
+    reached = bool(terminal_phase(frame)["reached"].all()) if terminal is None else terminal
     claims = metrics if isinstance(metrics, Mapping) else {}
     rows = []
     for metric in metrics:
@@ -438,11 +505,18 @@ def ratios(
 
 
 def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
-    """How well the equilibria were solved, a row for each cell and model that has them, means over seeds at the last
-    epoch.
+    """How well the equilibria were solved.
 
-    Columns in percent: train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
-    backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    DataFrame
+        A row for each cell and model that has equilibria, means over seeds at the last epoch. In percent:
+        train_converged, test_converged (evaluations), step_not_converged and skipped (training steps),
+        backward_not_converged; and evaluations, the mean number of cell evaluations on training images.
 
     Examples
     --------
@@ -518,10 +592,8 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     From three values it reaches from half of s to six times s: such a spread is an order of magnitude. NaN for fewer
     than two.
     """
-    values = np.asarray(values, dtype=float)
-    n = len(values)
-    if n < 2:
+    if (n := len(values)) < 2:
         return (float("nan"),) * 3
-    deviation, tail = float(values.std(ddof=1)), (1 - LEVEL) / 2
+    deviation, tail = float(np.std(values, ddof=1)), (1 - LEVEL) / 2
     low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
     return deviation, low, high

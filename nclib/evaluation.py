@@ -43,6 +43,11 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
         evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
         parts.append((out.features, out.logits, labels, *evidence))
     model.train(was_training)
+    return join(parts)
+
+
+def join(parts: Iterable[tuple[Tensor | None, ...]]) -> Outputs:
+    """The outputs of a split from those of its batches."""
     return Outputs(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
 
 

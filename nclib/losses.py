@@ -36,8 +36,8 @@ def adjusted_logits(logits: Tensor, counts: Tensor) -> Tensor:
 
     Source: Menon et al. (2021), section 4.1, τ = 1.
     """
-    counts = counts.to(logits)
-    return logits - (counts / counts.sum()).log()
+    counts = counts.to(logits.device, torch.promote_types(logits.dtype, torch.float32))  # half ends at 65,504
+    return logits - (counts / counts.sum()).log().to(torch.result_type(logits, 1.0))
 
 
 def class_balanced_weights(counts: Tensor) -> Tensor:

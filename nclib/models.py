@@ -231,7 +231,7 @@ def build_solver(cfg: SolverConfig) -> solver.FixedPointIteration | solver.Ander
     return _SOLVERS[cfg.method](**cfg.model_dump(exclude={"method"}, exclude_none=True))
 
 
-def build_gradient(cfg: GradientConfig) -> deq.Implicit | deq.Phantom | deq.Neumann | deq.Unrolled:
+def build_gradient(cfg: GradientConfig) -> deq.Gradient:
     """The gradient of an equilibrium `cfg` describes."""
     match cfg.method:
         case "implicit":
@@ -240,6 +240,8 @@ def build_gradient(cfg: GradientConfig) -> deq.Implicit | deq.Phantom | deq.Neum
             return deq.Phantom(steps=cfg.steps, damping=cfg.damping)
         case "neumann":
             return deq.Neumann(terms=cfg.steps)
+        case "reversible":
+            return deq.Reversible(steps=cfg.steps, beta=cfg.beta)
         case _:
             return deq.Unrolled(steps=cfg.steps)
 
@@ -299,6 +301,17 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
 
     Arms built with one seed have the same encoder, the same classifier and, where they have one, the same cell. A cell
     or network of the user's own is imported here, and keeps the initialisation that it has itself.
+
+    Parameters
+    ----------
+    cfg : which network
+    num_classes, in_channels : K and the channels of the images
+    seed : of the initial weights
+
+    Returns
+    -------
+    Classifier
+        Called with images, it returns logits, features and, of a DEQ, the evidence of its solve.
 
     Raises
     ------
@@ -411,6 +424,14 @@ def _described(value: Any) -> str:
 
 def count_parameters(module: nn.Module) -> int:
     """Number of trainable parameters.
+
+    Parameters
+    ----------
+    module : any network
+
+    Returns
+    -------
+    int
 
     Examples
     --------

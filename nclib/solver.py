@@ -48,16 +48,18 @@ class Status(IntEnum):
 class Solution:
     """Answers of a batch of fixed-point problems, with the evidence for each row.
 
-    value: (B, *) best finite iterate of each row, in the type and layout of z0; z0 where no evaluation was finite. The
-        layer returns this very tensor: changed in place, it is no longer what the evidence speaks of.
-    residual: (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite.
-    converged: (B,) bool, residual ≤ tol.
-    status: (B,) integer codes of ``Status``.
-    steps: (B,) calls of f on the row until it was decided, the one that measured its residual included.
-    num_evals: calls of f made, T.
-    trace: (T, B) residual of each iterate; once a row has left, its last value is repeated; inf where not finite.
-    part_residual: for a state of P parts (B, P), the residual of each, of which ``residual`` is the largest; else None.
-        The value of a layer whose state has parts is a tuple of tensors.
+    Attributes
+    ----------
+    value : (B, *) best finite iterate of each row, in the type and layout of z0; z0 where no evaluation was finite. The
+        layer returns this very tensor: changed in place, it is no longer what the evidence speaks of
+    residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite
+    converged : (B,) bool, residual ≤ tol
+    status : (B,) integer codes of ``Status``
+    steps : (B,) calls of f on the row until it was decided, the one that measured its residual included
+    num_evals : calls of f made, T
+    trace : (T, B) residual of each iterate; once a row has left, its last value is repeated; inf where not finite
+    part_residual : for a state of P parts (B, P), the residual of each, of which ``residual`` is the largest; else
+        None. The value of a layer whose state has parts is a tuple of tensors
 
     Examples
     --------
@@ -116,9 +118,18 @@ def _history(number: object) -> tuple[bool, str]:
 class FixedPointIteration:
     """Plain or damped iteration, z ← damping·z + (1 − damping)·f(z).
 
-    tol: relative residual at which a row is done; damping loosens nothing, since the residual is measured undamped.
-    max_steps: calls of f allowed per row. damping: in [0, 1); 0 is the plain iteration.
-    Raises ValueError on anything else. Converges where f contracts.
+    Converges where f contracts.
+
+    Parameters
+    ----------
+    tol : relative residual at which a row is done; damping loosens nothing, since the residual is measured undamped
+    max_steps : calls of f allowed per row
+    damping : in [0, 1); 0 is the plain iteration
+
+    Raises
+    ------
+    ValueError
+        On anything else.
 
     Examples
     --------
@@ -148,14 +159,22 @@ class Anderson:
     With r = f(z) − z and the differences ΔR, ΔF of the last ``history`` residuals and values,
     γ = argmin ‖r − ΔR γ‖² + ridge·Σ_j ‖Δr_j‖² γ_j²,  z ← (f(z) − ΔF γ) − damping·(r − ΔR γ).
 
-    tol, max_steps, damping: as in ``FixedPointIteration``. history: differences kept, in 2·(history + 1) states.
-    ridge: relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
-    never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64.
     A row whose residual grew goes on with its newest difference alone. On maps that are no contractions this decides
     nothing for certain: of 256 rows of ReLU and GroupNorm cells that the plain iteration solves, 6 are lost, and 247
     others are won (book/core.md).
-    Raises ValueError on anything else.
     Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
+
+    Parameters
+    ----------
+    tol, max_steps, damping : as in ``FixedPointIteration``
+    history : differences kept, in 2·(history + 1) states
+    ridge : relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
+        never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64
+
+    Raises
+    ------
+    ValueError
+        On anything else.
 
     Examples
     --------
@@ -188,10 +207,18 @@ class Broyden:
     one, the steps alone carry the inverse: B⁻¹ = −Π_j (I + θ_j s_{j+1} s_jᵀ / ‖s_j‖²). θ_j is 1 unless the update would
     make B nearly singular.
 
-    tol, max_steps: as in ``FixedPointIteration``. history: steps kept (history states of memory); when they are used up
-    the method starts afresh from where it is, which was measured to need fewer evaluations than dropping the oldest.
-    Raises ValueError on anything else.
     Source: Kelley 1995, Iterative Methods for Linear and Nonlinear Equations, §7.3; θ_j from Powell 1970.
+
+    Parameters
+    ----------
+    tol, max_steps : as in ``FixedPointIteration``
+    history : steps kept (history states of memory); when they are used up the method starts afresh from where it is,
+        which was measured to need fewer evaluations than dropping the oldest
+
+    Raises
+    ------
+    ValueError
+        On anything else.
 
     Examples
     --------
@@ -218,6 +245,10 @@ Solver = FixedPointIteration | Anderson | Broyden
 
 def paper_solver() -> Broyden:
     """The solver of Sun & Shi (2024), §5.1: Broyden, relative residual 1e-3, at most 20 steps.
+
+    Returns
+    -------
+    Broyden
 
     Examples
     --------
@@ -362,19 +393,30 @@ def fixed_point(
     2 tol/(1 − ρ) times ‖f(z)‖, since each is half as far from the one fixed point. Where f does not contract there may
     be several, and rounding may decide between them.
 
-    f: maps (b, *) to (b, *) row by row; it must not keep or change the tensors it is given.
-    solver: ``FixedPointIteration``, ``Anderson`` or ``Broyden``.
-    z0: (B, *) start; never changed. In half precision f is evaluated at half-precision points, while the residual and
-        everything the method remembers stay in float32.
-    args: tensors (B, *) that belong to the rows. With them, rows that are done leave the work; without them f may close
-        over the batch, so it always sees all B rows and those that are done stand still.
-    rows: "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay": f always
-        sees all B rows in their order, so that it may close over tensors of the batch.
-    parts: how many features of z0 (B, n) each part of the state has, one part after the other. Then every part has a
-        residual of its own, and a row is solved when all of them are ≤ tol.
-    Returns a ``Solution``. Not converging is reported there and never raised.
-    Raises TypeError for what is no solver or tensor, and ValueError where shapes do not fit, where tol is below what
-    half precision can reach and where f changes what it is given.
+    Parameters
+    ----------
+    f : maps (b, *) to (b, *) row by row; it must not keep or change the tensors it is given
+    solver : ``FixedPointIteration``, ``Anderson`` or ``Broyden``
+    z0 : (B, *) start; never changed. In half precision f is evaluated at half-precision points, while the residual and
+        everything the method remembers stay in float32
+    args : tensors (B, *) that belong to the rows. With them, rows that are done leave the work; without them f may
+        close over the batch, so it always sees all B rows and those that are done stand still
+    rows : "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay": f
+        always sees all B rows in their order, so that it may close over tensors of the batch
+    parts : how many features of z0 (B, n) each part of the state has, one part after the other. Then every part has a
+        residual of its own, and a row is solved when all of them are ≤ tol
+
+    Returns
+    -------
+    Solution
+        Not converging is reported there and never raised.
+
+    Raises
+    ------
+    TypeError
+        For what is no solver or tensor.
+    ValueError
+        Where shapes do not fit, where tol is below what half precision can reach, and where f changes what it is given.
 
     Examples
     --------
@@ -484,13 +526,18 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
         if _versions(z, args) != before:
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
-        if len(z) < batch:
-            error.add_note(
-                f"f was given the {len(z)} rows that are not solved yet, of {batch}, in another order. Tensors that "
-                "belong to the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
-            )
+        tell_rows(error, len(z), batch)
         raise
     return fz
+
+
+def tell_rows(error: Exception, given: int, batch: int) -> None:
+    """Solved rows leave, and of a plain callable the layer evaluates the first row alone."""
+    if given < batch:
+        error.add_note(
+            f"f was given {given} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
+            "rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+        )
 
 
 def _versions(z: Tensor, args: Sequence[Tensor]) -> list[int]:

@@ -12,7 +12,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -261,6 +261,14 @@ def usable_device(name: str | None = None) -> torch.device:
     return device
 
 
+def _optimiser(train: TrainConfig, weights: Iterable[Tensor]) -> torch.optim.Optimizer:
+    common = {"lr": train.lr, "weight_decay": train.weight_decay}
+    if train.optimiser == "sgd":
+        return torch.optim.SGD(weights, momentum=train.momentum, **common)
+    kind = torch.optim.Adam if train.optimiser == "adam" else torch.optim.AdamW
+    return kind(weights, betas=(train.momentum, 0.999), **common)
+
+
 class _Trainer:
     """State of one training between epochs."""
 
@@ -278,9 +286,7 @@ class _Trainer:
         if train.compile:
             self.model.encoder.compile()
             getattr(self.model.block, "cell", self.model.block).compile()
-        self.optimiser = torch.optim.SGD(
-            self.model.parameters(), lr=train.lr, momentum=train.momentum, weight_decay=train.weight_decay
-        )
+        self.optimiser = _optimiser(train, self.model.parameters())
         common = dict(mean=self.split.mean, std=self.split.std, device=device, dtype=dtype)
         split = self.split
         self.train_batches = Batches(
@@ -381,9 +387,9 @@ class _Trainer:
         self._check(overall, epoch, rate)
         if overall.get("backward_not_converged", 0.0) > BACKWARD_FAILURES_TO_WARN_OF:
             warnings.warn(
-                f"epoch {epoch}: {overall['backward_not_converged']:.0%} of the backward solves did not reach their "
-                "tolerance, so the gradients of those samples are approximate. Allow more max_steps, or use gradient "
-                "method 'phantom'",
+                f"epoch {epoch}: {overall['backward_not_converged']:.0%} of the backward passes did not reach their "
+                "tolerance, so the gradients of those samples are approximate. Allow more max_steps (of gradient "
+                "method 'reversible' fewer steps), or use gradient method 'phantom'",
                 BackwardNotConverged,
                 stacklevel=3,
             )

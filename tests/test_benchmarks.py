@@ -49,6 +49,8 @@ def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, 
     assert stored.ratio.tolist() == [0.5, 1.5, 3.0] and [str(m) for m in stored.met[:2]] == ["True", "False"]
     record = json.loads((tmp_path / "bench" / "some.json").read_text())
     assert record["fact"] == 1 and len(record["load_average"]) == 3 and record["versions"]["torch"]
+    assert set(stored.threads) == {record["threads"]} and stored.machine.str.contains(record["cpu"], regex=False).all()
+    assert stored.versions.str.contains(f"torch {record['versions']['torch']}", regex=False).all()
     assert (tmp_path / "bench" / "core.png").stat().st_size > 10_000
 
 
@@ -77,6 +79,25 @@ def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     # The residual at z_k = 2 − 2^(1−k) is about 2^−k / 2.
     assert bench.evaluations(iterate, halve, 2, 1e-6) == 20
     assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf
+
+
+def test_the_anderson_of_looped_models_has_what_is_said_of_it(load):
+    """A ridge that knows no scale, a stop that waits for the worst row, six evaluations at least."""
+    solve = load("bench_solver").looped_anderson
+    slopes = torch.linspace(-0.9, 0.9, 8).double()
+
+    def calls(scale, shift, **options):
+        seen = []
+        z = solve(lambda z: seen.append(len(z)) or slopes * z + shift * scale, torch.zeros(len(shift), 8).double(),
+                  **options)  # fmt: skip
+        return len(seen), float((z - shift * scale / (1 - slopes)).norm() / z.norm())
+
+    shift = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)).double()
+    (few, error), (many, same) = (calls(scale, shift, max_steps=999) for scale in (1.0, 1e-3))
+    assert max(error, same) < 3e-3 and few < 20 and many > 5 * few
+    easy = torch.zeros(1, 8).double()
+    assert calls(1.0, easy)[0] == 6 and calls(1.0, torch.cat((shift, easy)))[0] == calls(1.0, shift)[0] > 6
+    assert calls(1.0, shift, max_steps=7)[0] == 7
 
 
 def test_a_table_is_not_replaced_by_one_without_the_peers(load, monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ from nclib.cli import data as data_commands
 from nclib.cli import health
 from nclib.cli import runs as runs_commands
 from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_facts, print_frame, say_error
+from nclib.system.terminal import ENDINGS, Terminated
 
 
 @contextmanager
@@ -32,12 +33,14 @@ def _one_message() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise _stopped(getattr(stop, "number", signal.SIGINT)) from None  # `terminal.Terminated` knows its signal
-    except (typer.Exit, typer.Abort):
+        raise _stopped(getattr(stop, "number", signal.SIGINT)) from None  # `Terminated` knows its signal
+    except typer.Exit:
         raise
     except Exception as error:
-        if _interrupted:  # in an import, which then failed with an error of its own
-            raise _stopped(signal.SIGINT) from None
+        if _interrupted:  # in an import, which then failed with an error of its own, or at a prompt
+            raise _stopped(_interrupted[0]) from None
+        if isinstance(error, typer.Abort):
+            raise
         code = _exit_code(error)
         if code is None:
             raise
@@ -49,9 +52,18 @@ _interrupted: list[int] = []
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """Python's own answer to Ctrl-C, and a note that it came."""
+    """Python's own answer to Ctrl-C, for all signals that end a command, and a note that it came. A second one of the
+    others is ignored."""
     _interrupted.append(number)
-    raise KeyboardInterrupt
+    _handle([] if number == signal.SIGINT else ENDINGS, _interrupt, signal.SIG_IGN)
+    raise Terminated(number)
+
+
+def _handle(numbers: Sequence[int], before: Any, after: Any) -> None:
+    """Replace a handler of signals by another, and leave other handlers as they are."""
+    for each in numbers:
+        if signal.getsignal(each) == before:
+            signal.signal(each, after)
 
 
 def _stopped(number: int) -> typer.Exit:
@@ -61,8 +73,7 @@ def _stopped(number: int) -> typer.Exit:
         f"stopped by {name}; what was finished is kept, nothing half-written counts as done. To go on, type "
         f"the same again: {_typed()}"
     )
-    if signal.getsignal(signal.SIGINT) is _interrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _handle([signal.SIGINT, *ENDINGS], _interrupt, signal.SIG_DFL)
     return typer.Exit(128 + number)
 
 
@@ -103,8 +114,8 @@ app.add_typer(data_commands.data_app, name="data")
 def main() -> None:
     """Entry point of the ``nclib`` command."""
     _open_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    _handle([signal.SIGINT], signal.default_int_handler, _interrupt)  # one that is ignored, as under nohup, stays so
+    _handle(ENDINGS, signal.SIG_DFL, _interrupt)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     # a log shows each line when it is said; a file name that is no text is shown as well as can be
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
@@ -228,10 +239,9 @@ def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     site: then it is only said."""
     from nclib.publish.site import build
     from nclib.system import other_parameters
-    from nclib.system.terminal import terminable
 
     try:
-        with terminable(), other_parameters.results_with(other_parameters.folder_name(parameters)):
+        with other_parameters.results_with(other_parameters.folder_name(parameters)):
             build.build(profile)
     except build.ReportError as error:
         if isinstance(error, build.SphinxMissing):
@@ -257,14 +267,10 @@ def report(
     from nclib.publish.site.build import build
     from nclib.reproduce.parameters import given_values
     from nclib.system import other_parameters
-    from nclib.system.terminal import terminable
 
     get_profile(profile)
     given = given_values(notebooks.select(), parameter or ()) if parameter else {}
-    with (
-        terminable(),
-        other_parameters.results_with(other_parameters.folder_name(other_parameters.other_values(given.values()))),
-    ):
+    with other_parameters.results_with(other_parameters.folder_name(other_parameters.other_values(given.values()))):
         build(profile, force)
 
 
@@ -337,7 +343,7 @@ def train(
     from nclib.engine.store import default_store
     from nclib.engine.verification import FACTORS
     from nclib.papers import captions
-    from nclib.system.terminal import progress_bar, terminable
+    from nclib.system.terminal import progress_bar
 
     given = {
         "data.dataset": dataset,
@@ -355,18 +361,17 @@ def train(
     }
     named = {key: value for key, value in given.items() if value is not None}
     run = typed_config(profile, config, recipe, named, options or ())
-    with terminable():
-        data.fetch(run.data.dataset)
-        check_runs([run])
-        typer.echo(f"run {run_id(run)}")
-        typer.echo(captions.describe_runs([run]))
-        if default_store().has(run_id(run)):
-            typer.echo("stored already, nothing to train")
-        elif default_store().busy(run_id(run)):
-            typer.echo("another process is training it; waiting for that")
-        with progress_bar("training") as progress:
-            root = str(default_store().root)
-            jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
+    data.fetch(run.data.dataset)
+    check_runs([run])
+    typer.echo(f"run {run_id(run)}")
+    typer.echo(captions.describe_runs([run]))
+    if default_store().has(run_id(run)):
+        typer.echo("stored already, nothing to train")
+    elif default_store().busy(run_id(run)):
+        typer.echo("another process is training it; waiting for that")
+    with progress_bar("training") as progress:
+        root = str(default_store().root)
+        jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
     metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     print_frame(metrics[chief])
@@ -385,7 +390,7 @@ def measure(
         ),
     ],
     layer: Annotated[
-        list[str] | None, typer.Option(help="Name of a layer; left out: the classifier's input and every block.")
+        list[str] | None, typer.Option(help="A layer's name, or all; left out: every block and the classifier's input.")
     ] = None,
     classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
     pool: Annotated[str, typer.Option(help="mean or flatten: how a feature map becomes a vector.")] = "mean",
@@ -407,7 +412,7 @@ def measure(
             table = pd.DataFrame(report.items(), columns=["metric", "value"])
         else:
             model, loader = _model_and_loader(source)
-            table = measuring.measure(model, loader, layer, classes, pool, per_class)
+            table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if csv is not None:

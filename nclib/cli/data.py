@@ -16,10 +16,8 @@ DatasetName = Annotated[
 def fetch(name: DatasetName) -> None:
     """Download a data set, or decode a folder, and verify it."""
     from nclib import data
-    from nclib.system.terminal import terminable
 
-    with terminable():
-        typer.echo(f"{data.fetch(name)}: complete")
+    typer.echo(f"{data.fetch(name)}: complete")
 
 
 @data_app.command()

@@ -480,3 +480,59 @@ EXERCISES["08/verdict"] = Exercise(
         ),
     },
 )
+
+
+# ---- 09: measuring one's own network
+
+
+def _chance_level(num_images: int, num_classes: int, dim: int) -> float:
+    return (num_images - num_classes) / (num_classes - 1)
+
+
+EXERCISES["09/chance"] = Exercise(
+    _chance_level,
+    ((480, 8, 32), (480, 8, 512), (60, 3, 8)),
+    {
+        "The dimension cancels: each of them adds the same to both traces.": lambda num_images, num_classes, dim: (
+            _chance_level(num_images, num_classes, dim) / dim
+        ),
+        "That is between over within: the ratio is upside down.": lambda num_images, num_classes, dim: (
+            1 / _chance_level(num_images, num_classes, dim)
+        ),
+        "The class mean follows its own images, so the variance around it is σ²(1 − K/N), not σ².": (
+            lambda num_images, num_classes, dim: num_images / (num_classes - 1)
+        ),
+        "The variance of the class means is taken around their own mean: σ²(K/N)(1 − 1/K).": (
+            lambda num_images, num_classes, dim: (num_images - num_classes) / num_classes
+        ),
+        "That is the number of images in a class: both corrections are missing.": (
+            lambda num_images, num_classes, dim: num_images / num_classes
+        ),
+    },
+)
+
+
+def _auroc(inside: Tensor, outside: Tensor, tie: float = 0.5) -> Tensor:
+    higher, equal = inside[:, None] > outside[None, :], inside[:, None] == outside[None, :]
+    return (higher + tie * equal).mean()
+
+
+EXERCISES["09/auroc"] = Exercise(
+    lambda inside, outside: _auroc(inside, outside),
+    tuple(
+        (0.1 * (10 * _normal(n, seed=n) + 10).round(), 0.1 * (10 * _normal(m, seed=m)).round())
+        for n, m in ((30, 20), (8, 50))
+    ),
+    {
+        "That counts the pairs in which the unknown image scores higher.": lambda inside, outside: _auroc(
+            outside, inside
+        ),
+        "A tie counts one half: of two equal scores none can be told to be the known one.": lambda inside, outside: (
+            _auroc(inside, outside, tie=0.0)
+        ),
+        "A tie counts one half, not one.": lambda inside, outside: _auroc(inside, outside, tie=1.0),
+        "That compares with the mean score of the unknown images; all pairs are wanted.": lambda inside, outside: (
+            (inside > outside.mean()).double().mean()
+        ),
+    },
+)

@@ -39,7 +39,7 @@ class Feedback:
 def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
     """Compare the reader's function with the right one on a few arguments.
 
-    name: a key of ``EXERCISES``. answer: the function; one that returns nothing is not solved yet.
+    name: a key of ``EXERCISES``. answer: the function; one that returns ``...``, as the stubs do, is not solved yet.
     Returns: ``Feedback``. Never raises for what the answer does.
     Raises: ValueError for an unknown exercise.
     """
@@ -57,10 +57,11 @@ def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
             return _UNSOLVED
         except Exception as error:  # whatever it is, it is the reader's to read
             return Feedback(False, f"**Not yet.** {call} raised {type(error).__name__}: {error}")
-        if got is None or got is Ellipsis:
-            if not found:
-                return _UNSOLVED
-            return Feedback(False, f"**Not yet.** {call} returned nothing: a `return` is missing on some path.")
+        if got is Ellipsis:
+            return _UNSOLVED
+        if got is None:
+            where = " on some path" if found else ""
+            return Feedback(False, f"**Not yet.** {call} returned nothing: a `return` is missing{where}.")
         try:
             found.append(_array(got))
         except (TypeError, ValueError):

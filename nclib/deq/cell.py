@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from nclib.solver import Solution
+from nclib.solver import Solution, tell_rows
 
 State = Tensor | tuple[Tensor, ...]
 Cell = Callable[..., State]
@@ -99,7 +99,12 @@ def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
 def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
     """What the graph of one row reaches."""
     own = [t[:1].detach().requires_grad_(t.is_floating_point()) for t in rows]
-    seen, open_nodes, leaves = set(), [cell(*own).grad_fn], []
+    try:
+        value = cell(*own)
+    except Exception as error:
+        tell_rows(error, 1, len(rows[0]))
+        raise
+    seen, open_nodes, leaves = set(), [value.grad_fn], []
     while open_nodes:
         node = open_nodes.pop()
         if node is None or node in seen:

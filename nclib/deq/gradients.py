@@ -50,8 +50,11 @@ def _at_least_one(rule: object, name: str) -> None:
 class Implicit:
     """The exact gradient, uᵀ∂f with u = g + Jᵀu, where g is the cotangent of z* and J = ∂f/∂z at z*.
 
-    solver: for u; None takes the forward one. Its tolerance is relative to each row, whatever the size of the loss.
     Can be differentiated again. Source: Bai, Kolter & Koltun 2019, theorem 1.
+
+    Parameters
+    ----------
+    solver : for u; None takes the forward one. Its tolerance is relative to each row, whatever the size of the loss
 
     Examples
     --------
@@ -73,7 +76,11 @@ class Implicit:
 
 @dataclass(frozen=True)
 class Neumann:
-    """A truncated inverse, u = Σ_{i<terms} (Jᵀ)ⁱ g; Neumann(1) takes (I − J)⁻¹ for the identity. terms ≥ 1.
+    """A truncated inverse, u = Σ_{i<terms} (Jᵀ)ⁱ g; Neumann(1) takes (I − J)⁻¹ for the identity.
+
+    Parameters
+    ----------
+    terms : at least 1
 
     Examples
     --------
@@ -96,8 +103,13 @@ class Neumann:
 class Phantom:
     """The gradient of ``steps`` damped steps from z*, u = (1−damping) Σ_{i<steps} (damping·I + (1−damping)·Jᵀ)ⁱ g.
 
-    steps ≥ 1, damping in [0, 1). Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one
-    evaluation at z*. Source: Geng et al. 2021, eq. 9, with λ = 1 − damping.
+    Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one evaluation at z*.
+    Source: Geng et al. 2021, eq. 9, with λ = 1 − damping.
+
+    Parameters
+    ----------
+    steps : at least 1
+    damping : in [0, 1)
 
     Examples
     --------
@@ -121,7 +133,11 @@ class Phantom:
 
 @dataclass(frozen=True)
 class Unrolled:
-    """Backpropagation through ``steps`` ≥ 1 plain applications of the cell, started at z0; the solver is not used.
+    """Backpropagation through plain applications of the cell, started at z0; the solver is not used.
+
+    Parameters
+    ----------
+    steps : how many, at least 1
 
     Examples
     --------
@@ -399,7 +415,7 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1])
+        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1], rule.parts)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads

@@ -103,15 +103,29 @@ def spectral_radius(
     Arnoldi's method on Jᵀ, which has the eigenvalues of J, from a random start; the eigenvalues of the small Hessenberg
     matrix are complex where they have to be, so rotations and pairs ±λ cost nothing extra.
 
-    f: maps (B, *) to (B, *) row by row. z: (B, *), in float64 for full accuracy. num_iters: products with Jᵀ.
-    Returns (B,) float64, in [0, ∞); below 1 the plain iteration contracts near z. Exact once ``num_iters`` reaches the
-    number of features; with fewer a lower estimate where J is normal, and off to either side elsewhere. For 0.9 times
-    an orthogonal matrix, the worst of 64 rows: −4.8 % after 40 products and −1.5 % after 80 at 512 features, −5.9 and
-    −2.1 % at 1024, −2.9 % after 80 at 8192; of 8 rows after 120 and 160 at 512 and 1024: −0.5 and −0.3 %, −1.0 and
-    −0.5 %. Give more where a value just below 1 decides. A defective eigenvalue of index k is only found to the k-th
-    root of the rounding error.
-    Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
+    Exact once ``num_iters`` reaches the number of features; with fewer a lower estimate where J is normal, and off to
+    either side elsewhere. For 0.9 times an orthogonal matrix, the worst of 64 rows: −4.8 % after 40 products and −1.5 %
+    after 80 at 512 features, −5.9 and −2.1 % at 1024, −2.9 % after 80 at 8192; of 8 rows after 120 and 160 at 512 and
+    1024: −0.5 and −0.3 %, −1.0 and −0.5 %. Give more where a value just below 1 decides. A defective eigenvalue of
+    index k is only found to the k-th root of the rounding error.
     Source: Saad 2011, Numerical Methods for Large Eigenvalue Problems, §6.2.
+
+    Parameters
+    ----------
+    f : maps (B, *) to (B, *) row by row
+    z : (B, *), in float64 for full accuracy
+    num_iters : products with Jᵀ
+    generator : of the random start; left out, torch's own, whose state changes the last digits
+
+    Returns
+    -------
+    Tensor
+        (B,) float64, in [0, ∞); below 1 the plain iteration contracts near z.
+
+    Raises
+    ------
+    RuntimeError
+        Under torch.inference_mode(), where there is no Jacobian.
 
     Examples
     --------
@@ -154,11 +168,25 @@ def jacobian_frobenius_sq(
 ) -> Tensor:
     """Unbiased estimate of ‖J‖_F² = E‖Jᵀv‖² for J = ∂f/∂z and random signs v, for each row.
 
-    f: maps (B, *) to (B, *) row by row. z: (B, *). num_probes: independent v, at least 1.
-    Raises RuntimeError under torch.inference_mode(), where there is no Jacobian.
-    Returns (B,) ≥ 0, differentiable in z and in what f depends on while torch records gradients; 0 for a constant map.
     As a regulariser, give z*.detach() unless the gradient through z* is wanted as well.
     Source: Hutchinson 1990; as a regulariser of equilibria, Bai, Koltun & Kolter 2021, §4.
+
+    Parameters
+    ----------
+    f : maps (B, *) to (B, *) row by row
+    z : (B, *)
+    num_probes : independent v, at least 1
+    generator : of the v; left out, torch's own
+
+    Returns
+    -------
+    Tensor
+        (B,) ≥ 0, differentiable in z and in what f depends on while torch records gradients; 0 for a constant map.
+
+    Raises
+    ------
+    RuntimeError
+        Under torch.inference_mode(), where there is no Jacobian.
 
     Examples
     --------

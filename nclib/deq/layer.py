@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import BuiltinFunctionType
 from typing import Literal
 
 import torch
@@ -48,7 +51,8 @@ class DEQ(nn.Module):
     attached while torch records gradients, in training and evaluation.
 
     A state of several tensors starts at a tuple, ``layer(x, z0=(z1, z2))``. The cell then takes and returns tuples, z*
-    is one, and each part has its own residual (``solution.part_residual``): a row is solved when every part is.
+    is one, and each part has its own residual (``solution.part_residual``): a row is solved when every part is. In
+    ``nn.Sequential``, which passes x alone, give the layer a function that makes the start of x.
 
     Parameters
     ----------
@@ -63,7 +67,8 @@ class DEQ(nn.Module):
         evaluations.
     gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``, ``Reversible``. The last two take a
         fixed number of steps and no solver, of which ``tol`` alone decides what counts as converged.
-    z0 : start where none is given in the call, "x" (then one step is the explicit block cell(x, x)) or "zeros".
+    z0 : start where none is given in the call: "x" (then one step is the explicit block cell(x, x)), "zeros", or a
+        function of x that returns a tensor (B, *) or a tuple of them.
     allow_live : accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
         call, and BatchNorm couples the rows, so that the equilibrium is not a function of the input. Modules are
         refused without it, in the backward pass too; those inside a plain callable, and a call of
@@ -92,8 +97,9 @@ class DEQ(nn.Module):
     Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
     cell in float32, as the networks of this library do.
 
-    ``last_backward`` is the ``Solution`` of the last implicit backward solve. The first one that does not converge
-    warns ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
+    ``last_backward`` is the ``Solution`` of the last implicit backward solve. Of ``Reversible`` it is the start as the
+    backward pass found it, with its relative error as the residual. The first one that does not converge warns
+    ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
 
     Examples
     --------
@@ -120,6 +126,9 @@ class DEQ(nn.Module):
     >>> network = torch.nn.Sequential(torch.nn.Linear(4, 1), DEQ(layer.cell, return_solution=False))
     >>> network(torch.zeros(2, 4)).shape, network[1].last_solution.value.shape
     (torch.Size([2, 1]), torch.Size([2, 1]))
+    >>> two = DEQ(cell, z0=lambda x: (torch.zeros_like(x), torch.zeros_like(x)), return_solution=False)
+    >>> len(torch.nn.Sequential(torch.nn.Linear(4, 1), two)(torch.zeros(2, 4)))
+    2
     """
 
     def __init__(
@@ -127,7 +136,7 @@ class DEQ(nn.Module):
         cell: Cell,
         solver: Solver | None = None,
         gradient: Gradient | None = None,
-        z0: Literal["x", "zeros"] = "x",
+        z0: Literal["x", "zeros"] | Callable[[Tensor], State] = "x",
         allow_live: bool = False,
         eval_solver: Solver | None = None,
         return_solution: bool = True,
@@ -143,8 +152,8 @@ class DEQ(nn.Module):
                 f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom(), Unrolled(steps) or "
                 "Reversible(steps)"
             )
-        if z0 not in ("x", "zeros"):
-            raise ValueError(f"z0={z0!r}: allowed are 'x' and 'zeros'; a start of your own goes into the call")
+        if not callable(z0) and (not isinstance(z0, str) or z0 not in ("x", "zeros")):
+            raise ValueError(f"z0={z0!r}: allowed are 'x', 'zeros' and a function of x that returns the start")
         self.z0 = z0
         self.allow_live = allow_live
         self.return_solution = return_solution
@@ -182,6 +191,9 @@ class DEQ(nn.Module):
 
     def _solve(self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver) -> tuple[State, Solution]:
         _check_call(x, z0, args)
+        if z0 is None and callable(self.z0):
+            z0 = self.start(x)
+            _check_call(x, z0, args)
         if not isinstance(self.gradient, Unrolled):
             own = self.cell.parameters() if isinstance(self.cell, nn.Module) else ()
             refuse_transforms(x, *(z0 if isinstance(z0, tuple) else (z0,)), *args, *own)
@@ -207,6 +219,12 @@ class DEQ(nn.Module):
             solution = fixed_point(cell, solver, start.detach(), held, rows=rows, parts=sizes)
         except (RuntimeError, ValueError, TypeError) as error:
             refuse_transforms(error=error)
+            if isinstance(error, TypeError) and not _takes(uncompiled(self.cell), 2 + len(args)):
+                given = ", ".join(["z", "x", *(f"args[{i}]" for i in range(len(args)))])
+                error.add_note(
+                    f"The layer calls its cell as cell({given}): it must take these arguments, x even where it does "
+                    "not use it. More of them follow z and x by layer(x, args=(tensor,))."
+                )
             said = hasattr(error, "__notes__")  # why, by the solver
             if z0 is None and not said and _OF_SHAPES.search(str(error)):
                 error.add_note(
@@ -223,8 +241,10 @@ class DEQ(nn.Module):
         z = Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves)
         return unpacked(parts, z, solution)
 
-    def start(self, x: Tensor) -> Tensor:
+    def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""
+        if callable(self.z0):
+            return self.z0(x)
         if not x.is_floating_point():
             raise ValueError(f"x is {x.dtype}, so it cannot be where z starts; give the start: layer(x, z0=...)")
         return x if self.z0 == "x" else torch.zeros_like(x)
@@ -292,35 +312,34 @@ class DEQ(nn.Module):
         rule = Rule(f, self.gradient, self.solver, amp, isinstance(self.cell, nn.Module), self, parts)
         return unpacked(parts, Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves), solution)
 
-    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor) -> None:
+    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor, parts: Parts | None) -> None:
         """By how much y and z miss the start, relative to the larger of it and the last z."""
         missed, *sizes = (
             torch.linalg.vector_norm(flat_rows(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
         )
         off = torch.maximum(*missed.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
-        wrong = ~(off <= REVERSAL)
-        if self.warn_backward and bool(wrong.any()):
-            self.warn_backward = False
-            warnings.warn(
-                f"reversible backward: {int(wrong.sum())} of {len(wrong)} rows missed their start by more than "
-                f"{REVERSAL:g} of their size, the worst by {float(off.max()):.1e}: rounding has grown too large, and "
-                "their gradient is wrong. Take fewer steps or a beta nearer to 0.",
-                BackwardNotConverged,
-                stacklevel=2,
-            )
+        solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * self.gradient.steps
+        self._warn_once(
+            unpacked(parts, found[1], replace(solution, steps=calls * solution.steps, num_evals=calls))[1],
+            f"reversible backward: {{}} rows missed their start by more than {REVERSAL:g} of their size, the worst by "
+            "{:.1e}: rounding has grown too large, and their gradient is wrong. Take fewer steps or a beta nearer to "
+            "0.",
+        )
 
     def _record_backward(self, solution: Solution, tol: float) -> None:
-        self.last_backward = solution
-        if self.warn_backward and not bool(solution.converged.all()):
+        self._warn_once(
+            solution,
+            f"backward solve: {{}} rows missed tol={tol:g}, worst relative residual {{:.1e}}; the gradient of those "
+            "rows is approximate. Allow more max_steps with Implicit(solver=...), make the cell more contractive, or "
+            "choose Phantom().",
+        )
+
+    def _warn_once(self, backward: Solution, message: str) -> None:
+        self.last_backward = backward
+        if self.warn_backward and not bool(backward.converged.all()):
             self.warn_backward = False
-            missed = int((~solution.converged).sum())
-            warnings.warn(
-                f"backward solve: {missed} of {len(solution.converged)} rows missed tol={tol:g}, worst relative "
-                f"residual {float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more "
-                "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom().",
-                BackwardNotConverged,
-                stacklevel=2,
-            )
+            rows = f"{int((~backward.converged).sum())} of {len(backward.converged)}"
+            warnings.warn(message.format(rows, float(backward.residual.max())), BackwardNotConverged, stacklevel=3)
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
@@ -346,6 +365,17 @@ def _residual(z: Tensor, fz: Tensor, parts: Parts | None) -> Tensor:
     pairs = zip((fz - z).split(sizes, 1), fz.split(sizes, 1), strict=True)
     norm = torch.linalg.vector_norm
     return torch.stack([norm(r, dim=1) / (norm(value, dim=1) + EPSILON) for r, value in pairs], 1)
+
+
+def _takes(cell: Cell, count: int) -> bool:
+    """Whether the cell can be called with so many arguments, as far as its signature tells."""
+    try:
+        inspect.signature(cell.forward if isinstance(cell, nn.Module) else cell).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # functions of C have no signature; those of torch take one tensor for the most part
+        return not isinstance(cell, BuiltinFunctionType)
+    return True
 
 
 def _check_solvers(**solvers: Solver | None) -> None:

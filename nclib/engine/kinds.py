@@ -13,24 +13,13 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-import pydantic
-
-from nclib.config import (
-    ConfigError,
-    DataConfig,
-    ModelConfig,
-    RunConfig,
-    StoredConfig,
-    TrainConfig,
-    nested,
-    parse_json,
-    suggest,
-)
+from nclib.config import ConfigError, StoredConfig, parse_json, suggest
 from nclib.system import provenance
 
 KINDS: dict[str, str] = {
     "classifier": "nclib.config:RunConfig",
     "solver_probe": "nclib.papers.neural_collapse.solver_sweep:SolverSweepConfig",
+    "depth": "nclib.papers.neural_collapse.depth:DepthConfig",
     "shallow": "nclib.papers.kernel_equivalence.networks:ShallowConfig",
     "regression": "nclib.papers.separation_bias.regression:RegressionConfig",
     "grad_cam": "nclib.papers.separation_bias.saliency:CamConfig",
@@ -88,41 +77,3 @@ def config_class(kind: Any) -> type[StoredConfig]:
 def read_config(config_json: str) -> StoredConfig:
     """The configuration of any kind of run from its JSON; raises `ConfigError` for a kind there is not."""
     return config_class(parse_json(config_json, "configuration").get("kind", "classifier")).from_json(config_json)
-
-
-class PostHocConfig(StoredConfig):
-    """A post-hoc analysis of a finished run, its base. Seed and profile are the base's; its data, model and train are
-    found here too, so that planning, checks and captions treat the analysis like the run itself."""
-
-    base: RunConfig
-
-    @pydantic.field_validator("base", mode="before")
-    @classmethod
-    def _read(cls, value: Any) -> Any:
-        return nested(RunConfig, value)
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        base = options.get("base")
-        if isinstance(base, RunConfig):
-            return {"seed": base.seed, "profile": base.profile} | options
-        return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
-
-    def needs(self) -> RunConfig:
-        return self.base
-
-    @property
-    def data(self) -> DataConfig:
-        return self.base.data
-
-    @property
-    def model(self) -> ModelConfig:
-        return self.base.model
-
-    @property
-    def train(self) -> TrainConfig:
-        return self.base.train
-
-    def canonical(self) -> dict[str, Any]:
-        return super().canonical() | {"base": self.base.canonical()}

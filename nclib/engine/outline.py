@@ -72,6 +72,14 @@ def class_counts(cfg: DataConfig) -> torch.Tensor:
 def scale_of(configs: Sequence[StoredConfig]) -> str:
     """How far verdicts on these runs reach, one of `nclib.system.words.SCALES`: the least of all the runs.
 
+    Parameters
+    ----------
+    configs : of the runs
+
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> import nclib as nc

@@ -179,7 +179,15 @@ INPUTS = ("pixels", "resnet18")
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a notebook's parameters that change which runs are made (`OVERRIDES`), from its ``globals()``.
+    """Those of a notebook's parameters that change which runs are made (`OVERRIDES`).
+
+    Parameters
+    ----------
+    values : the notebook's ``globals()``
+
+    Returns
+    -------
+    dict
 
     Examples
     --------

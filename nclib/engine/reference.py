@@ -217,6 +217,14 @@ def load_run(config: StoredConfig | str) -> StoredRun:
 
     Its tables, arrays and provenance are read and checked when they are first asked for.
 
+    Parameters
+    ----------
+    config : of the run, or its id
+
+    Returns
+    -------
+    StoredRun
+
     Raises
     ------
     CorruptRun

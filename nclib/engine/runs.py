@@ -45,8 +45,17 @@ class RunsFailed(RuntimeError):
 
 
 def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
-    """What `ensure_runs` would do, a row for each run: run_id, dataset, model, K_A, R, seed, state ("stored",
-    "reference" or "missing") and seconds on one core, estimated from the finished runs of this machine.
+    """What `ensure_runs` would do.
+
+    Parameters
+    ----------
+    configs : of the runs
+
+    Returns
+    -------
+    DataFrame
+        A row for each run: run_id, dataset, model, K_A, R, seed, state ("stored", "reference" or "missing") and seconds
+        on one core, estimated from the finished runs of this machine.
 
     Examples
     --------
@@ -225,9 +234,18 @@ def finished_runs(store: RunStore, latest: int = 300) -> list[tuple[StoredConfig
 
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
-    """Where the results of these runs come from, one fact a row with every value that occurs: commit, whether the tree
-    was changed, versions, device, threads, determinism, how many runs went on from a checkpoint (then of all
-    their sessions), and the processor seconds of all runs together.
+    """Where the results of these runs come from.
+
+    Parameters
+    ----------
+    configs : of runs that are stored or tracked
+
+    Returns
+    -------
+    DataFrame
+        One fact a row with every value that occurs: commit, whether the tree was changed, versions, device, threads,
+        determinism, how many runs went on from a checkpoint (then of all their sessions), and the processor seconds of
+        all runs together.
 
     Examples
     --------

@@ -19,9 +19,9 @@ from nclib.engine.options import OPTIONS, build_config, check_runs
 from nclib.engine.outline import class_counts, majority_of, outline
 from nclib.engine.profiles import PROFILES, get_profile
 from nclib.engine.store import default_store
-from nclib.laboratory import views
-from nclib.laboratory.live import LiveTraining, history_so_far, prepare
-from nclib.laboratory.panels import FIELD, LABEL, Panel, Refused, choice_field, heading, read_number, row, text_field
+from nclib.laboratory import figures
+from nclib.laboratory.background import LiveTraining, history_so_far, prepare
+from nclib.laboratory.base import FIELD, LABEL, Panel, Refused, choice_field, heading, read_number, row, text_field
 from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
 
 _LOOK = 0.2  # seconds between two looks at a training
@@ -346,7 +346,7 @@ class TrainPanel(Panel):
         epochs = config.train.epochs
         what = nothing, epochs, None if history is None else (run_id(config), len(history))
         if what != self._drawn:
-            self._draw(lambda: views.progress(history, epochs, nothing), alt)
+            self._draw(lambda: figures.progress(history, epochs, nothing), alt)
             self._drawn = what
 
     def _status(self, text: str, config: RunConfig, epoch: int) -> None:

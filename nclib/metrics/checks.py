@@ -17,10 +17,14 @@ Classes = Array | Sequence[int] | Sequence[bool]
 def as_tensor(x: Array) -> Tensor:
     if isinstance(x, Tensor):
         return x.detach()
+    if np.ma.is_masked(x):
+        raise ValueError("the array has masked values; leave their rows out, as in x[~x.mask.any(1)]")
     x = np.asarray(x)
     if x.dtype.kind not in "biufc":
         kind = type(x.item()).__name__ if x.ndim == 0 else f"array of {x.dtype}"
         raise ValueError(f"give a tensor or an array of numbers, not {kind}")
+    if x.dtype.kind == "u" and x.itemsize > 1:  # of which torch knows next to nothing
+        x = x.astype(np.int64)
     return torch.from_numpy(x if x.flags.writeable and x.flags.c_contiguous else x.copy())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nclib.metrics.layers import Layers, Pool, module_named, pools_of
+from nclib.metrics.layers import Layers, Pool, found_for, module_named, pools_of
 
 _LENGTHS = {nn.Conv1d, nn.ConvTranspose1d}
 _TOKENS = {nn.LayerNorm, nn.MultiheadAttention, nn.Embedding, nn.LSTM, nn.GRU, nn.RNN}
@@ -40,6 +40,7 @@ class _Batch(NamedTuple):
     outputs: dict[str, Tensor]  # name of a layer -> (B, d)
     num_classes: int | None
     head: _Head | None
+    found: bool  # whether the layers were found, not named
 
 
 def run(
@@ -60,7 +61,7 @@ def run(
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         model = model.module
     modules = dict(model.named_modules())
-    chosen = layers is None
+    chosen = found_for(modules, layers)
     watch = _Watch(modules, pools_of(modules, layers, pool), chosen)
     with _undisturbed(model, loader), _hooks(watch, classifier, num_classes):
         empty = True
@@ -77,7 +78,7 @@ def run(
             if not outputs:
                 what = "classifier" if with_input else "block"
                 raise ValueError(f"no {what} was found: name a layer of model.named_modules()")
-            yield _Batch(labels, watch.logits, outputs, watch.num_classes, watch.head)
+            yield _Batch(labels, watch.logits, outputs, watch.num_classes, watch.head, chosen)
         if empty:
             raise ValueError("the loader gave no batches")
 
@@ -232,7 +233,7 @@ class _Watch:
             self.num_classes = width
         if self.num_classes in self.calls:
             call = self.calls[self.num_classes]
-            self.head = _Head(call.name, self.modules[call.name].weight.detach().flatten(1).cpu())
+            self.head = _Head(call.name, self.modules[call.name].weight.detach().flatten(1).cpu().clone())
             self._only_before(call)
         missing = [name for name in self.pools if name not in self.outputs]
         if missing and not self.chosen:
@@ -264,7 +265,8 @@ def _hooks(watch: _Watch, classifier: str | None, num_classes: int | None) -> It
         def hook(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
             width = getattr(module, "out_features", None) or len(module.weight)
             watch.calls.pop(width, None)  # the last call comes last
-            given = first_tensor((*args, *kwargs.values()))
+            given = first_tensor((*args, *kwargs.values()))  # cloned: a later layer may work in place
+            given, output = (x.detach().clone() if isinstance(x, Tensor) else x for x in (given, output))
             watch.calls[width] = _Call(name, given, output, frozenset(watch.outputs))
 
         return hook

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 Pool = str | Callable[[Tensor], Tensor]
 Layers = str | Sequence[str] | Mapping[str, Pool] | None
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-_NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.Dropout, nn.Identity)
+_NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.Identity)
 
 
 def module_named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
@@ -23,8 +23,9 @@ def module_named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> dict[str, Pool]:
     """The pooling of every layer that is wanted by name."""
-    if layers is None:
-        named: dict[str, Pool] = dict.fromkeys(blocks_of(modules[""]), pool)
+    if found_for(modules, layers):
+        found = blocks_of(modules[""]) if layers is None else singles_of(modules)
+        named: dict[str, Pool] = dict.fromkeys(found, pool)
     elif isinstance(layers, Mapping):
         named = dict(layers)
     else:
@@ -36,6 +37,20 @@ def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> di
         if name not in modules:
             module_named(modules, name.removesuffix(".input"))
     return named
+
+
+def found_for(modules: Mapping[str, nn.Module], layers: Layers) -> bool:
+    """Whether the user left the choice of layers to us: None, or "all" where no module has that name."""
+    return layers is None or (isinstance(layers, str) and layers == "all" and "all" not in modules)
+
+
+def singles_of(modules: Mapping[str, nn.Module]) -> list[str]:
+    """Names of the layers of ``layers="all"``: modules without submodules that compute something in evaluation mode."""
+    return [
+        name
+        for name, module in modules.items()
+        if next(module.children(), None) is None and not isinstance(module, _NO_BLOCKS)
+    ]
 
 
 def blocks_of(model: nn.Module) -> list[str]:

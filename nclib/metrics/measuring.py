@@ -67,11 +67,13 @@ def measure(
         arguments) and are moved to the model's device; labels are integers 0 … K−1, a tensor, an array or a list.
     layers : which layers, by the names of ``model.named_modules()``. "NAME" is the output of a module, "NAME.input"
         what enters it. A mapping gives each its own pooling. None takes the input of the classifier and the output of
-        every block, see Notes.
+        every block, see Notes; "all" the output of every single layer in place of the blocks.
     num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
     pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
         of (B, T, D), "flatten" keeps all numbers, a function takes the output and returns (B, d).
-    per_class : add rows for each class, with a column ``class``.
+    per_class : add rows for each class, with a column ``class``, which is missing in the rows of whole layers. Then
+        ``table.pivot(index=["metric", "class"], columns="layer", values="value")`` has them all, and
+        ``table[table["class"].isna()]`` is the table without them.
     classifier : "auto" finds the linear layer with K outputs that is called last; otherwise the name of a module with a
         (K, d) weight; None for a network without one. Without a classifier, what needs its weight is left out.
     weighting : "class" or "sample", see ``ClassMoments``.
@@ -93,7 +95,7 @@ def measure(
 
         With ``per_class``, rows with a class: ``samples``, ``nc1_trace_ratio`` (its variance over tr Σ_B; their mean
         over samples is the value of the layer), ``feature_norm``, ``mean_length`` (‖μ_k − μ‖), ``nc4_ncc_mismatch``
-        and, of the classifier's input, ``accuracy``. In the other rows the class is missing.
+        and, of the classifier's input, ``accuracy``.
 
     Raises
     ------
@@ -106,7 +108,7 @@ def measure(
     Warns
     -----
     UserWarning
-        A block chosen by ``layers=None`` is left out, or ``keep`` is too small.
+        A layer that was not named, but found, is left out, or ``keep`` is too small.
 
     Notes
     -----
@@ -119,7 +121,8 @@ def measure(
     with submodules, and every single convolution, linear or embedding layer. In an ``nn.Sequential`` of single layers
     a block runs from one of these to the next, so that its output comes after normalisation, activation and pooling.
     Flattening and dropout are not blocks. Blocks that are not called, and what ends after the classifier is called, are
-    left out.
+    left out, and so is a block whose features are those of the classifier's input: they are listed once, as
+    "NAME.input".
 
     A module that is called several times in one forward pass, such as a tied cell, is measured at its last call. Of a
     tuple the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor. Three axes are
@@ -135,9 +138,11 @@ def measure(
     >>> x, y = torch.randn(60, 8), torch.arange(60) % 3
     >>> table = nc.measure(net, [(x, y)])
     >>> list(table["layer"].unique())
-    ['1', '2.input']
-    >>> table.pivot(index="metric", columns="layer", values="value").loc["dim"].tolist()
-    [16.0, 16.0]
+    ['2.input']
+    >>> every = nc.measure(net, [(x, y)], layers="all", per_class=True)
+    >>> wide = every.pivot(index=["metric", "class"], columns="layer", values="value")
+    >>> wide.loc["samples"].index.tolist(), wide.columns.tolist()
+    ([<NA>, 0, 1, 2], ['0', '2.input'])
     """
     pandas = _pandas()
     if wide not in ("refuse", "means"):
@@ -147,12 +152,16 @@ def measure(
         raise ValueError("layers is empty; give names of modules, or None for every block")
     measured: dict[str, _Layer] = {}
     all_labels, predicted, head, left = [], [], None, keep
+    twins: set[str] | None = None  # found layers that give what the classifier takes
     with closing(run(model, loader, layers, num_classes, pool, classifier)) as batches:
         for batch in batches:
             head = batch.head
             all_labels.append(batch.labels)
             if batch.logits is not None:
                 predicted.append(batch.logits.argmax(1).cpu())
+            if batch.found and head is not None:
+                now = _like(batch.outputs, f"{head.name}.input")
+                twins = now if twins is None else twins & now
             for name, h in batch.outputs.items():
                 if name not in measured:
                     measured[name] = _Layer.of(name, h, batch.num_classes, weighting, wide, max_dim)
@@ -162,6 +171,8 @@ def measure(
             if left < 0:
                 for layer in measured.values():
                     layer.kept.clear()
+    for name in twins or ():
+        del measured[name]
     if left < 0:
         warnings.warn(
             f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
@@ -183,6 +194,13 @@ def measure(
     if not per_class:
         return frame.drop(columns="class")
     return frame.astype({"class": "Int64"})
+
+
+def _like(outputs: dict[str, Tensor], own: str) -> set[str]:
+    """The other layers whose features are those of the layer ``own``, up to rounding: a mean may be taken twice."""
+    h = outputs[own]
+    alike = (name for name, other in outputs.items() if name != own and other.shape == h.shape)
+    return {name for name in alike if bool((outputs[name] - h).abs().max() <= 1e-5 * h.abs().max())}
 
 
 def features(

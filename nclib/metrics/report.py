@@ -172,6 +172,10 @@ def in_order(report: dict[str, float], num_classes: int) -> dict[str, float]:
     return {key: report[key] for key in ideal_values(max(num_classes, 2)) if key in report}
 
 
+_MANY_CLASSES = 100_000
+"""So many classes are taken from labels even where there are fewer samples."""
+
+
 def count_classes(
     w: Tensor | None, logits: Array | None, moments: ClassMoments | None, labels: Array
 ) -> int:
@@ -185,7 +189,15 @@ def count_classes(
     if moments is not None:
         return moments.num_classes
     labels = as_tensor(labels)
-    return int(labels.max()) + 1 if labels.numel() else 1  # what is no label is refused with the features
+    if not labels.numel() or labels.is_floating_point() or labels.is_complex():
+        return 1  # what is no label is refused with the features
+    largest = int(labels.long().max())
+    if largest >= max(_MANY_CLASSES, len(labels)):
+        raise ValueError(
+            f"labels of {len(labels)} samples reach {largest}, which would be {largest + 1} classes; number them 0 … "
+            "K−1 by numpy.unique(labels, return_inverse=True)[1], or pass num_classes"
+        )
+    return largest + 1
 
 
 def moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:

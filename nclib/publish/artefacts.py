@@ -40,17 +40,27 @@ def save_figure(
 ) -> dict[str, Path]:
     """Save a figure as PDF (TrueType fonts embedded) and PNG (300 dpi), its numbers as CSV, and a sidecar.
 
-    fig: drawn at its final width; it is saved as it is, nothing is cropped.
-    name: "paper/notebook" or any path of plain names, without an ending; it lands in
-        `results(profile)/figures/<name>.*`.
-    caption: what is drawn, from which profile (its name must stand in it), how many seeds, what the error
-        bars mean.
-    runs: ids of the runs behind it; empty where nothing was trained.
-    data: tidy frame of the plotted numbers.
-    config, cost: what the runs were and what they took, JSON-ready.
-    device: where the numbers were computed; None means the CPU.
-    Returns: {"pdf", "png", "csv" (with data), "json"} to absolute paths.
-    Raises: ValueError for an empty caption, one that does not name the profile, or an unusable name.
+    Parameters
+    ----------
+    fig : drawn at its final width; it is saved as it is, nothing is cropped
+    name : "paper/notebook" or any path of plain names, without an ending; it lands in
+        `results(profile)/figures/<name>.*`
+    caption : what is drawn, from which profile (its name must stand in it), how many seeds, what the error bars mean
+    runs : ids of the runs behind it; empty where nothing was trained
+    profile : among whose results it lands
+    data : tidy frame of the plotted numbers
+    config, cost : what the runs were and what they took, JSON-ready
+    device : where the numbers were computed; None means the CPU
+
+    Returns
+    -------
+    dict
+        "pdf", "png", "csv" (with data) and "json" to absolute paths.
+
+    Raises
+    ------
+    ValueError
+        For an empty caption, one that does not name the profile, or an unusable name.
 
     Examples
     --------
@@ -83,12 +93,23 @@ def save_table(
 ) -> dict[str, Path]:
     """Save a table as CSV (the raw numbers), Markdown and HTML (what a reader sees), and a sidecar.
 
-    frame: the numbers, in full precision; its index is left out, so name every column that matters.
-    display: the same content as readable text, such as "94.00 ± 1.00"; None prints `frame` with four
-        significant digits and a dash for what is missing.
-    The other arguments and the errors are those of `save_figure`; it lands in
-        `results(profile)/tables/<name>.*`.
-    Returns: {"csv", "md", "html", "json"} to absolute paths.
+    Parameters
+    ----------
+    frame : the numbers, in full precision; its index is left out, so name every column that matters
+    name, caption, runs, profile, config, cost, device : as of `save_figure`; it lands in
+        `results(profile)/tables/<name>.*`
+    display : the same content as readable text, such as "94.00 ± 1.00"; None prints `frame` with four significant
+        digits and a dash for what is missing
+
+    Returns
+    -------
+    dict
+        "csv", "md", "html" and "json" to absolute paths.
+
+    Raises
+    ------
+    ValueError
+        As `save_figure`.
 
     Examples
     --------

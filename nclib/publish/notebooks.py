@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,10 +93,12 @@ def select(names: Iterable[str] = ()) -> list[str]:
 
 
 def _unknown_notebook(name: str, known: list[str], folders: set[str]) -> str:
-    from nclib.config import suggest
-
-    bare = {full.removeprefix(f"{MAIN_PAPER}/") for full in known}
-    return suggest(name, known if "/" in name else bare | folders, "notebook")
+    elsewhere = [full for full in known if full.partition("/")[2] == name]
+    written = {full.removeprefix(f"{MAIN_PAPER}/"): None for full in known} | dict.fromkeys(folders)
+    near = [*elsewhere, *get_close_matches(name[:200], written, n=3, cutoff=0.5)]
+    hint = f" Did you mean {' or '.join(map(repr, dict.fromkeys(near[:3])))}?" if near else ""
+    paper = "" if "/" in name else f" A name without a folder is looked for in {MAIN_PAPER}."
+    return f"unknown notebook {name!r:.200}.{hint}{paper} All of them: nclib reproduce --list"
 
 
 def read_cells(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ All of it is defined in `nclib.publish.plots`; here are the names that notebooks
 
 from nclib.publish.plots.architecture import architecture
 from nclib.publish.plots.curves import arms, cobweb, curves, figure_legend, layers, sweep, traces
-from nclib.publish.plots.display import live_progress, picture, prose
+from nclib.publish.plots.display import live, live_progress, picture, prose
 from nclib.publish.plots.matrices import cosine_gram, embed, embedding, forest, gram
 from nclib.publish.plots.style import (
     GROUP_STYLE,
@@ -48,6 +48,7 @@ __all__ = [
     "gram",
     "layers",
     "literal",
+    "live",
     "live_progress",
     "picture",
     "plain_log",

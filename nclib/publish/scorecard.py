@@ -53,6 +53,14 @@ LEADS = {
 }
 """The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none."""
 
+OTHER_LEADS = {
+    "internalization": "T = 1, all classes: accuracy, without the solver − with it, in points",
+    "residual_and_error": "AUROC − 0.5 of the residual of the solve, all classes",
+    "depth_and_rank": "class means of the DEQ use fewer dimensions than with its cell applied once",
+    "optimisers": "ResNet-18, AdamW / SGD: NC3, centred",
+}
+"""The same of notebooks about claims of other papers. Their rows are their own, not of the scorecard of this paper."""
+
 VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
 """What tables of the sister papers call their verdicts."""
 
@@ -179,7 +187,8 @@ def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
         rows = [row for table in found if table for row in _judged(table[0])]
     claims = pd.DataFrame(rows, columns=COLUMNS)
     texts = ["item", "printed", "regenerated", "verdict", "scale", "remark"]
-    lead = claims["item"].eq(LEADS[notebook]) if mine and notebook in LEADS else False
+    leads = LEADS | OTHER_LEADS if folder == "neural_collapse" else {}
+    lead = claims["item"].eq(leads[notebook]) if notebook in leads else False
     return claims.assign(lead=lead, **{name: claims[name].fillna("") for name in texts})
 
 
@@ -199,9 +208,7 @@ def _judged(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for row in table.to_dict("records") if column else ():
         named = [METRICS.get(row[name], row[name]) for name in texts]
         number = next((row[name] for name in ("difference", "change", "slope") if name in table), None)
-        shown = row.get("evidence", _signed(number))
-        if {"change", "low", "high"} <= {*table}:
-            shown = _in_percent(row["change"], row["low"], row["high"])
+        shown = row.get("evidence", _changed(row) if {"change", "low", "high"} <= row.keys() else _signed(number))
         shown = shown if isinstance(shown, str) else ""
         facts = {"item": ", ".join(map(str, named)), "printed": "", "regenerated": shown}
         numbers = {"interval": row.get("half", math.nan), "seeds": row.get("seeds", math.nan)}
@@ -317,11 +324,17 @@ def _pooled(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {
             "item": f"all cells, {row.step}: {METRICS.get(row.metric, row.metric)}",
             "printed": "",
-            "regenerated": _in_percent(row.change, row.low, row.high),
+            "regenerated": _changed(row._asdict()),
             "detectable": row.detectable,
             "seeds": row.seeds,
             **_said(row),
         }
+
+
+def _changed(row: dict[str, Any]) -> str:
+    """A change in percent with its interval, which is not symmetric."""
+    interval = "" if pd.isna(row["low"]) else f" ({row['low']:+.1f} to {row['high']:+.1f})"
+    return f"{row['change']:+.1f} %{interval}"
 
 
 def _measured(row: Any, value: float) -> dict[str, Any]:
@@ -334,11 +347,6 @@ def _said(row: Any) -> dict[str, str]:
     """Verdict, scale and remark; what is empty in a table is read as a missing number."""
     found = {name: getattr(row, name) for name in words.JUDGED}
     return {name: said if isinstance(said, str) else "" for name, said in found.items()}
-
-
-def _in_percent(change: float, low: float, high: float) -> str:
-    """A change with its interval, which is not symmetric; without one of a single seed."""
-    return f"{change:+.1f} %" + ("" if pd.isna(low) else f" ({low:+.1f} to {high:+.1f})")
 
 
 def _signed(value: float | None, unit: str = "") -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -61,6 +62,7 @@ class Drawing:
 
     def __enter__(self) -> Drawing:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._clear_site()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
@@ -70,7 +72,15 @@ class Drawing:
             if kind is not None:  # a kernel that was told to stop is reported like one that died
                 for task in self._running.values():
                     failed_copy(task.name, self.profile).unlink(missing_ok=True)
+                self._clear_site()
             self._lock.release()
+
+    def _clear_site(self) -> None:
+        """Remove what a build of the site left that was killed; one that is at work holds the lock."""
+        half = self.folder / ".site"
+        if half.exists():
+            with contextlib.suppress(Timeout), FileLock(self.folder / ".site.lock", timeout=0):
+                shutil.rmtree(half, ignore_errors=True)
 
     def urgent_runs(self) -> dict[str, int]:
         """Rank of the runs that are to be trained before all others."""
@@ -138,6 +148,9 @@ class Drawing:
                 return False
             self.echo(other_parameters.waiting_for("drawing", self.folder))
             self._lock.acquire()
+        for kind in ("notebooks", "figures", "tables"):  # what a killed one was writing
+            for half in (self.folder / kind).glob("**/.*.tmp"):
+                half.unlink(missing_ok=True)
         return True
 
     def _begin(self, task: Task) -> None:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 
 
@@ -50,15 +51,20 @@ def keep_tracker() -> None:
 
 
 def follow_parent() -> None:
-    """Have this process end with the one that spawned it, even where that one is killed and can tell nobody.
+    """Have this process end with the one that started it, even where that one is killed and can tell nobody.
 
-    To be called once in a worker; returns at once and watches from a daemon thread.
+    To be called once; returns at once and watches from a daemon thread. What a process that leads a group has started
+    in it ends with it.
     """
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(started_by: int) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)  # what was written aside is not taken for done; kernels watch their own parent and follow
+    while parent is None and os.getppid() == started_by:
+        time.sleep(0.2)
+    if hasattr(os, "getpgrp") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)  # what was written aside is not taken for done; kernels watch their own parent and follow

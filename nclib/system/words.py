@@ -56,18 +56,13 @@ TONES = {
 """How words are coloured; all others stay grey."""
 
 
-def is_word(text: str) -> bool:
-    """Whether this is a verdict: one of the words, or "holds if" with its condition."""
-    return text.startswith("holds if ") or any(text in words for words in (STATEMENTS, CLAIMS, COMPARISONS))
-
-
 def tone(text: str) -> str | None:
     """The tone of a verdict, None where it has none."""
-    word = "holds if" if text.startswith("holds if") else text
+    word = "holds if" if text.startswith("holds if ") else text
     return next((name for name, words in TONES.items() if word in words), None)
 
 
 def meaning(text: str) -> str:
     """What a verdict means; "" for what is not one."""
-    word = "holds if" if text.startswith("holds if") else text
+    word = "holds if" if text.startswith("holds if ") else text
     return next((words[word] for words in (STATEMENTS, CLAIMS, COMPARISONS) if word in words), "")

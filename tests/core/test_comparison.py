@@ -105,6 +105,8 @@ def test_by_run_keeps_runs_and_splits_apart():
     out = comparison.by_run(frame, "accuracy_balanced", "test")
     assert len(out) == 7 and 99 not in out["value"].tolist()
     assert comparison.by_run(frame, "no such metric", "test").empty
+    with pytest.raises(ValueError, match=r"no column run_id, K_A; see help"):
+        comparison.by_run(frame.drop(columns=["run_id", "K_A"]), "accuracy_balanced", "test")
 
 
 def test_over_seeds_is_an_interval_for_each_cell_and_model():
@@ -385,3 +387,13 @@ def test_spread_is_the_chi_square_interval_of_a_standard_deviation():
     assert deviation == 1
     assert (low, high) == pytest.approx((1 / np.sqrt(7.377759 / 2), 1 / np.sqrt(0.050636 / 2)), rel=1e-5)
     assert all(np.isnan(comparison.spread([1.0])))
+
+
+def test_a_printed_number_that_is_missing_claims_nothing():
+    found = comparison.interval([1.0, 1.1, 1.2])
+    assert verdict(found, "paper", float("nan")) == verdict(found, "paper", None)
+
+
+def test_masked_values_are_refused():
+    with pytest.raises(ValueError, match=r"values\.compressed"):
+        comparison.interval(np.ma.masked_array([1.0, 2.0, 9.0], [False, False, True]))

@@ -82,6 +82,10 @@ def test_a_part_that_is_no_configuration_is_named(make, says):
         (lambda: SolverConfig(method="fixed_point", history=3), "history does not apply"),
         (lambda: GradientConfig(steps=3), "steps does not apply"),
         (lambda: GradientConfig(method="unrolled"), "needs steps"),
+        (lambda: GradientConfig(method="reversible"), "method 'reversible' needs steps"),
+        (lambda: GradientConfig(method="reversible", steps=3, damping=0.5), "damping does not apply"),
+        (lambda: GradientConfig(method="phantom", beta=0.5), "beta does not apply"),
+        (lambda: GradientConfig(method="reversible", steps=3, beta=1.0), "beta"),
         (lambda: DataConfig(ratio=10.0), "does not apply to balanced"),
         (lambda: DataConfig(imbalance="step", ratio=10.0), "num_majority"),
         (lambda: DataConfig(dataset="folder:some/where"), "resolve_dataset"),
@@ -138,6 +142,8 @@ def test_gradient_options_reach_the_gradient():
     assert build_gradient(GradientConfig(method="phantom")) == deq.Phantom(steps=1, damping=0.0)
     assert build_gradient(GradientConfig(method="neumann", steps=3)) == deq.Neumann(terms=3)
     assert build_gradient(GradientConfig(method="unrolled", steps=3)) == deq.Unrolled(steps=3)
+    assert build_gradient(GradientConfig(method="reversible", steps=3)) == deq.Reversible(steps=3, beta=0.5)
+    assert build_gradient(GradientConfig(method="reversible", steps=3, beta=0.8)) == deq.Reversible(3, 0.8)
     assert build_gradient(GradientConfig()) == deq.Implicit()
 
 
@@ -154,6 +160,8 @@ def test_every_option_but_the_profile_enters_the_identity():
         base.replace(data=DataConfig(imbalance="step", num_majority=3, ratio=10.0)),
         base.replace(model=ModelConfig(kind="deq", width=8)),
         base.replace(model=ModelConfig(kind="deq", solver=SolverConfig(tol=1e-4))),
+        *(base.replace(model=ModelConfig(kind="deq", gradient=GradientConfig(method="reversible", steps=8, beta=beta)))
+          for beta in (None, 0.8)),
         base.replace(train=TrainConfig(precision="bfloat16")),
         base.replace(train=TrainConfig(compile=True)),
     ]
@@ -218,5 +226,5 @@ def test_a_name_that_is_given_twice_is_refused(text):
 
 
 def test_a_configuration_needs_no_torch():
-    code = "import sys, nclib.config; nclib.config.run_id(nclib.config.RunConfig()); assert 'torch' not in sys.modules"
+    code = "import sys; from nclib.config import *; run_id(RunConfig()); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

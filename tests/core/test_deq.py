@@ -117,7 +117,7 @@ def test_a_cell_that_closes_over_the_batch_is_told_where_to_put_it():
     with pytest.raises(RuntimeError) as caught:
         DEQ(lambda z, x: torch.tanh(gain * z) + x, Broyden(1e-10, 100))(x)
     (note,) = caught.value.__notes__
-    assert re.search(r"given the [1-5] rows that are not solved yet, of 6.*go into args", note)
+    assert re.search(r"given [1-5] of 6 rows.*go into args", note)
 
 
 def test_autocast_keeps_the_state_in_float32_and_the_gradients_alive():
@@ -315,7 +315,8 @@ def test_dropout_of_nothing_is_not_live():
         (lambda: Phantom(1, 1.0), "damping must be"),
         (lambda: Phantom(1, np.float32(1.0)), "damping must be"),
         (lambda: Unrolled(0), "steps must be"),
-        (lambda: DEQ(torch.cos, z0="ones"), "allowed are 'x' and 'zeros'"),
+        (lambda: DEQ(torch.cos, z0="ones"), "allowed are 'x', 'zeros' and a function"),
+        (lambda: DEQ(torch.cos, z0=(0, 0)), "allowed are 'x', 'zeros' and a function"),
     ],
 )
 def test_impossible_settings_are_refused(make, error):
@@ -511,6 +512,36 @@ def test_no_option_is_recommended_that_the_layer_does_not_have():
     assert "stay" not in "".join(caught.value.__notes__)
 
 
+# ---- a transformer block with padding
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64)
+        self.norm = nn.LayerNorm(8, dtype=torch.float64)
+
+    def forward(self, z, x, pad):
+        h = self.norm(z + x)
+        mixed = self.attention(h, h, h, key_padding_mask=pad, need_weights=False)[0]
+        return torch.tanh(0.3 * mixed + x).masked_fill(pad.unsqueeze(2), 0.0)
+
+
+def test_a_transformer_block_with_padding_leaks_nothing_and_its_mask_is_told_where_to_go():
+    torch.manual_seed(0)
+    cell, x = Block(), random(6, 5, 8).requires_grad_()
+    pad = torch.arange(5) >= torch.tensor([5, 3, 2, 5, 4, 1]).unsqueeze(1)
+    z, solution = DEQ(cell, Anderson(1e-8, 60))(x, args=(pad,))
+    assert solution.converged.all() and (z[pad] == 0).all()
+    (along,) = torch.autograd.grad(z[1].sum(), x)
+    assert (along[1, :3] != 0).any() and (along[[0, 2, 3, 4, 5]] == 0).all() and (along[1, 3:] == 0).all()
+    # Rows that are all solved at once never leave, so that nothing fails before the layer looks at the first one.
+    same, masks = x[:1].detach().expand(6, 5, 8), pad[1:2].expand(6, 5)
+    with pytest.raises(AssertionError) as caught:
+        DEQ(lambda z, x: cell(z, x, masks), Anderson(1e-8, 60))(same)
+    assert "given 1 of 6 rows" in caught.value.__notes__[0] and "args=(tensor,)" in caught.value.__notes__[0]
+
+
 # ---- a state of several tensors
 
 
@@ -620,6 +651,51 @@ def test_starts_that_are_no_state_of_several_tensors_are_refused(z0, error, mess
     x = random(4, 7)
     with pytest.raises(error, match=message):
         DEQ(lambda z, x: z)(x, z0=z0(x) if callable(z0) else z0)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(30), Reversible(30)], ids=str)
+def test_a_start_made_of_x_lets_a_state_of_several_tensors_stand_in_a_sequential(gradient):
+    def cell(z, x):
+        return 0.5 * z[1] + x, 0.5 * z[0]
+
+    def zeros(x):
+        return torch.zeros_like(x), torch.zeros_like(x)
+
+    x = random(4, 3)
+    inside = DEQ(cell, EXACT[2], gradient, z0=zeros, return_solution=False)
+    first, second = nn.Sequential(nn.Identity(), inside)(x)
+    expected, _ = DEQ(cell, EXACT[2], gradient)(x, z0=zeros(x))
+    assert torch.equal(first, expected[0]) and torch.equal(second, expected[1])
+    other = DEQ(cell, EXACT[2], gradient, z0=lambda x: 1 / 0)  # a start in the call comes first
+    assert torch.equal(other(x, z0=zeros(x))[0][0], first)
+    single = DEQ(TanhCell(), EXACT[2], gradient, z0=lambda x: x + 1)
+    assert torch.equal(single(x_ := random(4, 4))[1].trace, single(x_, z0=x_ + 1)[1].trace)
+    with pytest.raises(ValueError, match="z0 has shape"):
+        DEQ(cell, gradient=gradient, z0=lambda x: x[:2])(x)
+    with pytest.raises(TypeError, match="z0 is a tuple of 2: Tensor, int"):
+        DEQ(cell, gradient=gradient, z0=lambda x: (x, 1))(x)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
+def test_a_cell_that_cannot_take_z_and_x_is_told_so(gradient):
+    x = random(4, 3)
+    for cell, args, called in (
+        (lambda z: 0.5 * z, (), "cell(z, x)"),
+        (nn.Linear(3, 3).double(), (), "cell(z, x)"),
+        (torch.cos, (), "cell(z, x)"),
+        (lambda z, x, mask: z, (), "cell(z, x)"),
+        (lambda z, x: z, (x,), "cell(z, x, args[0])"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            DEQ(cell, gradient=gradient)(x, args=args)
+        assert f"calls its cell as {called}: it must take these" in "".join(caught.value.__notes__)
+
+    def broken(z, x):
+        return len(1)
+
+    with pytest.raises(TypeError, match="has no len") as caught:
+        DEQ(broken, gradient=gradient)(x)
+    assert not hasattr(caught.value, "__notes__")
 
 
 @pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)

@@ -29,6 +29,7 @@ from nclib.engine import kinds, options
 from nclib.engine import store as store_module
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.papers.experiments import experiment
+from nclib.papers.neural_collapse.depth import DepthConfig
 from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.papers.separation_bias import tasks
 from nclib.papers.separation_bias.saliency import CamConfig
@@ -118,6 +119,7 @@ VALID = [
     _RUN,
     RunConfig(),
     SolverSweepConfig(base=_RUN),
+    DepthConfig(base=_RUN),
     CamConfig(base=_RUN),
     experiment("kernel_equivalence/fig3", "smoke")[0],
     experiment("separation_bias/verdicts", "smoke")[0],

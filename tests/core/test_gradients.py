@@ -591,6 +591,7 @@ def test_too_many_reversible_steps_warn():
     z, _ = layer(x)
     with pytest.warns(BackwardNotConverged, match=r"3 of 3 rows missed their start.*Take fewer steps"):
         z.sum().backward()
+    assert not layer.last_backward.converged.any() and layer.last_backward.num_evals == 80
     layer(x)[0].sum().backward()  # once
 
 
@@ -603,6 +604,17 @@ def test_what_reversible_steps_keep_does_not_grow_with_their_number(gradient, gr
         return sum(sizes)
 
     assert kept(3) > 0 and (kept(12) > 3 * kept(3)) == grows and (kept(12) == kept(3)) != grows
+
+
+def test_the_start_that_reversible_steps_find_again_is_on_record():
+    layer, x = DEQ(TwoPartCell(), gradient=Reversible(5)), random(2, 7, seed=3).requires_grad_()
+    z0 = random(2, 3, seed=4), random(2, 2, 2, seed=5)
+    (first, second), _ = layer(x, z0=z0)
+    (first.sum() + second.sum()).backward()
+    record = layer.last_backward
+    assert record.converged.all() and record.steps.tolist() == [10, 10] and (record.residual < 1e-12).all()
+    for found, start in zip(record.value, z0, strict=True):
+        assert torch.allclose(found, start, rtol=0, atol=1e-10)
 
 
 def test_reversible_steps_are_not_differentiated_twice():

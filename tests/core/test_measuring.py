@@ -306,6 +306,37 @@ class Block(nn.Module):
         return self.short(x) + self.inner(x)
 
 
+class TwoHeads(nn.Module):
+    """The second head works on what the first was given, in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
+        self.act, self.projection = nn.ReLU(inplace=True), nn.Linear(16, 5)
+
+    def forward(self, x):
+        h = self.encoder(x)
+        logits = self.head(h)
+        self.projection(self.act(h))
+        return logits
+
+
+def test_features_are_those_that_the_classifier_was_given():
+    net, x = TwoHeads(), torch.randn(60, 8)
+    found = nc.features(net, [(x, torch.arange(60) % 3)])
+    assert torch.equal(found.h, net.encoder(x).detach())
+
+
+def test_features_stay_what_they_were_when_the_network_is_trained_on():
+    net, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(60, 8)
+    found = nc.features(net, [(x, torch.arange(60) % 3)])
+    before = [t.clone() for t in found]
+    with torch.no_grad():
+        for t in net.parameters():
+            t.mul_(-2)
+    assert all(torch.equal(*pair) for pair in zip(found, before, strict=True))
+
+
 def test_the_blocks_of_common_networks():
     stage = nn.Sequential(Block(3), Block(3))
     net = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 3, 3), stage=stage, pool=nn.AdaptiveAvgPool2d(1)))
@@ -316,7 +347,7 @@ def test_the_blocks_of_common_networks():
     )  # fmt: skip
     assert layers.blocks_of(plain) == ["3", "5", "9"]
     table = nc.measure(plain, batches(normal(60, 1, 9, 9)))
-    assert list(table["layer"].unique()) == ["3", "5", "8.input"]
+    assert list(table["layer"].unique()) == ["3", "8.input"]
     torchvision = pytest.importorskip("torchvision")
     resnet = torchvision.models.resnet18(num_classes=K)
     stages = [f"layer{i}.{j}" for i in range(1, 5) for j in range(2)]
@@ -329,6 +360,42 @@ def test_the_blocks_of_common_networks():
     assert layers.blocks_of(mobile) == [*features, "classifier.1", "classifier.3"]
     table = nc.measure(vit, batches(normal(20, 3, 16, 16), LABELS[:20], 10))
     assert list(table["layer"].unique()) == [*blocks[:3], "heads.head.input"]
+
+
+def test_a_layer_that_gives_what_the_classifier_takes_is_listed_once(cnn):
+    net = nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, K))
+    x = normal(60, 7)
+    table = nc.measure(net, batches(x))
+    assert list(table["layer"].unique()) == ["2.input"]
+    named = nc.measure(net, batches(x), ["1", "2.input"])
+    assert list(named["layer"].unique()) == ["1", "2.input"]
+    assert values(named, "1")["nc1_cdnv"] == values(table, "2.input")["nc1_cdnv"]
+    assert list(nc.measure(cnn, batches(IMAGES))["layer"].unique()) == ["conv1", "conv2", "head.input"]  # then a ReLU
+
+    class OnceOnly(nn.Module):  # its block is the classifier's input in the first batch alone
+        def __init__(self):
+            super().__init__()
+            self.block, self.out, self.calls = nn.Sequential(Block(3)), nn.Linear(3, K), 0
+
+        def forward(self, x):
+            self.calls += 1
+            h = self.block(x).mean((2, 3))
+            return self.out(h if self.calls == 1 else 2 * h)
+
+    table = nc.measure(OnceOnly(), batches(normal(60, 3, 4, 4)))
+    assert list(table["layer"].unique()) == ["block.0", "out.input"]
+
+
+def test_all_layers_are_those_without_submodules(cnn):
+    net = nn.Sequential(
+        nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Dropout2d(), nn.Conv2d(5, 6, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, K), nn.Softmax(1),
+    )  # fmt: skip
+    table = nc.measure(net, batches(IMAGES), "all", per_class=True)
+    assert list(table["layer"].unique()) == ["0", "1", "2", "4", "8.input"]  # 5 and 6 are what 8 takes, 9 is after it
+    assert list(nc.measure(cnn, batches(IMAGES), "all")["layer"].unique()) == ["conv1", "norm", "conv2", "head.input"]
+    named = nn.Sequential(OrderedDict(first=nn.Linear(7, 6), all=nn.ReLU(), head=nn.Linear(6, K)))
+    assert list(nc.measure(named, batches(normal(60, 7)), "all")["layer"].unique()) == ["all"]  # a module of that name
 
 
 class Transformer(nn.Module):
@@ -390,7 +457,7 @@ def test_signals_have_channels_first():
                         nn.Linear(6, K))  # fmt: skip
     x = normal(60, 3, 9)
     table = nc.measure(net, batches(x))
-    assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"1": 5, "3": 6, "5.input": 6}
+    assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"1": 5, "5.input": 6}
     both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
     with pytest.raises(ValueError, match=r"may be \(B, C, L\) or \(B, T, D\): pass a function"):
         nc.measure(both, batches(x), "1")
@@ -420,8 +487,9 @@ def test_our_own_equilibrium_network_is_measured():
     config = nc.ModelConfig(kind="deq", width=4)
     net = nc.build_model(config, num_classes=K, in_channels=1, seed=0)
     table = nc.measure(net, batches(IMAGES))
-    assert "block" in set(table["layer"]) and "classifier.input" in set(table["layer"])
-    assert np.isfinite(values(table, "block")["nc1_trace_ratio"])
+    assert list(table["layer"].unique()) == ["encoder", "classifier.input"]
+    block = nc.measure(net, batches(IMAGES), ["block"])  # the classifier takes its mean, so it was not listed twice
+    assert values(block, "block")["nc1_cdnv"] == pytest.approx(values(table, "classifier.input")["nc1_cdnv"], rel=1e-4)
 
 
 def test_a_compiled_network_is_measured_by_its_own_names(cnn):
@@ -677,7 +745,7 @@ auroc = metrics.roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
         warnings.simplefilter("error")
         exec(code, names)
     table = names["table"]
-    assert list(table["layer"].unique()) == ["2", "5", "8", "10.input"]
+    assert list(table["layer"].unique()) == ["2", "5", "10.input"]
     assert table["class"].nunique() == 10
     ratio = table[table["class"].isna() & (table["metric"] == "nc1_trace_ratio")]["value"].to_numpy()
     assert ratio[-1] < ratio[0]

@@ -861,6 +861,28 @@ def test_large_features_give_the_right_report_or_none(size):
         assert found == pytest.approx(nc_report(h, labels, logits, w), rel=1e-9)
 
 
+def test_masked_features_and_labels_are_refused():
+    h, labels, *_ = (x.numpy() for x in random_problem())
+    masked = np.ma.masked_array(h, h > 2.0)
+    assert masked.mask.any()
+    for arguments in ((masked, labels), (h, np.ma.masked_array(labels, labels == 0))):
+        with pytest.raises(ValueError, match="masked"):
+            nc_report(*arguments)
+    assert nc_report(np.ma.masked_array(h, False), labels) == nc_report(h, labels)
+
+
+def test_labels_that_are_numbers_of_something_else_are_refused_before_memory_is_taken():
+    h, labels, *_ = random_problem()
+    with pytest.raises(ValueError, match=r"reach 2000000000.*number them 0 … K−1 by numpy.unique"):
+        nc_report(h, labels.clamp(max=2) * 10**9)
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32, np.uint64])
+def test_labels_may_be_unsigned(kind):
+    h, labels, *_ = (x.numpy() for x in random_problem())
+    assert nc_report(h, labels.astype(kind)) == nc_report(h, labels)
+
+
 def test_a_number_of_classes_is_a_whole_number():
     with pytest.raises(ValueError, match=r"must be a whole number, got 2\.5"):
         ideal_values(2.5)

@@ -333,6 +333,27 @@ def test_feature_norms_and_start_distances_are_logged_every_epoch():
     assert "start_distance" not in set(explicit["metric"]) and "feature_norm" in set(explicit["metric"])
 
 
+@pytest.mark.parametrize(
+    ("name", "after"), [("sgd", [1.98, -3.96]), ("adam", [1.9, -3.9]), ("adamw", [1.98, -3.96])]
+)
+def test_weight_decay_enters_the_gradient_of_adam_and_scales_the_weights_of_adamw(name, after):
+    """Without a gradient from the loss. Adam takes a step of the learning rate towards 0, whatever the decay."""
+    weights = torch.nn.Parameter(torch.tensor([2.0, -4.0]))
+    weights.grad = torch.zeros(2)
+    train = TrainConfig(optimiser=name, lr=0.1, weight_decay=0.1, momentum=0.5)
+    optimiser = training._optimiser(train, [weights])
+    optimiser.step()
+    assert weights.tolist() == pytest.approx(after, abs=1e-6)
+    assert optimiser.defaults.get("momentum", optimiser.defaults.get("betas", [0])[0]) == 0.5
+
+
+def test_each_optimiser_trains_another_network_and_the_first_is_sgd():
+    runs = [training.train(_config(epochs=1, **options))
+            for options in ({}, {"optimiser": "sgd"}, {"optimiser": "adam"}, {"optimiser": "adamw"})]  # fmt: skip
+    first, *losses = (_value(run, "loss") for run in runs)
+    assert losses[0] == first and len(set(losses)) == 3
+
+
 def test_start_distance_is_measured_from_where_the_solve_began():
     z, x = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[0.0, 0.0], [0.0, 1.0]])
     model = types.SimpleNamespace(block=DEQ(torch.nn.Identity(), z0="x"))
@@ -650,10 +671,19 @@ def test_a_network_that_became_nan_is_noticed_in_an_epoch_without_evaluation(mon
 
 def test_failed_backward_solves_are_warned_of_once_an_epoch_and_logged():
     hard = {"solver": SolverConfig(max_steps=2, tol=1e-6)}
-    with pytest.warns(BackwardNotConverged, match=r"epoch \d: \d+% of the backward solves") as caught:
+    with pytest.warns(BackwardNotConverged, match=r"epoch \d: \d+% of the backward passes") as caught:
         run = training.train(_config("deq", epochs=2, model=hard))
     assert len(caught) == 2
     assert _value(run, "backward_not_converged", "steps") > training.BACKWARD_FAILURES_TO_WARN_OF
+
+
+def test_a_run_can_name_reversible_steps_whose_reversal_is_on_record():
+    gradient = {"method": "reversible", "steps": 12}
+    run = training.train(_config("deq", model={"gradient": gradient}))
+    assert _value(run, "solver_steps", "steps") == 25 and _value(run, "backward_steps", "steps") == 24
+    assert _value(run, "backward_not_converged", "steps") == 0 and math.isfinite(_value(run, "loss"))
+    with pytest.warns(BackwardNotConverged, match=r"of gradient method 'reversible' fewer steps"):
+        training.train(_config("deq", epochs=1, model={"gradient": gradient | {"steps": 14, "beta": 0.9}}))
 
 
 # ---- precision, compilation, global state

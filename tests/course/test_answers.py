@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 from nclib import comparison, metrics
 from nclib.course.answers import EXERCISES
@@ -116,3 +117,14 @@ def test_paired_interval_and_verdict_follow_the_librarys_rules():
     for mean, half, claim in EXERCISES["08/verdict"].cases:
         said = comparison.verdict(comparison.Interval(mean, half, 3), "paper", "higher" if claim == 1 else "lower")
         assert EXERCISES["08/verdict"].reference(mean, half, claim) == words[said.word]
+
+
+def test_chance_level_and_auroc_are_those_of_the_library_and_of_scikit_learn():
+    for num_images, num_classes, dim in EXERCISES["09/chance"].cases:
+        labels = torch.arange(num_images) % num_classes
+        moments = metrics.class_moments(torch.randn(num_images, dim), labels, num_classes)
+        wanted = metrics.nc1_chance(moments)["nc1_trace_ratio_shuffled"]
+        assert EXERCISES["09/chance"].reference(num_images, num_classes, dim) == pytest.approx(wanted)
+    for inside, outside in EXERCISES["09/auroc"].cases:
+        wanted = roc_auc_score([1] * len(inside) + [0] * len(outside), torch.cat([inside, outside]))
+        assert float(EXERCISES["09/auroc"].reference(inside, outside)) == pytest.approx(wanted)

@@ -10,11 +10,12 @@ MISTAKES = [(name, why) for name, exercise in EXERCISES.items() for why in exerc
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_the_reference_passes_and_a_stub_is_not_solved_yet(name):
+def test_the_reference_passes_a_stub_is_not_solved_yet_and_a_forgotten_return_is_said(name):
     assert check_exercise(name, EXERCISES[name].reference).right is True
-    for stub in (lambda *_: None, lambda *_: ...):
-        feedback = check_exercise(name, stub)
-        assert feedback.right is None and "Not solved yet" in feedback.text
+    feedback = check_exercise(name, lambda *_: ...)
+    assert feedback.right is None and "Not solved yet" in feedback.text
+    forgotten = check_exercise(name, lambda *_: None)
+    assert forgotten.right is False and forgotten.text.endswith("returned nothing: a `return` is missing.")
 
 
 @pytest.mark.parametrize(("name", "why"), MISTAKES)

@@ -3,7 +3,7 @@
 import torch
 
 from nclib.course.memory import saved_bytes
-from nclib.deq import DEQ, Implicit, Unrolled
+from nclib.deq import DEQ, Implicit, Reversible, Unrolled
 from nclib.solver import FixedPointIteration
 
 
@@ -31,3 +31,4 @@ def test_unrolling_keeps_a_state_for_each_step_and_the_implicit_gradient_none():
     state = 8 * 4 * 4
     assert used(Unrolled(30), 1) - used(Unrolled(20), 1) == 10 * state
     assert used(Implicit(), 30) == used(Implicit(), 20) <= 4 * state
+    assert used(Reversible(30), 1) == used(Reversible(3), 1) <= 8 * state  # y and z are float64

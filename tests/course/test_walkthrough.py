@@ -19,6 +19,7 @@ from nclib.publish import notebooks, plotting
 from nclib.system import paths
 
 COURSE = [name for name in notebooks.available() if name.startswith("walkthrough/")]
+WIDEST_LINE = 100  # columns of code that a window of 1280 pixels shows beside the side bar
 ANSWER = re.compile(r"<details>\n<summary>Answer</summary>\n\n(.*?)</details>", re.DOTALL)
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 VERBATIM = re.compile(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", re.DOTALL)
@@ -49,6 +50,13 @@ def _exercises(name):
 
 def test_the_notebooks_are_numbered_from_one_without_gaps():
     assert [int(name.split("/")[1][:2]) for name in COURSE] == list(range(1, len(COURSE) + 1))
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_no_line_of_code_is_cut_at_the_edge_of_the_window(name):
+    lines = [line for kind, text in _cells(name) if kind == "code" for line in text.splitlines()]
+    lines += [line for text in _prose(name) for code in CODE.findall(text) for line in code.splitlines()]
+    assert [line for line in lines if len(line) > WIDEST_LINE] == []
 
 
 @pytest.mark.parametrize("name", COURSE)

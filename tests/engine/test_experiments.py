@@ -26,10 +26,13 @@ from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
 from nclib.papers import captions, experiments
 from nclib.papers.experiments import experiment
-from nclib.papers.neural_collapse import network_tables
+from nclib.papers.neural_collapse import network_costs
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
+
+
+REVERSIBLE = ModelConfig(kind="deq", width=2, gradient={"method": "reversible", "steps": 3})
 
 
 def _config(kind="explicit", seed=0, epochs=1, n_max=6, **train):
@@ -234,6 +237,8 @@ def test_descriptions_name_profile_images_seeds_and_solver():
     one = captions.describe_runs(experiment("table1", "smoke", images_per_class=9))
     assert "1 seed, so no spread over seeds." in one and "9 training images each" in one
     assert "DEQ" not in captions.describe_runs([_config()])
+    said = captions.describe_runs([_config("deq").replace(model=REVERSIBLE)])
+    assert "3 steps from the input" in said and "reversible gradient" in said and "broyden" not in said
 
 
 def test_descriptions_say_how_many_test_images_a_class_has():
@@ -609,10 +614,12 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
     config = _config("deq", epochs=2, n_max=20)
     ensure_runs([config])
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
-    blocks = network_tables.compute_in_blocks(config)
+    blocks = network_costs.compute_in_blocks(config)
     assert 3 * blocks == pytest.approx(steps["solver_steps"] + steps["backward_steps"] + 3)
     with pytest.raises(ConfigError, match="'deq' run"):
-        network_tables.compute_in_blocks(_config("explicit"))
+        network_costs.compute_in_blocks(_config("explicit"))
+    with pytest.raises(ConfigError, match="another cost than a solve"):
+        network_costs.compute_in_blocks(config.replace(model=REVERSIBLE))
 
 
 # ---- the grids of the main paper

@@ -14,7 +14,7 @@ from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainC
 from nclib.engine import cluster, jobs, options, runs
 from nclib.engine.kinds import read_config
 from nclib.engine.store import default_store
-from nclib.laboratory import playground
+from nclib.laboratory import compute
 from nclib.models import ResidualCell
 from nclib.system import own_code, paths, provenance
 
@@ -340,18 +340,18 @@ def test_a_reference_run_imports_nothing(stored, tmp_path, monkeypatch):
 
 def test_the_laboratory_opens_no_network_whose_code_the_user_has_not_imported(stored, folder):
     with pytest.raises(ConfigError, match=r"a stored run imports no code.*from my_cells import Cell"):
-        playground.open_network(run_id(stored))
+        compute.open_network(run_id(stored))
 
 
 def test_the_laboratory_opens_a_network_whose_code_the_user_has_imported(folder):
     runs.ensure_runs([cell()])
-    assert playground.open_network(run_id(cell()))[1].block.cell.__class__.__name__ == "Cell"
+    assert compute.open_network(run_id(cell()))[1].block.cell.__class__.__name__ == "Cell"
 
 
 def test_a_stored_run_that_names_a_function_of_python_calls_nothing(folder):
     text = cell().model_dump_json().replace("my_cells:Cell", "os:_exit")
     with pytest.raises(ConfigError, match="a stored run imports no code"):
-        playground._refuse_unknown_code(RunConfig.from_json(text))
+        compute._refuse_unknown_code(RunConfig.from_json(text))
 
 
 def test_a_file_of_options_imports_nothing_unless_the_code_is_typed_as_well(stored, tmp_path):

@@ -335,8 +335,8 @@ LEFT_OUT = {
     "paper_solver build_solver build_gradient scene_places default_device usable_device "
     "try_own_code": "no number given",
     "collect class_means feature_moments summarise evaluate per_class_rows usable arithmetic train reopen nested "
-    "digest fetch check describe is_real is_whole evaluate_cell": "called with what has been checked, or tried as an "
-    "option of the command",
+    "digest fetch check describe is_real is_whole evaluate_cell tell_rows": "called with what has been checked, or "
+    "tried as an option of the command",
 }
 """Public names of the core that have no row, and why."""
 
@@ -638,21 +638,30 @@ TZ               runs list  wwwwwwwwwwwww
 """A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in FILES. NCLIB_RESULTS and
 NCLIB_DATA say where to write; besides, nothing outside the project changes."""
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
+ENDINGS = ("SIGKILL", "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+"""Signals that end a command, the one first that lets it do nothing more."""
 
+SIGNALS = (*ENDINGS, "SIGPIPE", "SIGTSTP", "SIGCONT")
+
+_ONE = "train --width 2 --n-max 4 --epochs 2 -s data.test_per_class=1"
+_ALL = "reproduce --profile smoke --no-report"
+_WORKERS = f"{_ALL} --workers 2 -p epochs=300"
+_SITE = "report --profile smoke --force"
 PHASES = {
-    "imports": "0.5 s after the start",
-    "plan": "it has said what is to be trained",
-    "training": "a run has a checkpoint",
-    "cluster": "the workers of a cluster are being started",
-    "workers": "workers are training",
-    "notebook": "a notebook is being executed",
-    "site": "Sphinx is at work",
+    "training": (_ONE, False),
+    "run's lock": (_ONE, False),
+    "planning": (_ALL, False),
+    "training of all": (_ALL, False),
+    "cluster": (_WORKERS, False),
+    "workers": (_WORKERS, False),
+    "drawing's lock": (f"{_ALL} --force", True),
+    "drawing": (f"{_ALL} --force", True),
+    "site of the first notebook": ("reproduce --profile smoke --force", True),
+    "site": (_SITE, True),
+    "site's lock": (_SITE, True),
+    "export": ("runs export --profile smoke --collection mine", True),
 }
-"""When a signal arrives at ``nclib reproduce``, at the whole group of its processes, as a terminal sends it."""
-
-NOT_OURS = "torchinductor_"
-"""What PyTorch leaves in TMPDIR, an empty folder. Besides, nothing stays there but after SIGKILL: the command ends with
-the code of the signal, no process stays, nothing half-written passes for done, one message is said, and the next call
-completes. A half-made site may stay in .site, which the next one removes."""
-
+"""When a signal arrives, with what is typed, and whether its runs are stored and drawn before. SIGPIPE changes nothing;
+after SIGTSTP and SIGCONT the command goes on. One of ENDINGS ends it with the code of the signal and in one message; no
+process and no temporary file stays but after SIGKILL, nothing half-written passes for done, and the next call removes
+what was left and completes."""

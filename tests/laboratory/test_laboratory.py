@@ -29,9 +29,9 @@ from nclib.engine import jobs, options
 from nclib.engine.profiles import PROFILES
 from nclib.engine.reading import dotted
 from nclib.engine.store import DamageWarning, RunStore, default_store
-from nclib.laboratory import laboratory, live, playground, views
-from nclib.laboratory.laboratory import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
-from nclib.laboratory.panels import read_number
+from nclib.laboratory import background, compute, figures, panels
+from nclib.laboratory.base import read_number
+from nclib.laboratory.panels import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
 from nclib.laboratory.train_panel import OPTIONS, Choices, TrainPanel
 from nclib.metrics import simplex_etf
 from nclib.models import build_solver
@@ -75,9 +75,9 @@ def _parsed(command, monkeypatch):
 @pytest.fixture(scope="module", autouse=True)
 def _spare_process():
     """One is in the making while the first tests need none."""
-    live.prepare()
+    background.prepare()
     yield
-    for worker in live._spare:
+    for worker in background._spare:
         worker.process.terminate()
         worker.process.join()
 
@@ -255,12 +255,12 @@ def test_stopped_continued_and_killed_ends_with_the_same_bits(killed, panel, iso
     _type(panel, n_max="10", epochs="24" if killed else "6")
     config, drawn, store = panel.config(), [], default_store()
     run = run_id(config)
-    panel.watch(lambda: drawn.append((live.history_so_far(run), bytes(panel.image.value))))
+    panel.watch(lambda: drawn.append((background.history_so_far(run), bytes(panel.image.value))))
 
     panel.train.click()
     assert panel.train.disabled and not panel.stop.disabled
     if killed:
-        live.prepare()  # for Continue
+        background.prepare()  # for Continue
     _until(lambda: _epoch(panel) >= 1)
     panel.stop.click()
     stopped = re.fullmatch(r"stopped after epoch (\d+) of \d+", _said(panel.status))
@@ -274,7 +274,7 @@ def test_stopped_continued_and_killed_ends_with_the_same_bits(killed, panel, iso
         panel.wait()
         assert "press Continue" in _said(panel.message) and "failed" in _said(panel.status)
         assert store.ids() == [] and not panel.resume.disabled
-        sofar = live.history_so_far(run)
+        sofar = background.history_so_far(run)
         assert sofar.source == "unfinished" and int(stopped.group(1)) < sofar.epoch < 24
         lengths = [len(seen.history) for seen, _ in drawn]
         assert lengths == sorted(lengths) and len(set(lengths)) >= 2, "the curves grow"
@@ -302,7 +302,7 @@ def _beside_a_stored_run(train, run):
     compare.ticks[run].value = True
     assert compare.ticked() == [run] and _said(compare.command) == f"nclib runs show {run}"
     history = nc.load_run(run).history
-    final = views.values_of(history, "test", "accuracy_balanced").iloc[-1]
+    final = figures.values_of(history, "test", "accuracy_balanced").iloc[-1]
     assert f"{final:.4g}" in compare.table.value
 
     trace = TracePanel()
@@ -313,8 +313,8 @@ def _beside_a_stored_run(train, run):
     *lines, last = _said(trace.command).splitlines()
     exec("\n".join(lines), namespace)
     assert set(eval(last, namespace)) == {"fixed_point", "anderson", "broyden"}
-    config, model, split = playground.open_network(run)
-    found = playground.image_traces(run, 5, {"own": build_solver(config.model.solver)})
+    config, model, split = compute.open_network(run)
+    found = compute.image_traces(run, 5, {"own": build_solver(config.model.solver)})
     _, _, loaders = training.reopen(config, default_store().weights(run), torch.device("cpu"))
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
         images, _ = next(loaders["test"].in_order())
@@ -347,7 +347,7 @@ def test_an_interrupt_ends_the_answer_and_nothing_else(chooser, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(views, "progress", interrupted)
+        patch.setattr(figures, "progress", interrupted)
         try:
             _type(chooser, epochs="7")
         except KeyboardInterrupt:
@@ -369,9 +369,9 @@ def test_a_run_that_fails_says_why(panel):
 def test_a_killed_session_leaves_no_process(isolated):
     code = """
 import os, signal
-from nclib.laboratory import live
-live.prepare()
-print(live._spare[0].process.pid, flush=True)
+from nclib.laboratory import background
+background.prepare()
+print(background._spare[0].process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -430,7 +430,7 @@ def test_a_damaged_run_is_named_and_does_not_close_the_laboratory():
     folder.mkdir(parents=True)
     (folder / "DONE").write_text("{}")
     (folder / "config.json").write_text("junk")
-    for look in (known_runs, laboratory._deq_runs):
+    for look in (known_runs, panels._deq_runs):
         with pytest.warns(DamageWarning, match=f"{folder.name}.*left out"):
             assert folder.name not in str(look())
 
@@ -438,12 +438,12 @@ def test_a_damaged_run_is_named_and_does_not_close_the_laboratory():
 # --- playground -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", playground.MAPS)
+@pytest.mark.parametrize("name", compute.MAPS)
 @pytest.mark.parametrize("method", ["fixed_point", "anderson", "broyden"])
 def test_a_walk_is_what_the_solver_does(name, method):
-    f, solver = playground.plane_map(name, 0.7), playground.solver_methods(1e-8, 40)[method]
+    f, solver = compute.plane_map(name, 0.7), compute.solver_methods(1e-8, 40)[method]
     start = torch.tensor([[-1.5, 0.8]], dtype=torch.float64)
-    walk = playground.solver_walk(f, solver, (-1.5, 0.8))
+    walk = compute.solver_walk(f, solver, (-1.5, 0.8))
     assert torch.equal(walk.solution.trace, fixed_point(f, solver, start).trace)
     assert walk.points.shape == (walk.solution.num_evals, 2)
     z = torch.from_numpy(walk.points)
@@ -453,7 +453,7 @@ def test_a_walk_is_what_the_solver_does(name, method):
 
 def test_linear_maps_have_the_eigenvalues_they_say():
     for name, wanted in {"symmetric": [0.8, -0.4], "rotation": [0.8j, -0.8j], "shear": [0.8, 0.8]}.items():
-        f = playground.plane_map(name, 0.8)
+        f = compute.plane_map(name, 0.8)
         at = torch.zeros(1, 2, dtype=torch.float64)
         jacobian = torch.autograd.functional.jacobian(lambda z, f=f: f(z)[0], at)[:, 0]
         found = np.sort_complex(np.linalg.eigvals(jacobian.numpy()))
@@ -481,25 +481,25 @@ def test_three_classes_at_a_simplex_are_the_ideal_triangle():
     rows = np.zeros((10, 6))
     rows[[4, 7, 9]] = 3 * means
     features = means[np.repeat(range(3), 5)] + 5.0
-    seen = playground.class_triangle(features, labels, rows, [4, 7, 9])
+    seen = compute.class_triangle(features, labels, rows, [4, 7, 9])
     assert np.allclose(seen.means, seen.ideal, atol=1e-12) and np.allclose(seen.weights, seen.means, atol=1e-12)
     assert all(value < 1e-7 for value in seen.facts.values())
     spread = features + np.random.default_rng(1).normal(size=features.shape) * 0.1
-    seen = playground.class_triangle(spread, labels, rows, [4, 7, 9])
+    seen = compute.class_triangle(spread, labels, rows, [4, 7, 9])
     distances = np.linalg.norm(seen.means[:, None] - seen.means[None], axis=2)
     raw = np.stack([spread[labels == k].mean(0) for k in (4, 7, 9)])
     apart = np.linalg.norm(raw[:, None] - raw[None], axis=2)
     assert np.allclose(distances / distances.max(), apart / apart.max()), "no length in the plane is lost"
     with pytest.raises(ConfigError, match="three different classes"):
-        playground.class_triangle(features, labels, rows, [4, 4, 9])
+        compute.class_triangle(features, labels, rows, [4, 4, 9])
 
 
 def test_an_image_that_is_not_there_is_refused():
     config = nc.experiment("fig2", "smoke")[1]
     with pytest.raises(ConfigError, match="type a number from 0 to 99"):
-        playground.image_traces(config, 100, playground.solver_methods(1e-3, 5))
+        compute.image_traces(config, 100, compute.solver_methods(1e-3, 5))
     with pytest.raises(ConfigError, match="choose a run of kind 'deq'"):
-        playground.image_traces(nc.experiment("fig2", "smoke")[0], 0, playground.solver_methods(1e-3, 5))
+        compute.image_traces(nc.experiment("fig2", "smoke")[0], 0, compute.solver_methods(1e-3, 5))
 
 
 # --- the notebook ---------------------------------------------------------------------------------------------

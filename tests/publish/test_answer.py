@@ -120,6 +120,24 @@ def test_a_row_named_beforehand_is_a_row_of_the_scorecard():
         assert (card[card["notebook"] == notebook]["item"] == item).sum() == 1, notebook
 
 
+@pytest.mark.parametrize("notebook", scorecard.OTHER_LEADS)
+def test_a_claim_of_another_paper_has_its_row_named_beforehand(notebook):
+    """And none in the scorecard, which is about one paper."""
+    table = pd.read_csv(paths.reference() / f"tables/{notebook}-quick.csv", keep_default_na=False)
+    save(table, f"neural_collapse/{notebook}")
+    box = answer.read_answer(f"neural_collapse/{notebook}", "smoke")
+    (line,) = box.lines
+    assert line[2].startswith(scorecard.OTHER_LEADS[notebook]) and sum(row[2] for row in box.others) == len(table) - 1
+    assert notebook not in set(pd.read_csv(paths.reference() / "tables/scorecard-quick.csv")["notebook"])
+
+
+def test_a_change_in_percent_stands_with_its_interval():
+    row = {"claim": "a / b", "change": 12.34, "low": 1.0, "high": 25.0, "seeds": 3, "scale": "toy", "remark": ""}
+    save(pd.DataFrame([row | {"verdict": "higher"}]), "neural_collapse/optimisers")
+    said = answer.read_answer("neural_collapse/optimisers", "smoke").lines[0][2]
+    assert said == "a / b: +12.3 % (+1.0 to +25.0), 3 seeds"
+
+
 class Events:
     """The events of a kernel."""
 
@@ -173,7 +191,7 @@ def test_without_a_front_end_it_is_a_line_of_text(capsys):
 def judges(name, codes):
     """Whether a notebook saves verdicts: rows of the scorecard, or a table of verdicts that it makes or shows."""
     folder, _, notebook = name.partition("/")
-    listed = {source[1] for source in scorecard._SOURCES} | {"scorecard"}
+    listed = {source[1] for source in scorecard._SOURCES} | {"scorecard", *scorecard.OTHER_LEADS}
     if folder == "neural_collapse" and notebook in listed:
         return True
     return any("nc.readable(" in code or "nc.claims_table(" in code for code in codes)

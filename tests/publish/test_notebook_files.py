@@ -36,7 +36,13 @@ def test_names_are_understood(many, typed, meant):
 
 @pytest.mark.parametrize(
     ("typed", "near"),
-    [("fgi2", "'fig2'"), ("neural_colapse", "'neural_collapse'"), ("kernels/fig3", "'kernels/fig2'"), ("index", "")],
+    [
+        ("fgi2", "Did you mean 'fig2'.* A name without a folder is looked for in neural_collapse"),
+        ("neural_colapse", "'neural_collapse'"),
+        ("kernels/fig3", "'kernels/fig2'"),
+        ("01_start", "Did you mean 'walkthrough/01_start'"),
+        ("index", "nclib reproduce --list"),
+    ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(many, typed, near):
     with pytest.raises(ConfigError, match=f"unknown notebook '{typed}'.*{near}"):

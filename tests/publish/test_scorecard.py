@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from nclib import comparison
-from nclib.papers.neural_collapse import printed
+from nclib.papers.neural_collapse import accuracy_tables
 from nclib.publish import scorecard
 from nclib.publish.artefacts import save_table
 from nclib.system import paths
@@ -22,7 +22,7 @@ def _accuracies():
         for model, values in {"explicit": (0.4, 0.7, 0.1), "deq": (0.5, 0.7, 0.3)}.items()
         for seed in range(3)
         for epoch in (1, 2)
-        for metric, value in zip(printed.ACCURACIES.values(), values, strict=True)
+        for metric, value in zip(accuracy_tables.ACCURACIES.values(), values, strict=True)
     ]
     frame = pd.DataFrame(rows, columns=["model", "seed", "epoch", "metric", "value"])
     frame["run_id"] = frame["model"] + "-s" + frame["seed"].astype(str)
@@ -40,7 +40,7 @@ def test_nothing_regenerated_says_so(results):
 
 
 def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
-    table = printed.accuracy_table(_accuracies(), printed.published(3), {"digits": "cifar10"}, "toy")
+    table = accuracy_tables.accuracy_table(_accuracies(), accuracy_tables.published(3), {"digits": "cifar10"}, "toy")
     _save("table3", table, ["deq-s0"])
     card = scorecard.score_claims("quick")
     row = card[card["item"] == "Table 3: digits K_A=5, R=100, overall"].iloc[0]

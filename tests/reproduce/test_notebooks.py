@@ -158,7 +158,7 @@ def strange_verdicts(table):
     rows = pd.read_csv(table, keep_default_na=False).to_dict("records") if table.exists() else []
     said = [(row["verdict"], row.get("scale", "")) for row in rows if "verdict" in row]
     scales = {True: [*words.SCALES], False: ["", *words.SCALES]}
-    return [pair for pair in said if not words.is_word(pair[0]) or pair[1] not in scales[pair[0] in NEED_A_SCALE]]
+    return [pair for pair in said if not words.meaning(pair[0]) or pair[1] not in scales[pair[0] in NEED_A_SCALE]]
 
 
 def test_a_verdict_outside_the_vocabulary_or_without_its_scale_is_found(tmp_path):

@@ -31,7 +31,7 @@ MIXTURES = ("figure", "zero_mean", "toeplitz")
 """The mixture of the captions; the same with μ = 0; three unbalanced classes with Toeplitz covariances, dense means."""
 
 
-def mixture_options(name: str, n: int, p: int) -> dict[str, object]:
+def mixture_options(name: str, p: int) -> dict[str, object]:
     """Options of `gaussian_mixture` for one of `MIXTURES`."""
     if name == "figure":
         return {}
@@ -76,7 +76,7 @@ def equivalence_errors(
     rows = []
     for n, seed in itertools.product(sizes, seeds):
         p = round(ratio * n)
-        options = mixture_options(mixture, n, p)
+        options = mixture_options(mixture, p)
         x, labels = gaussian_mixture(n, p, seed, **options)
         moments = mixture_moments(n, p, **options)
         for name, convention in itertools.product(activations, tau0):

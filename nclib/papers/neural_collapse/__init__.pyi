@@ -1,5 +1,11 @@
 """The public names of this paper and where each lives, imported on first use."""
 
+from nclib.papers.neural_collapse.accuracy_tables import (
+    accuracy_display as accuracy_display,
+    accuracy_table as accuracy_table,
+    published as published,
+    published_ticks as published_ticks,
+)
 from nclib.papers.neural_collapse.audit import (
     audit_axes as audit_axes,
     audit_effects as audit_effects,
@@ -9,6 +15,18 @@ from nclib.papers.neural_collapse.audit import (
     audit_part_std as audit_part_std,
     integrated_rate as integrated_rate,
     largest_std as largest_std,
+)
+from nclib.papers.neural_collapse.depth import (
+    DepthConfig as DepthConfig,
+    approach as approach,
+    collapse_without_solver as collapse_without_solver,
+    depth_rows as depth_rows,
+    error_table as error_table,
+    final_ranks as final_ranks,
+    rank_claims as rank_claims,
+    rank_of_means as rank_of_means,
+    states_as_models as states_as_models,
+    without_solver as without_solver,
 )
 from nclib.papers.neural_collapse.layer_peeled import (
     collapse_ratio as collapse_ratio,
@@ -21,7 +39,7 @@ from nclib.papers.neural_collapse.layer_peeled import (
     total_collapse_budget as total_collapse_budget,
     total_collapse_ratio as total_collapse_ratio,
 )
-from nclib.papers.neural_collapse.network_tables import (
+from nclib.papers.neural_collapse.network_costs import (
     block_operations as block_operations,
     compute_in_blocks as compute_in_blocks,
     layer_table as layer_table,
@@ -31,12 +49,6 @@ from nclib.papers.neural_collapse.peeled_maps import (
     peeled_alignment as peeled_alignment,
     peeled_fits as peeled_fits,
     peeled_table as peeled_table,
-)
-from nclib.papers.neural_collapse.printed import (
-    accuracy_display as accuracy_display,
-    accuracy_table as accuracy_table,
-    published as published,
-    published_ticks as published_ticks,
 )
 from nclib.papers.neural_collapse.proofs import (
     cosine_ratio_printed as cosine_ratio_printed,

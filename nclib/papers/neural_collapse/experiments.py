@@ -9,6 +9,7 @@ from nclib.config import RunConfig, StoredConfig
 from nclib.engine.outline import class_counts
 from nclib.engine.profiles import Profile
 from nclib.papers.builders import ARMS, RATIOS, classifiers, data_config, model_config, step_imbalanced
+from nclib.papers.neural_collapse.depth import DepthConfig
 from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 
 
@@ -125,6 +126,37 @@ def _equilibrium_or_cell(profile: Profile) -> list[RunConfig]:
     return both + [run.replace(model=matched) for run in both if run.model.kind == "deq"]
 
 
+def _equilibria(profile: Profile) -> list[StoredConfig]:
+    """The DEQs of the cells of Tables 1–4, and a look at each without its solver."""
+    runs = [run for run in _scorecard(profile) if run.model.kind == "deq"]
+    return [*runs, *(DepthConfig(base=run) for run in runs)]
+
+
+def _depth_and_rank(profile: Profile) -> list[StoredConfig]:
+    """The networks of Tables 1–4 with the cell applied once, looks at their equilibria, and at all last blocks of
+    `controls`."""
+    blocks = _controls(profile)
+    looks = [*_equilibria(profile), *blocks, *(DepthConfig(base=run) for run in blocks)]
+    return list(dict.fromkeys([*_equilibrium_or_cell(profile), *looks]))
+
+
+def _optimisers(profile: Profile) -> list[RunConfig]:
+    """Three networks on balanced data with SGD, with Adam, whose weight decay is coupled as in SGD, and with AdamW. The
+    learning rate of the latter two is PyTorch's; AdamW scales the weights down in a step as much as SGD does in the
+    long run, by lr · weight decay / (1 − momentum)."""
+    models = [model_config(profile, kind) for kind in ("explicit", "explicit_matched", "deq")]
+    sgd = classifiers(profile, data_config(profile), models)
+    lr = 1e-3
+    found = list(sgd)
+    for run in sgd:
+        train = run.train
+        shrink = train.lr * train.weight_decay / (1 - train.momentum)
+        decays = {"adam": train.weight_decay, "adamw": round(shrink / lr, 6)}
+        found += [run.replace(train=train.replace(optimiser=name, lr=lr, weight_decay=decay))
+                  for name, decay in decays.items()]  # fmt: skip
+    return sorted(found, key=lambda run: run.seed)
+
+
 def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
     """Two imbalances of Table 3 with the first seed: what the course looks at."""
     first = dataclasses.replace(profile, seeds=1)
@@ -150,6 +182,10 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/seeds_and_subsets": _seeds_and_subsets,
     "neural_collapse/scorecard": _scorecard,
     "neural_collapse/solver_and_collapse": _solver_and_collapse,
+    "neural_collapse/internalization": _equilibria,
+    "neural_collapse/residual_and_error": _equilibria,
+    "neural_collapse/depth_and_rank": _depth_and_rank,
+    "neural_collapse/optimisers": _optimisers,
     "walkthrough/07_imbalance": _imbalance_at_a_glance,
     "walkthrough/08_reading_a_table": lambda profile: classifiers(profile, step_imbalanced(profile, 5, 100)),
 }

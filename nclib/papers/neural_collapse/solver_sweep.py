@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from nclib import comparison, evaluation, training
-from nclib.config import SolverConfig
+from nclib.config import PostHocConfig, SolverConfig
 from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
-from nclib.engine.kinds import PostHocConfig
 from nclib.engine.outline import class_counts, outline
 from nclib.models import build_solver
 from nclib.system import words
@@ -71,8 +70,9 @@ class SolverSweepConfig(PostHocConfig):
         model = self.base.model
         if model.kind != "deq":
             raise ValueError(f"base must be a run of kind 'deq', which has a solver; this one is {model.kind!r}")
-        if model.gradient.method == "unrolled":
-            raise ValueError("a base with gradient method 'unrolled' never calls its solver; use another gradient")
+        method = model.gradient.method
+        if method in ("unrolled", "reversible"):
+            raise ValueError(f"a base with gradient method {method!r} never calls its solver; use another gradient")
         if self.seed != self.base.seed:
             raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
         return self

@@ -319,8 +319,6 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
     text += f"×{balanced[last] / balanced[first]:.0f}"
     errors = rows.groupby(["model", "d"])["mse"].mean()
     ratio = errors[_LOOPS] / errors[_SCALED]
-    errors = rows.groupby(["model", "d"])["mse"].mean()
-    ratio = errors[_LOOPS] / errors[_SCALED]
     other = f"mean squared error, DEQ over FNN: {ratio.min():.2g} to {ratio.max():.2g} over d"
     steady = growth[_SCALED] > 100 and growth[_LOOPS] < 3
     near = bool(((ratio > 1 / 3) & (ratio < 3)).all())

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nclib import data, training
+from nclib.config import PostHocConfig
 from nclib.engine.jobs import Job, Result
-from nclib.engine.kinds import PostHocConfig
 from nclib.models import Classifier
 
 LONG_SOLVE = 300

@@ -35,22 +35,31 @@ def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
     every: least seconds between updates. An executed notebook keeps the last state only, and nothing where
         nothing was trained.
     """
-    from IPython.display import display
-
-    started, shown = time.monotonic(), -math.inf
-    handle = None
+    started, shown, replace = time.monotonic(), -math.inf, live()
 
     def show(done: float, total: float, text: str) -> None:
-        nonlocal handle, shown
+        nonlocal shown
         now = time.monotonic()
         if now - shown < every and done < total:
             return
         shown = now
-        bar = _Bar(done, total, text, now - started)
+        replace(_Bar(done, total, text, now - started))
+
+    return show
+
+
+def live() -> Callable[[object], None]:
+    """A ``show(value)`` for a loop: each call shows its value in the place of the last one."""
+    from IPython.display import display
+
+    handle = None
+
+    def show(value: object) -> None:
+        nonlocal handle
         if handle is None:
-            handle = display(bar, display_id=True)
+            handle = display(value, display_id=True)
         else:
-            handle.update(bar)
+            handle.update(value)
 
     return show
 

@@ -655,7 +655,7 @@ X, LABELS = gaussian_mixture(12, 10)
             lambda: finite_width_kernels(X, "relu", 0.9, 200, solver=FixedPointIteration(1e-10, 20)),
             "fixed points at width 200 were not found .* σ_a² < 0.25 makes it contract",
         ),
-        (lambda: tables.mixture_options("figur", 10, 10), "Did you mean 'figure'"),
+        (lambda: tables.mixture_options("figur", 10), "Did you mean 'figure'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(call, says):

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib.papers.neural_collapse import audit, printed
+from nclib.papers.neural_collapse import accuracy_tables, audit
 
-PRINTED = printed.published()
+PRINTED = accuracy_tables.published()
 
 
 def _cell(frame, table, dataset, ratio, model):
@@ -101,7 +101,7 @@ def test_effects_against_the_printed_noise():
 
 def test_axes_against_tables():
     last = {(3, "a"): 80, (3, "b"): 40, (4, ""): 28, (5, ""): 50}
-    assert {key: printed.published_ticks(*key, "accuracy")[1] for key in last} == last
+    assert {key: accuracy_tables.published_ticks(*key, "accuracy")[1] for key in last} == last
     table = audit.audit_axes(PRINTED, last)
     outside = table[table["says"] == "outside"]
     assert outside[["figure", "printed"]].to_numpy().tolist() == [["3b", 46.09], ["4", 32.14], ["4", 34.18]]

@@ -28,7 +28,7 @@ from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
 from nclib.papers import captions, experiments
-from nclib.papers.neural_collapse import network_tables, solver_sweep
+from nclib.papers.neural_collapse import network_costs, solver_sweep
 from nclib.papers.neural_collapse.solver_sweep import COLLAPSE, METHODS, SolverSweepConfig, probe_rows
 from nclib.system import paths, words
 
@@ -61,7 +61,7 @@ def _images(count=3, side=16, channels=1):
 @pytest.mark.parametrize("kind", ["explicit", "deq"])
 def test_the_papers_network_has_its_size(kind):
     model = build_model(ModelConfig(kind=kind), 10, 3)
-    table = network_tables.layer_table(model, _images(1, 32, 3)).set_index("stage")
+    table = network_costs.layer_table(model, _images(1, 32, 3)).set_index("stage")
     before = table.loc[:"stage 4, first block"]
     assert before["parameters"].sum() == 6_448_192
     assert table["parameters"].sum() == count_parameters(model) == 11_173_952
@@ -74,7 +74,7 @@ def test_the_papers_network_has_its_size(kind):
 def test_stages_have_their_closed_forms():
     """Two 3×3 convolutions a block, 1×1 where it changes width; two numbers a channel in each norm."""
     w, area = 3, 12 * 12
-    table = network_tables.layer_table(build_model(ModelConfig(width=w), 5, 2), _images(2, 12, 2)).set_index("stage")
+    table = network_costs.layer_table(build_model(ModelConfig(width=w), 5, 2), _images(2, 12, 2)).set_index("stage")
     assert table.loc["stem", ["parameters", "macs"]].tolist() == [9 * 2 * w + 2 * w, 9 * 2 * w * area]
     assert table.loc["stage 1", ["parameters", "macs"]].tolist() == [4 * 9 * w * w + 4 * 2 * w, 4 * 9 * w * w * area]
     c, quarter = 2 * w, area // 4
@@ -91,7 +91,7 @@ def test_stages_have_their_closed_forms():
 )
 def test_multiplications_are_those_that_torch_counts(options):
     model, images = build_model(ModelConfig(width=2, **options), 4, 1).eval(), _images(5)
-    table = network_tables.layer_table(model, images)
+    table = network_costs.layer_table(model, images)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
     assert 2 * len(images) * (table["macs"] * table["evaluations"]).sum() == counter.get_total_flops()
@@ -104,7 +104,7 @@ def test_evaluations_of_an_equilibrium_are_those_of_its_solve():
     with torch.no_grad():
         steps = model(images).solution.steps
     assert len(set(steps.tolist())) > 1  # rows leave at different times
-    table = network_tables.layer_table(model, images).set_index("stage")
+    table = network_costs.layer_table(model, images).set_index("stage")
     assert table.loc["last block", "evaluations"] == pytest.approx(steps.double().mean().item())
     assert table.loc["last block", "macs"] == 18 * 16 * 16 * 4
 
@@ -112,7 +112,7 @@ def test_evaluations_of_an_equilibrium_are_those_of_its_solve():
 def test_a_network_is_left_as_it_was():
     model = build_model(ModelConfig(kind="deq", width=2, feature_norm="batchnorm"), 4, 1).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    table = network_tables.layer_table(model, _images()).set_index("stage")
+    table = network_costs.layer_table(model, _images()).set_index("stage")
     assert table.loc["pooling", "parameters"] == 2 * 16
     assert model.training and all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any(module._forward_hooks for module in model.modules())
@@ -134,7 +134,7 @@ def test_a_network_is_left_as_it_was():
     ],
 )
 def test_operations_are_traced_from_the_block(options, expected):
-    found = network_tables.block_operations(build_model(ModelConfig(width=2, **options), 4, 1))
+    found = network_costs.block_operations(build_model(ModelConfig(width=2, **options), 4, 1))
     assert ", ".join(f"{row.operation} {row.joins}".strip() for row in found.itertuples()) == expected
 
 
@@ -145,7 +145,7 @@ def test_operations_are_traced_from_the_block(options, expected):
     ("options", "says"),
     [
         ({"base": _base("explicit")}, "kind 'deq', which has a solver; this one is 'explicit'"),
-        ({"base": _base(gradient=GradientConfig(method="unrolled", steps=3))}, "never calls its solver"),
+        ({"base": _base(gradient=GradientConfig(method="reversible", steps=3))}, "never calls its solver"),
         ({"base": _base(seed=2), "seed": 1}, "seed 1 is not the base's, 2"),
         ({"base": _base(), "laststep": 3}, "Did you mean 'last_step'"),
         ({}, "base"),

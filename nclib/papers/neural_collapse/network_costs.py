@@ -148,11 +148,13 @@ def compute_in_blocks(config: RunConfig) -> float:
     Raises
     ------
     ConfigError
-        For a run that is not a DEQ.
+        For a run that is not a DEQ, or whose gradient takes steps of its own, which cost otherwise.
     CorruptRun
         When it is not stored.
     """
     if config.model.kind != "deq":
         raise ConfigError(f"the measured compute is that of a 'deq' run, got kind {config.model.kind!r}")
+    if config.model.gradient.method in ("unrolled", "reversible"):
+        raise ConfigError(f"gradient method {config.model.gradient.method!r} has another cost than a solve")
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
     return float((steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3)

@@ -1,6 +1,6 @@
 """What the laboratory looks at besides curves: solvers in the plane, solvers on one image, three classes as a triangle.
 
-Everything here computes and nothing draws; `nclib.laboratory.views` has the pictures.
+Everything here computes and nothing draws; `nclib.laboratory.figures` has the pictures.
 """
 
 from __future__ import annotations

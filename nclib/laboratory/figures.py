@@ -239,7 +239,7 @@ def triangle(
 ) -> Figure:
     """Three classes in space, seen from somewhere: features as dots, class means, classifier rows and the ideal.
 
-    Arrays as in `nclib.laboratory.playground.Triangle`; names of the three classes; angles in degrees.
+    Arrays as in `nclib.laboratory.compute.Triangle`; names of the three classes; angles in degrees.
     """
     fig = Figure(figsize=(8.0, 4.6), layout="none")
     ax = fig.add_axes((0.0, 0.0, 0.74, 1.0), projection="3d", computed_zorder=False)

@@ -7,11 +7,11 @@ from tidy import rows as _rows
 from tidy import stack as _stack
 
 from nclib import comparison
-from nclib.papers.neural_collapse import printed
+from nclib.papers.neural_collapse import accuracy_tables
 
 
 def test_printed_table_1():
-    table = printed.published(1).set_index(["dataset", "model"])
+    table = accuracy_tables.published(1).set_index(["dataset", "model"])
     assert len(table) == 4 and table["K_A"].isna().all() and (table["R"] == 1).all()
     wanted = {
         ("cifar10", "explicit"): (93.05, 0.17),
@@ -24,7 +24,7 @@ def test_printed_table_1():
 
 
 def test_printed_cells_of_table_3():
-    table = printed.published(3).set_index(["dataset", "K_A", "R", "model", "split"])["mean"]
+    table = accuracy_tables.published(3).set_index(["dataset", "K_A", "R", "model", "split"])["mean"]
     hundred = {("explicit", "overall"): 44.86, ("explicit", "majority"): 89.32, ("explicit", "minority"): 0.40}
     hundred |= {("deq", "overall"): 46.09, ("deq", "majority"): 90.20, ("deq", "minority"): 1.26}
     for (model, split), value in hundred.items():
@@ -33,7 +33,7 @@ def test_printed_cells_of_table_3():
 
 
 def test_all_printed_tables_are_there():
-    everything = printed.published()
+    everything = accuracy_tables.published()
     assert len(everything) == 112
     assert everything.groupby("table").size().tolist() == [4, 36, 36, 36]
     assert list(everything.columns) == ["table", "dataset", "K_A", "R", "model", "split", "mean", "std"]
@@ -42,7 +42,7 @@ def test_all_printed_tables_are_there():
 
 def test_printed_overall_is_the_class_balanced_mean_of_its_parts():
     """31 of the 36 rows of Tables 2–4 obey overall = (K_A majority + K_B minority) / K to rounding (spec A8)."""
-    rows = printed.published()
+    rows = accuracy_tables.published()
     rows = rows[rows["table"] > 1].pivot_table(index=["dataset", "K_A", "R", "model"], columns="split", values="mean")
     classes = rows.index.get_level_values("dataset").map({"cifar10": 10, "cifar100": 100})
     share = rows.index.get_level_values("K_A") / classes
@@ -51,10 +51,10 @@ def test_printed_overall_is_the_class_balanced_mean_of_its_parts():
 
 
 def test_published_ticks():
-    assert printed.published_ticks(3, "b", "nc2") == (0.7, 0.9)
-    assert printed.published_ticks(4, "", "accuracy") == (20, 28)
+    assert accuracy_tables.published_ticks(3, "b", "nc2") == (0.7, 0.9)
+    assert accuracy_tables.published_ticks(4, "", "accuracy") == (20, 28)
     with pytest.raises(ValueError, match=r"no axis of 'nc9' in figure 3b"):
-        printed.published_ticks(3, "b", "nc9")
+        accuracy_tables.published_ticks(3, "b", "nc9")
 
 
 def _accuracies(model, seed, overall, majority, minority, **cell):
@@ -71,7 +71,7 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
         *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
         *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
     )
-    table = printed.accuracy_table(frame, printed.published(), {"digits": "cifar10"}, "toy")
+    table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(), {"digits": "cifar10"}, "toy")
     table = table[table["verdict"] != "not run"]
     assert len(table) == 3 + 1 + 3
     assert pd.isna(table["K_A"].iloc[0])  # the balanced row comes first
@@ -97,15 +97,15 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
 def test_accuracy_table_matches_data_set_and_ratio():
     frame = _stack(*(_accuracies("deq", s, 0.5, 0.5, 0.5, k_a=50, ratio=10.0, dataset="digit_pairs") for s in range(2)))
     stand_ins = {"digits": "cifar10", "digit_pairs": "cifar100"}
-    table = printed.accuracy_table(frame, printed.published(), stand_ins, "toy")
+    table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(), stand_ins, "toy")
     assert table[table["verdict"] != "not run"]["deq_printed"].tolist() == [53.31, 72.90, 33.72]
-    lonely = printed.accuracy_table(frame, printed.published(), {}, "toy")
+    lonely = accuracy_tables.accuracy_table(frame, accuracy_tables.published(), {}, "toy")
     assert lonely[lonely["verdict"] != "not run"]["deq_printed"].isna().all()
 
 
 def test_accuracy_table_of_balanced_runs_alone():
     frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
-    table = printed.accuracy_table(frame, printed.published(1), {"digits": "cifar10"}, "paper")
+    table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(1), {"digits": "cifar10"}, "paper")
     assert table["accuracy"].tolist() == ["overall"] * 2
     assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
     assert table["scale"].tolist() == ["paper", ""]
@@ -116,12 +116,12 @@ def test_accuracy_table_names_printed_cells_that_were_not_run():
         *(_accuracies(m, s, 0.4, 0.8, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
     )
     stand_ins = {"digits": "cifar10"}
-    table = printed.accuracy_table(frame, printed.published(3), stand_ins, "toy")
+    table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(3), stand_ins, "toy")
     assert len(table) == 18 and (table["verdict"] == "not run").sum() == 15
     assert table["runs"].str.split().str.len().tolist().count(6) == 3
     row = table[(table["dataset"] == "cifar10") & (table["R"] == 10) & (table["accuracy"] == "minority")].iloc[0]
     assert row["seeds"] == 0 and pd.isna(row["explicit_value"]) and row["explicit_printed"] > 0
-    shown = printed.accuracy_display(table, stand_ins)
+    shown = accuracy_tables.accuracy_display(table, stand_ins)
     idle = shown[shown["verdict"] == "not run"]
     assert set(idle["data"]) == {"–"} and set(idle["ResNet-18, ours ± within [95 %]"]) == {"–"}
     assert set(idle["printed for"]) == {"cifar10", "cifar100"}

@@ -1,4 +1,4 @@
-"""The numbers printed in Sun & Shi (2024), and their Tables 1 to 4 with ours beside them."""
+"""Tables 1 to 4 of Sun & Shi (2024), as printed and with ours beside them, and the printed axes of its figures."""
 
 from __future__ import annotations
 

@@ -1,0 +1,173 @@
+"""A run as the store holds it, the kinds that every paper shares, and its identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import typing
+from typing import Any, ClassVar, Literal
+
+import pydantic
+
+from nclib.config.parts import DataConfig, ModelConfig, TrainConfig
+from nclib.config.strict import Config, nested
+
+SCHEMA_VERSION = 1
+"""Raised whenever the meaning of a stored run changes; part of every run id."""
+
+
+class StoredConfig(Config):
+    """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
+
+    `profile` is a label that says for which profile the run was first asked; it is not part of the identity. Each kind
+    is a subclass with its own `execute`; `nclib.engine.kinds` lists them by name.
+    """
+
+    on_cpu: ClassVar[bool] = False
+    """Made on the processor even where there is a GPU, because there it is fastest."""
+
+    kind: str
+    seed: int = pydantic.Field(default=0, ge=0, lt=2**32)  # what every generator takes
+    profile: str = "custom"
+
+    def label(self) -> str:
+        """Readable first part of the run id."""
+        return self.kind
+
+    def work(self) -> float:
+        """Units of progress of the whole run, for the bar that waits for it."""
+        return 1.0
+
+    def seconds(self) -> float:
+        """Rough seconds on one core. Plans scale them by the finished runs of this kind, so the ratio between two
+        configurations matters more than the number."""
+        return self.work()
+
+    def needs(self) -> StoredConfig | None:
+        """The run that this one starts from, which is made first."""
+        return None
+
+    def execute(self, job: Any) -> Any:
+        """Make this run: from a `nclib.engine.jobs.Job` to a `nclib.engine.jobs.Result`."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how its runs are made")
+
+    def canonical(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude={"profile"})
+
+
+class RunConfig(StoredConfig):
+    """One classifier training: data, model, protocol and seed. The seed sets subset, initialisation and order of the
+    images, so that two arms with equal seeds are a pair.
+
+    Parameters
+    ----------
+    data, model, train : a `DataConfig`, `ModelConfig` and `TrainConfig`, or dictionaries of their options
+    seed : which repetition
+    profile : for which it was first asked; no part of its identity
+    kind : "classifier"
+
+    Examples
+    --------
+    >>> RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq")).replace(seed=1).seed
+    1
+    """
+
+    kind: Literal["classifier"] = "classifier"
+    data: DataConfig = pydantic.Field(default_factory=DataConfig)
+    model: ModelConfig = pydantic.Field(default_factory=ModelConfig)
+    train: TrainConfig = pydantic.Field(default_factory=TrainConfig)
+
+    @pydantic.field_validator("data", "model", "train", mode="before")
+    @classmethod
+    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        return nested({"data": DataConfig, "model": ModelConfig, "train": TrainConfig}[info.field_name or ""], value)
+
+    @pydantic.model_validator(mode="after")
+    def _options_fit_the_arm(self) -> typing.Self:
+        if self.train.jacobian_reg and self.model.kind != "deq":
+            raise ValueError("jacobian_reg applies only to model kind 'deq'")
+        if self.train.loss == "ldam_drw" and self.model.head != "cosine":
+            raise ValueError("loss 'ldam_drw' sets margins between cosines: it needs ModelConfig(head='cosine')")
+        return self
+
+    def work(self) -> float:
+        return float(self.train.epochs)
+
+    def execute(self, job: Any) -> Any:
+        return job.train(self)
+
+    def label(self) -> str:
+        data = self.data
+        name = data.dataset.removeprefix("folder:").split("@")[0]
+        shape = data.imbalance
+        if data.imbalance == "step":
+            shape = f"KA{data.num_majority}-R{data.ratio:g}"
+        elif data.imbalance == "exponential":
+            shape = f"exp-R{data.ratio:g}"
+        return f"{name}-{shape}-{self.model.kind}"
+
+
+class PostHocConfig(StoredConfig):
+    """A post-hoc analysis of a finished run, its base. Seed and profile are the base's; its data, model and train are
+    found here too, so that planning, checks and captions treat the analysis like the run itself."""
+
+    base: RunConfig
+
+    @pydantic.field_validator("base", mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        return nested(RunConfig, value)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        base = options.get("base")
+        if isinstance(base, RunConfig):
+            return {"seed": base.seed, "profile": base.profile} | options
+        return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
+
+    def needs(self) -> RunConfig:
+        return self.base
+
+    @property
+    def data(self) -> DataConfig:
+        return self.base.data
+
+    @property
+    def model(self) -> ModelConfig:
+        return self.base.model
+
+    @property
+    def train(self) -> TrainConfig:
+        return self.base.train
+
+    def canonical(self) -> dict[str, Any]:
+        return super().canonical() | {"base": self.base.canonical()}
+
+
+def run_id(config: StoredConfig) -> str:
+    """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
+
+    The same on every machine: threads, device and paths are not part of a configuration, precision and compilation are.
+
+    Parameters
+    ----------
+    config : of any kind of run
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> run_id(RunConfig(data=DataConfig(dataset="digits"), model=ModelConfig(kind="deq")))
+    'digits-balanced-deq-s0-25c87cee8dc8'
+    """
+    return f"{config.label()}-s{config.seed}-{digest(config.canonical())}"
+
+
+def digest(canonical: dict[str, Any]) -> str:
+    """The end of a run id: 12 hexadecimal digits of the SHA-256 of canonical options, as they are or as JSON gave them
+    back."""
+    text = json.dumps({"schema": SCHEMA_VERSION, "config": canonical}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,144 @@
+"""Strict descriptions of anything: frozen, each name once and known, each value of its type, errors that suggest."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from typing import Any, Literal
+
+import pydantic
+
+
+class ConfigError(ValueError):
+    """A setting that does not exist, has the wrong type or value, or does not apply here.
+
+    Examples
+    --------
+    >>> issubclass(ConfigError, ValueError)
+    True
+    """
+
+    exit_code = 2
+
+
+def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> str:
+    """A sentence naming what was wrong, the nearest allowed names and the whole list."""
+    allowed = sorted(map(str, allowed))
+    near = difflib.get_close_matches(str(wrong)[:200], allowed, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"unknown {what} {wrong!r:.200}.{hint} Allowed: {', '.join(allowed)}"
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{max(names, key=names.count)!r:.100} is given twice")
+    return values
+
+
+def parse_json(text: str, what: str) -> dict[str, Any]:
+    """A JSON object from its text, each name once; `ConfigError`, naming `what` it was to be, for anything else."""
+    try:
+        values = json.loads(text, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{what} is not valid JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{what} holds no JSON object, but {type(values).__name__}")
+    return values
+
+
+def _literal_values(annotation: Any) -> tuple[Any, ...]:
+    """The values of every Literal inside an annotation; empty when there is none."""
+    if typing.get_origin(annotation) is Literal:
+        return typing.get_args(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return tuple(v for arg in typing.get_args(annotation) for v in _literal_values(arg))
+    return ()
+
+
+def added_later(default: Any, **constraints: Any) -> Any:
+    """A field that came after runs had been stored: at its default it stays out of the identity, so that runs from
+    before keep their names."""
+    return pydantic.Field(default=default, json_schema_extra={"later": True}, **constraints)
+
+
+class Config(pydantic.BaseModel):
+    """Base of every configuration: frozen, strict about names and types, errors that suggest.
+
+    Raises
+    ------
+    ConfigError
+        On construction, for any unknown option or unusable value; all faults of one object are listed together.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True, protected_namespaces=()
+    )
+
+    def __init__(self, /, **options: Any) -> None:
+        try:
+            super().__init__(**options)
+        except pydantic.ValidationError as error:
+            raise ConfigError("\n".join(self._explain(fault) for fault in error.errors())) from None
+        except (TypeError, AttributeError, OverflowError) as error:  # of a validator that came before that of the type
+            raise ConfigError(f"{type(self).__name__}: an option has the wrong type ({error})") from None
+
+    @classmethod
+    def _explain(cls, fault: Any) -> str:
+        where = ".".join(str(part) for part in fault["loc"])
+        label = f"{cls.__name__}.{where}" if where else cls.__name__
+        if fault["type"] == "extra_forbidden":
+            return f"{cls.__name__}: {suggest(where, cls.model_fields)}"
+        if fault["type"] == "literal_error" and where in cls.model_fields:
+            values = _literal_values(cls.model_fields[where].annotation)
+            return f"{label}: {suggest(fault['input'], values, 'value')}"
+        if fault["type"] == "value_error":
+            return f"{label}: {fault['ctx']['error']}"
+        return f"{label}: {fault['msg']}, got {fault['input']!r:.200}"
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_later_defaults(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values = dump(self)
+        for name, field in type(self).model_fields.items():
+            if (field.json_schema_extra or {}).get("later") and getattr(self, name) == field.default:
+                values.pop(name, None)
+        return values
+
+    def replace(self, **changes: Any) -> typing.Self:
+        """A copy with some options changed, validated like a new one."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+    def canonical(self) -> dict[str, Any]:
+        """The options that make up the identity, as plain JSON values."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, text: str) -> typing.Self:
+        """Read what ``model_dump_json`` wrote; a foreign or damaged text raises `ConfigError`."""
+        return cls(**parse_json(text, cls.__name__))
+
+
+def nested(kind: type[Config], value: Any) -> Any:
+    """A configuration inside another one, from itself or from its options."""
+    if isinstance(value, dict):
+        return kind(**value)
+    if isinstance(value, kind):
+        return value
+    raise ValueError(f"give {kind.__name__}(…), or a dictionary of its options, not {value!r:.100}")
+
+
+def apply_defaults(
+    options: dict[str, Any], defaults: dict[str, Any], applies_to: str, not_here: set[str]
+) -> dict[str, Any]:
+    """Complete `options` with the defaults that apply and refuse those that do not."""
+    misplaced = sorted(name for name in not_here if options.get(name) is not None)
+    if misplaced:
+        raise ValueError(f"{', '.join(misplaced)} does not apply to {applies_to}; leave it out")
+    filled = dict(options)
+    for name, value in defaults.items():
+        if filled.get(name) is None:
+            filled[name] = value
+    return filled
