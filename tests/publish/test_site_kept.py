@@ -6,6 +6,7 @@ import pytest
 from executed import cell, write_notebook
 
 from nclib.publish.site import build, kept
+from nclib.reproduce import execute
 from nclib.system import other_parameters, paths
 
 
@@ -105,3 +106,9 @@ def test_words_of_the_reference_are_found_in_the_site_it_is_joined_to(tmp_path):
 
 def test_what_is_kept_lies_beside_the_profiles(isolated):
     assert kept.place("reference", []).parent == paths.results() / ".site"
+
+
+def test_the_site_of_the_first_page_is_a_draft(monkeypatch):
+    asked = []
+    monkeypatch.setattr(build, "build", lambda *names, **options: asked.append(options) or "there")
+    assert execute.first_site("smoke") == "there" and asked[0]["draft"]
