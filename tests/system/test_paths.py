@@ -102,3 +102,12 @@ def test_nothing_is_created(tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / "results"))
     paths.results("quick"), paths.runs(), paths.data()
     assert not (tmp_path / "results").exists()
+
+
+STRANGE = {"number": "project = 3", "list": "[[project]]", "deep": "a = " + "[" * 100_000, "no TOML": "x"}
+
+
+@pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
+def test_a_strange_project_above_is_passed_over(tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert not paths._names_nclib(tmp_path / "pyproject.toml")
