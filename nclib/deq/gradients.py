@@ -238,8 +238,8 @@ class Rule:
             if tensor._version != version:
                 raise RuntimeError(
                     f"cell.{name} was modified by an inplace operation after the forward pass, so the gradient would "
-                    "be that of another map; change it after backward(), or put another tensor in its place, "
-                    f"cell.{name} = new"
+                    "be that of another map; change it after backward(), put another tensor in its place "
+                    f"(cell.{name} = new), or pass allow_live=True where the map does not depend on it"
                 )
 
 
@@ -282,8 +282,8 @@ class Equilibrium(torch.autograd.Function):
         if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
             raise RuntimeError(
                 "a vectorised backward pass (vectorize=True, is_grads_batched=True) cannot pass through Implicit "
-                "gradients; leave the option out, or use nclib.deq.row_jacobians(layer, x), one pass for the Jacobian "
-                "of every row."
+                "gradients; leave the option out, or use nclib.deq.row_jacobians(layer, x), one pass for the "
+                "Jacobian of every row."
             )
         rule, again = ctx.rule, torch.is_grad_enabled()
         z, *tensors = ctx.saved_tensors
@@ -396,7 +396,8 @@ class Reverse(torch.autograd.Function):
                 "Implicit() or Unrolled(steps)"
             )
         rule, beta = ctx.rule, ctx.rule.gradient.beta
-        y, z, start, *tensors = ctx.saved_tensors
+        y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
+        last = z
         rule.refuse_changed()
         inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
         rows = inputs[: ctx.num_rows]
@@ -427,7 +428,7 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1], rule.parts)
+        rule.layer._record_reversal((y, z), start, last, rule.parts)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads

@@ -233,7 +233,7 @@ def read_tensors(content: bytes) -> Any:
     except CorruptRun:
         raise
     except Exception as error:  # of many kinds, with advice to allow the pickle
-        raise CorruptRun(f"it is no file of tensors and plain values ({type(error).__name__})") from None
+        raise CorruptRun(f"it is not a file of tensors and plain values ({type(error).__name__})") from None
 
 
 def wall_seconds(provenance: Mapping[str, Any]) -> float | None:

@@ -226,7 +226,7 @@ class RunStore:
             When the files are not those that were written, or not of this run.
         """
         if foreign := [name for name in files if Path(name).name != name]:
-            raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is no file of a run")
+            raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is not a file of a run")
         aside = RunStore(self.root / ".arriving")
         folder = aside.root / f"{run}-{secrets.token_hex(4)}" / run  # another client may take it in at the same time
         folder.mkdir(parents=True)
@@ -269,7 +269,7 @@ class RunStore:
             if lacking := [name for name in _FILES if name not in sums]:
                 raise CorruptRun(f"does not list {', '.join(lacking)}")
             if foreign := [name for name in sums if Path(name).name != name]:
-                raise CorruptRun(f"lists {foreign[0]!r}, which is no file of a run")
+                raise CorruptRun(f"lists {foreign[0]!r}, which is not a file of a run")
         except CorruptRun as damage:
             raise CorruptRun(f"run {run}: DONE is damaged ({damage})") from None
         return sums

@@ -151,11 +151,11 @@ def _parts(row: Any) -> Iterator[str]:
     measured = bool(seeds) and seeds == seeds
     difference = "DEQ − explicit " if row.item.startswith(("Figure", "Table")) else ""
     over = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}" if measured else ""
-    if measured and interval == interval and interval is not None:
+    if measured and interval == interval:
         yield f"{row.item}: {difference}{number} ± {interval:.3g} (95 % interval, {over})"
     elif measured and number:
         yield f"{row.item}: {difference}{number}, {over}"
     else:
         yield f"{row.item}: {textwrap.shorten(number, _LONGEST, placeholder=' …')}" if number else row.item
     yield f"the paper: {row.printed}" if measured and row.printed else ""
-    yield row.remark
+    yield row.remark if row.remark != over else ""

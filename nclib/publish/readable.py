@@ -12,6 +12,8 @@ NAMES = {
     "half": "± 95 %",
     "interval": "± 95 %",
     "arm_value": "DEQ",
+    "deq": "DEQ",
+    "explicit": "ResNet-18",
     "value": "the other",
     "model": "compared with",
     "detectable": "detectable difference",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -46,10 +47,11 @@ LEADS = {
     "fig5": "Figure 5: NC2, eq. 13",
     "controls": "controls: accuracy, DEQ − explicit matched",
     "equilibrium_or_cell": "all cells, DEQ / cell: NC1, trace ratio",
+    "remedies": "remedies: all five, DEQ − explicit, overall accuracy",
+    "long_tail": "long tail: all R, DEQ − explicit, overall accuracy",
     "solver_and_collapse": "inside the solver, start → equilibrium: NC2, centred",
 }
-"""The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none, or a pooled
-test that stands in a caption alone (long_tail, remedies)."""
+"""The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none."""
 
 OTHER_LEADS = {
     "internalization": "T = 1, all classes: accuracy, without the solver − with it, in points",
@@ -199,13 +201,18 @@ def _judged(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Rows of any table with verdicts, whatever else it holds."""
     column = next((name for name in VERDICT_COLUMNS if name in table), None)
     texts = [name for name in table if table[name].map(type).eq(str).all() and name not in (column, *words.JUDGED)]
+    if {"metric", "setting"} <= {*table}:
+        texts = ["setting", "metric", *(["claim"] if "claim" in table else [])]
+    elif "claim" in table:
+        texts = ["claim"]
     for row in table.to_dict("records") if column else ():
-        named = [row[name] for name in (["claim"] if "claim" in table else texts)]
+        named = [METRICS.get(row[name], row[name]) for name in texts]
         number = next((row[name] for name in ("difference", "change", "slope") if name in table), None)
         shown = row.get("evidence", _changed(row) if {"change", "low", "high"} <= row.keys() else _signed(number))
         shown = shown if isinstance(shown, str) else ""
         facts = {"item": ", ".join(map(str, named)), "printed": "", "regenerated": shown}
-        facts |= {"interval": row.get("half"), "seeds": row.get("seeds"), "verdict": str(row[column])}
+        numbers = {"interval": row.get("half", math.nan), "seeds": row.get("seeds", math.nan)}
+        facts |= numbers | {"verdict": str(row[column])}
         yield facts | {name: row[name] if isinstance(row.get(name), str) else "" for name in ("scale", "remark")}
 
 
@@ -242,6 +249,12 @@ def _one_test(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for row in table.itertuples():
         item = f"Table {notebook[-1]}: all cells, overall"
         yield {"item": item, "printed": "DEQ higher", **_measured(row, row.difference)}
+
+
+def _pooled_accuracy(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The pooled test of a notebook beyond the paper."""
+    for row in table.itertuples():
+        yield {"item": LEADS[notebook], "printed": "", **_measured(row, row.difference)}
 
 
 def _claims(notebook: str, table: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -356,6 +369,7 @@ _SOURCES: tuple[tuple[str, str, str, _Reader], ...] = (
         ("beyond the paper", name, f"{name}_differences", _compared)
         for name in ("controls", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets")
     ),
+    *(("beyond the paper", name, f"{name}_pooled", _pooled_accuracy) for name in ("remedies", "long_tail")),
     ("beyond the paper", "equilibrium_or_cell", "equilibrium_or_cell", _pooled),
     ("beyond the paper", "solver_and_collapse", "solver_and_collapse_inside", _inside),
     ("beyond the paper", "solver_and_collapse", "solver_and_collapse_minority", _by_group),

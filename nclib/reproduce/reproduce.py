@@ -145,6 +145,7 @@ def dry_run(
         echo(f"  train {row.run_id}, {duration(row.seconds)}: {why}; for {', '.join(users[:3])}{more}")
     library, marks, due = Library(), {run: mark_of(run) for run in configs}, 0
     with other_parameters.results_with(other_parameters.folder_name(others)):
+        echo(f"results would lie in {paths.results(profile)}")
         for task in tasks:
             to_train = len(set(task.runs) & set(lacking["run_id"]))
             why = f"{to_train} of its {len(task.runs)} runs are to be trained" if to_train else ""
@@ -195,7 +196,8 @@ def _require_writable(folder: Path) -> None:
 
 def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:
     lacking = plan[plan["state"] != "stored"]
-    echo(f"profile {profile}: {notebooks} notebooks, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
+    drawn = f"{notebooks} notebook{'s' * (notebooks != 1)}"
+    echo(f"profile {profile}: {drawn}, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
     if len(lacking) and train == "missing":
         echo(f"to train: {len(lacking)} runs, about {duration(lacking['seconds'].sum())} of one core")
 

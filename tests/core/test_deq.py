@@ -734,11 +734,11 @@ TRANSFORMS = {
     "vmap": (r"put the\s+mapped axis into the rows", lambda f, x: torch.func.vmap(lambda x: f(x.unsqueeze(0))[0])(x)),
     "grad": (r"use backward\(\)", lambda f, x: torch.func.grad(lambda x: f(x).sum())(x)),
     "vjp": (r"use backward\(\)", lambda f, x: torch.func.vjp(f, x)[1](x)[0]),
-    "jacrev": (r"nclib\.row_jacobians", lambda f, x: torch.func.jacrev(f)(x)),
+    "jacrev": (r"nclib\.deq\.row_jacobians", lambda f, x: torch.func.jacrev(f)(x)),
     "hessian": (r"use backward\(\)", lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x)),
     "jvp": (r"use torch\.autograd\.functional\.jvp", lambda f, x: torch.func.jvp(f, (x,), (x,))[1]),
     "jacobian by jvp": (
-        r"nclib\.row_jacobians",
+        r"nclib\.deq\.row_jacobians",
         lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode"),
     ),
 }
@@ -793,7 +793,7 @@ def test_vectorised_backward_passes_work_or_are_refused(gradient):
         return torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize)
 
     if isinstance(gradient, Implicit):
-        with pytest.raises(RuntimeError, match=r"vectorised backward pass.*nclib\.row_jacobians"):
+        with pytest.raises(RuntimeError, match=r"vectorised backward pass.*nclib\.deq\.row_jacobians"):
             jacobian(True)
         y = x.clone().requires_grad_()
         with pytest.raises(RuntimeError, match="is_grads_batched"):

@@ -12,6 +12,7 @@ from cells import EXACT, ConvCell, TanhCell, TwoPartCell, linear_layer, random, 
 from marks import slow
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils.checkpoint import checkpoint
 
 from nclib.deq import (
     DEQ,
@@ -522,6 +523,14 @@ def test_layers_can_be_copied_and_saved():
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(random(3, 4))[0], layer(random(3, 4))[0])
     assert "Broyden" in repr(layer) and "Implicit" in repr(layer)
+
+
+@pytest.mark.parametrize("gradient", [Implicit(), Phantom(), Unrolled(3), Reversible(3)], ids=str)
+def test_layers_can_be_checkpointed(gradient):
+    layer, x = DEQ(TanhCell(), EXACT[2], gradient), random(3, 4).requires_grad_()
+    (expected,) = torch.autograd.grad(layer(x)[0].sum(), x)
+    kept = checkpoint(lambda x: layer(x)[0], x, use_reentrant=False)
+    assert torch.equal(torch.autograd.grad(kept.sum(), x)[0], expected)
 
 
 # ---- reversible steps

@@ -3,10 +3,12 @@
 import doctest
 import math
 import random
+import re
 import subprocess
 import sys
 import warnings
 from collections import OrderedDict
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -767,6 +769,10 @@ scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train,
 auroc = metrics.roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
 '''  # noqa: E501
     assert len(code.strip().splitlines()) < 20
+    root = Path(__file__).parents[2]
+    told = "".join((root / page).read_text(encoding="utf-8") for page in ("README.md", "book/library.md"))
+    used = {"per_class=True", *re.findall(r"\b(?:nc|plotting)\.\w+", code)}
+    assert {name for name in used if name not in told} == set() and len(used) == 6, "what the pages say is enough"
     torch.manual_seed(0)
     names = {}
     with warnings.catch_warnings():

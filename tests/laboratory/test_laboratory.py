@@ -466,6 +466,12 @@ def test_linear_maps_have_the_eigenvalues_they_say():
         assert torch.allclose(f(torch.tensor([[1.0, 0.5]]).double()), torch.tensor([[1.0, 0.5]]).double())
 
 
+def test_the_field_is_the_residual_at_each_point_of_the_grid():
+    xs, ys = np.array([0.0, 3.0]), np.array([0.0, 4.0, 8.0])
+    field = compute.residual_field(lambda z: 0.25 * z, xs, ys)
+    np.testing.assert_allclose(field, [[0, 2.25], [3, 3.75], [6, 0.75 * 73**0.5]])
+
+
 def test_the_printed_lines_of_the_playground_give_what_is_drawn():
     panel = PlaygroundPanel()
     panel.map.value, panel.strength.value, panel.start[0].value = "tanh", 1.75, 0.3

@@ -88,6 +88,20 @@ def test_what_an_earlier_execution_saved_is_left_out():
     assert not answer.read_answer(FIG3, "smoke", since=time.time() - 30).lines
 
 
+def test_rows_of_settings_and_changes_are_said_in_words():
+    pooled = {"metric": ["nc1_pinv"], "change": [-25.8], "low": [-34.0], "high": [-16.5], "verdict": ["reported"]}
+    save(pd.DataFrame(pooled | {"seeds": 3}), "neural_collapse/collapse_pooled")
+    each = {"setting": ["K_A = 5, R = 100"], "metric": ["paper_eq13_uncentred"], "claim": ["DEQ lower"]}
+    each |= {"difference": [-0.0209], "half": [float("nan")], "seeds": [1], "verdict": ["not run"]}
+    each |= {"remark": ["1 seed"]}
+    save(pd.DataFrame(each), "neural_collapse/collapse_settings")
+    said = [line[2] for line in answer.read_answer("neural_collapse/collapse", "smoke").lines]
+    assert said == [
+        "NC1, eq. 12: -25.8 % (-34.0 to -16.5), 3 seeds",
+        "K_A = 5, R = 100, NC2, eq. 13, DEQ lower: -0.0209, 1 seed",
+    ]
+
+
 def test_a_table_changed_by_hand_has_no_answer():
     save(claims())
     (paths.results("smoke") / f"tables/{FIG3}_claims.csv").write_text("changed")
@@ -175,10 +189,12 @@ def test_without_a_front_end_it_is_a_line_of_text(capsys):
 
 
 def judges(name, codes):
-    """Whether a notebook saves verdicts: rows of the scorecard, or a table that it shows as one of verdicts."""
+    """Whether a notebook saves verdicts: rows of the scorecard, or a table of verdicts that it makes or shows."""
     folder, _, notebook = name.partition("/")
     listed = {source[1] for source in scorecard._SOURCES} | {"scorecard", *scorecard.OTHER_LEADS}
-    return notebook in listed if folder == "neural_collapse" else any("nc.readable(" in code for code in codes)
+    if folder == "neural_collapse" and notebook in listed:
+        return True
+    return any("nc.readable(" in code or "nc.claims_table(" in code for code in codes)
 
 
 @pytest.mark.parametrize("name", [name for name in notebooks.available() if not name.startswith("walkthrough/")])

@@ -27,12 +27,14 @@ from links import Links
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from nclib.publish.answer import WAITING
-from nclib.publish.site import build
+from nclib.publish.plots.style import MODEL_STYLE
+from nclib.publish.site import build, explore
 from nclib.reproduce import reproduce
 from nclib.system import paths, words
 
@@ -428,7 +430,9 @@ WIDER = """document.querySelectorAll('details').forEach((fold) => { fold.open = 
     const edge = document.querySelector('article.bd-article').getBoundingClientRect().right + 1;
     return [...document.querySelectorAll('article :is(table, pre, img)')].filter((part) =>
         part.getBoundingClientRect().right > edge || (part.tagName === 'PRE' && part.scrollWidth > part.clientWidth + 1)
-    ).map((part) => part.textContent.slice(0, 80));"""
+    ).concat([...document.querySelectorAll('article *')].filter((part) =>
+        ['auto', 'scroll'].includes(getComputedStyle(part).overflowX) && part.scrollWidth > part.clientWidth + 1
+    )).map((part) => part.textContent.slice(0, 80));"""
 
 
 @pytest.mark.slow
@@ -442,6 +446,46 @@ def test_nothing_is_wider_than_a_page_of_1280_pixels(screen, site):
             assert screen.run(WIDER) == [], page
     finally:
         screen.driver.set_window_size(window["width"], window["height"])
+
+
+@pytest.fixture(scope="module")
+def curves(tmp_path_factory):
+    """The page Explore of all tracked runs."""
+    page = tmp_path_factory.mktemp("curves") / explore.FILE
+    page.write_text(explore.page(build._tracked()), encoding="utf-8")
+    assert page.stat().st_size <= 6_000_000
+    return page.as_uri()
+
+
+def choose_in_menu(screen, menu, text):
+    """An entry of a menu of the chart, by its words."""
+    chosen = next(row for row in screen.all(".vega-bind") if row.text.startswith(menu))
+    Select(chosen.find_element(By.TAG_NAME, "select")).select_by_visible_text(text)
+
+
+MEANS = "return [...document.querySelectorAll('.concat_0_layer_2_marks path')].map((line) => line.getAttribute('d'))"
+SHOWN = "return [...document.querySelectorAll('#vg-tooltip-element tr')].map((row) => row.innerText).join(' ')"
+
+
+@pytest.mark.slow
+def test_curves_are_chosen_clicked_away_and_tell_their_run(screen, curves):
+    screen.open(curves)
+    first = screen.wait(lambda: screen.run(MEANS))
+    choose_in_menu(screen, "setting", "digits (toy) · K_A = 3, R = 100")
+    setting = screen.wait(lambda: (now := screen.run(MEANS)) != first and now)
+    choose_in_menu(screen, "metric", "accuracy, mean over classes (%)")
+    screen.wait(lambda: screen.run(MEANS) not in (first, setting))
+    screen.picture("explore")
+    before = len(screen.run(MEANS))
+    plain = MODEL_STYLE["explicit"]
+    screen.all("g.mark-symbol.role-mark")[1].find_element(By.CSS_SELECTOR, f'path[fill="{plain.colour}" i]').click()
+    screen.wait(lambda: len(screen.run(MEANS)) == before - 1, otherwise="the variant is still there")
+    points = screen.all("g.mark-symbol.role-mark")[0]
+    ActionChains(screen.driver).move_to_element(points.find_elements(By.TAG_NAME, "path")[-1]).perform()
+    told = " ".join(screen.wait(lambda: screen.run(SHOWN), otherwise="no run is told").split())
+    assert re.search(r"variant \S.* seed \d epoch \d+ value [\d.]+ run digits-KA3-R100-\S+-s\d-\w{12}", told), told
+    assert plain.label not in told
+    screen.picture("explore_run")
 
 
 @pytest.mark.slow

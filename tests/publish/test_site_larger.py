@@ -2,13 +2,15 @@
 
 import json
 
+import pandas as pd
 import pytest
 from executed import fill_larger
 
+from nclib.publish import artefacts
 from nclib.publish.notebooks import text_of as cell_text
 from nclib.publish.site import build, landing, pages
 from nclib.publish.site.sources import ReportError, collect
-from nclib.system import paths
+from nclib.system import other_parameters, paths
 
 ALL, DIGITS = "<b>CIFAR-10, all images</b>", "<b>digits</b>"
 
@@ -51,6 +53,15 @@ def test_the_front_page_leads_with_the_larger_scale(sources):
     larger, own = 'src="larger/figures/neural_collapse/fig3.png', 'src="figures/neural_collapse/fig3.png'
     assert gallery.index(larger) < gallery.index(own)
     assert gallery.count(ALL) == 1 and gallery.count(DIGITS) == 1
+
+
+def test_what_the_scorecard_does_not_list_speaks_by_its_own_table(smoke):
+    fill_larger()
+    with other_parameters.results_with("seeds=2"):
+        rows = {"claim": ["by the letter"], "evidence": ["30.0 %"], "verdict": ["reported"]}
+        artefacts.save_table(pd.DataFrame(rows), "neural_collapse/fig9_verdicts", "Full.", ["run-2"], "full")
+    page = landing.landing_page(collect("smoke"), [], print)
+    assert 'neural_collapse/fig9.html">by the letter</a></td>' in page and "30.0 %" in page
 
 
 def test_theory_and_audit_stand_before_all_images(smoke, monkeypatch):

@@ -76,5 +76,7 @@ def test_a_summary_is_due_with_the_table_it_sums_up(bench, said):
 def test_other_parameters_are_looked_for_in_their_folder(bench, said):
     figure("neural_collapse/fig1")
     bench.reproduce(overrides=["epochs=3"])
-    assert said(overrides=["epochs=3"])[-1] == "1 of 1 notebooks are unchanged"
-    assert said()[-1] == "0 of 1 notebooks are unchanged"
+    other, own = said(overrides=["epochs=3"]), said()
+    assert other[-1] == "1 of 1 notebooks are unchanged" and own[-1] == "0 of 1 notebooks are unchanged"
+    assert f"results would lie in {paths.results('smoke') / 'with' / 'epochs=3'}" in other
+    assert f"results would lie in {paths.results('smoke')}" in own

@@ -111,3 +111,13 @@ STRANGE = {"number": "project = 3", "list": "[[project]]", "deep": "a = " + "[" 
 def test_a_strange_project_above_is_passed_over(tmp_path, text):
     (tmp_path / "pyproject.toml").write_text(text)
     assert not paths._names_nclib(tmp_path / "pyproject.toml")
+
+
+def test_a_file_as_large_as_may_be_is_read_and_a_larger_one_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "LARGEST", 10)
+    file = tmp_path / "file"
+    file.write_bytes(b"0123456789")
+    assert paths.content(file) == b"0123456789"
+    file.write_bytes(b"0123456789a")
+    with pytest.raises(OSError, match="larger than any file"):
+        paths.content(file)

@@ -60,6 +60,9 @@ from nclib.papers.neural_collapse.proofs import (
     theory_statements as theory_statements,
     theory_steps as theory_steps,
 )
+from nclib.papers.neural_collapse.shown_images import (
+    pictures as pictures,
+)
 from nclib.papers.neural_collapse.solver_sweep import (
     SolverSweepConfig as SolverSweepConfig,
     collapse_inside as collapse_inside,

@@ -76,9 +76,8 @@ def _collapse(page: Page, read: Callable[[str], Any]) -> str:
     pooled, each = read("_pooled"), read("_settings")
     if pooled is not None:
         rows = [row for row in pooled.itertuples() if row.metric in CLAIMED]
-        found = [
-            f"{_short(row)} {row.change:+.1f} % ({row.low:.1f} to {row.high:.1f}), {_verdict(row)}" for row in rows
-        ]
+        numbers = [f"{row.change:+.1f} % ({row.low:.1f} to {row.high:.1f})" for row in rows]
+        found = [f"{_short(row)} {number}, {_verdict(row)}" for row, number in zip(rows, numbers, strict=True)]
         return f"{_at(page)}, pooled over {rows[0].cells} settings and {rows[0].seeds} seeds, {', and '.join(found)}"
     rows = [] if each is None else [row for row in each.itertuples() if row.claim == "DEQ lower"]
     rows = [row for row in rows if row.metric in CLAIMED]
@@ -87,7 +86,7 @@ def _collapse(page: Page, read: Callable[[str], Any]) -> str:
     settings = list(dict.fromkeys(row.setting for row in rows))
     if len(settings) == 1:
         seeds = f"{_number(rows[0].seeds)} seed{'s' * (rows[0].seeds > 1)}"
-        found = [f"{_short(row)} {row.deq:.4g} against {row.explicit:.4g}, {_verdict(row)}" for row in rows]
+        found = [f"{_short(row)} {row.deq:.3f} against {row.explicit:.3f}, {_verdict(row)}" for row in rows]
         return f"{_at(page)}, in the one setting there is so far ({seeds}), {', and '.join(found)}"
     found = []
     for metric in CLAIMED:
@@ -110,7 +109,7 @@ def _sisters(sources: Sources) -> str:
                     column = next((name for name in scorecard.VERDICT_COLUMNS if name in table), None)
                     if column:
                         kept = table[table["part"] != "beyond the paper"] if "part" in table else table
-                        counted.update(kept[column])
+                        counted.update(verdict for verdict in kept[column] if verdict not in words.COMPARISONS)
         if counted:
             listed = ", ".join(f"{count} {plain(verdict)}" for verdict, count in counted.most_common())
             said.append(f"{plain(PARTS[part].split(':')[0])}: {listed}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from nclib.engine.reading import CorruptRun, StoredRun
 from nclib.engine.reference import reference_store
-from nclib.publish.site import explore, kept
+from nclib.publish.site import explore, kept, points
 from nclib.publish.site.elsewhere import github_repository
 from nclib.publish.site.landing import TITLE, all_figures, landing_page, toctree
 from nclib.publish.site.pages import with_facts
@@ -196,6 +196,9 @@ def _add_downloads(sources: Sources, site: Path) -> None:
         target = site / page.file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(page.content)
+        table = points.table_of(page, sources.profile)
+        if table is not None:
+            _write(site / points.place(page), points.file(table))
     for artefact in sources.artefacts:
         for ending in artefact.endings:
             target = site / artefact.path(ending)

@@ -52,6 +52,7 @@ _VARIANTS = {  # what sets a run apart from the plain one of its model: key, pla
         "balanced_softmax": "balanced softmax",
     },
     "train.schedule": {"constant": "learning rate 1e-4, constant"},
+    "train.optimiser": {"adam": "Adam", "adamw": "AdamW"},
 }
 
 _COLOURS = ("#949494", "#de8f05", "#56b4e9", "#fbafe4", "#ece133")  # those that no model has
@@ -178,16 +179,10 @@ def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
     seeds = curves.mark_line(strokeWidth=1).encode(
         x, y, colour, detail="run:N", opacity=alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.35))
     )
-    told = [
-        alt.Tooltip("v:N", title="variant"),
-        alt.Tooltip("s:Q", title="seed"),
-        alt.Tooltip("epoch:Q", title="epoch"),
-        alt.Tooltip("y:Q", title="value", format=".4~g"),
-        alt.Tooltip("run:N", title="run"),
-    ]
-    points = curves.mark_point(filled=True, size=45).encode(
-        x, y, colour, tooltip=told, opacity=alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.0))
-    ).add_params(near)
+    pointed_at = alt.when(near).then(alt.value(1.0)).otherwise(alt.value(0.0))
+    told = alt.value(alt.expr(_TOLD))
+    points = curves.mark_point(filled=True, size=45).encode(x, y, colour, tooltip=told, opacity=pointed_at)
+    points = points.add_params(near)
     main = (band + seeds + mean + points).properties(width=540, height=400)
     legend = (
         alt.Chart(alt.InlineData(facts))
@@ -207,6 +202,11 @@ def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
     page = alt.hconcat(main, legend).add_params(group, metric, split, log)
     return page.configure_view(stroke=None).configure_axis(labelFontSize=12, titleFontSize=12, gridOpacity=0.4)
 
+
+_TOLD = "{variant: ROW.v, seed: ROW.s, epoch: ROW.epoch, value: format(ROW.y, '.4~g'), run: ROW.run}".replace(
+    "ROW", "(datum.datum || datum)"
+)
+"""What a point tells, as an expression: Vega-Lite's own says "undefined" for texts where the nearest point is told."""
 
 _HEAD = """<meta charset="UTF-8"><title>Explore the curves</title><style>
   body { font: 15px system-ui, sans-serif; margin: 0; background: #fff; color: #222 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from nclib.publish.answer import Answer, read_answer
 from nclib.publish.notebooks import text_of
+from nclib.publish.site import points
 from nclib.publish.site.elsewhere import elsewhere_links
 from nclib.publish.site.fragments import date_text, download_link, fold, link_list, named_table, plain, scale_line
 from nclib.publish.site.sources import Page, Sources
@@ -29,10 +30,14 @@ def with_facts(page: Page, sources: Sources) -> dict[str, Any]:
     cells = [_shown(cell, page, names) for cell in page.notebook["cells"]]
     last = [] if page.in_course else [cell for cell in cells if _is_record(cell)]
     body = [cell for cell in cells[1:] if cell not in last]
+    if points.table_of(page, sources.profile) is not None:
+        body.append(_markdown("points", f"## Point at an image\n\n{points.frame(page)}"))
     if page.beside:
         below = [_shown(cell, page.beside, names) for cell in page.beside.notebook["cells"]]
         below = [{**cell, "id": f"beside-{number}"} for number, cell in enumerate(below)]
         body += [_markdown("beside", f"## The same on {page.beside.drawn.images}"), *_outputs(below)]
+        if points.table_of(page.beside, sources.profile) is not None:
+            body.append(_markdown("points-beside", f"### Point at an image\n\n{points.frame(page.beside)}"))
         last += [cell for cell in below if _is_record(cell)]
     facts, record = _markdown("facts", _facts(page, sources)), _markdown("record", _record(page))
     return {**page.notebook, "cells": [*cells[:1], facts, *body, record, *last]}

@@ -1,0 +1,38 @@
+"""Pictures beside features are those of the images that the features came from."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import nclib as nc
+from nclib import data, imbalance
+from nclib.papers import neural_collapse as sun_shi
+from nclib.papers.neural_collapse import shown_images
+
+
+@pytest.fixture
+def config():
+    return nc.experiment("fig2", "smoke")[0]
+
+
+def test_they_are_the_images_of_the_rows_that_are_drawn(config):
+    split = data.make_split(config.data, config.seed)
+    rows = imbalance.sample_rows(split.train_labels.numpy(), 2)
+    found = sun_shi.pictures(config, split.train_labels[rows].numpy())
+    shown = [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in found]
+    np.testing.assert_array_equal(np.stack(shown), split.train_images[rows][:, 0].numpy())
+
+
+def test_colours_are_kept():
+    image = data.make_split(nc.experiment("fig2", "smoke")[0].data, 0).train_images[0].repeat(3, 1, 1)
+    image[1] = 7
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(shown_images._png(image)))))
+    np.testing.assert_array_equal(shown, image.permute(1, 2, 0).numpy())
+
+
+def test_without_the_images_there_are_none(config, monkeypatch):
+    monkeypatch.setattr(data, "describe", lambda name: {"present": False})
+    assert sun_shi.pictures(config, [0, 0, 1]) == ["", "", ""]
