@@ -592,6 +592,7 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     From three values it reaches from half of s to six times s: such a spread is an order of magnitude. NaN for fewer
     than two.
     """
+    values = np.asarray(values, dtype=float)
     if (n := len(values)) < 2:
         return (float("nan"),) * 3
     deviation, tail = float(np.std(values, ddof=1)), (1 - LEVEL) / 2

@@ -127,6 +127,6 @@ def _project_above(start: Path) -> Path | None:
 def _names_nclib(pyproject: Path) -> bool:
     try:
         project = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
-    except (OSError, ValueError):  # absent, unreadable or not TOML: not ours, so the search goes on upward
+    except (OSError, ValueError, RecursionError):  # absent, unreadable or not TOML: not ours, so the search goes upward
         return False
-    return project.get("name") == "nclib"
+    return isinstance(project, dict) and project.get("name") == "nclib"

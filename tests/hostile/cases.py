@@ -330,13 +330,13 @@ cosine_gram centred                     wwwwwwwwwwwww
 LEFT_OUT = {
     "Solution Status Classifier Encoder BasicBlock ResidualCell MDEQCell WeightTied UntiedCells CosineLinear Output "
     "Dataset Split Features Ideal Metric Outputs Run Checkpoint Config StoredConfig "
-    "OwnNetwork": "made by others",
+    "OwnNetwork PostHocConfig LookConfig": "made by others",
     "BackwardNotConverged EmptyClassWarning ConfigError DataError TrainingDiverged": "said, not called",
     "paper_solver build_solver build_gradient scene_places default_device usable_device "
     "try_own_code": "no number given",
     "collect class_means feature_moments summarise evaluate per_class_rows usable arithmetic train reopen nested "
-    "digest fetch check describe is_real is_whole evaluate_cell tell_rows": "called with what has been checked, or "
-    "tried as an option of the command",
+    "digest fetch check describe is_real is_whole evaluate_cell tell_rows join": "called with what has been checked, "
+    "or tried as an option of the command",
 }
 """Public names of the core that have no row, and why."""
 

@@ -4,6 +4,7 @@ import csv
 import re
 import tomllib
 
+from nclib.publish.site import build
 from nclib.system import paths
 
 ROOT = paths.root()
@@ -40,3 +41,14 @@ def test_the_front_page_counts_the_hostile_cases_of_the_tracked_table():
     assert rows and all(row["injected"] == row["survived"] for row in rows)
     tried = sum(int(row["injected"]) for row in rows)
     assert f"{tried:,} hostile cases" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_trust_says_whose_conf_is_run(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "nclib"\n')
+    (tmp_path / "results").mkdir()
+    monkeypatch.delenv("NCLIB_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path / "results")
+    assert build._book() == tmp_path / "book", "that of the folder one is in"
+    monkeypatch.setenv("NCLIB_ROOT", str(ROOT))
+    assert build._book() == ROOT / "book"
+    assert "whose `pyproject.toml` names nclib" in PAGE and "runs its notebooks and its `book/conf.py`" in PAGE
