@@ -79,8 +79,9 @@ survival: setup
 	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest $(SURVIVAL) $(ARGS)
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
-PICTURES := fig1 fig3 controls equilibrium_or_cell collapse
-TABLES := scorecard equilibrium_or_cell collapse_pooled
+CLAIMS := internalization residual_and_error depth_and_rank optimisers
+PICTURES := fig1 fig3 controls equilibrium_or_cell collapse $(CLAIMS)
+TABLES := scorecard equilibrium_or_cell collapse_pooled $(CLAIMS)
 CIFAR10_250 := -p dataset=folder:cifar10-jpeg@ef1101d4a992 -p images_per_class=250 -p test_images_per_class=100 -p seeds=3
 figures: setup
 	rm -rf build/figures

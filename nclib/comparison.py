@@ -336,9 +336,9 @@ def verdict(
     'supported'
     """
     if scale not in words.SCALES:
-        raise ValueError(f"scale {scale!r} is none of {', '.join(words.SCALES)}")
+        raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
     if isinstance(claim, str) and claim not in CLAIMS:
-        raise ValueError(f"claim {claim!r} is none of {', '.join(CLAIMS)}")
+        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
     claim = None if isinstance(claim, float) and np.isnan(claim) else claim
     word, remark = _judged(found, claim, terminal, size)
     if word == "supported" and not isinstance(claim, str):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nclib import metrics
 from nclib.losses import adjusted_logits
-from nclib.models import Classifier
+from nclib.models import Classifier, Output
 
 CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centred)
 """Metrics that depend on where the class means are centred; logged for the sample mean too, under names ending in
@@ -39,6 +39,11 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
     parts = []
     for images, labels in loader:
         out = model(images)
+        if not isinstance(out, Output):
+            raise TypeError(
+                f"the network returned a {type(out).__name__}, and not nclib.models.Output as the networks of "
+                "build_model do. Any other network is measured by nc.measure(model, loader)"
+            )
         solution = out.solution
         evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
         parts.append((out.features, out.logits, labels, *evidence))

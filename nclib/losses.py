@@ -86,7 +86,7 @@ class Loss:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         if name not in get_args(LossName):
-            raise ValueError(f"loss {name!r} is none of {', '.join(get_args(LossName))}")
+            raise ValueError(f"loss {name!r} is not one of {', '.join(get_args(LossName))}")
         if (counts < 1).any():
             raise ValueError(f"every class needs at least one training image, got {counts.tolist()}")
         self.name, self.epochs = name, epochs

@@ -262,7 +262,7 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     except Exception as error:  # whatever that code raises
         raise ConfigError(f"{called} raised {type(error).__name__}: {error}") from error
     if not isinstance(module, nn.Module):
-        raise ConfigError(f"{called} is no torch.nn.Module, but {type(module).__name__}")
+        raise ConfigError(f"{called} is not a torch.nn.Module, but {type(module).__name__}")
     return module
 
 

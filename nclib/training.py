@@ -252,9 +252,9 @@ def usable_device(name: str | None = None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"device {name!r} is none: use cpu, cuda or cuda:1, or leave it out") from None
+        raise ConfigError(f"device {name!r} is not a device: use cpu, cuda or cuda:1, or leave it out") from None
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device {name!r} is none that runs are trained on: use cpu, cuda or cuda:1, or leave it out")
+        raise ConfigError(f"runs are not trained on device {name!r}: use cpu, cuda or cuda:1, or leave it out")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= gpus:
         raise ConfigError(f"device {name!r} is not here: this machine has {gpus} CUDA devices that PyTorch can use")

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from marks import slow
 
 import nclib
 
@@ -69,6 +70,25 @@ def test_a_stub_is_what_its_package_offers(package):
                 assert getattr(module, alias.name) is getattr(import_module(node.module), alias.name)
                 names.append(alias.name)
     assert sorted(names) == module.__all__ and set(names) <= set(dir(module))
+
+
+@pytest.mark.parametrize("wing", ["deq", *slow(".")])
+def test_every_name_that_a_message_or_a_docstring_gives_exists(wing):
+    said = re.compile(r"(?<![\w./@-])nclib((?:\.[A-Za-z_]\w*)+)")
+    texts = {path: path.read_text(encoding="utf-8") for path in (PACKAGE / wing).rglob("*.py")}
+    names = {name: path.name for path, text in texts.items() for name in said.findall(text) if name != ".name"}
+    assert ".deq.row_jacobians" in names and not _exists(".row_jacobians")
+    assert {name: file for name, file in names.items() if not _exists(name)} == {}
+
+
+def _exists(name):
+    found = nclib
+    for part in name.split(".")[1:]:
+        try:
+            found = getattr(found, part, None) or import_module(f"{found.__name__}.{part}")
+        except (ImportError, AttributeError):
+            return False
+    return True
 
 
 @pytest.mark.parametrize("package", LAZY)

@@ -138,6 +138,28 @@ def test_the_pooled_table_of_the_findings_is_the_tracked_one():
         assert f"| {name} | {' | '.join(cells)} |".replace("-", "−") in FINDINGS
 
 
+def test_the_claims_of_2026_in_the_findings_are_those_of_the_tracked_tables():
+    """Each number of a row: what was found, its interval, and the verdict's word somewhere in the same paragraph."""
+    said = [text for text in FINDINGS.split("\n\n") if text.startswith("**") and "arXiv 26" in text]
+    tables = ("internalization", "residual_and_error", "depth_and_rank")
+    for paragraph, name in zip(said, tables, strict=True):
+        assert f"`{name}`" in paragraph
+        with (TABLES / f"tables/{name}-quick.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        values = [float(rows[0]["auroc" if "auroc" in rows[0] else "change" if "change" in rows[0] else "difference"])]
+        digits = {"internalization": 2, "residual_and_error": 2, "depth_and_rank": 1}[name]
+        if name == "internalization":
+            rows = [row for row in rows if row["claim"].startswith("T = 1, all")]
+            values = [float(rows[0]["difference"])]
+        if "low" in rows[0]:
+            values += [float(rows[0]["low"]), abs(float(rows[0]["high"]))]
+        else:
+            values.append(float(rows[0]["half"]))
+        for value in values:
+            assert f"{abs(value):.{digits}f}" in paragraph, (name, value)
+        assert rows[0]["verdict"] in paragraph
+
+
 def test_the_counts_of_verdicts_in_the_findings_are_those_of_the_tracked_scorecard():
     with (TABLES / "tables/scorecard-quick.csv").open(encoding="utf-8", newline="") as file:
         card = list(csv.DictReader(file))

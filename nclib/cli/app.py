@@ -138,7 +138,7 @@ def _open_streams() -> None:
 @app.callback(invoke_without_command=True)
 def _version(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(sys.modules["nclib"].__version__)
@@ -153,7 +153,7 @@ def reproduce(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1000, help="Runs trained at once on this machine; left out: one a core, on GPUs what fits."
+            min=1, max=1000, help="Runs trained at once on this machine; left out: one per core, on GPUs what fits."
         ),
     ] = None,
     scheduler: Annotated[
@@ -164,21 +164,21 @@ def reproduce(
         typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="That scheduler without TLS: whoever reaches it can run code as you.")
+        bool, typer.Option("--insecure", help="Run it without TLS: anyone who reaches it can run code as you.")
     ] = False,
     train: Annotated[
         str, typer.Option(help="missing: train what is not stored. never: use what there is.")
     ] = "missing",
     minutes: Annotated[
         float | None,
-        typer.Option(help="Train for no longer, one seed of everything before the next; the same command goes on."),
+        typer.Option(help="Stop training after this long, one seed of everything first; the same command continues."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Execute notebooks that are unchanged, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Execute unchanged notebooks as well.")] = False,
     site: Annotated[
-        bool, typer.Option("--report/--no-report", help="Make the web site, at the first page and at the end.")
+        bool, typer.Option("--report/--no-report", help="Make the web site, with the first page and again at the end.")
     ] = True,
     largest: Annotated[
-        bool, typer.Option("--largest", help="Draw also what is tracked at a larger scale, without training.")
+        bool, typer.Option("--largest", help="Also draw the tracked runs of a larger scale, without training.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
@@ -330,7 +330,7 @@ def train(
         str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
     ] = None,
 ) -> None:
-    """Train one network, or find it trained, and print its run id and final metrics.
+    """Train one network, unless it is stored already, and print its run id and final metrics.
 
     The defaults are those without --profile. --profile quick --model deq --K_A 5 --R 100 is a run of Figure 3.
     """
@@ -386,7 +386,7 @@ def measure(
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION|FILE.npz",
-            help="A function without arguments that returns (model, loader), or arrays h and labels, logits and w.",
+            help="A function without arguments that returns (model, loader), or a file with h, labels, logits, w.",
         ),
     ],
     layer: Annotated[
@@ -397,13 +397,18 @@ def measure(
     per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)] = None,
 ) -> None:
-    """Neural collapse in the layers of your own network, or of saved features. Code of MODULE runs, from this folder
-    too."""
+    """Neural collapse in the layers of your own network, or of saved features.
+
+    MODULE is imported, from this folder too, so its code runs.
+    """
     import pandas as pd
 
     from nclib.config import ConfigError
     from nclib.metrics import measuring
+    from nclib.system.files import csv_bytes, write_atomic
 
+    if csv is not None and csv.resolve() == Path(source).resolve():
+        raise ConfigError(f"--csv {csv} would replace the features themselves; name another file")
     try:
         if source.endswith(".npz"):
             if layer or per_class or pool != "mean":
@@ -415,8 +420,9 @@ def measure(
             table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if csv is not None:
-        table.to_csv(csv, index=False)
+    if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced
+        plain = not os.path.lexists(csv) or (csv.is_file() and not csv.is_symlink())
+        (write_atomic if plain else Path.write_bytes)(csv, csv_bytes(table))
     if "layer" in table:
         index = ["metric", "class"] if per_class else "metric"
         order = table["layer"].unique()

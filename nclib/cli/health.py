@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def doctor() -> None:
-    """What this installation is, what it finds, and what each profile will cost here."""
+    """Versions, devices and data found here, and how long each profile would take on this machine."""
     import torch
 
     from nclib import data, training
@@ -98,15 +98,14 @@ def _costs(workers: int) -> dict[str, str]:
 
 
 def verify(
-    profile: Annotated[str | None, typer.Option(help="Only runs first asked for by this profile.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Compare only runs that this profile asked for first.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Print every setting, not only those that are not ok.")] = False,
 ) -> None:
-    """Tell a broken installation from a finding.
+    """Check that this installation computes what it should.
 
-    First closed forms that solver, equilibrium layer and metrics must hit on any machine. Then the runs that are both
-    stored here and among the tracked reference results: the same configuration must give the same result, on the mean
-    over all runs nearly, setting by setting up to the spread over seeds. Runs with other options are not compared: what
-    they show is a finding.
+    First, solver, layer and metrics are tried on problems with a known answer. Then each run that is stored here is
+    compared with the tracked reference run of the same configuration: the means over all runs must nearly agree, and
+    each setting must agree within the spread over seeds. Runs with other options are not compared.
     """
     from nclib.engine import profiles, verification
 
@@ -132,7 +131,7 @@ def _print_comparison(found: Comparison, every: bool) -> None:
     shifts, settings = _comparisons(found)
     typer.echo(f"\n{shifts}: here − reference of accuracies, log(here/reference) of other metrics, mean over runs")
     if found.shifts.empty:
-        typer.echo("too few runs of each arm for that")
+        typer.echo("too few runs of each variant for that")
     else:
         print_frame(found.shifts.round(4))
     typer.echo(f"\n{settings}: means over seeds")
@@ -160,16 +159,16 @@ def _verdict(sound: bool, missed: Sequence[str], runs: int) -> str:
 
 
 def certify_statements(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Statements. None: all of them.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Statements; left out: all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
 ) -> None:
-    """Check what is said about the papers' statements: computations in fractions, and instances of the proofs.
+    """Check the verdicts on the papers' statements: exact computations, and instances of the proofs.
 
     The proofs stand in the source, beside the certificates.
 
-    Prints one line a statement: whether its certificate is ok, id, place in the paper, the statement, the verdict, what
-    was checked, and the reading. Exits with 1 when a certificate fails. Needs only the standard library; certificates
-    that need sympy are left out where it is not installed, and named.
+    Prints one line for each statement: whether its certificate is ok, id, place in the paper, the statement, the
+    verdict, what was checked, and how the statement was read. Exits with 1 if a certificate fails. Only the standard
+    library is needed; certificates that need sympy are skipped, and named, where it is not installed.
     """
     from nclib.papers import certify
 

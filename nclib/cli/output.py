@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="paper/notebook, a bare name of the main paper, or a folder for all of it. None: everything."),
+    typer.Argument(help="paper/notebook, a bare name of the main paper, or a whole folder. Left out: everything."),
 ]
 ProfileName = Annotated[str, typer.Option(help="Size of everything: smoke, quick, lite, full or paper.")]
 Settings = Annotated[

@@ -74,7 +74,10 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
         if not _cache_is_whole(cache):  # another process may have decoded it meanwhile
             if cache.exists():
                 _set_aside(cache)
-            _decode(folder, tree, cache)
+            arrays, facts = _decode(folder, tree)
+            if _identity(folder, _scan(folder)) != resolved:
+                raise DataError(f"files of {folder} changed while they were read; wait until they are all there")
+            _write_cache(cache, arrays, facts)
     return resolved
 
 
@@ -184,8 +187,8 @@ def _refuse_files(folder: Path, faults: dict[Path, str], what: str) -> None:
         )
 
 
-def _decode(folder: Path, tree: _Tree, cache: Path) -> None:
-    """Decode a whole tree and write its cache in one move."""
+def _decode(folder: Path, tree: _Tree) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The pixels and labels of a whole tree, and what is told of them."""
     sizes = _sizes(folder, tree)
     trained = [sizes[path] for files in tree["train"].values() for path in files]
     height, width = _target_size(set(sizes.values()), sorted(min(size) for size in trained))
@@ -205,7 +208,7 @@ def _decode(folder: Path, tree: _Tree, cache: Path) -> None:
         arrays[f"{split}_images"] = np.ascontiguousarray(pixels[split][:, :1]) if grey else pixels[split]
         per_class = [len(files) for files in tree[split].values()]
         arrays[f"{split}_labels"] = np.repeat(np.arange(len(per_class)), per_class)
-    _write_cache(cache, arrays, {"class_names": list(tree["train"]), "decoding_rule": _DECODING_RULE})
+    return arrays, {"class_names": list(tree["train"]), "decoding_rule": _DECODING_RULE}
 
 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

@@ -170,6 +170,6 @@ def _read_idx(path: Path) -> Tensor:
     """A compressed IDX file: 0, 0, 8, number of dimensions, each in four big-endian bytes, the values."""
     data = gzip.decompress(path.read_bytes())
     if data[:3] != b"\x00\x00\x08":
-        raise DataError(f"{path} is no IDX file of unsigned bytes")
+        raise DataError(f"{path} is not an IDX file of unsigned bytes")
     shape = np.frombuffer(data, ">u4", count=data[3], offset=4)
     return torch.from_numpy(np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape).copy())

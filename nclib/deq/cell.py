@@ -66,6 +66,15 @@ def functional_form(cell: Cell, parts: Parts | None, *rows: Tensor) -> tuple[Cal
     return f, [state[name] for name in names]
 
 
+def versions(cell: Cell) -> list[tuple[str, Tensor, int]]:
+    """Name and version of the tensors of a module that are computed with and have no gradient."""
+    if not isinstance(cell, nn.Module):
+        return []
+    state = [*cell.named_parameters(), *cell.named_buffers()]
+    fixed = [(name, t) for name, t in state if t.is_floating_point() and not (t.requires_grad or t.is_inference())]
+    return [(name, t, t._version) for name, t in fixed]
+
+
 class _Shell(nn.Module):
     """Gives the cell's tensors their names, whichever of its methods is called."""
 

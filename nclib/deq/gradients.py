@@ -229,6 +229,18 @@ class Rule:
     replaces: bool  # whether f computes with the leaves it is given
     layer: DEQ
     parts: Parts | None
+    fixed: Sequence[tuple[str, Tensor, int]]  # what the cell's tensors without gradients are called, and their versions
+
+    def refuse_changed(self) -> None:
+        """Torch looks after the tensors that it saves; a buffer that changed would change the map."""
+        self.layer._refuse_live()
+        for name, tensor, version in () if self.layer.allow_live else self.fixed:
+            if tensor._version != version:
+                raise RuntimeError(
+                    f"cell.{name} was modified by an inplace operation after the forward pass, so the gradient would "
+                    "be that of another map; change it after backward(), put another tensor in its place "
+                    f"(cell.{name} = new), or pass allow_live=True where the map does not depend on it"
+                )
 
 
 @dataclass
@@ -270,8 +282,8 @@ class Equilibrium(torch.autograd.Function):
         if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
             raise RuntimeError(
                 "a vectorised backward pass (vectorize=True, is_grads_batched=True) cannot pass through Implicit "
-                "gradients; leave the option out, or use nclib.row_jacobians(layer, x), one pass for the Jacobian of "
-                "every row."
+                "gradients; leave the option out, or use nclib.deq.row_jacobians(layer, x), one pass for the "
+                "Jacobian of every row."
             )
         rule, again = ctx.rule, torch.is_grad_enabled()
         z, *tensors = ctx.saved_tensors
@@ -284,7 +296,7 @@ class Equilibrium(torch.autograd.Function):
         def point(t: Tensor) -> Tensor:
             return _Through.apply(t, gate) if again else t.detach().requires_grad_(t.requires_grad)
 
-        rule.layer._refuse_live()
+        rule.refuse_changed()
         with torch.enable_grad(), rule.amp():
             at = point(z) if z.requires_grad else z.detach().requires_grad_()
             here = [point(t) if t.requires_grad else t for t in rows]
@@ -384,8 +396,9 @@ class Reverse(torch.autograd.Function):
                 "Implicit() or Unrolled(steps)"
             )
         rule, beta = ctx.rule, ctx.rule.gradient.beta
-        y, z, start, *tensors = ctx.saved_tensors
-        rule.layer._refuse_live()
+        y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
+        last = z
+        rule.refuse_changed()
         inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
         rows = inputs[: ctx.num_rows]
         own = inputs[ctx.num_rows :] if rule.replaces else tensors[ctx.num_rows :]
@@ -415,7 +428,7 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, ctx.saved_tensors[1], rule.parts)
+        rule.layer._record_reversal((y, z), start, last, rule.parts)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
@@ -427,9 +440,10 @@ _REFUSED = {
     "Vmap": "torch.func.vmap cannot pass through an equilibrium layer, whose rows are solved together anyway; put the "
     "mapped axis into the rows, layer(x.flatten(0, 1)), or take gradient=Unrolled(steps).",
     "Grad": "torch.func.grad, vjp, jacrev and hessian cannot pass through an equilibrium layer; use backward() or "
-    "torch.autograd.grad, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "torch.autograd.grad, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
     "Jvp": "forward-mode derivatives (torch.func.jvp, jacfwd) cannot pass through an equilibrium layer; use "
-    "torch.autograd.functional.jvp, and nclib.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
+    "torch.autograd.functional.jvp, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take "
+    "gradient=Unrolled(steps).",
 }
 
 

@@ -23,6 +23,7 @@ from nclib.deq.cell import (
     is_stateful,
     uncompiled,
     unpacked,
+    versions,
 )
 from nclib.deq.gradients import (
     Autocast,
@@ -48,7 +49,8 @@ class DEQ(nn.Module):
     Call it with x (B, *), whose first axis is the rows. Further arguments of the call: ``z0`` (B, *), the start,
     required where z and x differ in shape; ``args``, a tuple of tensors (B, *) of any type that belong to the rows;
     ``solver``, for this call alone. It returns z* and the ``Solution``. z* is its value to the bit, with the gradient
-    attached while torch records gradients, in training and evaluation.
+    attached while torch records gradients, in training and evaluation. Both are one tensor in memory: clone z* before
+    you change it in place.
 
     A state of several tensors starts at a tuple, ``layer(x, z0=(z1, z2))``. The cell then takes and returns tuples, z*
     is one, and each part has its own residual (``solution.part_residual``): a row is solved when every part is. In
@@ -96,6 +98,10 @@ class DEQ(nn.Module):
     Under autocast x and the state are float32; the smallest tol allowed is 5e-4 for bfloat16, which gentle cells reach.
     Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
     cell in float32, as the networks of this library do.
+
+    The backward pass evaluates the cell again. Until then nothing that it computes with may change: buffers and frozen
+    parameters are refused by name, as torch refuses what it has saved; of Python numbers and of what a plain callable
+    closes over nobody can tell.
 
     ``last_backward`` is the ``Solution`` of the last implicit backward solve. Of ``Reversible`` it is the start as the
     backward pass found it, with its relative error as the residual. The first one that does not converge warns
@@ -237,7 +243,8 @@ class DEQ(nn.Module):
             return unpacked(parts, solution.value, solution)
         amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         f, leaves = functional_form(self.cell, parts, solution.value, x, *args)
-        rule = Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts)
+        fixed = versions(self.cell)
+        rule = Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed)
         z = Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves)
         return unpacked(parts, z, solution)
 
@@ -309,7 +316,8 @@ class DEQ(nn.Module):
         device = start.device.type
         amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         f, leaves = functional_form(self.cell, parts, value, *rows)
-        rule = Rule(f, self.gradient, self.solver, amp, isinstance(self.cell, nn.Module), self, parts)
+        fixed = versions(self.cell)
+        rule = Rule(f, self.gradient, self.solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed)
         return unpacked(parts, Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves), solution)
 
     def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor, parts: Parts | None) -> None:

@@ -45,7 +45,7 @@ class Checkpoint:
         header, _, content = read_file(self.path).partition(b"\n")
         words = header.decode(errors="replace").removeprefix(f"{_MARK} ").split(" ")
         if not header.startswith(f"{_MARK} ".encode()) or len(words) < 2:
-            raise CorruptRun("it is no checkpoint of this library")
+            raise CorruptRun("it is not a checkpoint of this library")
         if words[0] != str(VERSION):
             raise CorruptRun(f"it was written in version {words[0][:20]}, this library reads {VERSION}")
         if words[1] != self.run:

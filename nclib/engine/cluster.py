@@ -462,7 +462,7 @@ def connect(address: str, insecure: bool = False) -> Iterator[ClusterExecutor]:
         try:
             asked = str(json.loads(paths.content(Path(address)))["address"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ClusterError(f"{address} is no scheduler file ({type(error).__name__}: {error})") from None
+            raise ClusterError(f"{address} is not a scheduler file ({type(error).__name__}: {error})") from None
         key = Path(address).with_name(KEY_FILE)
         keys = security(key) if key.exists() and asked.startswith("tls://") else keys
     if not asked.startswith("tls://") and not insecure:

@@ -58,7 +58,7 @@ def build_config(
     for text in settings:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not key or not equals:
-            raise ConfigError(f"{text!r} is no assignment; write key=value, for instance train.momentum=0.8")
+            raise ConfigError(f"{text!r} is not an assignment; write key=value, for instance train.momentum=0.8")
         values[key] = _number(yaml_value(value))
         try:
             json.dumps(values[key], default=str)
@@ -99,7 +99,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{file.name} is not valid JSON ({error})") from None
     if len(text) > _LARGEST:
-        raise ConfigError(f"{file.name} is no configuration: it has more than {_LARGEST:,} characters")
+        raise ConfigError(f"{file.name} is not a configuration: it has more than {_LARGEST:,} characters")
     content = parse_json(text, file.name)
     if "schema" not in content:  # bare, not as a run stores it
         return content

@@ -21,7 +21,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from nclib.config import ConfigError, RunConfig
 from nclib.system import paths
+from nclib.system.terminal import short
 
 HISTORY = ["epoch", "split", "metric", "value"]
 _COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
@@ -97,6 +99,19 @@ class StoredRun:
         return self
 
 
+def check_options(run: str, config: Mapping[str, Any]) -> None:
+    """Raises `CorruptRun` where a classifier has options that it cannot have: its digest fits what anybody wrote."""
+    if not isinstance(config.get("kind"), str):
+        raise CorruptRun(f"{run}: config.json names no kind of run")
+    if config["kind"] == "classifier":
+        try:
+            whole = RunConfig.from_json(json.dumps(config)).canonical() == config
+        except ConfigError as error:
+            raise CorruptRun(f"{run}: config.json is no configuration ({short(str(error))})") from None
+        if not whole:
+            raise CorruptRun(f"{run}: config.json leaves options out, which none of ours does")
+
+
 def read_part(run: str, name: str, content: bytes) -> Any:
     """What lies in a file of a run: a table, arrays or a record.
 
@@ -109,13 +124,25 @@ def read_part(run: str, name: str, content: bytes) -> Any:
         if name == "arrays.npz":
             return read_arrays(content)
         if name == "provenance.json":
-            return read_object(content)
+            record = read_object(content)
+            if not str(profile := record.get("profile", "")).isprintable() or not isinstance(profile, str):
+                raise ValueError("its profile is no name")
+            return record
         table = read_csv(io.BytesIO(content))
         if name == "history.csv":
-            table[HISTORY]
+            check_history(table)
         return table
     except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
         raise CorruptRun(f"run {run}: {name} cannot be read ({type(error).__name__}: {error})") from None
+
+
+def check_history(table: pd.DataFrame) -> None:
+    """Raises an error where a table is no history."""
+    names = {str(name) for column in ("split", "metric") for name in table[column].unique()}
+    if odd := sorted(name for name in names if not name.isprintable()):
+        raise ValueError(f"{odd[0]!a:.80} names no metric")
+    if len(table) and any(table[column].dtype.kind not in "iuf" for column in ("epoch", "value")):
+        raise ValueError("its epochs or values are no numbers")
 
 
 def read_csv(source: Any) -> pd.DataFrame:
@@ -206,7 +233,7 @@ def read_tensors(content: bytes) -> Any:
     except CorruptRun:
         raise
     except Exception as error:  # of many kinds, with advice to allow the pickle
-        raise CorruptRun(f"it is no file of tensors and plain values ({type(error).__name__})") from None
+        raise CorruptRun(f"it is not a file of tensors and plain values ({type(error).__name__})") from None
 
 
 def wall_seconds(provenance: Mapping[str, Any]) -> float | None:

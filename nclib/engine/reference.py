@@ -7,6 +7,7 @@ import io
 import lzma
 import os
 import re
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nclib.config import ConfigError, StoredConfig, run_id
+from nclib.config import ConfigError, StoredConfig, digest, run_id
 from nclib.engine.reading import (
     HISTORY,
     CorruptRun,
     Files,
     StoredRun,
+    check_history,
+    check_options,
     read_arrays,
     read_csv,
     read_file,
@@ -28,10 +31,11 @@ from nclib.engine.reading import (
     tidy,
     unpack,
 )
-from nclib.engine.store import default_store
+from nclib.engine.store import DamageWarning, default_store
 from nclib.imbalance import sample_rows
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, write_atomic
+from nclib.system.other_parameters import alone_in
 
 _SMALL_ARRAYS = (
     *("counts", "minority", "class_means", "classifier"),
@@ -58,9 +62,16 @@ class ReferenceStore:
         self.root = Path(root)
 
     def _index(self) -> dict[str, Path]:
-        found = {}
+        """Where each run lies. Of one that is in several collections, by other trainings, the first is read."""
+        found: dict[str, Path] = {}
+        records: dict[str, Any] = {}
         for listing in sorted(self.root.glob("*/runs.json")):
-            found |= dict.fromkeys(_records(listing, listing.lstat().st_mtime_ns), listing.parent)
+            for run, record in _runs(listing, listing.lstat().st_mtime_ns).items():
+                if records.setdefault(run, record) != record:
+                    both = f"{found[run].name} and {listing.parent.name}"
+                    said = f"reference run {run} was trained twice, for the collections {both}; the first is read"
+                    warnings.warn(said, DamageWarning, stacklevel=2)
+                found.setdefault(run, listing.parent)
         return found
 
     def ids(self) -> list[str]:
@@ -72,7 +83,7 @@ class ReferenceStore:
     def config(self, run: str) -> dict[str, Any]:
         """The plain configuration of a reference run."""
         listing = self._index()[run] / "runs.json"
-        return _records(listing, listing.lstat().st_mtime_ns)[run]["config"]
+        return _runs(listing, listing.lstat().st_mtime_ns)[run]["config"]
 
     def open(self, run: str) -> StoredRun:
         """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
@@ -85,11 +96,12 @@ class ReferenceStore:
         def read(name: str) -> Any:
             try:
                 if name.endswith(".json"):
-                    return _records(listing, listing.lstat().st_mtime_ns)[run][name.removesuffix(".json")]
+                    return _runs(listing, listing.lstat().st_mtime_ns)[run][name.removesuffix(".json")]
                 if name == "arrays.npz":
                     return read_arrays(read_file(folder / "arrays" / f"{run}.npz"))
                 table = _table(folder)
                 rows = _by_run(table, table.lstat().st_mtime_ns).get_group(run)
+                check_history(rows)
                 return rows.drop(columns="run_id").reset_index(drop=True)[HISTORY]
             except Exception as error:  # NumPy and pandas raise anything
                 said = f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}"
@@ -135,10 +147,16 @@ class ReferenceStore:
         """
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", collection):
             raise ConfigError(f"collection {collection!r:.100} cannot name a folder: use letters, digits, -, _ and .")
-        folder = self.root / collection
+        with alone_in(self.root, "export", print):
+            self._add(self.root / collection, runs, datasets or {}, drawn)
+        return self.root / collection
+
+    def _add(
+        self, folder: Path, runs: Iterable[StoredRun], datasets: Mapping[str, Any], drawn: Container[str] | None
+    ) -> None:
         known = folder / "datasets.json"
         before = read_object(read_file(known)) if os.path.lexists(known) else {}
-        write_atomic(known, json_bytes({**before, **(datasets or {})}))
+        write_atomic(known, json_bytes({**before, **datasets}))
         listing, table = folder / "runs.json", _table(folder)
         records = read_object(read_file(listing)) if os.path.lexists(listing) else {}
         frames = [_rows(table)] if os.path.lexists(table) else []
@@ -153,7 +171,6 @@ class ReferenceStore:
         write_atomic(folder / _PACKED, lzma.compress(csv_bytes(rows), preset=9))
         (folder / _PLAIN).unlink(missing_ok=True)
         write_atomic(listing, json_bytes(records))
-        return folder
 
 
 # A collection has hundreds of runs; its files are read once as long as they do not change.
@@ -165,6 +182,27 @@ def _records(listing: Path, changed: int) -> dict[str, Any]:
         return read_object(read_file(listing))
     except CorruptRun as damage:
         raise CorruptRun(f"{listing.parent.name}/{listing.name}: {damage}. {_from_git(listing.parent)}") from None
+
+
+@functools.lru_cache(maxsize=8)
+def _runs(listing: Path, changed: int) -> dict[str, Any]:
+    """The runs of a collection whose options are those that their names stand for; others are told and left out."""
+    found = {}
+    for run, record in _records(listing, changed).items():
+        try:
+            if not isinstance(record, Mapping) or not isinstance(config := record.get("config"), Mapping):
+                raise CorruptRun("it holds no configuration")
+            if not run.endswith(f"-{digest(config)}"):
+                raise CorruptRun(f"its configuration is that of another run, whose name ends in {digest(config)}")
+            if not run.isprintable() or re.search(r"[/\\<>]", run):
+                raise CorruptRun("it is no name of a run")
+            check_options("its options", config)
+        except CorruptRun as damage:
+            said = f"reference run {run!a:.100} of {listing.parent.name}: {damage}; it is left out"
+            warnings.warn(said, DamageWarning, stacklevel=2)
+        else:
+            found[run] = record
+    return found
 
 
 def _from_git(folder: Path) -> str:

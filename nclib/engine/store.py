@@ -34,6 +34,7 @@ from nclib.engine.reading import (
     CorruptRun,
     Files,
     StoredRun,
+    check_options,
     read_file,
     read_object,
     read_part,
@@ -66,8 +67,8 @@ class RunStore:
 
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
-        done = (path for path in self.root.glob("*/DONE") if path.is_file())
-        return sorted(path.parent.name for path in done if not path.parent.name.endswith(".writing"))
+        names = [path.parent.name for path in self.root.glob("*/DONE") if path.is_file()]
+        return sorted(name for name in names if name.isprintable() and not name.endswith(".writing"))
 
     def has(self, run: str) -> bool:
         """Whether the run is complete. Its content is verified by `load`."""
@@ -225,7 +226,7 @@ class RunStore:
             When the files are not those that were written, or not of this run.
         """
         if foreign := [name for name in files if Path(name).name != name]:
-            raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is no file of a run")
+            raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is not a file of a run")
         aside = RunStore(self.root / ".arriving")
         folder = aside.root / f"{run}-{secrets.token_hex(4)}" / run  # another client may take it in at the same time
         folder.mkdir(parents=True)
@@ -268,7 +269,7 @@ class RunStore:
             if lacking := [name for name in _FILES if name not in sums]:
                 raise CorruptRun(f"does not list {', '.join(lacking)}")
             if foreign := [name for name in sums if Path(name).name != name]:
-                raise CorruptRun(f"lists {foreign[0]!r}, which is no file of a run")
+                raise CorruptRun(f"lists {foreign[0]!r}, which is not a file of a run")
         except CorruptRun as damage:
             raise CorruptRun(f"run {run}: DONE is damaged ({damage})") from None
         return sums
@@ -297,6 +298,7 @@ class RunStore:
             )
         if not run.endswith(f"-{digest(config)}"):
             raise CorruptRun(f"run {run}: config.json is that of another run, whose name ends in {digest(config)}")
+        check_options(f"run {run}", config)
         return config
 
     def _verified(self, run: str) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -327,8 +329,9 @@ class RunStore:
         return self._look(run, checked)
 
     def _look(self, run: str, read: Callable[[str], Any]) -> Any:
+        there = os.path.lexists(self.root / run)  # asked first: another process may finish the run between the two
         if not self.has(run):
-            if os.path.lexists(self.root / run):  # interrupted while it was copied or removed; it would be in the way
+            if there:  # interrupted while it was copied or removed; it would be in the way
                 self.set_aside(self.root / run, f"run {run} has no DONE, so it is not complete")
             return None
         try:

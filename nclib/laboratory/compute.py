@@ -273,7 +273,7 @@ def class_triangle(
     means = raw - centre
     _, sizes, axes = np.linalg.svd(means, full_matrices=False)
     if sizes[1] < 1e-9 * sizes[0] or not sizes[0]:
-        raise ConfigError("the means of these three classes lie on one line, which is no triangle; choose others")
+        raise ConfigError("the means of these three classes lie on one line and form no triangle; choose others")
     plane = axes[:2]
     within = h - raw[own]
     _, spreads, directions = np.linalg.svd(within - within @ plane.T @ plane, full_matrices=False)

@@ -60,10 +60,11 @@ _EXTRAS = {
 def run_label(run: str, config: Mapping[str, Any]) -> str:
     """A run in a line: data set, arm, imbalance, what is unusual, epochs, seed, and the end of its id."""
     facts, data = identity_columns(config), config["data"]
+    style = MODEL_STYLE.get(facts["model"])
     shape = {"balanced": "balanced", "step": f"K_A={facts['K_A']} R={facts['R']:g}"}
     parts = [
         facts["dataset"],
-        MODEL_STYLE[facts["model"]].label,
+        style.label if style else str(dotted(config, "model.network")),
         shape.get(data["imbalance"], f"exponential R={facts['R']:g}"),
     ]
     for key, usual in _EXTRAS.items():

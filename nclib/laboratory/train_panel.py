@@ -341,7 +341,7 @@ class TrainPanel(Panel):
             self._status(f"epoch {sofar.epoch} of {epochs} is stored: press Continue", config, sofar.epoch)
 
     def _draw_history(self, config: RunConfig, history: pd.DataFrame | None) -> None:
-        nothing = "no solver in this arm" if history is not None and config.model.kind != "deq" else "nothing yet"
+        nothing = "no solver in this variant" if history is not None and config.model.kind != "deq" else "nothing yet"
         alt = "Six panels against the epoch: loss, accuracy, solver evaluations, NC1, NC2 and NC3, solver failures."
         epochs = config.train.epochs
         what = nothing, epochs, None if history is None else (run_id(config), len(history))
@@ -387,7 +387,7 @@ def _train_fields() -> dict[str, widgets.Widget]:
     )  # fmt: skip
     return {
         "data.dataset": dataset,
-        "model.kind": choice_field("arm", "the last block", arms, "deq"),
+        "model.kind": choice_field("variant", "the last block", arms, "deq"),
         "data.imbalance": choice_field("imbalance", "", ["balanced", "step", "exponential"], "step"),
         "data.num_majority": text_field("K_A", "majority classes; K_A + K_B = K"),
         "K_B": text_field("K_B", "minority classes; K_A + K_B = K"),
@@ -401,7 +401,7 @@ def _train_fields() -> dict[str, widgets.Widget]:
         "model.solver.max_steps": text_field(
             "evaluations", "most evaluations of the cell for an image", str(_DEFAULTS["model.solver.max_steps"])
         ),
-        "model.num_blocks": text_field("untied blocks", "of the arm of the same compute"),
+        "model.num_blocks": text_field("untied blocks", "of the variant of the same compute"),
         "recipe": choice_field("protocol", "workable trains; paper is the literal one", list(RECIPES), "workable"),
         "train.epochs": text_field("epochs", ""),
         "train.batch_size": text_field("batch", "images in a step"),

@@ -60,6 +60,9 @@ def nc1_pinv(m: ClassMoments) -> float:
     drops out and NC1 *falls*; just before, it explodes. Read it together with ``rank_between`` and
     ``nc1_trace_ratio``.
 
+    Do not compare layers of different d: isotropic noise has about (K − 1) N / (K d) for d well above K. Compare
+    ``nc1_trace_ratio`` or ``nc1_cdnv``, or each value with ``nc1_chance``.
+
     Parameters
     ----------
     m : moments of all classes.

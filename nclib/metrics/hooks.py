@@ -221,8 +221,8 @@ class _Watch:
         if list(self.outputs) != self.names:
             odd = sorted(set(self.outputs) ^ set(self.names)) or self.names
             raise ValueError(f"some layers are not called in every batch: {', '.join(odd)}; name others with layers=…")
-        if self.logits is None and matrix is not None and matrix.shape[1] == self.num_classes:
-            self.logits = matrix
+        if matrix is not None and matrix.shape[1] == self.num_classes and not _probabilities(matrix, self.logits):
+            self.logits = matrix  # what the network does to the outputs of its classifier may change the prediction
 
     def _settle(self, matrix: Tensor | None) -> None:
         """After the first batch: the number of classes, the classifier, the layers that are there."""
@@ -314,6 +314,14 @@ def _logits(output: Any, size: int) -> Tensor | None:
         output = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     fits = isinstance(output, Tensor) and output.ndim == 2 and len(output) == size and output.is_floating_point()
     return output if fits else None
+
+
+def _probabilities(output: Tensor, logits: Tensor | None) -> bool:
+    """Whether an output (B, K) is the softmax of these logits, or its logarithm."""
+    if logits is None:
+        return False
+    each = (logits.float().softmax(1), logits.float().log_softmax(1))
+    return any(torch.allclose(output.float(), x, rtol=1e-2, atol=1e-3) for x in each)
 
 
 def _tokens_first(module: nn.Module) -> bool:

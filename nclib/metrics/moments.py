@@ -397,7 +397,8 @@ def class_moments(h: Array, labels: Array, num_classes: int, weighting: Weightin
     """
     h = as_tensor(h)
     if h.ndim != 2 or 0 in h.shape:
-        raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}")
+        hint = "; of feature maps give h.mean((2, 3)) or h.flatten(1)" if h.ndim == 4 else ""
+        raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}{hint}")
     moments = ClassMoments(num_classes, h.shape[1], weighting).update(h, labels)
     _ = moments.present  # warn here, where the data is named, and not at the first metric
     return moments

@@ -144,7 +144,7 @@ def _describe_data(images: DataConfig) -> str:
     smallest = int(class_counts(images).min())
     kind = f"K_A={images.num_majority} of" if images.imbalance == "step" else "exponential over"
     real = n_max / smallest
-    note = "" if abs(real / images.ratio - 1) < 0.01 else f", really R={real:.4g}"
+    note = "" if abs(real / images.ratio - 1) < 0.01 else f", in fact R={real:.4g}"
     if images.majority == "random":
         note += ", majority classes drawn by seed"
     if smallest == 1:

@@ -56,7 +56,8 @@ class Certificate:
     paper : "neural_collapse", "separation_bias" or "kernel_equivalence"
     place : where the paper has the statement
     statement : the statement, quoted
-    reading : "as printed", "proofs'" (as the proofs use it) or "ours"
+    reading : "as printed" (by its own words; where these allow several readings, the statement names one in brackets),
+        "proofs'" (as the proofs use it) or "ours"
     verdict : one of `VERDICTS`; "holds if" is followed by the condition
     certificate : what was checked; after a failure, also why it failed
     ok : whether the certificate supports the verdict, found by running it

@@ -109,7 +109,7 @@ def read_cells(path: Path) -> list[dict[str, Any]]:
             cell["cell_type"], text_of(cell), cell.get("metadata", {}).get("tags", [])
         return cells
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _refusal(f"{path.name} is no notebook that can be read ({type(error).__name__}: {error})") from None
+        raise _refusal(f"{path.name} is not a notebook that can be read ({type(error).__name__}: {error})") from None
 
 
 def text_of(cell: Mapping[str, Any]) -> str:

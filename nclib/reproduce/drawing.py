@@ -66,10 +66,12 @@ class Drawing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        stopped = True  # also while the site is waited for
         try:
-            return self._stack.__exit__(kind, error, trace)
+            self._stack.__exit__(kind, error, trace)
+            stopped = kind is not None
         finally:
-            if kind is not None:  # a kernel that was told to stop is reported like one that died
+            if stopped:  # a kernel that was told to stop is reported like one that died
                 for task in self._running.values():
                     failed_copy(task.name, self.profile).unlink(missing_ok=True)
                 self._clear_site()

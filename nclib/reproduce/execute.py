@@ -163,11 +163,11 @@ def notebook_pool(size: int) -> Iterator[concurrent.futures.Executor]:
         )
         try:
             yield pool
+            pool.shutdown()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             end_children(before)
             raise
-        pool.shutdown()
 
 
 def _start_worker(scratch: str) -> None:

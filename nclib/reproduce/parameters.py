@@ -46,7 +46,7 @@ def parameters(path: Path) -> dict[str, Parameter]:
         statements = ast.parse(text).body
     except SyntaxError as error:
         where = f"line {error.lineno} of the parameters cell"
-        raise ConfigError(f"{path.name}: {where} is no Python ({error.msg})") from None
+        raise ConfigError(f"{path.name}: {where} is not valid Python ({error.msg})") from None
     comments, found, last = _comments(text), {}, 0
     for statement in statements:
         parameter = _parameter(statement, comments)
@@ -102,9 +102,9 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise ConfigError(f"{text!r:.200} is no assignment; write name=value, for instance epochs=3")
+            raise ConfigError(f"{text!r:.200} is not an assignment; write name=value, for instance epochs=3")
         if name in other_parameters.SET_BY_THE_COMMAND:
-            raise ConfigError(f"{name} is no parameter to pass this way; use the option --{name}")
+            raise ConfigError(f"{name} is not passed by -p; use the option --{name}")
         if name not in known:
             if not known:
                 raise ConfigError(f"unknown parameter {name!r}: the selected notebooks have none")
@@ -147,7 +147,7 @@ def _value(text: str, parameter: Parameter, notebook: str) -> Any:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"parameter {parameter.name} of {notebook} is no text: {text!r:.200}") from None
+        raise ConfigError(f"parameter {parameter.name} of {notebook} is not a text: {text!r:.200}") from None
     try:
         return parameter.type(value)
     except OverflowError:

@@ -196,7 +196,8 @@ def _require_writable(folder: Path) -> None:
 
 def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo: Callable[[str], None]) -> None:
     lacking = plan[plan["state"] != "stored"]
-    echo(f"profile {profile}: {notebooks} notebooks, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
+    drawn = f"{notebooks} notebook{'s' * (notebooks != 1)}"
+    echo(f"profile {profile}: {drawn}, {len(plan)} runs, {len(plan) - len(lacking)} of them stored")
     if len(lacking) and train == "missing":
         echo(f"to train: {len(lacking)} runs, about {duration(lacking['seconds'].sum())} of one core")
 

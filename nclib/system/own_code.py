@@ -144,7 +144,7 @@ def _parsed(path: Path, changed: int, size: int) -> tuple[str, tuple[str, ...]]:
     try:
         tree = ast.parse(content) if path.suffix == ".py" else ast.Module([], [])
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise OwnCodeError(f"{path.name} is no Python that can be read ({error})") from None
+        raise OwnCodeError(f"{path.name} is not Python that can be read ({error})") from None
     named: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

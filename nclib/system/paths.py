@@ -72,7 +72,7 @@ def results(profile: str | None = None) -> Path:
     if not other:
         return base / profile
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=@,+-]*", other):
-        raise ValueError(f"NCLIB_WITH={other!r} is no plain folder name; unset it")
+        raise ValueError(f"NCLIB_WITH={other!r} is not a plain folder name; unset it")
     return base / profile / "with" / other
 
 

@@ -185,9 +185,10 @@ def test_training_with_a_profile_makes_the_run_of_a_figure(name):
 
 
 def test_a_profile_follows_options_as_a_notebook_its_parameters():
-    wanted = experiment("fig3", "quick", epochs=3, width=4, recipe="accuracy", seeds=1)[1]
-    typed = ["--profile", "quick", "--model", "deq", "--epochs", 3, "--width", 4, "--recipe", "accuracy"]
-    assert run_id(as_typed(typed)) == run_id(wanted)
+    for followed in ("paper", "collapse", "accuracy"):
+        wanted = experiment("fig3", "quick", epochs=3, width=4, recipe=followed, seeds=1)[1]
+        typed = ["--profile", "quick", "--model", "deq", "--epochs", 3, "--width", 4, "--recipe", followed]
+        assert run_id(as_typed(typed)) == run_id(wanted)
     result = nclib("train", "--profile", "quick", "--config", "own.json")
     assert result.exit_code == 2 and "leave one out" in result.output
 
@@ -216,8 +217,8 @@ def test_training_prints_id_and_final_metrics_and_happens_once(trained):
     [
         ("--n-max", 99999999999999999999999, "DataConfig.n_max: Input should be less than"),
         ("--width", 99999999999999999999, "ModelConfig.width: Input should be less than"),
-        ("--device", "meta", "is none that runs are trained on"),
-        ("--device", "xpu", "is none that runs are trained on"),
+        ("--device", "meta", "runs are not trained on device"),
+        ("--device", "xpu", "runs are not trained on device"),
     ],
 )
 def test_absurd_values_are_refused_in_one_message(option, value, says):

@@ -1,6 +1,9 @@
 """``nclib measure``: a network of one's own, saved features."""
 
+import errno
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,8 @@ OWN_NETWORK = """
 import torch
 def load():
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    hidden = [torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6), torch.nn.ReLU()]
+    net = torch.nn.Sequential(*hidden, torch.nn.Linear(6, 3))
     return net, [(torch.randn(60, 5), torch.arange(60) % 3)]
 def wrong():
     return 1
@@ -34,11 +38,13 @@ def test_measure_prints_and_writes_the_table_of_a_network(own):
     done = nclib("measure", f"{own}:load", "--csv", "table.csv")
     assert done.exit_code == 0 and sys.path == before
     header = done.stdout.splitlines()[0].split()
-    assert header == ["metric", "1", "2.input"]
+    assert header == ["metric", "1", "4.input"]
     table = pd.read_csv("table.csv", dtype={"layer": str})
-    assert list(table) == ["layer", "metric", "value"] and set(table["layer"]) == {"1", "2.input"}
+    assert list(table) == ["layer", "metric", "value"] and set(table["layer"]) == {"1", "4.input"}
     row = next(line for line in done.stdout.splitlines() if line.strip().startswith("nc3_alignment"))
     assert row.split()[1] == "–"
+    every = nclib("measure", f"{own}:load", "--layer", "all")
+    assert every.exit_code == 0 and every.stdout.splitlines()[0].split() == ["metric", "0", "1", "2", "4.input"]
     classes = nclib("measure", f"{own}:load", "--layer", "0", "--per-class", "--csv", "table.csv")
     assert classes.exit_code == 0 and classes.stdout.splitlines()[0].split() == ["metric", "class", "0"]
     assert set(pd.read_csv("table.csv")["class"].dropna()) == {0, 1, 2}
@@ -55,6 +61,24 @@ def test_measure_reads_arrays(tmp_path):
     assert {key: got[key] for key in report} == pytest.approx(report, rel=1e-9)
     np.savez(tmp_path / "few.npz", h=h, labels=labels)
     assert "nc3_alignment" not in nclib("measure", tmp_path / "few.npz").stdout
+
+
+def test_measure_writes_a_table_whole_and_never_over_the_features(own, monkeypatch):
+    np.savez("features.npz", h=np.random.default_rng(0).normal(size=(60, 5)), labels=np.arange(60) % 3)
+    before = Path("features.npz").read_bytes()
+    for name in ("features.npz", "./features.npz"):
+        done = nclib("measure", "features.npz", "--csv", name)
+        assert done.exit_code == 2 and "would replace the features" in done.stderr
+    assert Path("features.npz").read_bytes() == before
+    Path("table.csv").write_text("old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert nclib("measure", "features.npz", "--csv", os.devnull).exit_code == 0 and not Path(os.devnull).is_file()
+    monkeypatch.setattr(os, "fsync", full)
+    assert nclib("measure", "features.npz", "--csv", "table.csv").exit_code == 1
+    assert Path("table.csv").read_text() == "old"
 
 
 @pytest.mark.parametrize(

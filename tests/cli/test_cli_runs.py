@@ -7,7 +7,7 @@ import pytest
 from command import as_typed, nclib
 
 from nclib.cli import typed as typed_module
-from nclib.config import run_id
+from nclib.config import ModelConfig, RunConfig, run_id
 from nclib.engine import profiles, runs
 from nclib.engine.options import build_config
 from nclib.engine.reference import reference_store
@@ -55,6 +55,13 @@ def test_the_command_of_a_run_makes_that_run(name):
 
 def test_the_command_of_a_run_of_no_profile_names_what_differs_from_the_defaults(stored):
     assert nclib("runs", "show", stored[1], "--command").stdout == "nclib train --width 2 --seed 1\n"
+
+
+def test_the_command_of_a_run_names_its_gradient_rule():
+    rule = {"method": "reversible", "steps": 8, "beta": 0.8}
+    config = RunConfig(model=ModelConfig(kind="deq", width=2, gradient=rule))
+    words = shlex.split(typed_module.command(config.canonical(), config.profile))
+    assert "model.gradient.method=reversible" in words and run_id(as_typed(words[2:])) == run_id(config)
 
 
 def test_other_kinds_of_runs_have_no_such_command(trained):

@@ -243,9 +243,9 @@ def test_nothing_is_equal_to_an_unknown_size():
 
 
 def test_an_unknown_claim_or_scale_is_refused():
-    with pytest.raises(ValueError, match=r"'smaller' is none of lower, higher, equal"):
+    with pytest.raises(ValueError, match=r"'smaller' is not one of lower, higher, equal"):
         verdict(Interval(1, 0.1, 3), "toy", "smaller")
-    with pytest.raises(ValueError, match=r"scale 'large' is none of paper, reduced, toy"):
+    with pytest.raises(ValueError, match=r"scale 'large' is not one of paper, reduced, toy"):
         verdict(Interval(1, 0.1, 3), "large", "lower")
 
 

@@ -195,6 +195,25 @@ def test_second_call_decodes_nothing(tmp_path, monkeypatch):
     assert data.resolve_dataset(f"folder:{folder}") == name
 
 
+def test_a_folder_that_changes_while_it_is_read_is_refused_and_not_remembered(tmp_path, monkeypatch):
+    images = colours()
+    folder = tree(tmp_path / "pets", images)
+    fingerprint = data.folders._fingerprint
+
+    def copied_meanwhile(*arguments):
+        found = fingerprint(*arguments)
+        tree(folder, {"train/cat/0.png": np.full((6, 5, 3), 250, np.uint8)})
+        return found
+
+    monkeypatch.setattr(data.folders, "_fingerprint", copied_meanwhile)
+    with pytest.raises(data.DataError, match="changed while they were read"):
+        data.resolve_dataset(f"folder:{folder}")
+    monkeypatch.undo()
+    monkeypatch.setenv("NCLIB_DATA", str(tmp_path / "data"))
+    read = data.load_dataset(data.resolve_dataset(f"folder:{tree(folder, images)}"), "train")
+    assert np.array_equal(read.images[3].permute(1, 2, 0).numpy(), images["train/cat/0.png"])
+
+
 def cache_of(name):
     return paths.data() / "cache" / name.removeprefix("folder:").replace("@", "-")
 

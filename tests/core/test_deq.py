@@ -734,11 +734,11 @@ TRANSFORMS = {
     "vmap": (r"put the\s+mapped axis into the rows", lambda f, x: torch.func.vmap(lambda x: f(x.unsqueeze(0))[0])(x)),
     "grad": (r"use backward\(\)", lambda f, x: torch.func.grad(lambda x: f(x).sum())(x)),
     "vjp": (r"use backward\(\)", lambda f, x: torch.func.vjp(f, x)[1](x)[0]),
-    "jacrev": (r"nclib\.row_jacobians", lambda f, x: torch.func.jacrev(f)(x)),
+    "jacrev": (r"nclib\.deq\.row_jacobians", lambda f, x: torch.func.jacrev(f)(x)),
     "hessian": (r"use backward\(\)", lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x)),
     "jvp": (r"use torch\.autograd\.functional\.jvp", lambda f, x: torch.func.jvp(f, (x,), (x,))[1]),
     "jacobian by jvp": (
-        r"nclib\.row_jacobians",
+        r"nclib\.deq\.row_jacobians",
         lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode"),
     ),
 }
@@ -793,7 +793,7 @@ def test_vectorised_backward_passes_work_or_are_refused(gradient):
         return torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize)
 
     if isinstance(gradient, Implicit):
-        with pytest.raises(RuntimeError, match=r"vectorised backward pass.*nclib\.row_jacobians"):
+        with pytest.raises(RuntimeError, match=r"vectorised backward pass.*nclib\.deq\.row_jacobians"):
             jacobian(True)
         y = x.clone().requires_grad_()
         with pytest.raises(RuntimeError, match="is_grads_batched"):
@@ -868,3 +868,10 @@ def test_the_compiler_is_not_imported_until_it_is_asked_for():
     code = "import sys, torch; from nclib import DEQ; DEQ(lambda z, x: 0.5 * z + x)(torch.ones(2, 3)); "
     code += "sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_state_and_its_evidence_are_one_tensor_as_the_docstring_says():
+    layer, x = DEQ(lambda z, x: 0.5 * z + x, Anderson(tol=1e-6)), torch.ones(2, 3)
+    with torch.no_grad():
+        z, solution = layer(x)
+    assert z.data_ptr() == solution.value.data_ptr() and "clone z* before" in DEQ.__doc__

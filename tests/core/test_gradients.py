@@ -12,6 +12,7 @@ from cells import EXACT, ConvCell, TanhCell, TwoPartCell, linear_layer, random, 
 from marks import slow
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils.checkpoint import checkpoint
 
 from nclib.deq import (
     DEQ,
@@ -524,6 +525,14 @@ def test_layers_can_be_copied_and_saved():
     assert "Broyden" in repr(layer) and "Implicit" in repr(layer)
 
 
+@pytest.mark.parametrize("gradient", [Implicit(), Phantom(), Unrolled(3), Reversible(3)], ids=str)
+def test_layers_can_be_checkpointed(gradient):
+    layer, x = DEQ(TanhCell(), EXACT[2], gradient), random(3, 4).requires_grad_()
+    (expected,) = torch.autograd.grad(layer(x)[0].sum(), x)
+    kept = checkpoint(lambda x: layer(x)[0], x, use_reentrant=False)
+    assert torch.equal(torch.autograd.grad(kept.sum(), x)[0], expected)
+
+
 # ---- reversible steps
 
 
@@ -663,3 +672,34 @@ def test_reversible_steps_under_autocast():
     z.square().mean().backward()
     assert z.dtype == torch.float32
     assert nn.functional.cosine_similarity(full.flatten(), layer.cell.conv1.weight.grad.flatten(), 0) > 0.98
+
+
+class GainCell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(0.1 * torch.eye(4))
+        self.register_buffer("gain", torch.tensor(0.5))
+
+    def forward(self, z, x):
+        return torch.tanh(self.gain * (z @ self.weight) + x)
+
+
+RULES = [Implicit(), Neumann(3), Phantom(2), Reversible(3)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_a_buffer_that_changes_before_the_backward_pass_is_refused_by_name(rule):
+    layer = DEQ(GainCell(), FixedPointIteration(tol=1e-6, max_steps=50), rule)
+    z, _ = layer(torch.ones(2, 4))
+    layer.cell.gain.mul_(2)
+    with pytest.raises(RuntimeError, match=r"cell\.gain was modified by an inplace operation after the forward pass"):
+        z.sum().backward()
+    gradients = []
+    for another in (False, True):
+        layer.zero_grad()
+        z, _ = layer(torch.ones(2, 4))
+        if another:
+            layer.cell.gain = torch.tensor(0.1)  # the old one is still there to be computed with
+        z.sum().backward()
+        gradients.append(layer.cell.weight.grad)
+    assert torch.equal(*gradients)

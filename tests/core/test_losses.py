@@ -64,7 +64,7 @@ def test_adjustment_undoes_the_prior():
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="is none of cross_entropy"):
+    with pytest.raises(ValueError, match="is not one of cross_entropy"):
         Loss("focal", COUNTS, 1)
     with pytest.raises(ValueError, match="at least one training image"):
         Loss("class_balanced", torch.tensor([3, 0]), 1)

@@ -3,10 +3,12 @@
 import doctest
 import math
 import random
+import re
 import subprocess
 import sys
 import warnings
 from collections import OrderedDict
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -325,6 +327,34 @@ def test_features_are_those_that_the_classifier_was_given():
     net, x = TwoHeads(), torch.randn(60, 8)
     found = nc.features(net, [(x, torch.arange(60) % 3)])
     assert torch.equal(found.h, net.encoder(x).detach())
+
+
+class Adjusted(nn.Module):
+    """Does something to the outputs of its last linear layer."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.head, self.after = nn.Linear(8, 3), after
+
+    def forward(self, x):
+        return self.after(self.head(x))
+
+
+@pytest.mark.parametrize(
+    "after", [torch.neg, lambda x: x + torch.tensor([0.0, 0.0, 9.0]), lambda x: x[:, [2, 0, 1]]],
+    ids=["negated", "adjusted", "in another order"],
+)
+def test_predictions_are_those_of_the_network(after):
+    net, x, labels = Adjusted(after), torch.randn(60, 8), torch.arange(60) % 3
+    table = nc.measure(net, [(x, labels)], layers=["head.input"]).set_index("metric")["value"]
+    assert table["accuracy"] == pytest.approx((net(x).argmax(1) == labels).double().mean().item())
+    assert torch.equal(nc.features(net, [(x, labels)]).logits, net(x).detach())
+
+
+@pytest.mark.parametrize("after", [nn.Softmax(1), nn.LogSoftmax(1)], ids=str)
+def test_logits_are_handed_out_where_the_network_returns_probabilities(after):
+    net, x = Adjusted(after), torch.randn(60, 8)
+    assert torch.equal(nc.features(net, [(x, torch.arange(60) % 3)]).logits, net.head(x).detach())
 
 
 def test_features_stay_what_they_were_when_the_network_is_trained_on():
@@ -739,6 +769,10 @@ scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train,
 auroc = metrics.roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
 '''  # noqa: E501
     assert len(code.strip().splitlines()) < 20
+    root = Path(__file__).parents[2]
+    told = "".join((root / page).read_text(encoding="utf-8") for page in ("README.md", "book/library.md"))
+    used = {"per_class=True", *re.findall(r"\b(?:nc|plotting)\.\w+", code)}
+    assert {name for name in used if name not in told} == set() and len(used) == 6, "what the pages say is enough"
     torch.manual_seed(0)
     names = {}
     with warnings.catch_warnings():

@@ -93,10 +93,15 @@ def _evaluate(counts, with_nc=False, model=None, **options):
     return evaluation.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
 
 
+def test_evaluate_refuses_a_network_that_is_not_ours_and_says_what_measures_it():
+    with pytest.raises(TypeError, match=r"returned a Tensor, and not nclib.models.Output.*nc.measure\(model, loader\)"):
+        _evaluate([1, 1, 1], model=torch.nn.Flatten())
+
+
 def test_a_device_that_is_not_here_is_named():
     assert training.usable_device("cpu") == torch.device("cpu")
     assert training.usable_device() == training.default_device()
-    with pytest.raises(ConfigError, match="'gpu' is none: use cpu"):
+    with pytest.raises(ConfigError, match="'gpu' is not a device: use cpu"):
         training.usable_device("gpu")
     with pytest.raises(ConfigError, match="'cuda:99' is not here: this machine has"):
         training.usable_device("cuda:99")

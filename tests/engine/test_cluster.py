@@ -137,7 +137,7 @@ def test_where_there_is_no_shared_folder_the_runs_come_back_through_the_schedule
     ("change", "says"),
     [
         (lambda files: files | {"history.csv": files["history.csv"] + b"1"}, "history.csv is not what was written"),
-        (lambda files: files | {"../escaped.txt": b"x"}, "no file of a run"),
+        (lambda files: files | {"../escaped.txt": b"x"}, "not a file of a run"),
         (lambda files: {name: content for name, content in files.items() if name != "DONE"}, "not in the store"),
         (lambda files: {name: content for name, content in files.items() if name != "weights.pt"}, "weights.pt"),
     ],

@@ -165,7 +165,7 @@ def test_other_code_in_a_changed_copy_has_its_own_source(folder):
         (lambda: cell("Narrow", "explicit_matched"), "must return a tensor of the shape"),
         (lambda: cell("Raises"), "my_cells:Raises cannot be called with a state and an input.*KeyError"),
         (lambda: cell("Dropped"), "live Dropout"),
-        (lambda: cell("number"), r"my_cells:number\(16\) is no torch.nn.Module, but int"),
+        (lambda: cell("number"), r"my_cells:number\(16\) is not a torch.nn.Module, but int"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         (lambda: cell("Grouped", groups=3), r"my_cells:Grouped\(16, groups=3\) raised ValueError.*divisible"),
         (lambda: network("softmax"), "does not return what its last torch.nn.Linear gives"),
@@ -193,7 +193,7 @@ def test_a_module_that_fails_when_it_is_imported_is_refused(text, says, folder):
 
 def test_a_module_that_is_no_python_is_refused_where_it_is_named(folder):
     (folder / "my_cells.py").write_text("class :")
-    with pytest.raises(ConfigError, match=r"my_cells.py is no Python"):
+    with pytest.raises(ConfigError, match=r"my_cells.py is not Python"):
         cell()
 
 

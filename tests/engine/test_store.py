@@ -1,5 +1,6 @@
 """The run store: what was written is read back to the bit, and what is damaged is never read."""
 
+import concurrent.futures
 import io
 import json
 import lzma
@@ -17,13 +18,24 @@ import pandas as pd
 import pytest
 import torch
 
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig, run_id
+from nclib.config import (
+    SCHEMA_VERSION,
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    RunConfig,
+    StoredConfig,
+    TrainConfig,
+    digest,
+    run_id,
+)
 from nclib.engine import store as store_module
 from nclib.engine.reading import FRAME_COLUMNS, CorruptRun, read_csv
 from nclib.engine.reference import ReferenceStore
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import DamageWarning, RunStore, default_store
 from nclib.system import paths
+from nclib.system.files import sha256
 
 
 class SisterConfig(StoredConfig):
@@ -464,6 +476,110 @@ def test_reference_tables_are_packed_the_same_each_time_and_read_as_they_once_we
     ]
     for kept in (run, second):
         pd.testing.assert_frame_equal(before.load(kept.run_id).history, _table(), check_exact=True)
+
+
+def _in_collection(folder, change):
+    """Have somebody else write the list of runs of a collection."""
+    listing = folder / "runs.json"
+    listing.write_text(json.dumps(change(json.loads(listing.read_text()))))
+
+
+def _other_width(records):
+    for record in records.values():
+        record["config"]["model"]["width"] = 99
+    return records
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_other_width, "that of another run, whose name ends in [0-9a-f]+"),
+        (lambda records: {f"</script>/{run}": record for run, record in records.items()}, "no name of a run"),
+        (lambda records: dict.fromkeys(records, 5), "holds no configuration"),
+    ],
+    ids=["another configuration", "a name that is none", "no record"],
+)
+def test_a_reference_run_that_is_not_what_its_name_stands_for_is_named_and_left_out(store, tmp_path, change, said):
+    reference = ReferenceStore(tmp_path / "reference")
+    folder = reference.add("stranger", [store.load(_save(store))])
+    _in_collection(folder, change)
+    with pytest.warns(DamageWarning, match=f"of stranger: .*{said}; it is left out"):
+        assert reference.ids() == []
+
+
+def test_of_a_reference_run_that_was_trained_twice_the_first_is_read_and_it_is_said(store, tmp_path):
+    reference = ReferenceStore(tmp_path / "reference")
+    run = store.load(_save(store))
+    reference.add("ours", [run])
+    reference.add("ours_too", [run])
+    assert reference.ids() == [run.run_id]
+    store.remove(run.run_id)
+    reference.add("theirs", [store.load(_save(store, provenance={"commit": "abc"}))])
+    with pytest.warns(DamageWarning, match="trained twice, for the collections ours and theirs; the first is read"):
+        assert reference.load(run.run_id).provenance["commit"] is None
+
+
+def test_two_exports_into_one_collection_at_once_keep_all_runs(store, tmp_path):
+    runs = [store.load(_save(store, RunConfig(seed=seed))) for seed in range(4)]
+    reference = ReferenceStore(tmp_path / "reference")
+    with concurrent.futures.ThreadPoolExecutor(4) as several:
+        list(several.map(lambda run: reference.add("mine", [run]), runs))
+    assert reference.ids() == sorted(run.run_id for run in runs)
+    assert all(len(reference.load(run.run_id).history) == 5 for run in runs)
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_not_set_aside(store, monkeypatch):
+    run = _save(store)
+    aside = store.root / "elsewhere"
+    (store.root / run).rename(aside)
+    has = RunStore.has
+
+    def finished_just_after(self, name):
+        answer = has(self, name)
+        if aside.exists():
+            aside.rename(self.root / name)
+        return answer
+
+    monkeypatch.setattr(RunStore, "has", finished_just_after)
+    assert store.find(run) is None and store.find(run) is not None
+
+
+KINDS = [{}, {"kind": "classifier"}, {"kind": ["classifier"]}, {"kind": "classifier", "x": 5}]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_options_that_nobody_can_have_are_damage_whatever_the_name_says(store, options):
+    run = f"stranger-{digest(options)}"
+    _rewrite(store, _save(store), run, {"config.json": json.dumps({"schema": SCHEMA_VERSION, "config": options})})
+    with pytest.warns(DamageWarning, match=f"run {run}: config.json .*left out"):
+        assert list(store.records()) == []
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"provenance.json": json.dumps({"profile": "\u001b]0;owned\u0007"})},
+        {"provenance.json": json.dumps({"profile": None})},
+        {"history.csv": "epoch,split,metric,value\n1,train,loss,much\n"},
+        {"history.csv": "epoch,split,metric,value\n1,train,\u001b[2J,1.0\n"},
+    ],
+    ids=["escape", "no profile", "no number", "escape in a metric"],
+)
+def test_names_that_would_act_on_a_terminal_and_texts_for_numbers_are_damage(store, files):
+    run = _save(store)
+    _rewrite(store, run, run, files)
+    with pytest.raises(CorruptRun, match=f"{next(iter(files))} cannot be read"):
+        store.load(run)
+
+
+def _rewrite(store, run, name, files):
+    """Have somebody else write files of a run, with their right checksums."""
+    folder = (store.root / run).rename(store.root / name)
+    sums = json.loads((folder / "DONE").read_text())
+    for file, text in files.items():
+        (folder / file).write_text(text)
+        sums[file] = sha256(text.encode())
+    (folder / "DONE").write_text(json.dumps(sums))
 
 
 def test_a_table_that_would_be_unpacked_into_far_more_memory_is_refused(store, tmp_path):

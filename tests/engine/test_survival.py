@@ -509,19 +509,19 @@ def _flipped(content, place):
 CHECKPOINTS = {
     "truncated": (lambda run, old, _: old[:-1], "checksum does not fit"),
     "cut to its first line": (lambda run, old, _: old[:40], "that of run|checksum|no checkpoint"),
-    "empty": (lambda run, old, _: b"", "no checkpoint of this library"),
+    "empty": (lambda run, old, _: b"", "not a checkpoint of this library"),
     "one bit flipped": (lambda run, old, _: _flipped(old, len(old) // 2), "checksum does not fit"),
     "one bit of its name flipped": (lambda run, old, _: _flipped(old, 25), "that of run"),
-    "something else": (lambda run, old, _: b"\x89PNG\r\n" + old, "no checkpoint of this library"),
+    "something else": (lambda run, old, _: b"\x89PNG\r\n" + old, "not a checkpoint of this library"),
     "version 1, without a name": (
         lambda run, old, _: b"nclib checkpoint 1 " + old.partition(b"\n")[0][-64:] + b"\n" + old.partition(b"\n")[2],
         "written in version 1, this library reads 2",
     ),
     "version 99": (lambda run, old, _: _headed(run, old.partition(b"\n")[2], 99), "version 99, this library reads 2"),
     "of another run": (lambda run, old, _: _headed("digits-other-s0-0123456789ab", b"x"), "that of run digits-other"),
-    "a pickle": (lambda run, old, payload: payload, "no checkpoint of this library"),
+    "a pickle": (lambda run, old, payload: payload, "not a checkpoint of this library"),
     "a pickle with the right head": (
-        lambda run, old, payload: _headed(run, payload), "no file of tensors and plain values"
+        lambda run, old, payload: _headed(run, payload), "not a file of tensors and plain values"
     ),
     "a list": (lambda run, old, _: _headed(run, _saved([1, 2])), "holds a list"),
 }  # fmt: skip

@@ -349,3 +349,10 @@ def test_a_shift_below_the_least_is_none(metric, difference, ok):
 def test_few_runs_have_no_mean_shift():
     assert verification.mean_shifts(runs_of("loss", [9.0] * 5)).empty
     assert len(verification.mean_shifts(runs_of("loss", [9.0] * 6))) == 1
+
+
+def test_the_last_value_is_that_of_the_last_epoch_wherever_its_row_stands():
+    rows = [("test", 2, "loss", 0.2), ("test", 1, "loss", 0.1), ("train", 1, "loss", 0.3)]
+    history = pd.DataFrame(rows, columns=["split", "epoch", "metric", "value"])
+    found = verification.final_values(StoredRun("run", {}, {"history.csv": history}))
+    assert found.to_dict() == {("test", "loss"): 0.2, ("train", "loss"): 0.3}

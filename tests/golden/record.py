@@ -50,6 +50,7 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
 TRAINED = (
     *("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "recipes", "controls"),
     *("equilibrium_or_cell", "nc_definitions", "remedies", "long_tail", "seeds_and_subsets", "solver_and_collapse"),
+    *("internalization", "residual_and_error", "depth_and_rank"),
 )
 SUMMARY = "quick/neural_collapse/scorecard"
 DRAWN = (
@@ -63,8 +64,11 @@ DRAWN = (
 
 COMPUTED = (
     *(f"quick/walkthrough/{name}" for name in ("01_fixed_points", "02_anderson_and_broyden", "03_implicit_gradient")),
-    *(f"quick/walkthrough/{name}" for name in ("04_deq_layer", "05_neural_collapse", "07_imbalance")),
-    *(f"quick/kernel_equivalence/{name}" for name in ("corrections", "fig2")),
+    *(f"quick/walkthrough/{name}" for name in ("04_deq_layer", "05_neural_collapse", "06_train_on_digits")),
+    "quick/walkthrough/07_imbalance",
+    *(f"quick/kernel_equivalence/{name}" for name in ("corrections", "fig1", "fig2", "ntk", "spectra")),
+    "quick/kernel_equivalence/your_own_activation",
+    *(f"quick/neural_collapse/{name}" for name in ("theory_imbalance", "theory_layer_peeled")),
     "quick/separation_bias/theorem1_regions",
 )
 """Drawings whose notebooks compute with PyTorch: the last bits are those of one kind of processor."""
@@ -127,7 +131,8 @@ def draw_all(drawings: Iterable[str], folder: Path, done: dict[str, Any]) -> Ite
         wanted = [other for other in DRAWN if other.startswith("quick/neural_collapse/")] + wanted
     for drawing in sorted(dict.fromkeys(wanted), key=SUMMARY.__eq__):
         if drawing not in done:
-            done[drawing] = draw(drawing, folder / drawing.split("/")[0])
+            own = drawing if drawing in COMPUTED else drawing.split("/")[0]  # what is computed here is not summed up
+            done[drawing] = draw(drawing, folder / own)
             yield drawing
 
 
@@ -232,9 +237,9 @@ def main() -> None:
     if record and set(record["drawings"]) - set(names) and record["machine"] != machine():
         sys.exit("the others were recorded with other libraries or on another processor: record all of them")
     drawings, drawn = record.get("drawings", {}), {}
-    again = [*names, SUMMARY] if any(name.startswith("quick/neural_collapse/") for name in names) else names
+    summed = any(name in DRAWN and name.startswith("quick/neural_collapse/") for name in names)
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
-        for name in draw_all(again, Path(folder), drawn):
+        for name in draw_all([*names, SUMMARY] if summed else names, Path(folder), drawn):
             said = changes(drawings.get(name, {}), drawn[name])
             print(f"{name}: {'changed' if said else 'as before'}", *said, sep="\n  ", flush=True)
             drawings = {known: (drawings | drawn)[known] for known in (*DRAWN, *COMPUTED) if known in drawings | drawn}

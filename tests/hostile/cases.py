@@ -645,7 +645,7 @@ SIGNALS = (*ENDINGS, "SIGPIPE", "SIGTSTP", "SIGCONT")
 
 _ONE = "train --width 2 --n-max 4 --epochs 2 -s data.test_per_class=1"
 _ALL = "reproduce --profile smoke --no-report"
-_WORKERS = f"{_ALL} --workers 2 -p epochs=300"
+_WORKERS = f"{_ALL} --workers 2 -p epochs=40"
 _SITE = "report --profile smoke --force"
 PHASES = {
     "training": (_ONE, False),

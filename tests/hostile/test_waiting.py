@@ -4,7 +4,10 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import filelock
 import pytest
@@ -37,8 +40,8 @@ def root(tmp_path):
 def start(root):
     started = []
 
-    def command(words, phase=None):
-        started.append(waiting.Command(root, words, phase))
+    def command(words, *options):
+        started.append(waiting.Command(root, words, *options))
         return started[-1]
 
     yield command
@@ -53,7 +56,8 @@ def _met(phase, command):
         case "cluster":
             return any(b"spawn_main" in waiting.command_line(each) for each in command.processes())
         case "workers":
-            return any(command.store.root.glob("*.partial/*"))
+            notes = command.store.root.glob("*.partial/progress.json")
+            return any(note.stat().st_mtime_ns > command.began for note in notes)
         case "run's lock" | "drawing's lock" | "site's lock":
             return "waiting for" in command.text()
     return (command.root / "waits").exists()
@@ -132,3 +136,56 @@ def test_a_signal_at_each_phase(phase, root, start, finished, counted):
         wrong += [f"{path.name} stays" for path in last.store.root.glob("*.partial")]
         assert not wrong, "\n".join(wrong)
         assert last.store.ids() and acting.tree(root / "notebooks") == tree
+
+
+@pytest.mark.parametrize("name", ["SIGINT", *slow(*(each for each in cases.ENDINGS if each != "SIGINT"))])
+def test_a_signal_among_the_imports(name, isolated, counted):
+    """The command itself, as soon as it has begun to load torch."""
+    words = [sys.executable, "-m", "nclib.cli", *cases.PHASES["training"][0].split()]
+    with counted("signals at each phase of a command", 1):
+        command = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=waiting.heed_signals)
+        while "libtorch" not in Path(f"/proc/{command.pid}/maps").read_text():
+            assert command.poll() is None
+            time.sleep(0.01)
+        number = signal.Signals[name]
+        command.send_signal(number)
+        _, said = command.communicate(timeout=waiting.PATIENCE)
+        assert command.returncode == (-number if name == "SIGKILL" else 128 + number), said
+        assert "Traceback" not in said and (name == "SIGKILL" or said.count("stopped by") == 1)
+        assert not (isolated / "results").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["workers", "drawing", "site"])
+def test_a_pause_that_is_longer_than_any_patience(phase, root, start, finished, counted):
+    """SIGSTOP to all processes, as ``docker pause`` and a suspended job do."""
+    words, stored = cases.PHASES[phase]
+    if stored:
+        shutil.copytree(finished(), root / "results")
+    with counted("pauses", 1):
+        command = start(words.split(), phase, 3.0)
+        command.reaches(lambda each: _met(phase, each))
+        paused = command.processes()
+        for number, seconds in ((signal.SIGSTOP, 7), (signal.SIGCONT, 0)):
+            for each in paused:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, number)
+            time.sleep(seconds)
+        command.go_on()
+        assert command.finish() == 0 and "Traceback" not in command.text(), command.text()
+        assert command.left_after(20) == []
+        assert command.store.ids() and all(command.store.is_sound(run) for run in command.store.ids())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["", "-p epochs=3"], ids=["the same", "other parameters"])
+def test_two_clients_at_once(other, root, start, counted):
+    words = cases.PHASES["planning"][0].split()
+    with counted("two clients", 2):
+        for _ in range(2):
+            both = [start(words), start([*words, *other.split()])]
+            assert [each.finish() for each in both] == [0, 0], both[0].text() + both[1].text()
+            assert [each.left_after(20) for each in both] == [[], []]
+        assert all("unchanged" in each.text() for each in both), "each has its own tables"
+        store = both[0].store
+        assert len(store.ids()) == (4 if other else 2) and all(store.is_sound(run) for run in store.ids())

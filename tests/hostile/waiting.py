@@ -87,14 +87,20 @@ def _run(seed, epochs):
 ONE = run_id(_run(0, 2))
 
 
-def _command(words, project, said):
+def heed_signals():
+    """In the background of a script, or under nohup, some are ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _command(words, project, said, patience):
     """Be the command, in a group of processes of its own: as under a terminal, signals are not ignored."""
     os.setpgid(0, 0)
     output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for number in (1, 2):
         os.dup2(output, number)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
-        signal.signal(number, signal.SIG_DFL)
+    heed_signals()
     tempfile.tempdir = None
     resource_tracker._resource_tracker = resource_tracker.ResourceTracker()  # that of the fork server is shared
     for name in ("ensure_running", "register", "unregister", "getfd"):
@@ -102,9 +108,11 @@ def _command(words, project, said):
     multiprocessing.current_process()._config["semprefix"] = f"/{os.getpid()}"
     sys.argv = ["nclib", *words]
 
+    import dask
+
     from nclib import training
     from nclib.cli import app
-    from nclib.engine import reference
+    from nclib.engine import grid, reference
     from nclib.engine import runs as engine
     from nclib.papers import experiments
 
@@ -113,13 +121,17 @@ def _command(words, project, said):
     engine.plan = lambda configs: wait(project, "planning") or plan(configs)
     reference.write_atomic = lambda path, content: (write(path, content), wait(project, "export"))[0]
     training.learning_rate = lambda *options: wait(project, "training") or update(*options)
+    if patience is not None:
+        grid.STALL_SECONDS = patience
+        dask.config.set({"distributed.scheduler.worker-ttl": f"{patience}s"})
     app.main()
 
 
 class Command:
-    """A command that was started. The first word of `phase` is where it is to wait."""
+    """A command that was started. The first word of `phase` is where it is to wait; workers that say nothing for longer
+    than `patience` are taken for stuck."""
 
-    def __init__(self, root, words, phase=None):
+    def __init__(self, root, words, phase=None, patience=None):
         self.root, self.temporary = root, root.parent / "tmp"
         self.temporary.mkdir(exist_ok=True)
         (root / "waits").unlink(missing_ok=True)
@@ -127,12 +139,13 @@ class Command:
             (root / f"wait-at-{phase.split()[0]}").touch()
         self.said = root.parent / f"said-{time.monotonic_ns()}"
         self.said.touch()
+        self.began = self.said.stat().st_mtime_ns
         own = {"NCLIB_ROOT": root, "NCLIB_RESULTS": root / "results", "NCLIB_DATA": root / "data"}
         forkserver.ensure_running()  # with the environment of the tests
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**own, "TMPDIR": self.temporary}.items():
                 patch.setenv(name, str(value))
-            self.process = faults.start(_command, words, root, self.said)
+            self.process = faults.start(_command, words, root, self.said, patience)
         self.store = RunStore(root / "results/runs")
 
     def text(self):

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import nclib as nc
 from nclib import training
 from nclib.cli import app
-from nclib.config import ConfigError, RunConfig, run_id
+from nclib.config import ConfigError, ModelConfig, RunConfig, run_id
 from nclib.engine import jobs, options
 from nclib.engine.profiles import PROFILES
 from nclib.engine.reading import dotted
@@ -435,6 +435,11 @@ def test_a_damaged_run_is_named_and_does_not_close_the_laboratory():
             assert folder.name not in str(look())
 
 
+def test_a_network_of_ones_own_is_listed(monkeypatch):
+    config = RunConfig(model=ModelConfig(kind="network", network="mynet:small", source="0" * 16)).canonical()
+    assert "mynet:small" in run_label("own-0123456789ab", config)
+
+
 # --- playground -----------------------------------------------------------------------------------------------
 
 
@@ -459,6 +464,12 @@ def test_linear_maps_have_the_eigenvalues_they_say():
         found = np.sort_complex(np.linalg.eigvals(jacobian.numpy()))
         assert np.allclose(found, np.sort_complex(np.array(wanted, dtype=complex)), atol=1e-6)
         assert torch.allclose(f(torch.tensor([[1.0, 0.5]]).double()), torch.tensor([[1.0, 0.5]]).double())
+
+
+def test_the_field_is_the_residual_at_each_point_of_the_grid():
+    xs, ys = np.array([0.0, 3.0]), np.array([0.0, 4.0, 8.0])
+    field = compute.residual_field(lambda z: 0.25 * z, xs, ys)
+    np.testing.assert_allclose(field, [[0, 2.25], [3, 3.75], [6, 0.75 * 73**0.5]])
 
 
 def test_the_printed_lines_of_the_playground_give_what_is_drawn():

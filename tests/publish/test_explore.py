@@ -35,6 +35,15 @@ def test_metrics_that_cannot_be_chosen_are_left_out():
     assert explore.records([run(metric="skipped")])[1] == []
 
 
+def test_what_would_end_the_script_of_the_page_is_left_out():
+    attack = "</script><script>alert(1)</script>"
+    stranger = run(seed=1)
+    split = stranger.history.assign(split=attack)
+    named, written = (attack, stranger.files), ("run-1", {"history.csv": split})
+    runs = [run(), *(StoredRun(name, stranger.config, files) for name, files in (named, written))]
+    assert "alert(1)" not in str(explore.records(runs))
+
+
 def test_setting_and_variant_are_said_in_words():
     data = {"dataset": "digits", "imbalance": "step", "num_majority": 3, "ratio": 10.0}
     plain = run(data=data).config

@@ -47,11 +47,11 @@ def test_anything_but_a_plain_literal_is_refused_with_its_line(project, line):
 
 
 def test_a_cell_that_is_no_python_and_a_file_that_is_no_notebook_are_refused(project):
-    with pytest.raises(ConfigError, match="line 1 of the parameters cell is no Python"):
+    with pytest.raises(ConfigError, match="line 1 of the parameters cell is not valid Python"):
         parameters.parameters(write_notebook("a/b", parameters="n: int ="))
     path = write_notebook("a/c")
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"c\.ipynb is no notebook"):
+    with pytest.raises(ConfigError, match=r"c\.ipynb is not a notebook"):
         parameters.parameters(path)
 
 
@@ -73,8 +73,8 @@ def test_values_are_typed_and_reach_only_where_they_are_declared(project):
         ("epochs=", "must be int"),
         ("epochs=[1", "must be int"),
         ("lr=fast", "must be float"),
-        ("epochs", "no assignment"),
-        ("=3", "no assignment"),
+        ("epochs", "not an assignment"),
+        ("=3", "not an assignment"),
         ("profile=lite", "use the option --profile"),
     ],
 )

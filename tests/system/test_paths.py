@@ -102,3 +102,13 @@ def test_nothing_is_created(tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / "results"))
     paths.results("quick"), paths.runs(), paths.data()
     assert not (tmp_path / "results").exists()
+
+
+def test_a_file_as_large_as_may_be_is_read_and_a_larger_one_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "LARGEST", 10)
+    file = tmp_path / "file"
+    file.write_bytes(b"0123456789")
+    assert paths.content(file) == b"0123456789"
+    file.write_bytes(b"0123456789a")
+    with pytest.raises(OSError, match="larger than any file"):
+        paths.content(file)

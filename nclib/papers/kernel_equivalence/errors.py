@@ -216,7 +216,10 @@ def kernel_row(
 
     place : where the claim is from; certificate : id for ``nclib certify``, where there is one
     """
-    said = dict(evidence=evidence, rule=rule, verdict="holds" if all(cases) else "not shown")
+    shown = list(cases)
+    if not shown or any(case != case for case in shown):  # NaN counts as true
+        raise ValueError(f"{claim}: a verdict needs cases, each true or false, got {shown}")
+    said = dict(evidence=evidence, rule=rule, verdict="holds" if all(shown) else "not shown")
     row = dict(place=place, part="beyond the paper", claim=claim, reading="ours")
     return row | said | dict(remark=remark, certificate=certificate)
 

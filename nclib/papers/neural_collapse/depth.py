@@ -268,7 +268,7 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     for t in REMOVED:
         for metric, group in _GROUPS.items():
             runs = comparison.by_run(states, metric, "test").dropna(subset="value")
-            differences = comparison.paired(runs, f"T = {t}", "solved")
+            differences = comparison.paired(runs, f"T = {t}", "solved").round({"difference": 9})
             pooled = comparison.pooled(differences)
             said = comparison.verdict(pooled, scale, "equal", size=WITHIN / comparison.EQUAL_WITHIN)
             if said.word == "equal" and said.remark.startswith("within"):
@@ -341,6 +341,8 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
             excess = used.assign(difference=used[f"auroc_{signal}{end}"] - 0.5)
             pooled = comparison.pooled(excess)
             said = comparison.verdict(pooled, scale, "higher")
+            if not settings:
+                said = comparison.Verdict("not run", scale, f"no setting with {FEWEST} wrong answers in every seed")
             claim = f"AUROC − 0.5 of {meaning}, {group} classes"
             found.append((claim, signal, group, settings, 0.5 + pooled.mean, *pooled.columns, *said))
     columns = ["claim", "signal", "group", "settings", "auroc", "difference", "half", "detectable", "seeds"]

@@ -127,8 +127,9 @@ def _equilibrium_or_cell(profile: Profile) -> list[RunConfig]:
 
 
 def _equilibria(profile: Profile) -> list[StoredConfig]:
-    """The DEQs of the cells of Tables 1–4, and a look at each without its solver."""
-    runs = [run for run in _scorecard(profile) if run.model.kind == "deq"]
+    """The DEQs of the cells of Tables 1–4 with ten classes, and a look at each without its solver."""
+    ten = dataclasses.replace(profile, hundred_dataset="")
+    runs = [run for run in _scorecard(ten) if run.model.kind == "deq"]
     return [*runs, *(DepthConfig(base=run) for run in runs)]
 
 
@@ -136,6 +137,8 @@ def _depth_and_rank(profile: Profile) -> list[StoredConfig]:
     """The networks of Tables 1–4 with the cell applied once, looks at their equilibria, and at all last blocks of
     `controls`."""
     blocks = _controls(profile)
+    if not blocks:
+        return []
     looks = [*_equilibria(profile), *blocks, *(DepthConfig(base=run) for run in blocks)]
     return list(dict.fromkeys([*_equilibrium_or_cell(profile), *looks]))
 

@@ -101,6 +101,8 @@ def judge(
         Without a case; for an unknown word; and for "false" without a certificate that holds and says so, from local
         optima, from cases that do not meet the premise, or at a reading that is not the statement's own.
     """
+    if any(value != value for value in outcomes):  # NaN counts as true
+        raise ValueError("a case is NaN, which is neither true nor false")
     outcomes = [bool(value) for value in outcomes]
     if not outcomes:
         raise ValueError("no case was tested; a verdict needs at least one")

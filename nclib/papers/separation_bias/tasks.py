@@ -66,7 +66,8 @@ class TaskConfig(Config):
         elif self.name == "audio":
             if self.target != "tone" and not _SOUND.fullmatch(self.target or ""):
                 raise ValueError(
-                    f"target {self.target!r} is no sound: 'tone', or what nclib.resolve_sound(path) returns"
+                    f"target {self.target!r} is no sound: 'tone', or what "
+                    "nclib.papers.separation_bias.resolve_sound(path) returns"
                 )
             self._refuse("level", "variables", "coefficients")
         else:
@@ -268,7 +269,10 @@ def _sound(name: str) -> _Samples:
         except OSError:
             content = b""
         if hashlib.sha256(content).hexdigest()[:12] != name.rpartition("@")[2]:
-            raise DataError(f"{name} is not whole in the data folder; call nclib.resolve_sound with the WAV file again")
+            raise DataError(
+                f"{name} is not whole in the data folder; call nclib.papers.separation_bias.resolve_sound with the WAV "
+                "file again"
+            )
         sound = np.frombuffer(content, "<f8")
     t = torch.linspace(-1, 1, len(sound), dtype=torch.float64)
     return _Samples(t[:, None].float(), torch.from_numpy(sound.copy()).float())

@@ -28,8 +28,8 @@ def architecture(
     share.
 
     ax: the only axes of a figure of TWO_COLUMN by 2.96 inches; they fill it and lose their frame.
-    layers: for "explicit" and "deq" the table of `nclib.layer_table`: stage, output, parameters.
-    operations: for both the table of `nclib.block_operations`: operation, joins.
+    layers: for "explicit" and "deq" the table of `nclib.papers.neural_collapse.layer_table`: stage, output, parameters.
+    operations: for both the table of `nclib.papers.neural_collapse.block_operations`: operation, joins.
     image: (C, H, W) of the input. solver: what is written into the loop. start: of the solve, "x" or "zeros".
     Sizes, names and counts are those of the tables; slabs are as high as their maps and as thick as their channels, on
     logarithmic scales.

@@ -410,7 +410,7 @@ def _draw_printed_range(ax: Axes, low: float, high: float) -> None:
     else:
         edge, marker = (top, "^") if low >= top else (bottom, "v")
         ax.plot([0.98], [edge], marker=marker, markersize=5, color="0.6", **outside)
-    _legend_entry(ax, "paper: ticks of its axis", **grey)
+    _legend_entry(ax, "paper: range of its axis", **grey)
 
 
 def _legend_entry(ax: Axes, label: str, **line: object) -> None:

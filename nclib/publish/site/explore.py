@@ -52,6 +52,7 @@ _VARIANTS = {  # what sets a run apart from the plain one of its model: key, pla
         "balanced_softmax": "balanced softmax",
     },
     "train.schedule": {"constant": "learning rate 1e-4, constant"},
+    "train.optimiser": {"adam": "Adam", "adamw": "AdamW"},
 }
 
 _COLOURS = ("#949494", "#de8f05", "#56b4e9", "#fbafe4", "#ece133")  # those that no model has
@@ -98,12 +99,12 @@ def records(runs: Iterable[Any]) -> tuple[list[dict[str, Any]], list[dict[str, A
     facts: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []
     for run in runs:
-        if run.config["kind"] != "classifier":
+        if run.config["kind"] != "classifier" or "<" in run.run_id:
             continue
         group = setting(run.config, scale_of([read_config(json.dumps(run.config))]))
         number = len(facts)
         facts.append({"i": number, "run": run.run_id, "g": group, "v": variant(run.config), "s": run.config["seed"]})
-        rows = run.history[run.history["metric"].isin(METRICS)]
+        rows = run.history[run.history["metric"].isin(METRICS) & run.history["split"].isin(["train", "test"])]
         for (metric, split), curve in rows.groupby(["metric", "split"], sort=False):
             curve = curve[np.isfinite(curve["value"])]
             values = curve["value"] * (100 if METRICS[metric].percent else 1)

@@ -225,7 +225,7 @@ def _drawings(profile: str, drawn: Drawn) -> tuple[dict[str, Page], list[Artefac
             [(cell["cell_type"], cell["source"]) for cell in page.notebook["cells"]], page.execution
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             again = f"nclib reproduce {page.name} --profile {profile} --force{' --largest' * bool(drawn.profile)}"
-            raise ReportError(f"{found[page.name]} is no notebook that can be read ({error}); type: {again}") from None
+            raise ReportError(f"{found[page.name]} is not a readable notebook ({error}); type: {again}") from None
     return pages, others
 
 

@@ -691,6 +691,9 @@ def test_what_the_captions_print():
 def test_a_rule_of_ours_that_is_not_met_is_not_shown_and_never_false():
     row = tables.kernel_row("c", "e", "r", [True, False])
     assert row["verdict"] == "not shown" and tables.kernel_row("c", "e", "r", [True])["verdict"] == "holds"
+    for none in ([], [float("nan")]):
+        with pytest.raises(ValueError, match="c: a verdict needs cases"):
+            tables.kernel_row("c", "e", "r", none)
     assert (row["part"], row["reading"], row["remark"]) == ("beyond the paper", "ours", "our advice")
 
 

@@ -82,6 +82,8 @@ def test_arms_of_one_seed_share_their_weights():
     assert len(matrices) == 4 and all(torch.equal(matrix, matrices[0]) for matrix in matrices)
     other = ShallowNetwork(_models(7)["tanh_enn"], 10, 3, 5)
     assert not torch.equal(other.inputs, nets[0].inputs)
+    square = ShallowNetwork(_models(10)["relu_enn"], 10, 3, 4)
+    assert not torch.equal(square.inputs, square.matrix), "the weights of the two layers are independent"
 
 
 def test_inputs_are_centred_and_have_unit_scale():

@@ -59,8 +59,8 @@ def test_published_ticks():
 
 def _accuracies(model, seed, overall, majority, minority, **cell):
     values = {"accuracy_balanced": overall, "accuracy_majority": majority, "accuracy_minority": minority}
-    given = {name: value for name, value in values.items() if value is not None}
-    return _stack(*(_rows(name, model=model, seed=seed, values=[v], **cell) for name, v in given.items()))
+    given = {name: [0.99 * value, 1.01 * value] for name, value in values.items() if value is not None}
+    return _stack(*(_rows(name, model=model, seed=seed, values=two, **cell) for name, two in given.items()))
 
 
 def test_accuracy_table_puts_each_cell_beside_its_printed_one():
@@ -78,6 +78,7 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     keyed = table.set_index(["K_A", "accuracy"])
     row = keyed.loc[(5, "overall")]
     assert row["explicit_value"] == pytest.approx(41) and row["deq_value"] == pytest.approx(42 + 10 / 9)
+    assert row["explicit_within_std"] == pytest.approx(0.41 * 2**0.5)  # of two epochs 1 % to either side, in percent
     assert (row["explicit_printed"], row["explicit_printed_std"]) == (44.86, 1.43)
     assert (row["deq_printed"], row["deq_printed_std"]) == (46.09, 1.77)
     wanted = comparison.interval([2.0, 2.0 + 1 / 9, 2.0 + 2 / 9])
