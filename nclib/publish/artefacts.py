@@ -186,7 +186,18 @@ def _render(fig: Figure, kind: str) -> bytes:
     # "standard": nothing is cropped, so the width is the one asked for, whatever a front end has set.
     with mpl.rc_context({"pdf.fonttype": 42, "savefig.bbox": "standard"}):
         fig.savefig(buffer, format=kind, dpi=300, metadata=dict.fromkeys(empty))
-    return buffer.getvalue()
+    return _without_alpha(buffer.getvalue()) if kind == "png" else buffer.getvalue()
+
+
+def _without_alpha(png: bytes) -> bytes:
+    """The same pixels in a tenth less room: Matplotlib stores an alpha channel that is opaque everywhere."""
+    from PIL import Image
+
+    picture, smaller = Image.open(io.BytesIO(png)), io.BytesIO()
+    if picture.mode != "RGBA" or picture.getextrema()[3] != (255, 255):
+        return png
+    picture.convert("RGB").save(smaller, "PNG", optimize=True, dpi=picture.info.get("dpi"))
+    return smaller.getvalue()
 
 
 def _as_text(frame: pd.DataFrame) -> pd.DataFrame:

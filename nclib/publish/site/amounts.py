@@ -76,9 +76,8 @@ def _collapse(page: Page, read: Callable[[str], Any]) -> str:
     pooled, each = read("_pooled"), read("_settings")
     if pooled is not None:
         rows = [row for row in pooled.itertuples() if row.metric in CLAIMED]
-        found = [
-            f"{_short(row)} {row.change:+.1f} % ({row.low:.1f} to {row.high:.1f}), {_verdict(row)}" for row in rows
-        ]
+        numbers = [f"{row.change:+.1f} % ({row.low:.1f} to {row.high:.1f})" for row in rows]
+        found = [f"{_short(row)} {number}, {_verdict(row)}" for row, number in zip(rows, numbers, strict=True)]
         return f"{_at(page)}, pooled over {rows[0].cells} settings and {rows[0].seeds} seeds, {', and '.join(found)}"
     rows = [] if each is None else [row for row in each.itertuples() if row.claim == "DEQ lower"]
     rows = [row for row in rows if row.metric in CLAIMED]
