@@ -230,9 +230,11 @@ HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG
 STUB = """#!/bin/sh
 for place in quick lite/with/images_per_class=250; do
   folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
-  claims="internalization residual_and_error depth_and_rank optimisers"
-  for name in fig1 fig3 controls equilibrium_or_cell collapse $claims; do echo "$place" >"$folder/$name.png"; done
+  for name in fig1 fig3 controls equilibrium_or_cell collapse residual_and_error; do
+    echo "$place" >"$folder/$name.png"
+  done
   folder="$NCLIB_RESULTS/$place/tables/neural_collapse"; mkdir -p "$folder"
+  claims="internalization residual_and_error depth_and_rank optimisers"
   for name in scorecard equilibrium_or_cell collapse_pooled $claims; do
     echo "$place" >"$folder/$name.csv"; echo "$place" >"$folder/$name.json"
   done
