@@ -283,9 +283,9 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
     assert beside.exists() and not list(tmp_path.rglob("WRONG"))
     assert not (clone / "build" / "figures" / "old.png").exists()
     drawn = {path.name: path.read_text() for path in (clone / "results" / "reference" / "figures").iterdir()}
-    assert len(drawn) == 6
+    assert len(drawn) == 7
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
-    assert tables == ["quick\n"] * 6
+    assert tables == ["quick\n"] * 14
     assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite/with/images_per_class=250\n"
 
 
