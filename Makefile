@@ -80,7 +80,7 @@ survival: setup
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
 CLAIMS := internalization residual_and_error depth_and_rank optimisers
-PICTURES := fig1 fig3 controls equilibrium_or_cell collapse $(CLAIMS)
+PICTURES := fig1 fig3 controls equilibrium_or_cell collapse residual_and_error
 TABLES := scorecard equilibrium_or_cell collapse_pooled $(CLAIMS)
 CIFAR10_250 := -p dataset=folder:cifar10-jpeg@ef1101d4a992 -p images_per_class=250 -p test_images_per_class=100 -p seeds=3
 figures: setup

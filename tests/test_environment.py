@@ -230,9 +230,11 @@ HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG
 STUB = """#!/bin/sh
 for place in quick lite/with/images_per_class=250; do
   folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
-  claims="internalization residual_and_error depth_and_rank optimisers"
-  for name in fig1 fig3 controls equilibrium_or_cell collapse $claims; do echo "$place" >"$folder/$name.png"; done
+  for name in fig1 fig3 controls equilibrium_or_cell collapse residual_and_error; do
+    echo "$place" >"$folder/$name.png"
+  done
   folder="$NCLIB_RESULTS/$place/tables/neural_collapse"; mkdir -p "$folder"
+  claims="internalization residual_and_error depth_and_rank optimisers"
   for name in scorecard equilibrium_or_cell collapse_pooled $claims; do
     echo "$place" >"$folder/$name.csv"; echo "$place" >"$folder/$name.json"
   done
@@ -281,9 +283,9 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
     assert beside.exists() and not list(tmp_path.rglob("WRONG"))
     assert not (clone / "build" / "figures" / "old.png").exists()
     drawn = {path.name: path.read_text() for path in (clone / "results" / "reference" / "figures").iterdir()}
-    assert len(drawn) == 6
+    assert len(drawn) == 7
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
-    assert tables == ["quick\n"] * 6
+    assert tables == ["quick\n"] * 14
     assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite/with/images_per_class=250\n"
 
 
