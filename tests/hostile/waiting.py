@@ -66,7 +66,10 @@ def project(folder):
         f"notebooks/{NOTEBOOK}.ipynb": json.dumps(notebook),
         "book/conf.py": f"from nclib.system import processes\nprocesses.follow_parent()\n{waits['site']}"
         'extensions, suppress_warnings, html_theme = ["myst_nb"], ["myst", "toc", "mystnb"], "basic"\n'
-        'nb_execution_mode = "off"\n',
+        'nb_execution_mode = "off"\n'
+        "def setup(app):\n    app.connect('build-finished', finish)\n"
+        "def finish(app, error):\n    out = Path(app.outdir)\n    (out / 'names.json').write_text('{}')\n"
+        "    (out / 'api').mkdir(exist_ok=True)\n    (out / '_static/bodies.js').write_text('bodies = {}')\n",
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -108,8 +111,6 @@ def _command(words, project, said, patience):
     multiprocessing.current_process()._config["semprefix"] = f"/{os.getpid()}"
     sys.argv = ["nclib", *words]
 
-    import dask
-
     from nclib import training
     from nclib.cli import app
     from nclib.engine import grid, reference
@@ -123,7 +124,6 @@ def _command(words, project, said, patience):
     training.learning_rate = lambda *options: wait(project, "training") or update(*options)
     if patience is not None:
         grid.STALL_SECONDS = patience
-        dask.config.set({"distributed.scheduler.worker-ttl": f"{patience}s"})
     app.main()
 
 
@@ -196,7 +196,7 @@ class Command:
         names = [path.relative_to(self.root).as_posix() for path in results.glob("**/*")]
         return [
             name for name in names
-            if name.endswith((".tmp", ".writing", "/.site", ".failed.ipynb")) or "/.client-" in name
+            if name.endswith((".tmp", ".writing", "smoke/.site", ".failed.ipynb")) or "/.client-" in name
         ]  # fmt: skip
 
     def end(self):

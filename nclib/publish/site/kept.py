@@ -26,8 +26,11 @@ def kept(name: str, made_from: Sequence[Any], make: Callable[[Path], None], echo
                 shutil.rmtree(old)
             aside = target.with_name(f"{name}-aside")
             aside.mkdir(parents=True)
-            make(aside)
-            aside.rename(target)
+            try:
+                make(aside)
+                aside.rename(target)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
     return target
 
 
