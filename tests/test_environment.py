@@ -107,7 +107,7 @@ def test_the_command_looks_for_its_whole_extra():
     assert set(cli.NEEDED) == {TO_IMPORT.get(name, name) for name in names(EXTRAS["companion"])}
 
 
-LABORATORY = {"panels", "train_panel", "laboratory"}  # nothing else imports them
+LABORATORY = {"panels", "train_panel", "base"}  # nothing else imports them
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "nclib").rglob("*.py")), ids=lambda path: path.stem)

@@ -165,8 +165,8 @@ def notebook_pool(size: int) -> Iterator[concurrent.futures.Executor]:
             yield pool
             pool.shutdown()
         except BaseException:
+            end_children(before)  # first: a worker that is told to stop would leave what it started
             pool.shutdown(wait=False, cancel_futures=True)
-            end_children(before)
             raise
 
 

@@ -256,7 +256,7 @@ def test_parameters(fuzz, tmp_path, monkeypatch):
         try:
             (values,) = parse_overrides(example, ["neural_collapse/fig1"]).values()
         except ConfigError as error:
-            return _message(error, "parameter", "assignment")
+            return _message(error, "parameter", "assignment", "-p")
         assert all(type(value) is types[name] for name, value in values.items())
         return None
 

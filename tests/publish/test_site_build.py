@@ -191,6 +191,8 @@ def test_without_sphinx_it_names_the_extra(smoke, monkeypatch):
 
 def test_the_title_is_an_argument_in_any_locale(tmp_path, monkeypatch):
     called = []
+    (tmp_path / "html").mkdir()
+    (tmp_path / "html/index.html").touch()
     done = build.subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(build.subprocess, "run", lambda command, **_: called.append(command) or done)
     for encoding, shown in (("ascii", "nclib: smoke with dataset=gr??e"), ("utf-8", "nclib: smoke with dataset=größe")):
