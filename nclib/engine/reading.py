@@ -138,6 +138,8 @@ def read_part(run: str, name: str, content: bytes) -> Any:
 
 def check_history(table: pd.DataFrame) -> None:
     """Raises an error where a table is no history."""
+    if lacking := {"epoch", "split", "metric", "value"} - {*table}:
+        raise ValueError(f"it has no column {min(lacking)}")
     names = {str(name) for column in ("split", "metric") for name in table[column].unique()}
     if odd := sorted(name for name in names if not name.isprintable()):
         raise ValueError(f"{odd[0]!a:.80} names no metric")

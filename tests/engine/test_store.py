@@ -562,8 +562,9 @@ def test_options_that_nobody_can_have_are_damage_whatever_the_name_says(store, o
         {"provenance.json": json.dumps({"profile": None})},
         {"history.csv": "epoch,split,metric,value\n1,train,loss,much\n"},
         {"history.csv": "epoch,split,metric,value\n1,train,\u001b[2J,1.0\n"},
+        {"history.csv": "epoch,split,metric,va"},
     ],
-    ids=["escape", "no profile", "no number", "escape in a metric"],
+    ids=["escape", "no profile", "no number", "escape in a metric", "no column"],
 )
 def test_names_that_would_act_on_a_terminal_and_texts_for_numbers_are_damage(store, files):
     run = _save(store)
