@@ -241,12 +241,18 @@ class DEQ(nn.Module):
             raise
         if not torch.is_grad_enabled():
             return unpacked(parts, solution.value, solution)
-        amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-        f, leaves = functional_form(self.cell, parts, solution.value, x, *args)
-        fixed = versions(self.cell)
-        rule = Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed)
+        rule, leaves = self._rule(solver, parts, solution.value, x, *args)
         z = Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves)
         return unpacked(parts, z, solution)
+
+    def _rule(self, solver: Solver, parts: Parts | None, value: Tensor, *rows: Tensor) -> tuple[Rule, list[Tensor]]:
+        """What the backward pass needs besides the tensors, and the leaves of the cell."""
+        device = value.device.type
+        amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+        f, leaves = functional_form(self.cell, parts, value, *rows)
+        fixed = versions(self.cell)
+        rule = Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed)
+        return rule, leaves
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""
@@ -313,11 +319,7 @@ class DEQ(nn.Module):
         solution = _evidence(value, by_part, tol, parts)
         if not torch.is_grad_enabled():
             return unpacked(parts, value, solution)
-        device = start.device.type
-        amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-        f, leaves = functional_form(self.cell, parts, value, *rows)
-        fixed = versions(self.cell)
-        rule = Rule(f, self.gradient, self.solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed)
+        rule, leaves = self._rule(self.solver, parts, value, *rows)
         return unpacked(parts, Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves), solution)
 
     def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor, parts: Parts | None) -> None:

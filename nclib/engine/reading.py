@@ -138,7 +138,7 @@ def read_part(run: str, name: str, content: bytes) -> Any:
 
 def check_history(table: pd.DataFrame) -> None:
     """Raises an error where a table is no history."""
-    if lacking := {"epoch", "split", "metric", "value"} - {*table}:
+    if lacking := {*HISTORY} - {*table}:
         raise ValueError(f"it has no column {min(lacking)}")
     names = {str(name) for column in ("split", "metric") for name in table[column].unique()}
     if odd := sorted(name for name in names if not name.isprintable()):
