@@ -36,3 +36,11 @@ def test_the_page_holds_the_points_and_the_file_their_images(isolated, tmp_path)
     text = (tmp_path / "points/neural_collapse/fig2.html").read_text()
     assert "data:image/png;base64,iVBORw0K" in text and "minority" in text and "zero" in text
     assert "<script src" not in text and "<link" not in text and len(text) < 2_000_000
+
+
+def test_the_name_of_a_class_ends_no_script():
+    for module in ("altair", "vl_convert"):
+        pytest.importorskip(module)
+    attack = "</script><script>alert(1)</script>"
+    text = points.file(ROWS.assign(minority=False, image=None, name=attack))
+    assert attack not in text and attack.replace("<", r"\u003c") in text

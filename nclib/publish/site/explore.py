@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nclib.publish.plots.style import MODEL_STYLE
+from nclib.publish.site.fragments import stand_alone
 
 
 class Shown(NamedTuple):
@@ -237,5 +238,4 @@ def page(runs: Iterable[Any]) -> str | None:
     facts, lines = records(runs)
     if not facts:
         return None
-    made = chart(facts, lines).to_html(inline=True, embed_options={"renderer": "svg", "actions": False})
-    return made.replace('<meta charset="UTF-8">', _HEAD, 1)
+    return stand_alone(chart(facts, lines), _HEAD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -50,3 +51,17 @@ def date_text(text: str) -> str:
 def fold(title: str, content: str, kind: str = "") -> str:
     """HTML or Markdown behind a line to click on."""
     return f'<details class="nc-fold{kind and f" {kind}"}"><summary>{plain(title)}</summary>\n\n{content}\n\n</details>'
+
+
+class _InScript(json.JSONEncoder):
+    """JSON in which no text, such as the name of a class, can end the script that it stands in."""
+
+    def encode(self, o: Any) -> str:
+        return super().encode(o).replace("<", r"\u003c")
+
+
+def stand_alone(chart: Any, head: str) -> str:
+    """An Altair chart as one HTML file that asks for nothing outside itself; head: of that file."""
+    options = {"renderer": "svg", "actions": False}
+    made = chart.to_html(inline=True, embed_options=options, json_kwds={"cls": _InScript})
+    return made.replace('<meta charset="UTF-8">', head, 1)

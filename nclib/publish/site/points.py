@@ -6,6 +6,7 @@ from typing import Any
 
 from nclib.publish import scorecard
 from nclib.publish.plots.style import MODEL_STYLE
+from nclib.publish.site.fragments import stand_alone
 from nclib.publish.site.sources import Page
 
 COLUMNS = {"x", "y", "class", "model", "name", "minority", "image"}
@@ -70,5 +71,4 @@ def file(table: Any) -> str:
         .resolve_scale(x="independent", y="independent")
         .configure_view(stroke=None)
     )
-    made = chart.to_html(inline=True, embed_options={"renderer": "svg", "actions": False})
-    return made.replace('<meta charset="UTF-8">', _HEAD, 1)
+    return stand_alone(chart, _HEAD)
