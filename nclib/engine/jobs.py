@@ -126,6 +126,7 @@ def train_run(
     """
     config = read_config(config_json)
     store, run = RunStore(root), run_id(config)
+    store.clear_cut_off([run])
     with store.lock(run):
         if store.is_sound(run):
             store.clear_partial(run)

@@ -22,6 +22,7 @@ from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import cluster, profiles, runs
 from nclib.engine.executors import Place, default_workers
 from nclib.engine.options import check_runs
+from nclib.engine.store import default_store
 from nclib.papers import experiments
 from nclib.publish.notebooks import MAIN_PAPER, select, source
 from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, mark_of, urgency
@@ -224,6 +225,7 @@ def _train(
     forecast = None
     with contextlib.ExitStack() as stack:
         seconds = sum(seconds for run, seconds in lacking.items() if run not in failures)
+        stack.callback(default_store().clear_cut_off, lacking)  # once the workers are gone: a signal may have killed them
         executor = stack.enter_context(place.executor(missing, seconds, echo)) if missing else None
         progress = stack.enter_context(progress_bar("training", echo))
 

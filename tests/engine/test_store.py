@@ -258,6 +258,19 @@ def test_checkpoint_round_trip_and_damage(store):
             assert checkpoint.load() is None
 
 
+def test_what_a_kill_left_of_a_write_is_cleared_but_not_beside_a_training(store):
+    checkpoint = store.checkpoint("some-run")
+    checkpoint.save({"epoch": 3})
+    left = checkpoint.path.with_name(".checkpoint.pt.0123abcd.tmp")
+    left.touch()
+    with store.lock("some-run"):
+        store.clear_cut_off(["some-run", "another"])
+    assert left.exists()
+    store.clear_cut_off(["some-run", "another"])
+    assert not left.exists() and checkpoint.load() == {"epoch": 3}
+    assert not store.partial("another").exists()
+
+
 def test_a_full_disk_leaves_no_run_and_no_debris(store, monkeypatch):
     written = []
     real = store_module.write_atomic
