@@ -37,6 +37,12 @@ METRICS = {
     "nc3_self_duality": "NC3, centred",
     "minority_cosine": "cosine among minority classes",
 }
+METRICS |= {
+    f"{name}_{group}": f"{label}, {group} classes"
+    for name, label in METRICS.items()
+    for group in ("majority", "minority")
+    if name.startswith("nc")
+}
 """What readers call the metrics; others keep the name of their function."""
 
 LEADS = {

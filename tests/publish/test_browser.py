@@ -22,6 +22,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
+import pandas as pd
 import pytest
 from links import Links
 from selenium import webdriver
@@ -34,7 +35,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from nclib.publish.answer import WAITING
 from nclib.publish.plots.style import MODEL_STYLE
-from nclib.publish.site import build, explore
+from nclib.publish.site import build, explore, points
 from nclib.reproduce import reproduce
 from nclib.system import paths, words
 
@@ -486,6 +487,21 @@ def test_curves_are_chosen_clicked_away_and_tell_their_run(screen, curves):
     assert re.search(r"variant \S.* seed \d epoch \d+ value [\d.]+ run digits-KA3-R100-\S+-s\d-\w{12}", told), told
     assert plain.label not in told
     screen.picture("explore_run")
+
+
+@pytest.mark.slow
+def test_a_dot_tells_its_class_and_shows_its_image(screen, tmp_path):
+    image = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
+    table = pd.DataFrame({"x": [0.0, 1.0], "y": [0.0, 1.0], "class": [3, 4], "model": "deq", "name": ["cat", "deer"]})
+    page = tmp_path / "fig2.html"
+    page.write_text(points.file(table.assign(minority=[False, True], image=[image, None])), encoding="utf-8")
+    screen.open(page.as_uri())
+    dots = screen.wait(lambda: screen.all("g.mark-symbol.role-mark path"))
+    for dot, told, images in zip(dots, ("class cat kind majority", "class deer kind minority"), (1, 0), strict=True):
+        ActionChains(screen.driver).move_to_element(dot).perform()
+        screen.wait(lambda told=told: told in " ".join(screen.run(SHOWN).split()), otherwise=told)
+        assert len(screen.all("#vg-tooltip-element img")) == images
+    screen.picture("points")
 
 
 @pytest.mark.slow

@@ -127,9 +127,8 @@ def _equilibrium_or_cell(profile: Profile) -> list[RunConfig]:
 
 
 def _equilibria(profile: Profile) -> list[StoredConfig]:
-    """The DEQs of the cells of Tables 1–4 with ten classes, and a look at each without its solver."""
-    ten = dataclasses.replace(profile, hundred_dataset="")
-    runs = [run for run in _scorecard(ten) if run.model.kind == "deq"]
+    """The DEQs of the settings of Tables 1–4, and a look at each without its solver."""
+    runs = [run for run in _scorecard(profile) if run.model.kind == "deq"]
     return [*runs, *(DepthConfig(base=run) for run in runs)]
 
 
