@@ -86,6 +86,7 @@ Loss(name='ldam_drw', counts=counts, epochs=2)
 Loss.__call__(loss, logits=logits, labels=labels, epoch=2)
 SolverConfig(method='anderson', tol=1e-3, max_steps=5, history=2, ridge=1e-8, damping=0.5)
 GradientConfig(method='phantom', steps=2, damping=0.5)
+GradientConfig(method='reversible', steps=2, beta=0.5)
 DataConfig(dataset='digits', imbalance='step', num_majority=3, ratio=10.0, majority='first')
 DataConfig(n_max=5, test_per_class=2, augment='none', subset_seed=0)
 ModelConfig(kind='deq', width=2, cell='residual', groups=2, feature_norm='none', head='linear')
@@ -262,6 +263,7 @@ SolverConfig damping                    wrrwrrrrrrwrr
 GradientConfig method                   rrrrrrrrrrrrr
 GradientConfig steps                    rwrrrrrrwrwrr
 GradientConfig damping                  wrrwrrrrrrwrr
+GradientConfig beta                     rrrwrrrrrrwrr
 DataConfig dataset                      rrrrrrrrrrrwr
 DataConfig imbalance                    rrrrrrrrrrrrr
 DataConfig num_majority                 rwrrrrrrwrrrr
@@ -474,6 +476,7 @@ model.solver.damping   2222222222w2
 model.gradient.method  222222222222
 model.gradient.steps   2222222222w2
 model.gradient.damping 2222222222w2
+model.gradient.beta    2222222222w2
 model.start            22222222w2w2
 model.unroll           2222222222w2
 model.num_blocks       2222222222w2
