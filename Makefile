@@ -52,7 +52,9 @@ reproduce: setup
 	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(ARGS)
 
 # A process that is through takes over half of what the other has left, so tests of a module nearly all stay together.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Three for two cores, as some tests wait; compiled modules are kept, as others start processes.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 test: setup
 	NCLIB_SCREENS=results/screens $(PYTEST) $(ARGS)
 

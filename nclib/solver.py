@@ -259,7 +259,7 @@ def paper_solver() -> Broyden:
     return Broyden(tol=1e-3, max_steps=20)
 
 
-# What each method remembers. ``take`` writes r = f(z) − z beside what it is to be multiplied with, and returns it;
+# What each method remembers. ``take`` stores the residual r = f(z) − z in the method's memory, and returns it;
 # ``step`` returns the next z; ``move`` fills the places of rows that left. z, fz and r are (b, n), and the first b rows
 # of every memory are theirs.
 

@@ -82,8 +82,8 @@ def test_the_counts_of_statements_are_those_of_the_table():
     holds, false = [result for result in results if result.verdict.startswith("holds")], verdicts.count("false")
     corrected = sum(result.certificate.startswith("its misprint") for result in holds)
     counts = (len(results), len(holds), corrected, false, verdicts.count("vacuous"), verdicts.count("typo"))
-    said = "Of its {} theoretical statements {} hold ({} with a misprint corrected), {} are false (Theorem B.3 in the "
-    said += "reading named below), {} has an empty premise for all i, j and {} a misprint."
+    said = "Of its {} theoretical statements {} hold ({} once a misprint is corrected), {} are false (Theorem B.3 in "
+    said += "the reading named below), {} is vacuous as printed and {} a misprint."
     assert said.format(*(words[n] for n in counts)) in README
     said = "{} of the {} hold ({} with a misprint corrected), {} are false, {} is vacuous and {} a misprint."
     assert said.format(words[len(holds)].capitalize(), words[len(results)], *(words[n] for n in counts[2:])) in FINDINGS
@@ -104,10 +104,12 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
     assert {row["cells"] for row in pooled.values()} == {"11"} and {row["seeds"] for row in pooled.values()} == {"3"}
     nc1, nc2, nc3 = (pooled[name] for name in ("nc1_pinv", "paper_eq13_uncentred", "paper_eq14_uncentred"))
     assert float(nc1["high"]) < 0 < min(float(nc2["low"]), float(nc3["low"]))
-    assert f"| {float(nc1['change']):+.0f} %, interval below zero | {nc1['verdict']} |".replace("-", "−") in README
+    said = f"| {float(nc1['change']):+.0f} %, interval below zero | {nc1['verdict']}: lower |"
+    assert said.replace("-", "−") in README
     changes = f"{float(nc2['change']):+.1f} and {float(nc3['change']):+.1f}"
     assert nc2["verdict"] == nc3["verdict"]
-    assert f"| {changes} %, intervals above zero | {nc2['verdict']} |" in README
+    assert {pooled[name]["verdict"] for name in ("nc2_etf_distance", "nc3_self_duality")} == {"not significant"}
+    assert f"| {changes} %, intervals above zero; centred: not significant | {nc2['verdict']} |" in README
 
 
 def test_the_signs_are_the_same_on_the_other_processor():

@@ -245,7 +245,7 @@ class Rule:
 
 @dataclass
 class _Gate:
-    """Whether gradients pass from a point of linearisation to where the point came from."""
+    """A switch: whether gradients flow from the point of linearisation back to what it was computed from."""
 
     open: bool = False
 

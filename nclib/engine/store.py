@@ -253,12 +253,9 @@ class RunStore:
         """Remove what processes that were killed in the middle of a write left of the state of these runs. Those that a
         process is training are left alone."""
         for run in runs:
-            left = list(self.partial(run).glob(".*.tmp"))
-            with contextlib.suppress(filelock.Timeout):
-                with self.lock(run, timeout=0) if left else contextlib.nullcontext():
-                    for path in left:
-                        with contextlib.suppress(OSError):
-                            path.unlink()
+            for left in self.partial(run).glob(".*.tmp"):
+                with contextlib.suppress(filelock.Timeout, OSError), self.lock(run, timeout=0):
+                    left.unlink()
 
     def verify(self, run: str) -> dict[str, bytes]:
         """Contents of all files of a run, each checked against DONE.

@@ -114,7 +114,7 @@ def nc1_pinv_class_balanced(h: Array, labels: Array, m: ClassMoments) -> float:
 
 
 def class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
-    """As above; samples labelled −1 belong to no class of ``m``."""
+    """`nc1_pinv_class_balanced` of checked input; samples labelled −1 belong to no class of ``m``."""
     values, directions = m.between_eigen()
     if not len(values):
         return math.nan

@@ -65,8 +65,8 @@ class ClassMoments:
     Raises
     ------
     ValueError
-        An unknown weighting, sizes below 1; in ``update``, see there; in a property, no samples
-    yet.
+        An unknown weighting or sizes below 1. ``update`` says what it refuses; properties raise where there are no
+        samples yet.
 
     Source: Sun & Shi 2024, eq. (11); Chan, Golub & LeVeque 1983.
 

@@ -49,7 +49,7 @@ def nc_report(
     moments: ClassMoments | None = None,
     num_classes: int | None = None,
 ) -> dict[str, float]:
-    """Every metric of this module at once, each under the name of its function.
+    """The metrics of `nclib.metrics.METRICS` at once, each under its name there.
 
     ``nc2_*`` are of the centred class means, ``nc2_*_classifier`` of the classifier rows as they are,
     ``paper_*`` of the uncentred means. ``absent_classes`` counts classes without samples (left out),

@@ -18,7 +18,7 @@ class Metric:
     label : what readers call it; empty where it goes by the name of its function
     ideal : the value under perfect collapse, a number or a function of K
     low, high : the closed range (NaN aside), alike
-    splits : the parts of a run's history where it is read, the first one first
+    splits : the splits of a run's history in which it is looked for, in this order
     log : whether its axis is logarithmic
     centred : whether it depends on where the class means are centred
     block : whether it is reported of majority and minority alone too

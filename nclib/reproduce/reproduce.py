@@ -225,7 +225,7 @@ def _train(
     forecast = None
     with contextlib.ExitStack() as stack:
         seconds = sum(seconds for run, seconds in lacking.items() if run not in failures)
-        stack.callback(default_store().clear_cut_off, lacking)  # once the workers are gone: a signal may have killed them
+        stack.callback(default_store().clear_cut_off, lacking)  # once the workers are gone: a signal may kill them
         executor = stack.enter_context(place.executor(missing, seconds, echo)) if missing else None
         progress = stack.enter_context(progress_bar("training", echo))
 

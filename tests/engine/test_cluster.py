@@ -101,7 +101,8 @@ def _same(undisturbed, configs):
 # --- the same numbers ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [2, *slow(1, 4)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 1, 4])
 def test_the_same_grid_gives_the_same_bits_on_any_number_of_workers(workers, executor, undisturbed):
     told, stored = [], []
     if workers == 2:
@@ -242,6 +243,7 @@ def test_the_last_epoch_is_stored_though_the_time_is_over():
     assert runs.train_missing([_config(epochs=1)], minutes=1e-9).unfinished == []
 
 
+@pytest.mark.slow
 def test_when_the_time_is_over_workers_drop_what_they_have_in_hand(executor, monkeypatch):
     endless, waiting = [_config(seed=seed, epochs=100_000) for seed in (6, 7)], _config(seed=8)
     heard = grid_module.Grid.on_heartbeat

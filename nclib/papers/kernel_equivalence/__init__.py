@@ -1,5 +1,5 @@
-"""Certificates on Ling et al. (ICML 2024). No printed formula of the paper was at hand: they are about its released
-code.
+"""Ling et al. (ICML 2024): kernels, networks and certificates. No printed formula of the paper was at hand: the
+certificates are about its released code.
 """
 
 from nclib.system import lazy

@@ -303,7 +303,7 @@ def implicit_ntk_full(
 def _implicit(
     x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centring: Centring, slopes: bool
 ) -> tuple[np.ndarray, np.ndarray, Coefficients | None]:
-    """G*, E (only its sign of life without `slopes`) and the coefficients where the activation is centred."""
+    """G*, E (empty without `slopes`) and, where the activation is centred, the coefficients."""
     phi = well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
     found = None if centring == "none" else coefficients(phi, sigma_a2, tau0, centring=centring)

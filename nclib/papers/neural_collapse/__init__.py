@@ -1,4 +1,5 @@
-"""Certificates on Sun & Shi (NeurIPS 2024).
+"""Sun & Shi (NeurIPS 2024): theory, tables, looks into networks, and certificates.
+
 Readings of its problems (7) and (9), used throughout. *As printed*: the mean of ‖h‖² over classes is at most E_H, and
 the inputs H0 are free in each problem. *Proofs'*: the chains (21) and (32) bound the inputs H0 by E_H; their
 conditions of equality name ‖h0‖² and ‖h‖². *Inputs given*: H0 is the same for both models, as section 3.2 assumes

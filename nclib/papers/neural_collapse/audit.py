@@ -1,4 +1,4 @@
-"""Arithmetic that the printed tables must satisfy, whatever was trained: functions of `printed.published`.
+"""Arithmetic that the printed tables must satisfy, whatever was trained: functions of `accuracy_tables.published`.
 
 Each returns a table with one row for each printed cell and a column that says by a stated rule whether the cell passes.
 """
@@ -110,7 +110,7 @@ def audit_axes(published: pd.DataFrame, last_ticks: Mapping[tuple[int, str], flo
     An axis that reached its next tick would carry that tick, so a printed value at or above last tick + step
     contradicts the figure ("outside"), and one between the last tick and the next is "beyond the last tick".
 
-    last_ticks : figure and panel to the last tick of its accuracy axis, from `printed.published_ticks`
+    last_ticks : figure and panel to the last tick of its accuracy axis, from `accuracy_tables.published_ticks`
     """
     shown = {(3, "a"): (1, None, 1), (3, "b"): (3, 5, 100), (4, ""): (2, 3, 100), (5, ""): (4, 7, 100)}
     rows = []

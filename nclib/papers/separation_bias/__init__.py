@@ -1,5 +1,5 @@
-"""Certificates on Wu et al. (NeurIPS 2024). Its text was not at hand: they are about its abstract and its
-discussion.
+"""Wu et al. (NeurIPS 2024): constructions, trainings and certificates. Its text was not at hand: the certificates are
+about its abstract and its discussion.
 """
 
 from nclib.system import lazy
