@@ -84,10 +84,11 @@ survival: setup
 CLAIMS := internalization residual_and_error depth_and_rank optimisers
 PICTURES := fig1 fig3 controls equilibrium_or_cell collapse residual_and_error
 TABLES := scorecard equilibrium_or_cell collapse_pooled $(CLAIMS)
+NOTEBOOKS := $(filter-out your_own_cell,$(basename $(notdir $(wildcard notebooks/neural_collapse/*.ipynb))))
 CIFAR10_250 := -p dataset=folder:cifar10-jpeg@ef1101d4a992 -p images_per_class=250 -p test_images_per_class=100 -p seeds=3
 figures: setup
 	rm -rf build/figures
-	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce neural_collapse --train never --no-report
+	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce $(NOTEBOOKS) --train never --no-report
 	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce fig3 --profile lite --train never --no-report $(CIFAR10_250)
 	for name in $(PICTURES); do cp build/figures/quick/figures/neural_collapse/$$name.png results/reference/figures/$$name-quick.png; done
 	for name in $(TABLES); do for end in csv json; do cp build/figures/quick/tables/neural_collapse/$$name.$$end results/reference/tables/$$name-quick.$$end; done; done

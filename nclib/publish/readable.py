@@ -73,5 +73,5 @@ def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
     if "model" in shown:
         shown = shown.assign(model=shown["model"].str.replace("_", " "))
     numbers = shown.select_dtypes("floating").columns
-    texts = {name: [f"{value:.{digits}g}" if value == value else "" for value in shown[name]] for name in numbers}
+    texts = {name: ["" if pd.isna(value) else f"{value:.{digits}g}" for value in shown[name]] for name in numbers}
     return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES))

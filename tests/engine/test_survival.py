@@ -55,11 +55,11 @@ def ledger():
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """The grid of 20 runs, trained here one after the other, without a fault."""
+    """Eight runs, trained here one after the other, without a fault."""
     store = RunStore(tmp_path_factory.mktemp("undisturbed") / "runs")
-    for config in _grid(3):
+    for config in _grid(3)[:8]:
         jobs.train_run(config.model_dump_json(), str(store.root))
-    assert len(store.ids()) == 20 and debris(store) == []
+    assert len(store.ids()) == 8 and debris(store) == []
     return store
 
 
@@ -120,7 +120,7 @@ def test_random_kills_over_a_grid_of_runs(number, over, epochs, tmp_path, ledger
 def test_a_training_process_ended_in_mid_epoch_goes_on_from_the_last_one(
     reference, tmp_path, journal, ledger, name, number
 ):
-    wanted = _config("deq", seed=3)
+    wanted = _config("deq", seed=1)
     run, root = run_id(wanted), tmp_path / "runs"
     with ledger.fault(f"{name} of a training process in mid-epoch") as row:
         child = faults.start(_slow_epochs, wanted.model_dump_json(), str(root), str(journal.path), 2)
@@ -160,7 +160,7 @@ def test_sigterm_ends_the_command_within_ten_seconds_and_nothing_but_the_epoch_i
     reference, journal, ledger, store, tmp_path
 ):
     """What a cluster does before it kills: SIGTERM with 10 s to go."""
-    wanted = _config(seed=2)
+    wanted = _config(seed=1)
     said = tmp_path / "said"
     with ledger.fault("SIGTERM with 10 s to go", note="stops at once, exit code 143") as row:
         child = faults.start(_train_command, wanted.model_dump_json(), str(journal.path), str(said))
@@ -537,7 +537,7 @@ def _saved(value):
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
 def test_a_checkpoint_that_is_not_this_runs_is_set_aside_and_told(case, reference, store, tmp_path, ledger):
-    wanted, pwned = _config(seed=4), tmp_path / "pwned"
+    wanted, pwned = _config(seed=0), tmp_path / "pwned"
     damage, says = CHECKPOINTS[case]
     name = "checkpoint truncated, bit-flipped, foreign or of another version"
     with ledger.fault(name, note="set aside by name, trained again from the start") as row:
@@ -565,7 +565,7 @@ def test_the_payload_would_have_done_it(tmp_path):
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to nothing"])
 def test_what_is_no_file_in_place_of_a_checkpoint_does_not_stop_the_run(kind, reference, store):
-    wanted = _config(seed=5)
+    wanted = _config(seed=1)
     path = _interrupted(wanted, store)
     path.unlink()
     {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "link to nothing": lambda: path.symlink_to("nowhere")}[
@@ -632,7 +632,7 @@ SOUND_LOOKING = {
 def test_a_run_that_is_not_what_its_name_says_is_refused_by_name_and_trained_again(
     case, reference, store, ledger, tmp_path
 ):
-    wanted, other = _config(seed=6), _config(seed=7)
+    wanted, other = _config(seed=0), _config(seed=1)
     run = run_id(wanted)
     for config in (wanted, other):
         shutil.copytree(reference.root / run_id(config), store.root / run_id(config))
@@ -652,7 +652,7 @@ def test_a_run_that_is_not_what_its_name_says_is_refused_by_name_and_trained_aga
 
 def test_metrics_weights_and_arrays_of_somebody_else_are_refused_by_name(reference, store, tmp_path):
     """With a fitting checksum: nothing is executed, and the message names the file."""
-    wanted, pwned = _config(seed=6), tmp_path / "pwned"
+    wanted, pwned = _config(seed=0), tmp_path / "pwned"
     run, evil = run_id(wanted), pickle.dumps(_Payload(pwned))
     for name, contents, read in [
         ("weights.pt", [evil, _saved(_Payload(pwned)), b""], store.weights),
@@ -684,7 +684,7 @@ def test_damaged_reference_results_are_refused_with_where_to_get_them(file, dama
 
 def test_what_is_left_of_a_run_that_was_finished_is_cleared_by_the_next_call(reference, store):
     """A client killed between the run's last step and the removal of its checkpoint."""
-    wanted = _config(seed=6)
+    wanted = _config(seed=0)
     shutil.copytree(reference.root / run_id(wanted), store.root / run_id(wanted))
     store.note_progress(run_id(wanted), 2, 3)
     ensure_runs([wanted])
@@ -693,7 +693,7 @@ def test_what_is_left_of_a_run_that_was_finished_is_cleared_by_the_next_call(ref
 
 def test_a_state_of_another_network_is_refused_by_name(store):
     """A checkpoint of this run, but by a version of the library that built the network differently."""
-    wanted = _config(seed=4)
+    wanted = _config(seed=0)
     _interrupted(wanted, store)
     checkpoint = store.checkpoint(run_id(wanted))
     state = checkpoint.load()
@@ -711,7 +711,7 @@ def test_a_state_of_another_network_is_refused_by_name(store):
 def test_a_clock_that_jumps_changes_nothing_but_the_date(jump, reference, store, ledger, monkeypatch):
     from nclib import training
 
-    wanted, honest, told = _config("deq", seed=8), time.time, []
+    wanted, honest, told = _config("deq", seed=1), time.time, []
     monkeypatch.setattr(time, "time", lambda: honest() + jump * (len(told) % 2 + 1))
     with ledger.fault("the clock jumps by a year, forward or back, at each epoch", 3):
         ensure_runs([wanted], progress=lambda *state: told.append(state))
@@ -727,7 +727,7 @@ def test_a_clock_that_jumps_changes_nothing_but_the_date(jump, reference, store,
 
 
 def test_a_run_that_produces_nan_fails_by_name_with_what_to_change_and_no_other_does(reference, store, ledger):
-    wild, tame = _config(lr=1e20, clip=None, weight_decay=0.1), _config(seed=9)
+    wild, tame = _config(lr=1e20, clip=None, weight_decay=0.1), _config(seed=0)
     with ledger.fault("a run that produces NaN", note="told each time; the others finish") as row:
         messages = []
         for _ in range(2):

@@ -54,8 +54,9 @@ TRAINED = (
 )
 SUMMARY = "quick/neural_collapse/scorecard"
 DRAWN = (
-    *(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "scorecard")),
+    *(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse", "scorecard")),
     "quick/walkthrough/08_reading_a_table",
+    "full-jpeg/neural_collapse/collapse",
     "lite-250/neural_collapse/fig3",
     "lite-1000/neural_collapse/fig3",
     "lite-mnist/kernel_equivalence/fig3",

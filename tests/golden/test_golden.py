@@ -8,6 +8,7 @@ import record
 
 RECORDED = json.loads(record.NUMBERS.read_text(encoding="utf-8"))
 FAST = ("quick/neural_collapse/table1", "quick/neural_collapse/fig3", "quick/neural_collapse/audit")
+FAST += ("full-jpeg/neural_collapse/collapse",)
 COMMAND = "If this was meant: python tests/golden/record.py numbers"
 
 

@@ -10,6 +10,7 @@ TABLE = pd.DataFrame(
         "difference": [0.123456, float("nan")],
         "half": [1e-7, 2.0],
         "seeds": [3, 3],
+        "K_A": pd.array([5.0, None], dtype="Float64"),
         "claim": ["DEQ lower", "a < b"],
         "verdict": ["equal", "reported"],
         "remark": ["", None],
@@ -21,7 +22,7 @@ TABLE = pd.DataFrame(
 
 def test_panel_claim_and_verdict_come_first_and_remarks_last():
     shown = list(claim_first(TABLE))
-    assert shown == ["panel", "claim", "metric", "verdict", "scale", "difference", "half", "seeds", "remark"]
+    assert shown == ["panel", "K_A", "claim", "metric", "verdict", "scale", "difference", "half", "seeds", "remark"]
 
 
 def test_names_are_those_of_readers_and_the_table_itself_stays():
@@ -29,7 +30,7 @@ def test_names_are_those_of_readers_and_the_table_itself_stays():
     page, text = readable(TABLE)._repr_html_(), repr(readable(TABLE))
     for shown in (page, text):
         assert "NC1, eq. 12" in shown and "± 95 %" in shown and "nc1_pinv" not in shown and "loss" in shown
-        assert "0.123" in shown and "1e-07" in shown and "nan" not in shown.lower() and "None" not in shown
+        assert "0.123" in shown and "1e-07" in shown and "nan" not in shown.lower() and "None" not in shown and "NA" not in shown
     assert "a &lt; b" in page
     pd.testing.assert_frame_equal(TABLE, before)
 
