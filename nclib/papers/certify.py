@@ -199,7 +199,7 @@ def as_text(results: Sequence[Certificate]) -> str:
     """One line a certificate."""
     width = max((len(result.id) for result in results), default=0)
     return "\n".join(
-        f"{'ok  ' if result.ok else 'FAIL'} {result.id:{width}}  {result.place} | “{result.statement}” | "
+        f"{'certified' if result.ok else 'FAILED':9} {result.id:{width}}  {result.place} | “{result.statement}” | "
         f"{result.verdict} | {result.certificate} | reading: {result.reading}"
         for result in results
     )

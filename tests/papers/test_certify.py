@@ -228,8 +228,8 @@ def test_one_line_a_statement():
     result = nclib("thm_b3", "lemma_b1")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("ok   thm_b3") and "| false |" in lines[0] and "reading: as printed" in lines[0]
-    assert lines[1].startswith("ok   lemma_b1") and lines[2] == "2 of 2 certificates ok"
+    assert lines[0].startswith("certified thm_b3") and "| false |" in lines[0] and "reading: as printed" in lines[0]
+    assert lines[1].startswith("certified lemma_b1") and lines[2] == "2 of 2 certificates ok"
 
 
 def test_json_is_a_list_of_objects():
@@ -242,7 +242,7 @@ def test_a_failure_ends_with_1(monkeypatch):
     monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
     result = nclib("thm_b3")
     assert result.exit_code == 1
-    assert result.stdout.startswith("FAIL thm_b3") and "failed: thm_b3" in result.stderr
+    assert result.stdout.startswith("FAILED    thm_b3") and "failed: thm_b3" in result.stderr
 
 
 def test_an_unknown_id_names_the_nearest():
@@ -277,7 +277,7 @@ def test_without_sympy_the_command_says_what_it_left_out():
     done = _python("sys.argv = ['nclib', 'certify']\nfrom nclib.cli.app import main\nmain()", "sympy", "torch")
     assert done.returncode == 0, done.stderr
     assert "left out, because sympy is not installed" in done.stderr and "step_29" in done.stderr
-    assert all(f"ok   {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
+    assert all(f"certified {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
 
 
 def test_without_sympy_a_certificate_that_needs_it_is_refused():
