@@ -1,5 +1,7 @@
 """Parameters that only `make test-slow` tries."""
 
+from collections.abc import Iterable
+
 import pytest
 
 
@@ -8,3 +10,8 @@ def slow(*values: object) -> list:
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow) for value in values
     ]
+
+
+def thinned(values: Iterable[object]) -> list:
+    """Values of `pytest.mark.parametrize`, of which `make test` tries each third."""
+    return [value if place % 3 == 0 else slow(value)[0] for place, value in enumerate(values)]

@@ -595,7 +595,7 @@ def test_the_features_are_never_copied_as_a_whole():
 
 
 @pytest.mark.parametrize(
-    ("rows", "classes", "width", "gib"), [(8000, 500, 1024, 1.0), *slow((30_000, 1000, 2048, 2.0))]
+    ("rows", "classes", "width", "gib"), slow((8000, 500, 1024, 1.0), (30_000, 1000, 2048, 2.0))
 )
 def test_a_report_on_many_classes_in_many_dimensions_fits_into_memory(rows, classes, width, gib):
     code = f"""

@@ -503,9 +503,11 @@ def _interrupted(config, after):
     [
         _config("explicit", epochs=4, log_every=3),
         _config("deq", epochs=3, data=STEP),
-        _config("deq", epochs=3, jacobian_reg=0.1),
-        _config("weight_tied", epochs=3, model={"feature_norm": "batchnorm"}),
-        _config("explicit", epochs=3, constraint="projection", e_w=0.05, e_h=0.3),
+        *slow(
+            _config("deq", epochs=3, jacobian_reg=0.1),
+            _config("weight_tied", epochs=3, model={"feature_norm": "batchnorm"}),
+            _config("explicit", epochs=3, constraint="projection", e_w=0.05, e_h=0.3),
+        ),
     ],
     ids=["explicit", "deq", "deq-jacobian", "weight-tied", "projection"],
 )

@@ -132,6 +132,7 @@ def test_every_exercise_is_used_once():
     assert sorted(exercise for name in COURSE for exercise in _exercises(name)) == sorted(EXERCISES)
 
 
+@pytest.mark.slow
 def test_one_seed_is_called_one_seed(tmp_path, monkeypatch):
     """Notebook 08 with seeds=1: there is no spread over seeds, so nothing is computed from one."""
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))

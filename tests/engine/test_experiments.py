@@ -356,6 +356,7 @@ def test_training_uses_one_thread_whatever_the_session_uses(monkeypatch):
 # ---- several processes
 
 
+@pytest.mark.slow
 def test_a_pool_gives_the_bits_of_a_serial_run(pool, tmp_path, monkeypatch):
     configs = [_config("explicit"), _config("deq", seed=1)]
     ensure_runs(configs)

@@ -17,7 +17,7 @@ import faults
 import pytest
 import torch
 from faults import Journal, Kill, assert_equal, debris, train_grid
-from marks import slow
+from marks import thinned
 
 from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
@@ -111,7 +111,8 @@ def _survives_kills(configs, number, tmp_path, ledger, seed):
         row["note"] = f"{len(configs)} runs, each equal to the bit to the undisturbed one"
 
 
-@pytest.mark.parametrize(("number", "over", "epochs"), [(6, 4, 3), *slow((200, 20, 12))])
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "over", "epochs"), [(6, 4, 3), (200, 20, 12)])
 def test_random_kills_over_a_grid_of_runs(number, over, epochs, tmp_path, ledger):
     _survives_kills(_grid(epochs)[:over], number, tmp_path, ledger, seed=1 + (epochs == 12))
 
@@ -535,7 +536,7 @@ def _saved(value):
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("case", CHECKPOINTS)
+@pytest.mark.parametrize("case", thinned(CHECKPOINTS))
 def test_a_checkpoint_that_is_not_this_runs_is_set_aside_and_told(case, reference, store, tmp_path, ledger):
     wanted, pwned = _config(seed=0), tmp_path / "pwned"
     damage, says = CHECKPOINTS[case]
@@ -628,7 +629,7 @@ SOUND_LOOKING = {
 }
 
 
-@pytest.mark.parametrize("case", SOUND_LOOKING)
+@pytest.mark.parametrize("case", thinned(SOUND_LOOKING))
 def test_a_run_that_is_not_what_its_name_says_is_refused_by_name_and_trained_again(
     case, reference, store, ledger, tmp_path
 ):

@@ -171,7 +171,7 @@ def test_any_choice_survives_the_command_line(given_, recipe, extras):
     assert Choices(again, read["recipe"], tuple(read["options"] or ())).config() == choices.config()
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", ["smoke", *slow(*(each for each in PROFILES if each != "smoke"))])
 def test_the_sizes_of_a_profile_are_those_of_its_runs(chooser, profile):
     chooser.size.value = profile
     assert run_id(chooser.config()) == run_id(nc.experiment("controls", profile)[1])
@@ -249,7 +249,8 @@ def _epoch(panel):
     return int(found.group(1)) if found else -1
 
 
-@pytest.mark.parametrize("killed", [False, *slow(True)])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
 def test_stopped_continued_and_killed_ends_with_the_same_bits(killed, panel, isolated):
     """Stopped by the button and continued, then killed as the system would; each time the store is sound."""
     _type(panel, n_max="10", epochs="24" if killed else "6")

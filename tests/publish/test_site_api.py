@@ -22,6 +22,7 @@ def test_every_public_name_stands_in_one_part():
     assert "nclib.DEQ" in api.names()["deq"] and "nclib.metrics.cosines" not in listed
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_the_site_has_an_entry_for_each_name_and_the_search_knows_them(built):
     site, _ = built
@@ -32,6 +33,7 @@ def test_the_site_has_an_entry_for_each_name_and_the_search_knows_them(built):
     assert "A layer whose output solves z* = cell(z*, x, *args)." in text_of(site / "api/deq.html")
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_code_words_of_pages_lead_to_the_reference(built):
     page = built[0] / "book/coming_from_torchdeq.html"

@@ -20,6 +20,7 @@ from nclib.publish.site import build
 from nclib.system import other_parameters
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_there_is_a_page_for_each_notebook_and_nothing_to_complain_about(built):
     site, said = built
@@ -34,6 +35,7 @@ def test_there_is_a_page_for_each_notebook_and_nothing_to_complain_about(built):
     assert not list(site.parent.glob(".site/*"))
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_every_link_leads_to_a_file_and_every_anchor_to_a_place(built):
     site, _ = built
@@ -53,6 +55,7 @@ def test_every_link_leads_to_a_file_and_every_anchor_to_a_place(built):
     assert seen > 100 and broken == []
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_nothing_is_fetched_from_elsewhere(built):
     site, _ = built
@@ -68,6 +71,7 @@ def _is_remote(link):
     return link.startswith("//") or urlsplit(link).scheme not in ("", "data", "javascript")
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_search_knows_the_words_of_notebooks_and_captions(built):
     index = (built[0] / "searchindex.js").read_text()
@@ -75,6 +79,7 @@ def test_search_knows_the_words_of_notebooks_and_captions(built):
     assert any(term.startswith("zygomorph") for term in terms) and "hand" in terms
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_downloads_are_the_files_of_the_results(built):
     site, _ = built

@@ -16,6 +16,7 @@ from nclib.publish.site.sources import collect
 from nclib.system import other_parameters, words
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_the_landing_page_has_the_scorecard_and_every_figure(built):
     site, _ = built

@@ -14,6 +14,7 @@ from nclib.publish.site.sources import Artefact, Page, collect
 from nclib.system import paths
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_mathematics_is_mathml(built):
     site, _ = built
@@ -26,6 +27,7 @@ def test_mathematics_is_mathml(built):
     assert page.count("</mo><msup><mspace") == 1  # the exponent of the big bracket
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_a_page_says_what_it_was_made_of(built):
     page = built[0] / "neural_collapse/fig3.html"
@@ -132,6 +134,7 @@ def test_the_page_on_running_shows_the_same_links():
     assert (paths.notebooks() / "walkthrough/01_fixed_points.ipynb").exists()
 
 
+@pytest.mark.slow
 @needs_sphinx
 def test_the_notes_of_the_book_show_their_pictures(built):
     site, _ = built

@@ -124,6 +124,7 @@ def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
     assert "KernelManager" not in execute._transport("/tmp/" + "🎉" * 25)
 
 
+@pytest.mark.slow
 def test_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeypatch):
     monkeypatch.setattr(experiments, "EXPERIMENTS", {})
     look = "from pathlib import Path\nimport os\nprint(epochs, end='!')\nprint(profile, Path.cwd().name)"

@@ -32,7 +32,7 @@ QUICK = {
     *("walkthrough/01_fixed_points", "walkthrough/05_neural_collapse", "walkthrough/08_reading_a_table"),
     *(f"neural_collapse/{name}" for name in ("audit", "fig1", "fig3", "table1")),
     *(f"kernel_equivalence/{name}" for name in ("fig1", "ntk", "spectra", "your_own_activation")),
-    *(f"separation_bias/{name}" for name in ("audio", "fig2", "theorem1_regions")),
+    *(f"separation_bias/{name}" for name in ("audio", "theorem1_regions")),
 }
 """Notebooks that `make test` runs, of 2 seconds each and of every kind; the others wait for `make test-slow`."""
 TEACH_BY_DEFINING = ("kernel_equivalence/your_own_activation", *(n for n in NAMES if n.startswith("walkthrough/")))

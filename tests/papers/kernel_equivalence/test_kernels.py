@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from marks import slow
 from scipy import linalg
 
 from nclib.papers.kernel_equivalence import activations
@@ -305,7 +306,7 @@ MATCHES = {
 SIZES = ((100, (0, 1, 2)), (200, (0, 1)), (400, (0,)), (800, (0,)))
 
 
-@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("at", [0, *slow(1, 2, 3)])
 def test_ck_errors_are_those_of_an_independent_script(at):
     n, seeds = SIZES[at]
     traced = tables.equivalence_errors(["relu", "elu", "tanh"], [n], seeds, tau0=("trace",))
@@ -316,7 +317,7 @@ def test_ck_errors_are_those_of_an_independent_script(at):
         assert means[key] == pytest.approx(expected[at], rel=0.2), key
 
 
-@pytest.mark.parametrize("at", range(4))
+@pytest.mark.parametrize("at", [0, *slow(1, 2, 3)])
 def test_ntk_errors_are_those_of_an_independent_script(at):
     n, seeds = SIZES[at]
     frame = tables.equivalence_errors(NAMES, [n], seeds, kernels=("ntk", "ntk_full"))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from marks import slow
 
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
@@ -155,7 +156,7 @@ def test_claims_name_networks_that_are_trained():
 # ---- training and audit
 
 
-@pytest.mark.parametrize("model", [SOLVED, UNROLLED, FNN])
+@pytest.mark.parametrize("model", [FNN, *slow(SOLVED, UNROLLED)])
 def test_training_learns_and_is_the_same_each_time(model):
     config = _config(model=model, steps=150, schedule="onecycle", clip=1.0)
     run, again = regression.train_regression(config), regression.train_regression(config)
