@@ -341,6 +341,8 @@ class _Trainer:
         self.earlier = list(state["sessions"])
         for name in ("history", "classes", "cost"):
             setattr(self, name, [tuple(row) for row in state[name]])
+        if [row[0] for row in self.cost] != list(range(1, self.epoch + 1)):
+            raise ValueError(f"epoch {self.epoch} is not the last one of its table of costs")
 
     def logs(self, epoch: int) -> bool:
         """Whether the network is fully evaluated after this epoch."""

@@ -36,10 +36,15 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         typer.echo(f"{name:{width}}  {value}")
 
 
+def plain(text: object) -> str:
+    """Text of a file, as it may be printed: what would steer the terminal is shown as U+FFFD."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text))
+
+
 def print_frame(frame: pd.DataFrame) -> None:
     """A table as wide as its content needs, numbers with four digits."""
-    shown = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
-    typer.echo(shown.replace("nan", "–").to_string(index=False))
+    shown = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else plain(value))
+    typer.echo(shown.replace("nan", "–").rename(columns=plain).to_string(index=False))
 
 
 def final_metrics(run: StoredRun) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_frame
+from nclib.cli.output import Names, ProfileName, Settings, final_metrics, plain, print_frame
 
 if TYPE_CHECKING:
     from nclib.engine.reading import StoredRun
@@ -39,9 +39,10 @@ def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain th
             typer.echo(f"cannot be read ({getattr(error, 'strerror', error)})  {run}")
             continue
         width, epochs = (dotted(config, key) or "–" for key in ("model.width", "train.epochs"))
-        typer.echo(_LISTED.format(f"{when:%Y-%m-%d %H:%M}", f"{size / 1e6:.1f} MB", width, epochs, profile, run))
+        facts = (f"{when:%Y-%m-%d %H:%M}", f"{size / 1e6:.1f} MB", width, epochs, profile, run)
+        typer.echo(_LISTED.format(*map(plain, facts)))
     for run in (run for run in unfinished if text in run):
-        typer.echo(_LISTED.format("unfinished", f"{100 * store.progress(run):.0f} %", "–", "–", "–", run))
+        typer.echo(_LISTED.format("unfinished", f"{100 * store.progress(run):.0f} %", "–", "–", "–", plain(run)))
     if not store.ids():
         typer.echo(f"no finished runs in {store.root}", err=True)
 

@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -30,6 +31,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import filelock
 
 from nclib.system import paths, processes, provenance
 
@@ -311,9 +314,21 @@ def _keys(host: str, insecure: bool) -> Iterator[tuple[Security | None, Path | N
         yield _distributed().Security.temporary(), None
     else:
         paths.results().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results()) as folder:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results()))
+            stack.enter_context(filelock.FileLock(Path(folder) / "held"))
             key = make_key(folder)
             yield security(key), key
+
+
+def clear_keys() -> None:
+    """Remove the keys that killed commands left: those that nobody holds, and that were not made just now."""
+    for left in paths.results().glob(".key-*"):
+        with contextlib.suppress(filelock.Timeout, OSError):
+            made = left.stat().st_mtime
+            with filelock.FileLock(left / "held", timeout=0):
+                if time.time() - made > 60:
+                    shutil.rmtree(left)
 
 
 def _scheduler() -> Any:

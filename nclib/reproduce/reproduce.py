@@ -218,6 +218,7 @@ def _train(
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
     """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason, and
     how long it took. `lacking` has the seconds expected of each run that is not stored."""
+    cluster.clear_keys()
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
     check_runs(configs[run] for run in sorted(set(lacking) - set(failures)))
     wanted = [config for run, config in configs.items() if run not in failures]

@@ -15,6 +15,7 @@ from nclib.engine.store import default_store
 from nclib.papers import experiments
 from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.system import paths
+from nclib.system.files import sha256
 
 
 def test_runs_are_listed_finished_and_unfinished(stored):
@@ -33,6 +34,16 @@ def test_a_run_whose_options_cannot_be_read_is_listed_as_that(stored):
     (default_store().root / stored[0] / "config.json").write_text("junk")
     lines = nclib("runs", "list").stdout.splitlines()
     assert sum("cannot be read" in line and stored[0] in line for line in lines) == 1 and len(lines) == 3
+
+
+def test_nothing_that_steers_a_terminal_is_printed(stored):
+    table = default_store().root / stored[0] / "history.csv"
+    table.write_text(table.read_text().replace("accuracy_balanced", "\x1b]0;owned\x07"))
+    done = table.with_name("DONE")
+    done.write_text(json.dumps(json.loads(done.read_text()) | {"history.csv": sha256(table.read_bytes())}))
+    (default_store().root / "\x1b[2J.partial").mkdir()
+    for said in (nclib("runs", "list").stdout, nclib("runs", "show", stored[0]).stdout):
+        assert ("[2J" in said or "]0;owned" in said) and "\x1b" not in said and "\x07" not in said
 
 
 def test_a_listed_analysis_has_the_width_and_epochs_of_its_base(trained):

@@ -850,13 +850,13 @@ def test_features_whose_squares_overflow_are_refused_in_words(size):
         nc_report(size * h, labels, logits, w)
 
 
-@pytest.mark.parametrize("size", [1e151, 1e152, 1e153, 1e154])
-def test_large_features_give_the_right_report_or_none(size):
+@pytest.mark.parametrize("size", [1e151, 1e152, 1e153, 1e154, 1e-150, 1e-155, 1e-160, 1e-170])
+def test_large_and_small_features_give_the_right_report_or_none(size):
     h, labels, logits, w = random_problem()
     try:
         found = nc_report(size * h, labels, logits, w)
     except ValueError as refusal:
-        assert "h is too large" in str(refusal)
+        assert f"h is too {'large' if size > 1 else 'small'}" in str(refusal)
     else:
         assert found == pytest.approx(nc_report(h, labels, logits, w), rel=1e-9)
 

@@ -858,3 +858,11 @@ def test_adjusted_accuracy_is_that_of_the_adjusted_logits():
     wanted = evaluation.class_means(right, labels, 10)
     assert _value(run, "accuracy_balanced.adjusted", "test") == pytest.approx(wanted.mean().item())
     assert _value(run, "accuracy_minority.adjusted", "test") == pytest.approx(wanted[4:].mean().item())
+
+
+def test_a_checkpoint_whose_epoch_is_not_that_of_its_tables_is_refused():
+    config = _config("explicit", epochs=3)
+    memory = _interrupted(config, 1)
+    memory.save(memory.load() | {"epoch": 2})
+    with pytest.raises(ConfigError, match="epoch 2 is not the last one"):
+        training.train(config, checkpoint=memory)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import dask
 import distributed
+import filelock
 import numpy as np
 import psutil
 import pytest
@@ -779,3 +780,17 @@ def test_the_kubernetes_recipe_is_whole_and_names_options_that_exist():
     assert volumes == {"nclib"}
     policy = by_name["nclib"] if by_name["nclib"]["kind"] == "NetworkPolicy" else None
     assert policy is not None and policy["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_keys_of_killed_commands_are_removed_and_no_others(isolated):
+    results = isolated / "results"
+    long_ago = time.time() - 3600
+    for name in (".key-left", ".key-held", ".key-new"):
+        (results / name).mkdir(parents=True)
+        (results / name / cluster.KEY_FILE).touch()
+        if name != ".key-new":
+            os.utime(results / name, (long_ago, long_ago))
+    with filelock.FileLock(results / ".key-held/held"):
+        os.utime(results / ".key-held", (long_ago, long_ago))
+        cluster.clear_keys()
+    assert sorted(path.name for path in results.iterdir()) == [".key-held", ".key-new"]
