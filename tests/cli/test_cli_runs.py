@@ -37,13 +37,15 @@ def test_a_run_whose_options_cannot_be_read_is_listed_as_that(stored):
 
 
 def test_nothing_that_steers_a_terminal_is_printed(stored):
+    """Neither names of folders nor what a run's files hold."""
     table = default_store().root / stored[0] / "history.csv"
-    table.write_text(table.read_text().replace("accuracy_balanced", "\x1b]0;owned\x07"))
+    table.write_text(table.read_text().replace("loss", "\x1b]0;owned\x07"))
     done = table.with_name("DONE")
     done.write_text(json.dumps(json.loads(done.read_text()) | {"history.csv": sha256(table.read_bytes())}))
     (default_store().root / "\x1b[2J.partial").mkdir()
-    for said in (nclib("runs", "list").stdout, nclib("runs", "show", stored[0]).stdout):
-        assert ("[2J" in said or "]0;owned" in said) and "\x1b" not in said and "\x07" not in said
+    listed, shown = nclib("runs", "list"), nclib("runs", "show", stored[0])
+    assert "[2J" in listed.stdout and "cannot be read" in shown.stderr
+    assert not {"\x1b", "\x07"} & {*listed.stdout, *shown.stdout, *shown.stderr}
 
 
 def test_a_listed_analysis_has_the_width_and_epochs_of_its_base(trained):
