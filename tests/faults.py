@@ -302,6 +302,8 @@ class Ledger:
     def write(self) -> None:
         target = os.environ.get("NCLIB_SURVIVAL")
         if target:
+            if "PYTEST_XDIST_WORKER" in os.environ:  # each process of several counts its own
+                target += f".{os.getpid()}"
             with open(target, "w", newline="") as file:
                 writer = csv.DictWriter(file, self.COLUMNS, lineterminator="\n")
                 writer.writeheader()
