@@ -140,7 +140,8 @@ def test_rounds_run_every_work_in_turn_and_throw_the_first_away(load):
     assert common.ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0]) == (3.0, 2.0, 4.0)
 
 
-@pytest.mark.parametrize("history", [5, *slow(1)])
+@pytest.mark.slow
+@pytest.mark.parametrize("history", [5, 1])
 def test_anderson_needs_no_more_than_plain_iteration_wherever_that_solves_a_map_of_the_table(load, history):
     solved = 0
     for name, (f, size) in load("bench_solver").problems().items():

@@ -163,7 +163,6 @@ def test_makefile_has_the_promised_targets():
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
     assert ".ci/browser\n" in (ROOT / ".ci" / "run").read_text()
     assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text()
-    assert "\nmake test-slow\n" in (ROOT / ".ci" / "run").read_text()
 
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")

@@ -38,7 +38,7 @@ from nclib.metrics.table import METRICS, ideal_values
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
 
 
-_SMALLEST = 1e-300  # a sum of squares below it has lost digits of its terms
+_SMALLEST = 1e-155  # squares of numbers below it lose digits
 
 
 def nc_report(
@@ -134,7 +134,7 @@ def nc_report(
         squares = m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()
         if not math.isfinite(squares):
             raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
-        if squares < _SMALLEST and bool((h != 0).any()):
+        if 0 < max(float(h.max()), -float(h.min())) < _SMALLEST:
             raise ValueError("h is too small: squares of its distances underflow; multiplying it changes no metric")
     w = None if w is None else w.to(m.device)
     mismatches = None

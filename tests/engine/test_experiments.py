@@ -664,6 +664,7 @@ def test_the_cell_stands_beside_both_arms_in_every_cell_of_the_tables():
     assert {run_id(run) for run in experiment("controls", "quick") if run.model.kind == "explicit_matched"} <= ids
 
 
+@pytest.mark.slow
 def test_subsets_and_seeds_vary_one_thing_at_a_time():
     runs = [run for run in experiment("seeds_and_subsets", "quick") if run.model.kind == "deq"]
     whole = [run for run in runs if run.data.subset_seed is None and run.data.majority == "first"]

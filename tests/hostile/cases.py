@@ -194,7 +194,7 @@ paper_eq13_uncentred_printed_constant m ttttttttttttt
 paper_eq14_uncentred w                  uwwwwrrrwwrrr
 paper_eq14_uncentred m                  ttttttttttttt
 ideal_values num_classes                rrrrrrrrurrrr
-nc_report h                             uuuurrrrurrrr
+nc_report h                             uuurrrrrurrrr
 nc_report labels                        uurrrrrrrrrrr
 nc_report logits                        uuuuurrrururr
 nc_report w                             uuuuurrruuurr

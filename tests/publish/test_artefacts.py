@@ -63,6 +63,7 @@ def test_figure_is_saved_at_its_size_with_embedded_fonts():
     assert b"/Type3" not in pdf and b"/CreationDate" not in pdf and b"matplotlib" not in pdf.lower()
 
 
+@pytest.mark.slow
 def test_same_input_gives_the_same_bytes_in_another_process(tmp_path):
     plt.rcdefaults()  # as the other process has it, whatever style earlier tests have set
     plt.switch_backend("Agg")

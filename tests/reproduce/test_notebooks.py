@@ -30,7 +30,7 @@ ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""
 QUICK = {
     *("walkthrough/01_fixed_points", "walkthrough/05_neural_collapse", "walkthrough/08_reading_a_table"),
-    *(f"neural_collapse/{name}" for name in ("audit", "fig1", "fig3", "table1")),
+    *(f"neural_collapse/{name}" for name in ("audit", "fig1", "table1")),
     *(f"kernel_equivalence/{name}" for name in ("fig1", "ntk", "spectra", "your_own_activation")),
     *(f"separation_bias/{name}" for name in ("audio", "theorem1_regions")),
 }
