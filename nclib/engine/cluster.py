@@ -12,7 +12,6 @@ Dask is an optional extra, ``pip install "nclib[cluster]"``; this module can be 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import contextlib
 import importlib.util
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from nclib.system import paths, processes, provenance
+from nclib.system import paths, processes, provenance, terminal
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -409,24 +408,24 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK, insecure: bool = 
         with (
             processes.environment_restored([*worker_environment(), "PYTHONHASHSEED"]),  # Dask sets them here, too
             dask.config.set(settings),
-            _loop() as loop,
-            distributed.SpecCluster(
-                nannies, scheduler=scheduler, security=keys, silence_logs=logging.CRITICAL, loop=loop
-            ) as cluster,
+            contextlib.ExitStack() as stack,
         ):
-            try:
-                with distributed.Client(cluster, set_as_default=False) as client:
-                    yield ClusterExecutor(client, key)
-            finally:
-                cluster.sync(_end, cluster.workers.values())
+            with processes.deferred([signal.SIGINT, *terminal.ENDINGS]):  # half-born workers would complain and stay
+                loop = stack.enter_context(_loop())
+                cluster = stack.enter_context(
+                    distributed.SpecCluster(
+                        nannies, scheduler=scheduler, security=keys, silence_logs=logging.CRITICAL, loop=loop
+                    )
+                )
+                stack.callback(lambda: cluster.sync(_end, cluster.workers.values()))
+                client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+            yield ClusterExecutor(client, key)
 
 
 @contextlib.contextmanager
 def _loop() -> Iterator[Any]:
     """The loop that starts the workers, in a thread that blocks SIGINT, as they do then: Ctrl-C, which a terminal sends
-    to all, reaches the command alone, and that ends them. Of a start that is interrupted Dask and asyncio then say
-    nothing more."""
-    from distributed.deploy.spec import close_clusters
+    to all, reaches the command alone, and that ends them."""
     from distributed.utils import LoopRunner
 
     runner = LoopRunner()
@@ -434,10 +433,6 @@ def _loop() -> Iterator[Any]:
         runner.start()
     try:
         yield runner.loop
-    except KeyboardInterrupt:
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        atexit.unregister(close_clusters)  # it cannot close what has not started
-        raise
     finally:
         runner.stop()
 
