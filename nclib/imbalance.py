@@ -130,8 +130,7 @@ def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) ->
     counts, order = torch.as_tensor(counts), torch.as_tensor(order)
     if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
         raise ValueError(
-            f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()} "
-            f"for {len(counts)} counts"
+            f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()} for {len(counts)} counts"
         )
     by_class = torch.empty_like(counts)
     by_class[order] = counts
@@ -161,9 +160,7 @@ def subsample_indices(
     labels, counts = torch.as_tensor(labels).cpu(), torch.as_tensor(counts).cpu()
     for name, values in (("labels", labels), ("counts", counts)):
         if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool or not len(values):
-            raise ValueError(
-                f"{name} must be a row of integers, got {values.dtype} of shape {tuple(values.shape)}"
-            )
+            raise ValueError(f"{name} must be a row of integers, got {values.dtype} of shape {tuple(values.shape)}")
     if labels.min() < 0 or labels.max() >= len(counts):
         raise ValueError(
             f"labels must lie in 0 … {len(counts) - 1} (there are {len(counts)} counts), "
@@ -192,9 +189,7 @@ def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
     if n_max >= 2**53:  # from there on n_max / ratio, a float, skips numbers
         raise ValueError(f"n_max must be below 2^53, got {n_max}")
     if not (isinstance(ratio, (int, float, np.integer, np.floating)) and math.isfinite(ratio) and ratio >= 1):
-        raise ValueError(
-            f"ratio is largest class / smallest class, a finite number of at least 1, got {ratio!r}"
-        )
+        raise ValueError(f"ratio is largest class / smallest class, a finite number of at least 1, got {ratio!r}")
 
 
 def _check_num_classes(num_classes: int) -> None:

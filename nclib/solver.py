@@ -562,9 +562,7 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
     return lambda t: t.reshape(len(t), math.prod(shape)), lambda t: t.view(-1, *shape)
 
 
-def _check_problem(
-    solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str, parts: Sequence[int] | None
-) -> None:
+def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str, parts: Sequence[int] | None) -> None:
     if not isinstance(solver, Solver):
         raise TypeError(f"solver={solver!r}: give a FixedPointIteration(...), Anderson(...) or Broyden(...)")
     if isinstance(args, Tensor):

@@ -159,8 +159,7 @@ class _Tally:
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
         self.sums = {
-            name: torch.zeros(num_classes, dtype=torch.float64, device=device)
-            for name in ("seen", *self.COLUMNS)
+            name: torch.zeros(num_classes, dtype=torch.float64, device=device) for name in ("seen", *self.COLUMNS)
         }
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.steps = self.dropped = 0

@@ -25,9 +25,7 @@ def load(monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    "name", ["solver", "schedule", *slow("metrics", "training", "throughput", "engine")]
-)
+@pytest.mark.parametrize("name", ["solver", "schedule", *slow("metrics", "training", "throughput", "engine")])
 def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypatch, tmp_path):
     monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
     frame = load(f"bench_{name}").main(quick=True)

@@ -24,8 +24,7 @@ Augment = Literal["none", "flip_crop"]
 
 _RESOLVED = re.compile(r"folder:(?P<name>[A-Za-z0-9._-]+)@(?P<fingerprint>[0-9a-f]{12})")
 _OFFLINE = (
-    "Without a network: dataset=digits and dataset=digit_pairs are embedded, "
-    "dataset=folder:PATH reads images of yours"
+    "Without a network: dataset=digits and dataset=digit_pairs are embedded, dataset=folder:PATH reads images of yours"
 )
 
 

@@ -115,14 +115,10 @@ def _scan(folder: Path) -> _Tree:
     tree: _Tree = {split: _classes(folder / split, shape) for split in SPLITS}
     missing = {a: sorted(tree[b].keys() - tree[a].keys()) for a, b in (SPLITS, SPLITS[::-1])}
     if any(missing.values()):
-        faults = [
-            f"{', '.join(map(repr, names))} not in {split}/" for split, names in missing.items() if names
-        ]
+        faults = [f"{', '.join(map(repr, names))} not in {split}/" for split, names in missing.items() if names]
         raise DataError(f"train/ and test/ of {folder} must have the same classes: {'; '.join(faults)}")
     if len(tree["train"]) == 1:
-        raise DataError(
-            f"folder {folder} has one class only, {next(iter(tree['train']))!r}; at least two are needed"
-        )
+        raise DataError(f"folder {folder} has one class only, {next(iter(tree['train']))!r}; at least two are needed")
     return tree
 
 
@@ -137,9 +133,7 @@ def _classes(folder: Path, shape: str) -> dict[str, list[Path]]:
     entries = _listing(folder)
     stray = [entry.name for entry in entries if not entry.is_dir()]
     if stray:
-        raise DataError(
-            f"{len(stray)} file(s) in {folder} lie outside a class folder, such as {stray[0]!r}. {shape}"
-        )
+        raise DataError(f"{len(stray)} file(s) in {folder} lie outside a class folder, such as {stray[0]!r}. {shape}")
     if not entries:
         raise DataError(f"{folder} is empty: it has no class folders. {shape}")
     classes = {entry.name: _files(entry, (folder.resolve(),)) for entry in entries}

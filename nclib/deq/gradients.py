@@ -320,7 +320,6 @@ class Equilibrium(torch.autograd.Function):
         gate.open = True
         return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
 
-
     @staticmethod
     def jvp(ctx, *tangents: Tensor | None) -> Tensor:
         raise RuntimeError(_REFUSED["Jvp"])

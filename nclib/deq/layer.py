@@ -262,9 +262,7 @@ class DEQ(nn.Module):
             raise ValueError(f"x is {x.dtype}, so it cannot be where z starts; give the start: layer(x, z0=...)")
         return x if self.z0 == "x" else torch.zeros_like(x)
 
-    def _check_single_numbers(
-        self, x: Tensor, start: Tensor, args: Sequence[Tensor], parts: Parts | None
-    ) -> None:
+    def _check_single_numbers(self, x: Tensor, start: Tensor, args: Sequence[Tensor], parts: Parts | None) -> None:
         """Of 64 features without a batch axis each would be a row, and a cell that takes them together goes unseen."""
         cell = uncompiled(self.cell)
         try:
@@ -287,9 +285,7 @@ class DEQ(nn.Module):
                     "eval mode until backward() is done, or pass allow_live=True."
                 )
 
-    def _unroll(
-        self, cell: Cell, parts: Parts | None, tol: float, z: Tensor, *rows: Tensor
-    ) -> tuple[State, Solution]:
+    def _unroll(self, cell: Cell, parts: Parts | None, tol: float, z: Tensor, *rows: Tensor) -> tuple[State, Solution]:
         by_part, steps = [], self.gradient.steps
         for _ in range(steps):
             last, z = z, evaluate_cell(cell, z, rows, len(z)).to(z.dtype)

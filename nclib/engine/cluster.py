@@ -386,9 +386,10 @@ def local(workers: int | Sequence[Slot], host: str = LOOPBACK, insecure: bool = 
         raise ClusterError(
             f"nothing here can listen at {host} ({error}); leave --host out, or name an address of this machine"
         ) from None
-    with _keys(host, insecure) as (keys, key), tempfile.TemporaryDirectory(
-        prefix="nclib-", ignore_cleanup_errors=True
-    ) as scratch:
+    with (
+        _keys(host, insecure) as (keys, key),
+        tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as scratch,
+    ):
         settings["temporary-directory"] = scratch  # Dask's own is shared with, and may belong to, other accounts
         common = {"host": host, "security": keys, "dashboard": False}
         options = {**common, "nthreads": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL}

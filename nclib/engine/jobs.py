@@ -86,9 +86,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make(
-    config: StoredConfig, store: RunStore, device: torch.device, progress: Callable[[float, float], None]
-) -> None:
+def make(config: StoredConfig, store: RunStore, device: torch.device, progress: Callable[[float, float], None]) -> None:
     """Make one run and store it; the run that it needs is made first if it is not there."""
     run, needed, base = run_id(config), config.needs(), None
     device = torch.device("cpu") if config.on_cpu else device
@@ -140,9 +138,7 @@ def train_run(
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def worker_entry(
-    config_json: str, root: str, token: str, version: str, device: str | None = None
-) -> dict[str, bytes]:
+def worker_entry(config_json: str, root: str, token: str, version: str, device: str | None = None) -> dict[str, bytes]:
     """What a worker does: make sure that one run is stored where the client finds it.
 
     Parameters

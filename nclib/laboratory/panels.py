@@ -428,9 +428,7 @@ class SimplexPanel(Panel):
 
     def _turn(self) -> None:
         arrays, classes = self._stored.arrays, [field.value for field in self.classes]
-        seen = compute.class_triangle(
-            arrays["train_features"], arrays["train_labels"], arrays["classifier"], classes
-        )
+        seen = compute.class_triangle(arrays["train_features"], arrays["train_labels"], arrays["classifier"], classes)
         shown = np.concatenate([np.flatnonzero(seen.labels == k)[:_DOTS] for k in range(3)])
         names = [f"class {self._names[k]}" for k in classes]
         parts = seen.points[shown], seen.labels[shown], seen.means, seen.weights, seen.ideal

@@ -26,6 +26,7 @@ from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
 
 _LOOK = 0.2  # seconds between two looks at a training
 
+
 class Choices(NamedTuple):
     """What `nclib.engine.options.build_config` takes: named options, the recipe, and "KEY=VALUE" texts."""
 

@@ -45,9 +45,7 @@ def check_finite(x: Tensor, name: str) -> None:
         return
     bad = (~torch.isfinite(x)).any(1).nonzero().flatten()
     if len(bad):  # none: the sum of finite numbers overflowed
-        raise ValueError(
-            f"{name} has NaN or infinite values in {len(bad)} of {len(x)} rows, the first is row {bad[0]}"
-        )
+        raise ValueError(f"{name} has NaN or infinite values in {len(bad)} of {len(x)} rows, the first is row {bad[0]}")
 
 
 def check_features(h: Array, dim: int) -> Tensor:
@@ -63,9 +61,7 @@ def check_features(h: Array, dim: int) -> Tensor:
 def check_batch(h: Array, labels: Array, num_classes: int, dim: int) -> tuple[Tensor, Tensor]:
     h, labels = check_features(h, dim), as_tensor(labels)
     if labels.shape != h.shape[:1]:
-        raise ValueError(
-            f"labels must have shape ({len(h)},) as h has {len(h)} rows, got {tuple(labels.shape)}"
-        )
+        raise ValueError(f"labels must have shape ({len(h)},) as h has {len(h)} rows, got {tuple(labels.shape)}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers, got {labels.dtype}; convert them with labels.long()")
     labels = labels.long()
@@ -105,9 +101,7 @@ def class_mask(classes: Classes, num_classes: int) -> Tensor:
     classes = as_tensor(classes if isinstance(classes, (Tensor, np.ndarray)) else list(classes))
     if classes.dtype == torch.bool:
         if classes.shape != (num_classes,):
-            raise ValueError(
-                f"a mask of classes must have shape ({num_classes},), got {tuple(classes.shape)}"
-            )
+            raise ValueError(f"a mask of classes must have shape ({num_classes},), got {tuple(classes.shape)}")
         return classes
     if len(classes) and (classes.is_floating_point() or classes.ndim != 1):
         raise ValueError(

@@ -470,7 +470,5 @@ def _distance_of_directions(a: Tensor, b: Tensor) -> float:
 def _classifier(w: Array, m: ClassMoments) -> Tensor:
     w = scaled_rows(w, "w")
     if w.shape != (m.num_classes, m.dim):
-        raise ValueError(
-            f"w must have shape ({m.num_classes}, {m.dim}) as the moments have, got {tuple(w.shape)}"
-        )
+        raise ValueError(f"w must have shape ({m.num_classes}, {m.dim}) as the moments have, got {tuple(w.shape)}")
     return w.to(m.device)[m.present]

@@ -82,9 +82,7 @@ class ClassMoments:
     [10, 10, 10]
     """
 
-    def __init__(
-        self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True
-    ) -> None:
+    def __init__(self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True) -> None:
         if not (is_whole(num_classes) and is_whole(dim) and min(num_classes, dim) >= 1 and num_classes * dim < 2**40):
             raise ValueError(
                 "num_classes and dim must be whole numbers of at least 1, and their product below 2^40, got "
@@ -145,9 +143,7 @@ class ClassMoments:
             )
         mine, theirs = self._sums, other._sums
         if self._selected or other._selected:
-            raise ValueError(
-                "a selection of classes cannot be merged; merge the moments it was selected from"
-            )
+            raise ValueError("a selection of classes cannot be merged; merge the moments it was selected from")
         if (mine.scatter is None) != (theirs.scatter is None):
             raise ValueError("moments with a covariance cannot be merged with moments made with covariance=False")
         if theirs.version == 0:
@@ -210,9 +206,7 @@ class ClassMoments:
         mask, sums = class_mask(classes, self.num_classes).to(self.device), self._sums
         part = copy.copy(self)
         part.num_classes, part._selected, part._derived = int(mask.sum()), True, {}
-        part._sums = _Sums(
-            sums.shift, sums.counts[mask], sums.means[mask], sums.squares[mask], None, sums.version
-        )
+        part._sums = _Sums(sums.shift, sums.counts[mask], sums.means[mask], sums.squares[mask], None, sums.version)
         return part
 
     @property

@@ -150,9 +150,7 @@ def nc_report(
     if minority is not None:
         mask = class_mask(minority, num_classes).to(m.device)
         if mask.all() or not mask.any():
-            raise ValueError(
-                f"minority must be some but not all of the {num_classes} classes, got {int(mask.sum())}"
-            )
+            raise ValueError(f"minority must be some but not all of the {num_classes} classes, got {int(mask.sum())}")
         if w is not None:
             report["minority_cosine"] = minority_cosine(w, mask)
             report["classifier_norm_ratio"] = classifier_norm_ratio(w, mask)
@@ -181,9 +179,7 @@ _MANY_CLASSES = 100_000
 """So many classes are taken from labels even where there are fewer samples."""
 
 
-def count_classes(
-    w: Tensor | None, logits: Array | None, moments: ClassMoments | None, labels: Array
-) -> int:
+def count_classes(w: Tensor | None, logits: Array | None, moments: ClassMoments | None, labels: Array) -> int:
     if w is not None:
         return len(w)
     if logits is not None:

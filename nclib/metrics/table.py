@@ -48,7 +48,11 @@ METRICS = {
     "nc2_etf_distance": Metric("NC2, centred", high=math.sqrt(2), centred=True, block=True),
     "nc2_equinorm": Metric("NC2, lengths", high=lambda k: math.sqrt(k - 1), centred=True, block=True),
     "nc2_equiangular": Metric(
-        "NC2, angles", high=lambda k: k / (k - 1), centred=True, block=True, block_high=1.5  # NaN for two classes
+        "NC2, angles",
+        high=lambda k: k / (k - 1),
+        centred=True,
+        block=True,
+        block_high=1.5,  # NaN for two classes
     ),
     "nc3_self_duality": Metric("NC3, centred", high=2.0, centred=True, block=True),
     "nc3_alignment": Metric("NC3, alignment", high=2.0, centred=True, block=True),

@@ -147,8 +147,7 @@ def _base(kind: str, name: str, caption: str, profile: str) -> Path:
 def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) -> dict[str, Path]:
     written = {kind: write_atomic(f"{base}.{kind}", content) for kind, content in contents.items()}
     sidecar["files"] = {
-        path.name: {"sha256": sha256(contents[kind]), "bytes": len(contents[kind])}
-        for kind, path in written.items()
+        path.name: {"sha256": sha256(contents[kind]), "bytes": len(contents[kind])} for kind, path in written.items()
     }
     text = json.dumps(sidecar, indent=2, ensure_ascii=False) + "\n"
     written["json"] = write_atomic(f"{base}.json", text)  # last: its presence says that the rest is complete

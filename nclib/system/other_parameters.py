@@ -42,9 +42,7 @@ def _plain_number(value: Any) -> Any:
 
 def other_values(injected: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The parameters that are not the profile's own, by name, among those injected into notebooks."""
-    return {
-        name: value for values in injected for name, value in values.items() if name not in SET_BY_THE_COMMAND
-    }
+    return {name: value for values in injected for name, value in values.items() if name not in SET_BY_THE_COMMAND}
 
 
 def in_words(profile: str, others: Mapping[str, Any]) -> str:

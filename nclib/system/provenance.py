@@ -261,7 +261,7 @@ def _usable_cores() -> int | None:
 
 
 def bfloat16_unit() -> str | None:
-    """"AMX" or "AVX-512" where the processor multiplies in bfloat16, else None: there training in it takes tens of
+    """ "AMX" or "AVX-512" where the processor multiplies in bfloat16, else None: there training in it takes tens of
     times as long as in float32."""
     flags = (_cpu_fact("flags") or "").split()
     return "AMX" if "amx_bf16" in flags else "AVX-512" if "avx512_bf16" in flags else None

@@ -160,8 +160,12 @@ def test_every_option_but_the_profile_enters_the_identity():
         base.replace(data=DataConfig(imbalance="step", num_majority=3, ratio=10.0)),
         base.replace(model=ModelConfig(kind="deq", width=8)),
         base.replace(model=ModelConfig(kind="deq", solver=SolverConfig(tol=1e-4))),
-        *(base.replace(model=ModelConfig(kind="deq", gradient=GradientConfig(method="reversible", steps=8, beta=beta)))
-          for beta in (None, 0.8)),
+        *(
+            base.replace(
+                model=ModelConfig(kind="deq", gradient=GradientConfig(method="reversible", steps=8, beta=beta))
+            )
+            for beta in (None, 0.8)
+        ),
         base.replace(train=TrainConfig(precision="bfloat16")),
         base.replace(train=TrainConfig(compile=True)),
     ]

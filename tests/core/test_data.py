@@ -50,8 +50,7 @@ def test_digits_are_all_of_scikit_learns_split_once_and_balanced_for_testing():
 def test_digit_pairs_never_share_a_half_between_train_and_test():
     halves = {split: data.load_dataset("digits", split) for split in data.SPLITS}
     pool = {
-        split: [{bytes(i.numpy()) for i in d.images[d.labels == k]} for k in range(10)]
-        for split, d in halves.items()
+        split: [{bytes(i.numpy()) for i in d.images[d.labels == k]} for k in range(10)] for split, d in halves.items()
     }
     for split, per_class in (("train", 100), ("test", 20)):
         pairs = data.load_dataset("digit_pairs", split)
@@ -66,11 +65,7 @@ def test_digit_pairs_never_share_a_half_between_train_and_test():
 
 def test_embedded_sets_are_the_same_on_every_machine():
     """A change here changes what every stored quick run was trained on: raise SCHEMA_VERSION with it."""
-    found = {
-        f"{n}/{s}": sha(data.load_dataset(n, s).images)
-        for n in ("digits", "digit_pairs")
-        for s in data.SPLITS
-    }
+    found = {f"{n}/{s}": sha(data.load_dataset(n, s).images) for n in ("digits", "digit_pairs") for s in data.SPLITS}
     assert found == {
         "digits/train": "1642238c89a4",
         "digits/test": "a45ebf7f6ea9",
@@ -154,8 +149,7 @@ def test_fingerprint_is_of_the_content_alone(tmp_path):
     changed = images | {"test/ant/0.png": images["test/ant/0.png"] ^ 1}
     renamed = {key.replace("cat", "cow"): value for key, value in images.items()}
     others = [
-        data.resolve_dataset(f"folder:{tree(tmp_path / n / 'pets', t)}")
-        for n, t in (("a", changed), ("b", renamed))
+        data.resolve_dataset(f"folder:{tree(tmp_path / n / 'pets', t)}") for n, t in (("a", changed), ("b", renamed))
     ]
     assert len({name, *others}) == 3
 
@@ -241,10 +235,7 @@ def test_damaged_cache_is_set_aside_and_never_read(tmp_path, damage):
             (cache / "SHA256SUMS").write_bytes(b"\xff")
         case "names":
             (cache / "dataset.json").write_text('{"class_names": ["cat", "ant"]}')
-    assert (
-        "ok" not in {state for file, state in data.check(name).items() if file == images.name}
-        or damage == "names"
-    )
+    assert "ok" not in {state for file, state in data.check(name).items() if file == images.name} or damage == "names"
     with pytest.raises(data.DataError, match="was damaged, now set aside"):
         data.load_dataset(name, "train")
     assert not cache.exists() and cache.with_name(f"{cache.name}.damaged-1").exists()
@@ -341,9 +332,7 @@ def test_modes_are_converted_by_the_stated_rule(tmp_path):
         "train/ant/2.png": palette,
         "train/cat/0.png": buffer.getvalue(),
     }
-    sixteen, transparent, red, upright = data.load_dataset(
-        f"folder:{tree(tmp_path / 'f', images)}", "train"
-    ).images[:4]
+    sixteen, transparent, red, upright = data.load_dataset(f"folder:{tree(tmp_path / 'f', images)}", "train").images[:4]
     assert sixteen.unique().tolist() == [128]
     assert transparent[:, 0, 0].tolist() == [10, 20, 30] and transparent[:, 1:].unique().tolist() == [255]
     assert red[:, 3, 3].tolist() == [255, 0, 0]
@@ -475,11 +464,7 @@ class Marks:
 def test_cifar_is_fetched_verified_and_read(cifar, capsys):
     assert not data.describe("cifar10")["present"] and set(data.check("cifar10").values()) == {"missing"}
     train, test = data.load_dataset("cifar10", "train"), data.load_dataset("cifar10", "test")
-    assert (
-        train.images.shape == (100, 3, 32, 32)
-        and train.images.is_contiguous()
-        and train.augment == "flip_crop"
-    )
+    assert train.images.shape == (100, 3, 32, 32) and train.images.is_contiguous() and train.augment == "flip_crop"
     with tarfile.open(cifar) as tar:
         first = pickle.load(tar.extractfile("cifar-10-batches-py/data_batch_1"))
     assert np.array_equal(train.images[:20].flatten(1).numpy(), first["data"])  # planes: red, green, blue
@@ -527,9 +512,7 @@ def test_changed_pickle_is_never_opened(cifar, tmp_path):
     batch, mark = paths.data() / "cifar-10-batches-py" / "data_batch_2", tmp_path / "mark"
     batch.write_bytes(pickle.dumps(Marks(mark)))
     assert data.check("cifar10")["cifar-10-batches-py/data_batch_2"] == "damaged"
-    assert len(data.load_dataset("cifar10", "train").images) == 100, (
-        "unpacked again from the verified archive"
-    )
+    assert len(data.load_dataset("cifar10", "train").images) == 100, "unpacked again from the verified archive"
     batch.write_bytes(pickle.dumps(Marks(mark)))
     cifar.unlink()
     (paths.data() / cifar.name).write_bytes(b"half a downlo")
@@ -628,9 +611,7 @@ def test_random_majority_follows_the_seed():
     one, same, other = (data.make_split(cfg, seed=seed) for seed in (1, 1, 2))
     assert one.counts.sort().values.tolist() == [1] * 50 + [100] * 50
     assert torch.equal(one.minority, one.counts == 1)
-    assert torch.equal(one.train_indices, same.train_indices) and not torch.equal(
-        one.minority, other.minority
-    )
+    assert torch.equal(one.train_indices, same.train_indices) and not torch.equal(one.minority, other.minority)
 
 
 def test_exponential_split_calls_the_classes_below_the_median_minority():
@@ -688,9 +669,7 @@ def test_mean_and_std_are_of_all_training_images(tmp_path):
 
 def test_constant_channel_does_not_divide_by_zero(tmp_path):
     black = {name: np.zeros((4, 4), np.uint8) for name in colours()}
-    split = data.make_split(
-        DataConfig(dataset=data.resolve_dataset(f"folder:{tree(tmp_path / 'b', black)}")), 0
-    )
+    split = data.make_split(DataConfig(dataset=data.resolve_dataset(f"folder:{tree(tmp_path / 'b', black)}")), 0)
     assert split.std == (1 / 255,)
 
 
@@ -754,9 +733,7 @@ def test_every_image_once_with_its_label_and_row():
 
 
 def epoch(seed, number, **options):
-    return torch.cat(
-        [x for x, _, _ in batches(noise(), augment="flip_crop", **options).shuffled(seed, number)]
-    )
+    return torch.cat([x for x, _, _ in batches(noise(), augment="flip_crop", **options).shuffled(seed, number)])
 
 
 def test_an_epoch_follows_from_seed_and_number_alone():

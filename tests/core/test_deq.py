@@ -614,6 +614,7 @@ def test_a_row_is_solved_when_every_part_is(solver, gradient):
 
 def test_a_state_of_several_tensors_keeps_its_rows_and_starts_warm():
     cell, x = TwoPartCell(0.9), random(6, 7, seed=2) * torch.logspace(-3, 1, 6).double().unsqueeze(1)
+
     def held(z, x, keep):
         return [part * keep.view(-1, *[1] * (part.dim() - 1)) for part in cell(z, x)]
 

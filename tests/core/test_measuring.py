@@ -341,7 +341,8 @@ class Adjusted(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "after", [torch.neg, lambda x: x + torch.tensor([0.0, 0.0, 9.0]), lambda x: x[:, [2, 0, 1]]],
+    "after",
+    [torch.neg, lambda x: x + torch.tensor([0.0, 0.0, 9.0]), lambda x: x[:, [2, 0, 1]]],
     ids=["negated", "adjusted", "in another order"],
 )
 def test_predictions_are_those_of_the_network(after):
@@ -748,7 +749,7 @@ def test_curves_draw_any_names():
 
 def test_the_task_of_a_student_takes_fewer_than_twenty_lines():
     """Own CNN, every layer, per class, plots, an out-of-distribution score."""
-    code = '''
+    code = """
 import matplotlib.pyplot as plt, torch, nclib as nc
 from torch import nn
 from sklearn import datasets, metrics; from nclib.publish import plotting
@@ -767,7 +768,7 @@ train, noise = nc.features(net, loader), nc.features(net, [(torch.rand(500, 1, 8
 moments = nc.class_moments(train.h, train.labels, 10)
 scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train, noise)]
 auroc = metrics.roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
-'''  # noqa: E501
+"""  # noqa: E501
     assert len(code.strip().splitlines()) < 20
     root = Path(__file__).parents[2]
     told = "".join((root / page).read_text(encoding="utf-8") for page in ("README.md", "book/library.md"))

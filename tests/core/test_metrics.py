@@ -318,10 +318,7 @@ def numpy_report(h: Tensor, labels: Tensor, logits: Tensor, w: Tensor, weighting
 
     def off_diagonal(v):
         cosines = [
-            v[i] @ v[j] / np.sqrt(v[i] @ v[i] * (v[j] @ v[j]))
-            for i in range(len(v))
-            for j in range(len(v))
-            if i != j
+            v[i] @ v[j] / np.sqrt(v[i] @ v[i] * (v[j] @ v[j])) for i in range(len(v)) for j in range(len(v)) if i != j
         ]
         return np.array(cosines)
 
@@ -350,9 +347,7 @@ def numpy_report(h: Tensor, labels: Tensor, logits: Tensor, w: Tensor, weighting
         "nc2_equiangular_classifier": np.abs(off_diagonal(w) + 1 / (classes - 1)).mean(),
         "rank_between": np.linalg.matrix_rank(m["between_cov"], rtol=1e-10, hermitian=True),
         "paper_eq13_uncentred": np.linalg.norm(unit(raw @ raw.T) - etf),
-        "paper_eq13_uncentred_printed_constant": np.linalg.norm(
-            unit(raw @ raw.T) - etf / np.sqrt(classes - 1)
-        ),
+        "paper_eq13_uncentred_printed_constant": np.linalg.norm(unit(raw @ raw.T) - etf / np.sqrt(classes - 1)),
         "paper_eq14_uncentred": np.linalg.norm(unit(w) - unit(raw)),
         "absent_classes": 0,
         "small_classes": (m["counts"] < 5).sum(),
@@ -594,9 +589,7 @@ def test_the_features_are_never_copied_as_a_whole():
     assert seen.largest <= 8 * metrics.moments.CHUNK_NUMBERS < h.numel() * h.element_size()
 
 
-@pytest.mark.parametrize(
-    ("rows", "classes", "width", "gib"), slow((8000, 500, 1024, 1.0), (30_000, 1000, 2048, 2.0))
-)
+@pytest.mark.parametrize(("rows", "classes", "width", "gib"), slow((8000, 500, 1024, 1.0), (30_000, 1000, 2048, 2.0)))
 def test_a_report_on_many_classes_in_many_dimensions_fits_into_memory(rows, classes, width, gib):
     code = f"""
 import re, torch
@@ -677,9 +670,7 @@ def collapsed(num_classes: int = 10, dim: int = 12, counts: tuple[int, ...] = (3
     """Perfect collapse around a common mean: h = μ + 2 v_k, w_k = 3 v_k, under step imbalance."""
     v = simplex_etf(num_classes, dim) @ rotation(dim)
     half = num_classes // 2
-    labels = torch.repeat_interleave(
-        torch.arange(num_classes), torch.tensor([counts[0]] * half + [counts[1]] * half)
-    )
+    labels = torch.repeat_interleave(torch.arange(num_classes), torch.tensor([counts[0]] * half + [counts[1]] * half))
     return 2 * v[labels], labels, 6 * v[labels] @ v.T, 3 * v
 
 
@@ -705,9 +696,7 @@ def test_values_are_floats_within_their_ranges(seed, weighting):
 
 def test_without_a_minority_the_blocks_are_left_out():
     report = nc_report(*random_problem())
-    assert not [
-        key for key in report if "minority" in key or "majority" in key or key == "classifier_norm_ratio"
-    ]
+    assert not [key for key in report if "minority" in key or "majority" in key or key == "classifier_norm_ratio"]
     assert [key for key in ideal_values(K) if key in report] == list(report)
 
 
@@ -726,9 +715,7 @@ def test_moments_of_other_data_are_refused():
     with pytest.raises(ValueError, match=r"6 classes and 90 samples, not 6 and 91"):
         nc_report(h, labels, logits, w, moments=class_moments(h[1:], labels[1:], K))
     with pytest.raises(ValueError, match="other labels"):
-        nc_report(
-            h, labels.flip(0).roll(1) * 0 + (labels == 0), logits, w, moments=class_moments(h, labels, K)
-        )
+        nc_report(h, labels.flip(0).roll(1) * 0 + (labels == 0), logits, w, moments=class_moments(h, labels, K))
 
 
 @pytest.mark.parametrize(

@@ -338,9 +338,7 @@ def test_feature_norms_and_start_distances_are_logged_every_epoch():
     assert "start_distance" not in set(explicit["metric"]) and "feature_norm" in set(explicit["metric"])
 
 
-@pytest.mark.parametrize(
-    ("name", "after"), [("sgd", [1.98, -3.96]), ("adam", [1.9, -3.9]), ("adamw", [1.98, -3.96])]
-)
+@pytest.mark.parametrize(("name", "after"), [("sgd", [1.98, -3.96]), ("adam", [1.9, -3.9]), ("adamw", [1.98, -3.96])])
 def test_weight_decay_enters_the_gradient_of_adam_and_scales_the_weights_of_adamw(name, after):
     """Without a gradient from the loss. Adam takes a step of the learning rate towards 0, whatever the decay."""
     weights = torch.nn.Parameter(torch.tensor([2.0, -4.0]))

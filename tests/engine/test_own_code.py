@@ -18,7 +18,7 @@ from nclib.laboratory import compute
 from nclib.models import ResidualCell
 from nclib.system import own_code, paths, provenance
 
-SOURCE = '''
+SOURCE = """
 from pathlib import Path
 import torch
 from torch import nn
@@ -69,7 +69,7 @@ def eleven(num_classes, in_channels):
 
 def headless(num_classes, in_channels):
     return nn.Conv2d(in_channels, num_classes, 8)
-'''
+"""
 
 IMAGES = DataConfig(n_max=6, test_per_class=3)
 TRAIN = TrainConfig(epochs=2, batch_size=32, lr=0.05)

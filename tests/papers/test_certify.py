@@ -140,8 +140,10 @@ def fractions_in(check):
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(check))).body
     found = set()
     for node in (node for part in (function.args, *function.body) for node in ast.walk(part)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "F" and not any(
-            isinstance(inner, ast.Name) and inner.id != "F" for inner in ast.walk(node)
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "F"
+            and not any(isinstance(inner, ast.Name) and inner.id != "F" for inner in ast.walk(node))
         ):
             found.add(eval(compile(ast.Expression(node), "", "eval"), {"F": F}))
         elif isinstance(node, ast.Name) and isinstance(check.__globals__.get(node.id), F):

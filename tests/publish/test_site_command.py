@@ -13,7 +13,6 @@ def command(*arguments):
     return CliRunner().invoke(app.app, list(arguments))
 
 
-
 def test_the_command_passes_its_options_on_and_ends_with_one_message(monkeypatch):
     asked = []
     monkeypatch.setattr(build, "build", lambda *arguments: asked.append(arguments))
@@ -26,7 +25,6 @@ def test_the_command_passes_its_options_on_and_ends_with_one_message(monkeypatch
     monkeypatch.undo()
     result = command("report", "--profile", "smoke")
     assert result.exit_code == 1 and "error: no notebook has been executed" in result.output
-
 
 
 @pytest.mark.parametrize(

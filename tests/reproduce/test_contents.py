@@ -1,6 +1,5 @@
 """The front door: states from the run store, times that shrink with what is done."""
 
-
 import pytest
 
 from nclib.config import ConfigError, run_id

@@ -70,9 +70,7 @@ def test_root_override(tmp_path, monkeypatch):
 
 def test_an_installed_copy_without_a_project_says_what_to_set(tmp_path):
     """Run from a copy of the package that no pyproject.toml stands above."""
-    shutil.copytree(
-        PROJECT / "nclib", tmp_path / "site" / "nclib", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(PROJECT / "nclib", tmp_path / "site" / "nclib", ignore=shutil.ignore_patterns("__pycache__"))
     code = (
         "import os; from nclib.system import paths\n"
         "try: paths.results()\n"

@@ -86,18 +86,14 @@ def test_peak_memory_sees_an_allocation_of_this_process_alone():
         "with Cost() as large: block = bytearray(b'x') * (200 * 2**20)\n"
         "print(large.as_dict()['peak_rss_mib'] - small.as_dict()['peak_rss_mib'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
     del ballast
     assert 150 < float(done.stdout) < 250
 
 
 def git(folder, *arguments):
     identity = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
-    )
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout
 
 

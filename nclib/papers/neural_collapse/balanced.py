@@ -165,9 +165,7 @@ def thm31_nc2(scale: F = F(1)) -> bool:
         exact.inverse(reduced)  # regular: the kernel of the whole Hessian has dimension 1
         c = exact.random_matrix(rng, num_classes, 1)
         z = exact.plus(exact.scaled(F(7, 3), centre), exact.matrix(num_classes, num_classes, lambda j, k, c=c: c[k][0]))
-        gram = exact.plus(
-            exact.scaled(F(49, 9), centre), exact.product(c, exact.transpose(c)), num_classes
-        )
+        gram = exact.plus(exact.scaled(F(49, 9), centre), exact.product(c, exact.transpose(c)), num_classes)
         require(exact.product(exact.transpose(z), z) == gram, "ZᵀZ = a²C + K ccᵀ")
         for e_w in (F(1, 100), F(5)):
             www = exact.scaled(num_classes * e_w / (num_classes - 1), centre)

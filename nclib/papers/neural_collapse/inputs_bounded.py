@@ -267,9 +267,7 @@ def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
     "0.937. Free C1, C2 fit any two ordered numbers.) Second derivation: by polynomials",
     reading="proofs'",
 )
-def b3_v2_values(
-    budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 1000), F(937, 1000))
-) -> bool:
+def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 1000), F(937, 1000))) -> bool:
     """Balanced, K ≥ 2.
 
     Proof. With M1 = p and C4 = −M2 = H(p) + p log(K−1), p = C2/(C1+C2) as in Lemma B.1, (22) is H(p) + p log(K−1) −

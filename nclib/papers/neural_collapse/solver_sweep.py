@@ -252,9 +252,7 @@ _NEARER = {"lower": "nearer to collapse", "higher": "farther from collapse"}
 _WORSE = {"lower": "better", "higher": "worse"}
 
 
-def collapse_inside(
-    frame: pd.DataFrame, metrics: Sequence[str], scale: str, method: str = "broyden"
-) -> pd.DataFrame:
+def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, method: str = "broyden") -> pd.DataFrame:
     """How far collapse comes between the start of the solve, the first iterate and the equilibrium.
 
     Rule: `nclib.verdict` on the paired change over seeds. The remark is "nearer to collapse" where it is lower,

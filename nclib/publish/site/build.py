@@ -221,9 +221,7 @@ def _book() -> Path:
     return paths.root() / "book"
 
 
-def _lay_out(
-    sources: Sources, folder: Path, reference: Path | None, curves: bool, echo: Callable[[str], None]
-) -> None:
+def _lay_out(sources: Sources, folder: Path, reference: Path | None, curves: bool, echo: Callable[[str], None]) -> None:
     for page in sources.pages:
         _write(folder / f"{page.name}.ipynb", json.dumps(with_facts(page, sources)))
     if reference:

@@ -192,8 +192,9 @@ def chart(facts: list[dict[str, Any]], lines: list[dict[str, Any]]) -> Any:
         .transform_calculate(name="datum.v + ' (' + datum.seeds + (datum.seeds > 1 ? ' seeds)' : ' seed)')")
         .mark_square(size=160, cursor="pointer")
         .encode(
-            alt.Y("name:N", title=None, sort=alt.SortField("o"))
-            .axis(orient="right", domain=False, ticks=False, labelLimit=330),
+            alt.Y("name:N", title=None, sort=alt.SortField("o")).axis(
+                orient="right", domain=False, ticks=False, labelLimit=330
+            ),
             colour,
             opacity=alt.when(chosen).then(alt.value(1.0)).otherwise(alt.value(0.25)),
         )

@@ -43,9 +43,7 @@ def test_targets_are_the_functions_they_are_named_after():
     assert (steep.x < 2.0**-8).double().mean() > 0.1, "points where the target changes"
 
 
-@pytest.mark.parametrize(
-    "task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in tasks._BOOLEAN)]
-)
+@pytest.mark.parametrize("task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in tasks._BOOLEAN)])
 def test_the_unseen_is_never_trained_on(task):
     found = tasks._Task(task, 0)
     unseen = {
@@ -129,9 +127,7 @@ def test_more_seeds_move_no_run():
     ids = {run_id(config) for config in grids.regression_runs("fig1", 3, "quick") if config.seed < 3}
     assert {"f1-deq20-s0-a01c3fbbc527", "f1-deq20-s1-75ea6a8279e2", "f1-fnn20L5-s0-4097b2ea09cc"} <= ids
     assert ids == {run_id(config) for config in grids.regression_runs("fig1", 8, "quick") if config.seed < 3}
-    assert claims.describe_regressions(grids.regression_runs("fig1", 3, "quick")).endswith(
-        "3 seeds, 8 of f1 and f2."
-    )
+    assert claims.describe_regressions(grids.regression_runs("fig1", 3, "quick")).endswith("3 seeds, 8 of f1 and f2.")
 
 
 # ---- flops and parameters of the specification
