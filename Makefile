@@ -66,7 +66,7 @@ lab: setup
 
 # The core against its peers, the engine that makes many runs, and training on a GPU. All want idle cores.
 bench: SCRIPTS = metrics training solver
-bench-scale: SCRIPTS = schedule engine
+bench-scale: SCRIPTS = schedule engine reading
 bench-gpu: SCRIPTS = throughput
 bench: peers
 peers: setup

@@ -1,5 +1,4 @@
-"""What the engine costs: a grid of quick runs by a plain loop, by `ensure_runs` in one process, and on 1 and 2 workers;
-and what it takes to read stored runs again.
+"""What the engine costs: a grid of quick runs by a plain loop, by `ensure_runs` in one process, and on 1 and 2 workers.
 
 python benchmarks/bench_engine.py [--quick]
 
@@ -7,9 +6,6 @@ The plain loop is a fresh Python process that calls `training.train` for one run
 checkpoint, no progress. All are timed from the start of a process, loading of torch included, to its end, and a plain
 loop is run between any two others.
 What the run store costs (a checkpoint an epoch, checksums) and what Dask adds to it are told apart.
-
-The table of many stored runs is timed beside the way it was made before: every file of every run read and checked, once
-to see whether the run is sound and once more to load it.
 """
 
 import json
@@ -21,18 +17,14 @@ import time
 from pathlib import Path
 
 import pandas as pd
-from common import Figure, finish, ratio, rounds, threads
+from common import Figure, finish, threads
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import cluster, runs
-from nclib.engine.reading import stack, tidy
-from nclib.engine.store import default_store
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from nclib.engine import cluster
 from nclib.papers import experiments
 
 TARGET_OVERHEAD = 1.05
-TARGET_READING = 1 / 3
 TASKS = 500
-STORED = 240
 
 PLAIN = """
 import sys
@@ -128,37 +120,6 @@ def task_seconds(tasks: int) -> tuple[float, float, float]:
     return sorted(each)[1], min(each), max(each)
 
 
-def reading(config: RunConfig, number: int) -> tuple[Figure, dict[str, float]]:
-    """The table of many stored runs, all of the size of this one, by `ensure_runs` and by reading all files twice."""
-    before = os.environ.get("NCLIB_RESULTS")
-    with tempfile.TemporaryDirectory(prefix="nclib-") as folder:
-        os.environ["NCLIB_RESULTS"] = folder
-        try:
-            runs.ensure_runs([config], device="cpu")
-            store, configs = default_store(), [config.replace(seed=config.seed + k) for k in range(number)]
-            (run,) = store.ids()
-            made, weights = store.load(run), store.weights(run)
-            for other in configs[1:]:
-                store.save(other, made.tables, made.arrays, weights, made.provenance)
-            size = sum(file.stat().st_size for file in (store.root / run).iterdir()) / 1e6
-
-            def needed() -> pd.DataFrame:
-                return runs.ensure_runs(configs, train="never")
-
-            def all_twice() -> pd.DataFrame:
-                ids = [run_id(config) for config in configs]
-                assert all([store.is_sound(run) for run in ids])
-                return stack([tidy(store.load(run)).assign(profile=config.profile) for run in ids])
-
-            pd.testing.assert_frame_equal(needed(), all_twice(), check_exact=True)
-            ours, theirs = rounds([needed, all_twice])
-        finally:
-            os.environ.pop("NCLIB_RESULTS") if before is None else os.environ.update(NCLIB_RESULTS=before)
-    case = f"{number} runs of {size:.1f} MB"
-    figure = Figure("engine", "table of stored runs / all files read twice", case, *ratio(ours, theirs), TARGET_READING)
-    return figure, {"needed": round(min(ours), 3), "all twice": round(min(theirs), 3)}
-
-
 def main(quick: bool = False) -> pd.DataFrame:
     """The grid above, once, and empty tasks; quick: two tiny runs, nothing written."""
     started = time.perf_counter()
@@ -170,10 +131,8 @@ def main(quick: bool = False) -> pd.DataFrame:
             "engine", "ms for an empty task", "2 workers", *task_seconds(20 if quick else TASKS), None, "milliseconds"
         )
     )
-    read, seconds_read = reading(configs[0], 3 if quick else STORED)
-    figures.append(read)
     facts = {"seconds_of_each": {name: [round(each, 1) for each in taken] for name, taken in seconds.items()}}
-    facts |= {"seconds_of_reading": seconds_read, "runs": len(configs), "device": "cpu", "repeats": 1}
+    facts |= {"runs": len(configs), "device": "cpu", "repeats": 1}
     return finish("engine", figures, quick, facts, started)
 
 
