@@ -29,20 +29,23 @@ def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float
 
         n_k = n_max for k < K_A,   n_k = max(1, round(n_max / R)) for k ≥ K_A   (halves are rounded up)
 
-    Args:
-        num_classes: K ≥ 2.
-        n_max: images of a majority class (n_A), ≥ 1.
-        num_majority: K_A, the real number of majority classes (30 of 100, not "3"), 1 ≤ K_A ≤ K − 1.
-        ratio: R = n_A / n_B, finite and ≥ 1; need not be an integer.
-
-    Returns:
-        (K,) int64, the K_A majority counts first. Every count is at least 1, so where n_max < R the real
-        ratio is n_max.
-
-    Raises:
-        ValueError: a value outside the ranges above.
-
     Source: Sun & Shi 2024, section 5; Fang et al. 2021 (R is their n_A / n_B).
+
+    Parameters
+    ----------
+    num_classes : K ≥ 2.
+    n_max : images of a majority class (n_A), ≥ 1.
+    num_majority : K_A, the real number of majority classes (30 of 100, not "3"), 1 ≤ K_A ≤ K − 1.
+    ratio : R = n_A / n_B, finite and ≥ 1; need not be an integer.
+
+    Returns
+    -------
+    (K,) int64, the K_A majority counts first. Every count is at least 1, so where n_max < R the real ratio is n_max.
+
+    Raises
+    ------
+    ValueError
+        a value outside the ranges above.
     """
     _check_counts(num_classes, n_max, ratio)
     _check_num_majority(num_classes, num_majority)
@@ -55,18 +58,22 @@ def exponential_imbalance(num_classes: int, n_max: int, ratio: float) -> Tensor:
 
         n_k = max(1, round(n_max · R^(−k / (K−1)))),   k = 0 … K−1   (halves are rounded up)
 
-    Args:
-        num_classes: K ≥ 2.
-        n_max: images of the largest class, ≥ 1.
-        ratio: R = n_0 / n_{K−1}, finite and ≥ 1.
-
-    Returns:
-        (K,) int64, non-increasing, every count at least 1.
-
-    Raises:
-        ValueError: a value outside the ranges above.
-
     Source: the long-tailed CIFAR of Cui et al. 2019, with rounding in place of truncation.
+
+    Parameters
+    ----------
+    num_classes : K ≥ 2.
+    n_max : images of the largest class, ≥ 1.
+    ratio : R = n_0 / n_{K−1}, finite and ≥ 1.
+
+    Returns
+    -------
+    (K,) int64, non-increasing, every count at least 1.
+
+    Raises
+    ------
+    ValueError
+        a value outside the ranges above.
     """
     _check_counts(num_classes, n_max, ratio)
     return torch.tensor([_round_count(n_max * ratio ** (-k / (num_classes - 1))) for k in range(num_classes)])
@@ -75,16 +82,20 @@ def exponential_imbalance(num_classes: int, n_max: int, ratio: float) -> Tensor:
 def class_order(num_classes: int, how: Order = "first", seed: int = 0) -> Tensor:
     """Class ids from the one that gets the largest count to the one that gets the smallest.
 
-    Args:
-        num_classes: K ≥ 2.
-        how: "first": 0, 1, …, K−1, as in the paper; "random": a permutation drawn from ``seed``.
-        seed: used by "random" only.
+    Parameters
+    ----------
+    num_classes : K ≥ 2.
+    how : "first": 0, 1, …, K−1, as in the paper; "random": a permutation drawn from ``seed``.
+    seed : used by "random" only.
 
-    Returns:
-        (K,) int64, a permutation of the class ids.
+    Returns
+    -------
+    (K,) int64, a permutation of the class ids.
 
-    Raises:
-        ValueError: unknown ``how``, or K < 2.
+    Raises
+    ------
+    ValueError
+        Unknown ``how``, or K < 2.
     """
     _check_num_classes(num_classes)
     if how == "first":
@@ -98,16 +109,20 @@ def majority_classes(num_classes: int, num_majority: int, how: Order = "first", 
     """Ids of the majority classes: the first ``num_majority`` of ``class_order(num_classes, how, seed)``,
     sorted.
 
-    Args:
-        num_classes: K ≥ 2.
-        num_majority: K_A, 1 ≤ K_A ≤ K − 1.
-        how, seed: as in ``class_order``; the same two values give the same classes.
+    Parameters
+    ----------
+    num_classes : K ≥ 2.
+    num_majority : K_A, 1 ≤ K_A ≤ K − 1.
+    how, seed : as in ``class_order``; the same two values give the same classes.
 
-    Returns:
-        (K_A,) int64, ascending.
+    Returns
+    -------
+    (K_A,) int64, ascending.
 
-    Raises:
-        ValueError: as ``class_order``, or K_A outside its range.
+    Raises
+    ------
+    ValueError
+        As ``class_order``, or K_A outside its range.
     """
     order = class_order(num_classes, how, seed)
     _check_num_majority(num_classes, num_majority)
@@ -117,15 +132,19 @@ def majority_classes(num_classes: int, num_majority: int, how: Order = "first", 
 def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) -> Tensor:
     """Counts by class id: class ``order[i]`` gets ``counts[i]``.
 
-    Args:
-        counts: (K,) from the largest class to the smallest.
-        order: (K,) a permutation of 0 … K−1, from ``class_order``.
+    Parameters
+    ----------
+    counts : (K,) from the largest class to the smallest.
+    order : (K,) a permutation of 0 … K−1, from ``class_order``.
 
-    Returns:
-        (K,) int64; entry k is the count of class k.
+    Returns
+    -------
+    (K,) int64; entry k is the count of class k.
 
-    Raises:
-        ValueError: the lengths differ, or ``order`` is not a permutation.
+    Raises
+    ------
+    ValueError
+        The lengths differ, or ``order`` is not a permutation.
     """
     counts, order = torch.as_tensor(counts), torch.as_tensor(order)
     if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
@@ -145,17 +164,20 @@ def subsample_indices(
     Each class is shuffled once and cut, so with one seed a smaller count keeps a subset of what a larger one
     keeps: runs at R = 10 and R = 100 share their majority images and nest their minority images.
 
-    Args:
-        labels: (N,) integers 0 … K−1.
-        counts: (K,) samples wanted of each class, each at least 1.
-        seed: of a generator of its own; the global random state is not touched.
+    Parameters
+    ----------
+    labels : (N,) integers 0 … K−1.
+    counts : (K,) samples wanted of each class, each at least 1.
+    seed : of a generator of its own; the global random state is not touched.
 
-    Returns:
-        (Σ counts,) int64, ascending.
+    Returns
+    -------
+    (Σ counts,) int64, ascending.
 
-    Raises:
-        ValueError: a class has fewer samples than asked for, a label lies outside 0 … K−1, or a count is
-        below 1.
+    Raises
+    ------
+    ValueError
+        a class has fewer samples than asked for, a label lies outside 0 … K−1, or a count is below 1.
     """
     labels, counts = torch.as_tensor(labels).cpu(), torch.as_tensor(counts).cpu()
     for name, values in (("labels", labels), ("counts", counts)):

@@ -30,11 +30,12 @@ def adjusted_logits(logits: Tensor, counts: Tensor) -> Tensor:
     The largest is the prediction that minimises the error under equal class sizes if the softmax of z is right under
     the training distribution.
 
-    Args:
-        logits: (B, K).
-        counts: (K,) training images of each class, all at least 1.
-
     Source: Menon et al. (2021), section 4.1, τ = 1.
+
+    Parameters
+    ----------
+    logits : (B, K).
+    counts : (K,) training images of each class, all at least 1.
     """
     counts = counts.to(logits.device, torch.promote_types(logits.dtype, torch.float32))  # half ends at 65,504
     return logits - (counts / counts.sum()).log().to(torch.result_type(logits, 1.0))
@@ -67,14 +68,17 @@ class Loss:
         ldam_drw           cross-entropy of z − 30 margin_y e_y, from 80 % of the epochs on times weight_y:
                            Cao et al. (2019)
 
-    Args:
-        name: one of the four.
-        counts: (K,) training images of each class, at least 1.
-        epochs: of the whole training, for the deferred weights.
-        device, dtype: of the logits to come.
+    Parameters
+    ----------
+    name : one of the four.
+    counts : (K,) training images of each class, at least 1.
+    epochs : of the whole training, for the deferred weights.
+    device, dtype : of the logits to come.
 
-    Raises:
-        ValueError: a class without images, or another name.
+    Raises
+    ------
+    ValueError
+        a class without images, or another name.
     """
 
     def __init__(

@@ -56,8 +56,10 @@ class Checkpoint(Protocol):
 class Run:
     """A finished training.
 
-    history : columns epoch, split, metric, value; split is "train" or "test" (evaluations of the network at the end
-        of that epoch) or "steps" (averages over the training steps of that epoch)
+    Parameters
+    ----------
+    history : columns epoch, split, metric, value; split is "train" or "test" (evaluations of the network at the end of
+        that epoch) or "steps" (averages over the training steps of that epoch)
     classes : columns epoch, split, class, metric, value; the same per class
     cost : columns epoch, train_seconds, evaluate_seconds
     arrays : features, labels, indices and counts, for the tables and figures made from them

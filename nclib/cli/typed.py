@@ -22,7 +22,10 @@ def typed_config(
 ) -> RunConfig:
     """The run that options describe: those of a profile or a file, if one is named, changed by all others.
 
-    Raises: ConfigError, DataError, as `build_config`; ConfigError where both are named.
+    Raises
+    ------
+    ConfigError, DataError
+        As `build_config`; ConfigError where both are named.
     """
     if profile is None:
         return build_config(file, recipe, given, settings)
@@ -38,9 +41,15 @@ def typed_config(
 def command(config: Mapping[str, Any], profile: str) -> str:
     """The command line that makes a stored run.
 
+    Parameters
+    ----------
     config : its plain configuration
     profile : for which it was first asked
-    Raises: ConfigError for a run that ``nclib train`` does not make.
+
+    Raises
+    ------
+    ConfigError
+        For a run that ``nclib train`` does not make.
     """
     if config.get("kind") != "classifier":
         raise ConfigError(

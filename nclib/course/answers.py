@@ -18,8 +18,12 @@ from nclib import imbalance
 class Exercise:
     """A function that the reader writes.
 
-    reference: the right one. cases: arguments to try. mistakes: why -> the function that someone writes who makes it;
-    an answer that agrees with it in every case is told why.
+    Parameters
+    ----------
+    reference : the right one.
+    cases : arguments to try.
+    mistakes : why -> the function that someone writes who makes it; an answer that agrees with it in every case is told
+        why.
     """
 
     reference: Callable[..., Any]

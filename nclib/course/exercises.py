@@ -39,9 +39,19 @@ class Feedback:
 def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
     """Compare the reader's function with the right one on a few arguments.
 
-    name: a key of ``EXERCISES``. answer: the function; one that returns ``...``, as the stubs do, is not solved yet.
-    Returns: ``Feedback``. Never raises for what the answer does.
-    Raises: ValueError for an unknown exercise.
+    Parameters
+    ----------
+    name : a key of ``EXERCISES``.
+    answer : the function; one that returns ``...``, as the stubs do, is not solved yet.
+
+    Returns
+    -------
+    ``Feedback``. Never raises for what the answer does.
+
+    Raises
+    ------
+    ValueError
+        For an unknown exercise.
     """
     if name not in EXERCISES:
         near = difflib.get_close_matches(name, EXERCISES, n=1)

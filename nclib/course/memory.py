@@ -11,10 +11,15 @@ from torch import Tensor
 def saved_bytes(compute: Callable[[], object], apart_from: Iterable[Tensor] = ()) -> int:
     """Most bytes that autograd holds at one time for backward passes while ``compute`` runs.
 
-    compute: forward and backward pass. Counted is each tensor that a graph keeps, once for its storage and as long as
+    Parameters
+    ----------
+    compute : forward and backward pass. Counted is each tensor that a graph keeps, once for its storage and as long as
         the graph lives; graphs made within a backward pass count as well.
-    apart_from: tensors that are there anyway, such as parameters.
-    Returns: bytes. A count of what is kept, the same on every machine, and not of what an allocator reserves.
+    apart_from : tensors that are there anyway, such as parameters.
+
+    Returns
+    -------
+    bytes. A count of what is kept, the same on every machine, and not of what an allocator reserves.
     """
     anyway = {tensor.untyped_storage().data_ptr() for tensor in apart_from}
     graphs: dict[int, int] = {}  # storage -> how many places keep it

@@ -49,15 +49,18 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
     white, 16-bit grey is scaled to 8 bits, of an animation the first frame counts. If red = green = blue in
     every pixel of every image there is one channel, else three.
 
-    Args:
-        name: a name of `DATASETS`, ``folder:PATH`` or ``folder:NAME@FINGERPRINT``.
-        base: folder that a relative PATH starts from; the working directory if left out.
+    Parameters
+    ----------
+    name : a name of `DATASETS`, ``folder:PATH`` or ``folder:NAME@FINGERPRINT``.
+    base : folder that a relative PATH starts from; the working directory if left out.
 
-    Raises:
-        ConfigError: an unknown name, with the nearest right one.
-        DataError: a folder that is missing, empty, without train/ or test/, of one class, with different
-            classes in train/ and test/, or with files that are no images, damaged or unreadable. All such
-            files are counted.
+    Raises
+    ------
+    ConfigError
+        An unknown name, with the nearest right one.
+    DataError
+        a folder that is missing, empty, without train/ or test/, of one class, with different classes in train/ and
+        test/, or with files that are no images, damaged or unreadable. All such files are counted.
     """
     if name in DATASETS or _RESOLVED.fullmatch(name):
         return name

@@ -83,7 +83,10 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
 def fetch(name: str) -> str:
     """Download or decode a data set now, so that no run waits for it; returns its resolved name.
 
-    Raises: as `load_dataset`.
+    Raises
+    ------
+    ConfigError, DataError
+        As `load_dataset`.
     """
     name = resolve_dataset(name)
     if name in _TORCHVISION:
@@ -97,9 +100,10 @@ def fetch(name: str) -> str:
 def check(name: str) -> dict[str, str]:
     """Compare every file of a data set with its checksum; nothing is changed, downloaded or decoded.
 
-    Returns:
-        For each file "ok", "missing" or "damaged". For the embedded digits the one entry is scikit-learn's
-        array; for a folder the entries are the files of its decoded cache.
+    Returns
+    -------
+    For each file "ok", "missing" or "damaged". For the embedded digits the one entry is scikit-learn's array; for a
+    folder the entries are the files of its decoded cache.
     """
     if name.startswith("folder:") and not _RESOLVED.fullmatch(name):
         name = _identity(_folder(name), _scan(_folder(name)))
@@ -116,9 +120,10 @@ def check(name: str) -> dict[str, str]:
 def describe(name: str) -> dict[str, Any]:
     """Facts about a data set, without downloading it; ``folder:PATH`` is decoded first.
 
-    Returns:
-        name, where, present, bytes (on disk, its own files only); and if present also classes (K),
-        class_names, train and test (images of each class), shape (C, H, W), augment.
+    Returns
+    -------
+    name, where, present, bytes (on disk, its own files only); and if present also classes (K), class_names, train and
+    test (images of each class), shape (C, H, W), augment.
     """
     name = resolve_dataset(name)
     facts: dict[str, Any] = {"name": name, "where": "embedded in scikit-learn", "present": True, "bytes": 0}

@@ -52,16 +52,19 @@ def make_split(cfg: DataConfig, seed: int) -> Split:
     Class k keeps n_k images, as `nclib.imbalance` counts them, drawn without replacement from a generator of
     its own. With one seed a smaller n_k keeps a subset of a larger one.
 
-    Args:
-        cfg: which data set, how many images, which classes are many. Without n_max the largest classes get as
-            many images as the smallest class of the data set has. Without test_per_class all test images are
-            used.
-        seed: of the subset, the test subset and, for majority="random", the choice of classes, unless the
-            configuration has a subset_seed.
+    Parameters
+    ----------
+    cfg : which data set, how many images, which classes are many. Without n_max the largest classes get as many images
+        as the smallest class of the data set has. Without test_per_class all test images are used.
+    seed : of the subset, the test subset and, for majority="random", the choice of classes, unless the configuration
+        has a subset_seed.
 
-    Raises:
-        ValueError: more images asked for than there are, or an impossible imbalance, with the numbers.
-        DataError: the data set cannot be had.
+    Raises
+    ------
+    ValueError
+        More images asked for than there are, or an impossible imbalance, with the numbers.
+    DataError
+        The data set cannot be had.
     """
     train, test = load_dataset(cfg.dataset, "train"), load_dataset(cfg.dataset, "test")
     num_classes = len(train.class_names)
@@ -141,18 +144,21 @@ class Batches:
     Every image is seen once in a pass. The last batch is smaller when the number of images is no multiple of
     the batch size; a last batch of one image, which BatchNorm cannot use, joins the one before it.
 
-    Args:
-        images: (N, C, H, W) uint8; moved to the device once.
-        labels: (N,) integers.
-        batch_size: images of a batch.
-        mean, std: C floats on the scale 0 … 1, as in `Split`.
-        augment: "none", or "flip_crop" for `shuffled`: each image is mirrored with probability ½ and shifted
-            by up to 1/8 of each side (4 of 32 pixels), black coming in at the edge.
-        device: where images and batches live.
-        dtype: of x; the arithmetic is float32 at least.
+    Parameters
+    ----------
+    images : (N, C, H, W) uint8; moved to the device once.
+    labels : (N,) integers.
+    batch_size : images of a batch.
+    mean, std : C floats on the scale 0 … 1, as in `Split`.
+    augment : "none", or "flip_crop" for `shuffled`: each image is mirrored with probability ½ and shifted by up to 1/8
+        of each side (4 of 32 pixels), black coming in at the edge.
+    device : where images and batches live.
+    dtype : of x; the arithmetic is float32 at least.
 
-    Raises:
-        TypeError, ValueError: images, labels or sizes that do not fit, with the numbers.
+    Raises
+    ------
+    TypeError, ValueError
+        images, labels or sizes that do not fit, with the numbers.
     """
 
     def __init__(

@@ -132,6 +132,8 @@ def gpus() -> list[tuple[str, float]]:
 class ClusterExecutor(concurrent.futures.Executor):
     """The workers of a Dask cluster as an executor; `submit` is that of ``Client.get_executor()``.
 
+    Parameters
+    ----------
     key : file that lets other workers in, where there is one
     """
 
@@ -558,6 +560,8 @@ class Watch:
     def silent(self, patience: Callable[[str], float], gap: float) -> dict[str, str]:
         """Runs that have told nothing for longer than `patience` of them, with their worker; each is reported once.
 
+        Parameters
+        ----------
         gap : the most seconds that may lie between two calls
         """
         now = time.monotonic()

@@ -49,6 +49,8 @@ def gigamacs(width: int, dataset: str) -> float:
 class CostModel:
     """Seconds of a run before it starts: those of another machine, times the median ratio of finished runs of its kind.
 
+    Parameters
+    ----------
     ratios : for each kind, seconds here over seconds there
     speed : the same over all kinds, for those that are not in `ratios`
     """
@@ -86,6 +88,8 @@ def makespan(seconds: Iterable[float], workers: int) -> float:
 class Forecast:
     """How long the rest of a grid takes, told while it runs.
 
+    Parameters
+    ----------
     configs : the runs that are to be trained, by id
     finished : earlier runs and their seconds, which the model is scaled to
     longest_first : hand the longest runs out first: what is left for the end is short, so that no worker waits long for
@@ -134,6 +138,8 @@ class Forecast:
     def remaining(self, progress: Mapping[str, float], workers: int) -> float:
         """Seconds until the last run ends.
 
+        Parameters
+        ----------
         progress : finished share, 0 to 1, of each run that has begun; the others wait
         workers : runs at once
         """

@@ -18,7 +18,9 @@ _WORTH_A_CLUSTER = 20.0  # seconds of work; to start workers, each with its own 
 def default_workers(need: float = 1.0) -> int:
     """Runs trained at once: one for each usable core; on GPUs as many as fit, see `nclib.engine.cluster.slots`.
 
-    need: GiB of GPU memory that the largest run takes.
+    Parameters
+    ----------
+    need : GiB of GPU memory that the largest run takes.
     """
     from nclib.engine import cluster
 
@@ -45,7 +47,10 @@ class Place:
         """What to train these runs on, which would take one core so many seconds; None is this process, enough for one
         core and for a few seconds.
 
-        Raises: ClusterError when what was asked for cannot be had.
+        Raises
+        ------
+        ClusterError
+            When what was asked for cannot be had.
         """
         from nclib.engine import cluster, costs
 

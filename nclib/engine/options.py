@@ -36,11 +36,21 @@ def build_config(
 ) -> RunConfig:
     """The configuration that a file, a recipe and options describe, each overruling the one before.
 
-    start: a file, or the options themselves.
-    given: dotted keys and values; settings: "dotted.key=value" texts, values in YAML.
     K_A or R choose step imbalance where nothing else is said. A folder is resolved from the working directory. A file
     that names code of the user's own names none here, unless `given` or `settings` name it as well.
-    Raises: ConfigError, for an unknown key with the nearest right one; DataError for an unusable folder.
+
+    Parameters
+    ----------
+    start : a file, or the options themselves.
+    given : dotted keys and values
+    settings : "dotted.key=value" texts, values in YAML.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key with the nearest right one.
+    DataError
+        For an unusable folder.
     """
     tree: dict[str, Any] = {}
     if isinstance(start, Path):
@@ -80,7 +90,11 @@ def build_config(
 def _own_code(tree: dict[str, Any], values: Mapping[str, Any]) -> bool:
     """Whether the options typed name code of the user's own; what a file says of its source is then passed over.
 
-    Raises: ConfigError where a file names code and the options do not."""
+    Raises
+    ------
+    ConfigError
+        Where a file names code and the options do not.
+    """
     model = tree.get("model") if isinstance(tree.get("model"), dict) else {}
     for key in ("cell", "network"):
         name, typed = model.get(key), values.get(f"model.{key}")
@@ -141,8 +155,14 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     """Refuse runs that would fail at their first step, with more images than there are or a network too narrow, and
     runs in bfloat16 on a processor that has no unit for it.
 
-    configs: their data sets must be here (`nclib.data.fetch`).
-    Raises: ConfigError with the numbers.
+    Parameters
+    ----------
+    configs : their data sets must be here (`nclib.data.fetch`).
+
+    Raises
+    ------
+    ConfigError
+        With the numbers.
     """
     from nclib import models, training
 

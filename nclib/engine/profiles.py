@@ -15,8 +15,11 @@ from nclib.config import AUGMENTATION, ConfigError, suggest
 class Profile:
     """A size at which everything runs; the code path is the same for all.
 
+    Parameters
+    ----------
     dataset, hundred_dataset : what stands for CIFAR-10 and CIFAR-100; an empty name leaves that column out ("not run")
-    images_per_class : n_A; None means as many as the smallest class has. test_images_per_class : None means all
+    images_per_class : n_A; None means as many as the smallest class has.
+    test_images_per_class : None means all
     seeds : the runs are repeated with seeds 0 … seeds−1
     hundred_tenths : K_A of the 100-class column of Tables 2–4, in tenths of the classes; the others read "not run"
     beyond : K_A in tenths and R of the notebooks beyond the paper

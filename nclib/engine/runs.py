@@ -168,6 +168,8 @@ def train_missing(
 
     Nothing is raised for a run that fails.
 
+    Parameters
+    ----------
     urgency : rank of the runs to be trained before all others, 0 first; not with minutes
     stored : called with the id of each run once it is stored and sound, first for those that were there before
     minutes : stop after so many. Then runs are trained one seed after the other, each seed in the order given, so that
@@ -279,6 +281,8 @@ def export_reference(
 ) -> list[str]:
     """Copy small extracts of these stored runs to the reference results; returns their ids.
 
+    Parameters
+    ----------
     finished : leave out what has not been trained, instead of refusing
     drawn : ids of the runs whose features a figure draws, as of `ReferenceStore.add`; left out: all
 

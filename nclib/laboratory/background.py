@@ -89,9 +89,11 @@ def prepare() -> None:
 class LiveTraining:
     """One run in a process of its own, which ends with the session.
 
-    config : the run; the same one may be started again after `stop`, and goes on from its checkpoint
-
     Interrupting a Jupyter kernel reaches its processes too and ends the training as `stop` does.
+
+    Parameters
+    ----------
+    config : the run; the same one may be started again after `stop`, and goes on from its checkpoint
     """
 
     def __init__(self, config: RunConfig) -> None:

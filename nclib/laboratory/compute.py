@@ -34,6 +34,8 @@ Map = Callable[[Tensor], Tensor]
 class PlaneMap:
     """A family of maps of the plane to itself.
 
+    Parameters
+    ----------
     formula : what it computes, in words and symbols
     strength, lowest, highest : its parameter, its usual value and range
     build : strength -> f, which maps (B, 2) to (B, 2) in float64
@@ -94,7 +96,10 @@ MAPS: dict[str, PlaneMap] = {
 def plane_map(name: str, strength: float) -> Map:
     """The map of that name and strength: f takes (B, 2) float64 to (B, 2).
 
-    Raises: ConfigError for an unknown name, with the nearest one.
+    Raises
+    ------
+    ConfigError
+        For an unknown name, with the nearest one.
     """
     if name not in MAPS:
         raise ConfigError(suggest(name, MAPS, "map"))
@@ -104,7 +109,10 @@ def plane_map(name: str, strength: float) -> Map:
 def solver_methods(tol: float, max_steps: int) -> dict[str, Solver]:
     """Plain iteration, Anderson and Broyden with the same tolerance and number of evaluations, by their names.
 
-    Raises: ValueError for a tolerance or number that no solver can have.
+    Raises
+    ------
+    ValueError
+        For a tolerance or number that no solver can have.
     """
     return {
         "fixed_point": FixedPointIteration(tol=tol, max_steps=max_steps),
@@ -124,7 +132,11 @@ class Walk(NamedTuple):
 def solver_walk(f: Map, solver: Solver, start: Sequence[float]) -> Walk:
     """Solve z = f(z) from one start and keep every point on the way.
 
-    f : maps (1, n) float64 to (1, n); solver : any of `nclib.solver`; start : (n,)
+    Parameters
+    ----------
+    f : maps (1, n) float64 to (1, n)
+    solver : any of `nclib.solver`
+    start : (n,)
     """
     points: list[Tensor] = []
 
@@ -242,6 +254,9 @@ class Triangle(NamedTuple):
     points (N, 3), labels (N,) in 0, 1, 2; means, ideal (3, 3): class means and the simplex ETF nearest to them;
     weights (3, 3): classifier rows. Centred at the mean of the means; lengths in units of the mean distance of the
     means from there, those of the rows in units of their own mean length.
+
+    Parameters
+    ----------
     facts : NC1 (trace ratio), NC2 (ETF distance of the means) and NC3 (self-duality of the centred rows) of the three
         classes alone
     """
@@ -259,8 +274,10 @@ def class_triangle(
 ) -> Triangle:
     """Features (N, d), d ≥ 3, and classifier rows (K, d) of three classes, seen in the span of their means.
 
-    Raises: ConfigError where classes are not three different ones that occur among the labels, or their means lie on
-    one line.
+    Raises
+    ------
+    ConfigError
+        Where classes are not three different ones that occur among the labels, or their means lie on one line.
     """
     present = np.unique(labels).tolist()
     if len(set(classes)) != 3 or not set(classes) <= set(present):

@@ -107,6 +107,8 @@ def values_of(history: pd.DataFrame, split: str, metric: str) -> pd.Series:
 def progress(history: pd.DataFrame | None, epochs: int, nothing: str = "") -> Figure:
     """Loss, accuracies, neural collapse and the solver of one run against the epoch.
 
+    Parameters
+    ----------
     history : epoch, split, metric, value, as far as the run is; None draws empty axes
     epochs : of the whole run, the length of the axis
     nothing : what an axes without any values says
@@ -171,6 +173,8 @@ _MARKERS = "osD^vPX<>"
 def overlay(histories: Mapping[str, pd.DataFrame], chosen: Sequence[str]) -> Figure:
     """Several runs against the epoch, one axes for each quantity of `METRICS`.
 
+    Parameters
+    ----------
     histories : name of a run, as the legend calls it -> its history
     chosen : keys of METRICS
     """
@@ -204,8 +208,12 @@ def image_solution(
 ) -> Figure:
     """One image, and how the residual of its equilibrium falls with each method.
 
-    image : (C, H, W) uint8; caption : what stands above it
-    traces : method -> (T,) relative residuals; labels : method -> its line in the legend
+    Parameters
+    ----------
+    image : (C, H, W) uint8
+    caption : what stands above it
+    traces : method -> (T,) relative residuals
+    labels : method -> its line in the legend
     """
     fig = Figure(figsize=(_WIDE, 3.0), layout="constrained")
     left, right = fig.subplots(1, 2, width_ratios=(1, 2.6))
@@ -282,8 +290,11 @@ def plane(
 ) -> Figure:
     """Solvers in the plane after `step` evaluations, and their residuals.
 
+    Parameters
+    ----------
     xs, ys, field : grid and ‖f(z) − z‖ on it (len(ys), len(xs)), as shading, dark where it is large
-    walks : method -> points (T, 2) where f was evaluated; traces : method -> their relative residuals (T,)
+    walks : method -> points (T, 2) where f was evaluated
+    traces : method -> their relative residuals (T,)
     """
     fig = Figure(figsize=(_WIDE, 3.9), layout="constrained")
     left, right = fig.subplots(1, 2, width_ratios=(1, 1.15))

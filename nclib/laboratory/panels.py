@@ -83,6 +83,8 @@ _LISTED = 60
 class OverlayPanel(Panel):
     """Tick runs, stored or among the reference results, and compare their curves and final values.
 
+    Parameters
+    ----------
     training : the panel whose run, also one under way, can be ticked too
     profile : whose pair of explicit network and DEQ at K_A = 3, R = 10 is ticked at first, where there is one
     """
@@ -228,6 +230,8 @@ _panel_numbers = itertools.count()
 class TracePanel(Panel):
     """Click an image: how each solver finds its equilibrium in a trained network.
 
+    Parameters
+    ----------
     training : the panel whose runs join the list when they are done
     """
 

@@ -81,6 +81,8 @@ _SIZES = {
 class TrainPanel(Panel):
     """Choose a run, train it in a process of its own, watch, stop and continue it.
 
+    Parameters
+    ----------
     profile : size that the fields are filled with; every field can be changed
     """
 
@@ -207,7 +209,10 @@ class TrainPanel(Panel):
     def config(self) -> RunConfig:
         """The run that is chosen.
 
-        Raises: ConfigError or DataError, as the command line does, for what cannot be.
+        Raises
+        ------
+        ConfigError or DataError
+            As the command line does, for what cannot be.
         """
         if self.fields["data.imbalance"].value == "step" and not self.fields["data.num_majority"].value.strip():
             raise ConfigError("K_A is empty; type the number of majority classes, for instance 3, or choose balanced")

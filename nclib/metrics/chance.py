@@ -62,8 +62,10 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
 def _pinv_of_shuffle(values: np.ndarray, counts: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
     """NC1 where the K − 1 dimensions that labels span among the N − 1 of the samples are drawn uniformly.
 
-    values: (r,) eigenvalues of Σ_T that are not 0; in their basis Σ_B = C'C between them, C (K − 1, r) a corner of a
-    random orthogonal matrix of size N − 1.
+    Parameters
+    ----------
+    values : (r,) eigenvalues of Σ_T that are not 0; in their basis Σ_B = C'C between them, C (K − 1, r) a corner of a
+        random orthogonal matrix of size N − 1.
     """
     n, k, r = counts.sum(), len(counts), len(values)
     corner, others = rng.standard_normal((k - 1, r)), int(n) - 1 - r

@@ -49,17 +49,21 @@ def minority_cosine(w: Array, minority: Classes) -> float:
 
         mean over k ≠ l in the minority of cos(w_k, w_l)
 
-    Args:
-        w: (K, d) classifier rows, taken as they are.
-        minority: (K,) boolean mask, or a list of class ids.
-
-    Returns:
-        float; NaN where a minority row is zero or there are fewer than two.
-
-    Raises:
-        ValueError: w is not a finite (K, d) matrix, or the minority is not made of its classes.
-
     1 = minority collapse; −1/(K−1) for a simplex ETF; range [−1/(K_B−1), 1]. Source: Fang et al. 2021.
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows, taken as they are.
+    minority : (K,) boolean mask, or a list of class ids.
+
+    Returns
+    -------
+    float; NaN where a minority row is zero or there are fewer than two.
+
+    Raises
+    ------
+    ValueError
+        w is not a finite (K, d) matrix, or the minority is not made of its classes.
     """
     w = scaled_rows(w, "w")
     rows = w[class_mask(minority, len(w)).to(w.device)]
@@ -71,17 +75,21 @@ def classifier_norm_ratio(w: Array, minority: Classes) -> float:
 
         mean_{k minority} ‖w_k‖ / mean_{k majority} ‖w_k‖
 
-    Args:
-        w: (K, d) classifier rows.
-        minority: (K,) boolean mask, or a list of class ids.
-
-    Returns:
-        float; NaN where one of the two groups is empty or the classifier is zero.
-
-    Raises:
-        ValueError: as ``minority_cosine``.
-
     Ideal value 1, 0 = the minority has lost its classifiers, range [0, ∞]. Source: Fang et al. 2021.
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows.
+    minority : (K,) boolean mask, or a list of class ids.
+
+    Returns
+    -------
+    float; NaN where one of the two groups is empty or the classifier is zero.
+
+    Raises
+    ------
+    ValueError
+        As ``minority_cosine``.
     """
     w = scaled_rows(w, "w")
     norms, mask = torch.linalg.norm(w, dim=1), class_mask(minority, len(w)).to(w.device)

@@ -95,19 +95,23 @@ def nc1_pinv_class_balanced(h: Array, labels: Array, m: ClassMoments) -> float:
     At K_A = 3, R = 100 the seven minority classes carry 2.3 % of the sample-averaged Σ_W, and 70 % of this
     one.
 
-    Args:
-        h: (N, d) the features that ``m`` was computed from.
-        labels: (N,) integers 0 … K−1.
-        m: their moments; its weighting decides Σ_B.
-
-    Returns:
-        float; NaN where all class means coincide.
-
-    Raises:
-        ValueError: as ``ClassMoments.update``.
-
     Ideal value 0, range [0, ∞). Equal to ``nc1_pinv`` for balanced classes. Source: eq. (12) with
     class-balanced Σ_W.
+
+    Parameters
+    ----------
+    h : (N, d) the features that ``m`` was computed from.
+    labels : (N,) integers 0 … K−1.
+    m : their moments; its weighting decides Σ_B.
+
+    Returns
+    -------
+    float; NaN where all class means coincide.
+
+    Raises
+    ------
+    ValueError
+        As ``ClassMoments.update``.
     """
     h, labels = check_batch(h, labels, m.num_classes, m.dim)
     return class_balanced_pinv(h, labels, m)
@@ -160,14 +164,16 @@ def nc1_cdnv(m: ClassMoments) -> float:
 
         CDNV = mean over k < l of (v_k + v_l) / (2 ‖μ_k − μ_l‖²),   v_k = mean ‖h_{k,i} − μ_k‖²
 
-    Args:
-        m: moments; the weighting does not matter.
-
-    Returns:
-        float; inf where two class means coincide (but for rounding, as in ``ClassMoments.centred_means``); NaN for
-        fewer than two classes.
-
     Ideal value 0, range [0, ∞]. Source: Galanti, György & Hutter 2022.
+
+    Parameters
+    ----------
+    m : moments; the weighting does not matter.
+
+    Returns
+    -------
+    float; inf where two class means coincide (but for rounding, as in ``ClassMoments.centred_means``); NaN for fewer
+    than two classes.
     """
     if m.present.sum() < 2:
         return math.nan
@@ -223,18 +229,22 @@ def nc2_equinorm(v: Array) -> float:
 
         std_k ‖v_k‖ / mean_k ‖v_k‖,   population standard deviation (divisor K)
 
-    Args:
-        v: (K, d) centred class means or classifier rows, taken as they are.
-
-    Returns:
-        float; NaN for V = 0.
-
-    Raises:
-        ValueError: v is not a finite (K, d) matrix.
-
     Ideal value 0, range [0, √(K−1)]: the square is K Σ‖v‖² / (Σ‖v‖)² − 1, largest where one vector alone is not 0.
     Source: Papyan, Han & Donoho 2020, figure 2. Public code often takes the unbiased standard deviation (divisor
     K − 1, the default of torch.std), which is √(K/(K−1)) larger.
+
+    Parameters
+    ----------
+    v : (K, d) centred class means or classifier rows, taken as they are.
+
+    Returns
+    -------
+    float; NaN for V = 0.
+
+    Raises
+    ------
+    ValueError
+        v is not a finite (K, d) matrix.
     """
     norms = torch.linalg.norm(scaled_rows(v, "v"), dim=1)
     return ratio(norms.std(correction=0), norms.mean())
@@ -245,18 +255,22 @@ def nc2_equiangular(v: Array) -> float:
 
         mean over k ≠ l of | cos(v_k, v_l) + 1/(K−1) |
 
-    Args:
-        v: (K, d) centred class means or classifier rows, taken as they are.
-
-    Returns:
-        float; NaN for K = 1 or where a row is zero.
-
-    Raises:
-        ValueError: v is not a finite (K, d) matrix.
-
     Ideal value 0, range [0, K/(K−1)]: each term is largest at cosine 1, so all rows along one direction give the
     upper end. Source: Papyan, Han & Donoho 2020, figure 4; their figure 3 shows the standard deviation of the
     cosines, which is 0 for equal angles of any size.
+
+    Parameters
+    ----------
+    v : (K, d) centred class means or classifier rows, taken as they are.
+
+    Returns
+    -------
+    float; NaN for K = 1 or where a row is zero.
+
+    Raises
+    ------
+    ValueError
+        v is not a finite (K, d) matrix.
     """
     v = scaled_rows(v, "v")
     if len(v) < 2:
@@ -305,18 +319,22 @@ def nc3_alignment(w: Array, m: ClassMoments) -> float:
 
         NC3 = ‖ WMᵀ/‖WMᵀ‖_F − (I − 11ᵀ/K)/√(K−1) ‖_F,   M = rows μ_k − μ
 
-    Args:
-        w: (K, d) classifier rows, taken as they are.
-        m: moments; its weighting decides μ.
-
-    Returns:
-        float; NaN where W Mᵀ = 0 or K = 1.
-
-    Raises:
-        ValueError: w is not a finite (K, d) matrix.
-
     Ideal value 0, range [0, 2], unrelated √2 = 1.414. Unlike ``nc3_self_duality`` it is 0 only if NC2 holds
     as well. Source: Zhu et al. 2021.
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows, taken as they are.
+    m : moments; its weighting decides μ.
+
+    Returns
+    -------
+    float; NaN where W Mᵀ = 0 or K = 1.
+
+    Raises
+    ------
+    ValueError
+        w is not a finite (K, d) matrix.
     """
     logits = _classifier(w, m) @ m.centred_means[m.present].T  # (K, K)
     return _distance_of_directions(logits, _etf_gram(len(logits), logits.device))
@@ -399,12 +417,13 @@ def paper_eq13_uncentred(m: ClassMoments) -> float:
 
         ‖ H̄ᵀH̄/‖H̄ᵀH̄‖_F − (I − 11ᵀ/K)/√(K−1) ‖_F,   H̄ = columns μ_k
 
-    Args:
-        m: moments; the weighting does not matter.
-
     Ideal value 0, range [0, √2]; not below 0.320 (K = 10) for non-negative features; 1.169 for an ETF around
     a common mean of equal length. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
     implies.
+
+    Parameters
+    ----------
+    m : moments; the weighting does not matter.
     """
     return nc2_etf_distance(m.class_means[m.present])
 
@@ -414,11 +433,12 @@ def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
 
         ‖ H̄ᵀH̄/‖H̄ᵀH̄‖_F − (I − 11ᵀ/K)/(K−1) ‖_F
 
-    Args:
-        m: moments; the weighting does not matter.
-
     Never 0: a perfect ETF scores 1 − 1/√(K−1), which is the minimum (0.667 for K = 10, 0.899 for K = 100); at
     most √(K/(K−1)). Source: Sun & Shi 2024, eq. (13).
+
+    Parameters
+    ----------
+    m : moments; the weighting does not matter.
     """
     means = scaled_rows(m.class_means[m.present], "class means")
     gram, classes = means @ means.T, len(means)
@@ -432,12 +452,13 @@ def paper_eq14_uncentred(w: Array, m: ClassMoments) -> float:
 
         ‖ W/‖W‖_F − H̄ᵀ/‖H̄‖_F ‖_F,   H̄ = columns μ_k
 
-    Args:
-        w: (K, d) classifier rows.
-        m: moments; the weighting does not matter.
-
     Ideal value 0, range [0, 2], unrelated 1.414; a common mean twice as long as the deviations alone gives
     1.05. Source: Sun & Shi 2024, eq. (14), read with Frobenius norms.
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows.
+    m : moments; the weighting does not matter.
     """
     return _distance_of_directions(_classifier(w, m), m.class_means[m.present])
 

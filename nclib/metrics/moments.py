@@ -103,16 +103,19 @@ class ClassMoments:
     def update(self, h: Array, labels: Array) -> "ClassMoments":
         """Add a batch.
 
-        Args:
-            h: (B, d) floating-point features. The first batch decides the device; later ones follow it.
-            labels: (B,) integers 0 … K−1.
+        Parameters
+        ----------
+        h : (B, d) floating-point features. The first batch decides the device; later ones follow it.
+        labels : (B,) integers 0 … K−1.
 
-        Returns:
-            self.
+        Returns
+        -------
+        self.
 
-        Raises:
-            ValueError: wrong shape or dtype, a label out of range, a NaN or infinite feature. Nothing is
-            added then.
+        Raises
+        ------
+        ValueError
+            Wrong shape or dtype, a label out of range, a NaN or infinite feature. Nothing is added then.
         """
         h, labels = check_batch(h, labels, self.num_classes, self.dim)
         if self._selected:
@@ -127,14 +130,18 @@ class ClassMoments:
     def merge(self, other: "ClassMoments") -> "ClassMoments":
         """Add the samples of another accumulator, in place; ``other`` stays as it is.
 
-        Args:
-            other: moments with the same K and d, its weighting and device do not matter.
+        Parameters
+        ----------
+        other : moments with the same K and d, its weighting and device do not matter.
 
-        Returns:
-            self.
+        Returns
+        -------
+        self.
 
-        Raises:
-            ValueError: K or d differ.
+        Raises
+        ------
+        ValueError
+            K or d differ.
         """
         if (self.num_classes, self.dim) != (other.num_classes, other.dim):
             raise ValueError(
@@ -167,8 +174,9 @@ class ClassMoments:
     def to(self, device: torch.device | str) -> "ClassMoments":
         """Move the sums to a device, in place; to the CPU before they are sent to another process.
 
-        Returns:
-            self.
+        Returns
+        -------
+        self.
         """
         sums = self._sums
         for name in ("shift", "counts", "means", "squares", "scatter"):
@@ -180,11 +188,14 @@ class ClassMoments:
     def with_weighting(self, weighting: Weighting) -> "ClassMoments":
         """The same sums seen under another weighting: a view, it follows later updates.
 
-        Args:
-            weighting: "class" (a_k = 1/K) or "sample" (a_k = n_k/N).
+        Parameters
+        ----------
+        weighting : "class" (a_k = 1/K) or "sample" (a_k = n_k/N).
 
-        Raises:
-            ValueError: an unknown weighting.
+        Raises
+        ------
+        ValueError
+            An unknown weighting.
         """
         view = copy.copy(self)
         view.weighting = check_weighting(weighting)
@@ -197,11 +208,14 @@ class ClassMoments:
         Σ_W is kept only as the sum over all classes, so a selection has no ``within_cov`` (and no
         ``nc1_pinv``), and it cannot be updated; all else is as if there were no other classes.
 
-        Args:
-            classes: (K,) boolean mask, or a list of class ids.
+        Parameters
+        ----------
+        classes : (K,) boolean mask, or a list of class ids.
 
-        Raises:
-            ValueError: the mask has the wrong length, an id is out of range or named twice.
+        Raises
+        ------
+        ValueError
+            The mask has the wrong length, an id is out of range or named twice.
         """
         mask, sums = class_mask(classes, self.num_classes).to(self.device), self._sums
         part = copy.copy(self)

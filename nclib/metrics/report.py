@@ -85,7 +85,8 @@ def nc_report(
 
     Returns
     -------
-    dict of floats in the order of ``ideal_values``; NaN where a quantity is undefined.
+    dict of floats in the order of ``ideal_values``, which has their ideal values and ranges; NaN where a quantity is
+    undefined.
 
     Raises
     ------
@@ -93,10 +94,10 @@ def nc_report(
         Shapes, dtypes or labels that do not fit together, NaN or infinite values, and finite ones so large
         that the squares of their distances are not.
 
-    Warns:
-        EmptyClassWarning: a class has no samples.
-
-    Ideal values and ranges: ``ideal_values(K)``.
+    Warns
+    -----
+    EmptyClassWarning
+        A class has no samples.
 
     Examples
     --------

@@ -69,6 +69,8 @@ def profile_options(name: str, kind: str, **overrides: Any) -> dict[str, Any]:
     """The options of the run of seed 0 that a profile makes of balanced data with one kind of model, as ``nclib train
     --profile`` starts from them; of the profile's 100-class data set where `overrides` name that.
 
+    Parameters
+    ----------
     name : of the profile
     kind : of the model, "explicit", "deq", …; one of your own is filled in by the caller
     overrides : see `nclib.engine.profiles.OVERRIDES`

@@ -23,6 +23,8 @@ WAITING = "The answer appears here once the tables below have been computed."
 class Answer:
     """A box: what was said of the claim, how often each verdict was given besides, and what the scales mean.
 
+    Parameters
+    ----------
     lines : verdict, scale, and what it was said of
     others : verdict, scale, and how many more rows have it
     note : what else there is to say

@@ -71,10 +71,19 @@ def source(name: str) -> Path:
 def select(names: Iterable[str] = ()) -> list[str]:
     """The notebooks meant by names as a user types them.
 
-    names: "paper/notebook"; a bare name is the main paper's; a folder's name is all of it; no names are all
-        notebooks. A path such as ``notebooks/paper/notebook.ipynb`` is understood too.
-    Returns: full names without repetition, in the order asked for.
-    Raises: ConfigError for an unknown name, with the nearest right one.
+    Parameters
+    ----------
+    names : "paper/notebook"; a bare name is the main paper's; a folder's name is all of it; no names are all notebooks.
+        A path such as ``notebooks/paper/notebook.ipynb`` is understood too.
+
+    Returns
+    -------
+    full names without repetition, in the order asked for.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name, with the nearest right one.
     """
     known, chosen = available(), []
     if not known:

@@ -40,8 +40,12 @@ def mark_of(run: str) -> str:
 class Drawing:
     """The notebooks of one call. To be entered before training, told of runs, looked after, and finished.
 
-    tasks: in the order in which their rows are wanted. workers: notebooks at once, up to two.
-    force: draw what is unchanged, too. site: make the web site as soon as one notebook is drawn.
+    Parameters
+    ----------
+    tasks : in the order in which their rows are wanted.
+    workers : notebooks at once, up to two.
+    force : draw what is unchanged, too.
+    site : make the web site as soon as one notebook is drawn.
     """
 
     def __init__(
@@ -113,7 +117,10 @@ class Drawing:
     def finish(self, failed: Mapping[str, str], fresh: set[str]) -> list[Row]:
         """Draw all that is left; a row for each notebook, in the order asked for.
 
-        failed: runs that are not there, with the reason. fresh: runs trained in this call.
+        Parameters
+        ----------
+        failed : runs that are not there, with the reason.
+        fresh : runs trained in this call.
         """
         for run in {run for task in self.waiting.values() for run in task.runs} - set(failed) - set(self.marks):
             self.marks[run] = mark_of(run)

@@ -50,10 +50,18 @@ def failed_copy(name: str, profile: str) -> Path:
 def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float = CELL_TIMEOUT) -> Execution:
     """Run one notebook headless, top to bottom, in a kernel of this Python and in the notebook's own folder.
 
-    name: "paper/notebook". values: parameters to inject, already checked. timeout: seconds for each cell.
-    Returns: an `Execution`; nothing is raised for what happens inside the notebook.
     The result is moved to `executed` when complete; a failed notebook is kept beside it as ``<name>.failed.ipynb``
     and leaves an earlier complete one alone.
+
+    Parameters
+    ----------
+    name : "paper/notebook".
+    values : parameters to inject, already checked.
+    timeout : seconds for each cell.
+
+    Returns
+    -------
+    an `Execution`; nothing is raised for what happens inside the notebook.
     """
     import papermill
     from papermill.exceptions import PapermillExecutionError
@@ -122,7 +130,10 @@ def files_left(name: str, profile: str, before: Mapping[Path, tuple[int, int]], 
     """What an execution left behind, by name relative to the profile's folder: the notebook, its figures and tables,
     each with the digest of what was written, which its record holds: by now the file may be somebody else's.
 
-    before: `sidecars` from before it. notebook: digest of the executed notebook.
+    Parameters
+    ----------
+    before : `sidecars` from before it.
+    notebook : digest of the executed notebook.
     """
     folder, names, found = paths.results(profile), available(), {executed(name, profile): notebook}
     for sidecar, state in sidecars(profile).items():
@@ -174,7 +185,9 @@ def _start_worker(scratch: str) -> None:
     """Ctrl-C reaches the command alone, which ends its workers in order; a command that is killed takes them along.
     What a worker started, such as Sphinx, ends with it; kernels follow by themselves.
 
-    scratch: for temporary files of worker and kernels, removed by the command when they had no time to do it.
+    Parameters
+    ----------
+    scratch : for temporary files of worker and kernels, removed by the command when they had no time to do it.
     """
     os.environ["TMPDIR"] = scratch
     tempfile.tempdir = None  # look it up again

@@ -33,10 +33,19 @@ class Parameter:
 def parameters(path: Path) -> dict[str, Parameter]:
     """The parameters a notebook declares, read from its source without running it.
 
-    path: a notebook with at most one code cell tagged ``parameters``; without one it has no parameters.
-    Returns: name to `Parameter`, in the order of the cell.
-    Raises: ConfigError naming the line that is not one annotated plain literal: a value that is derived, or a
-        second statement on the line, would keep the default when another value is injected below the cell.
+    Parameters
+    ----------
+    path : a notebook with at most one code cell tagged ``parameters``; without one it has no parameters.
+
+    Returns
+    -------
+    name to `Parameter`, in the order of the cell.
+
+    Raises
+    ------
+    ConfigError
+        Naming the line that is not one annotated plain literal: a value that is derived, or a second statement on the
+        line, would keep the default when another value is injected below the cell.
     """
     tagged = [cell for cell in read_cells(path) if "parameters" in cell.get("metadata", {}).get("tags", [])]
     if len(tagged) > 1:
@@ -90,11 +99,20 @@ def _fits(value: Any, kind: str) -> bool:
 def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Values typed as ``name=value``, checked against what the notebooks declare.
 
-    texts: "epochs=3", "lr=1e-3", "dataset=folder:PATH", …; values are YAML, of the declared type.
-    notebooks: full names; a value reaches those that declare its name, and at least one must.
-    Returns: for each notebook, the values to inject.
-    Raises: ConfigError for a text that is no assignment, an unknown name (with the nearest right one), a name
-        given twice or set by another option, and a value of the wrong type.
+    Parameters
+    ----------
+    texts : "epochs=3", "lr=1e-3", "dataset=folder:PATH", …; values are YAML, of the declared type.
+    notebooks : full names; a value reaches those that declare its name, and at least one must.
+
+    Returns
+    -------
+    for each notebook, the values to inject.
+
+    Raises
+    ------
+    ConfigError
+        For a text that is no assignment, an unknown name (with the nearest right one), a name given twice or set by
+        another option, and a value of the wrong type.
     """
     declared = {name: parameters(source(name)) for name in notebooks}
     known = {name for found in declared.values() for name in found}.difference(other_parameters.SET_BY_THE_COMMAND)
@@ -121,7 +139,9 @@ def parse_overrides(texts: Sequence[str], notebooks: Sequence[str]) -> dict[str,
 def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """As `parse_overrides`, with data sets under their full names, and without values that are a notebook's own.
 
-    Raises: ConfigError, DataError.
+    Raises
+    ------
+    ConfigError, DataError
     """
     resolved: dict[str, str] = {}
     given = {}

@@ -55,26 +55,34 @@ def reproduce(
     """Regenerate notebooks with their figures and tables: train what is missing, and draw each as soon as its runs are
     there, those of `FIRST` before all others.
 
-    names: see `select`; none means every notebook.
-    profile: the size, see `nclib.engine.profiles.PROFILES`.
-    overrides: "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
+    Parameters
+    ----------
+    names : see `select`; none means every notebook.
+    profile : the size, see `nclib.engine.profiles.PROFILES`.
+    overrides : "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
-    workers: runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
+    workers : runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
         or as many on each GPU as fit, and none but this process where a cluster is not worth starting.
-    train: "never" fails the notebooks whose runs are neither stored nor among the reference results.
-    force: execute notebooks that are unchanged, too. Runs are never trained again for it.
-    scheduler: address or scheduler file of a Dask cluster to train on instead.
-    host: where the scheduler of the local cluster listens; left out: on this machine alone.
-    insecure: have that scheduler without TLS, so that whoever reaches it can run code as this user.
-    minutes: train for no longer than this, one seed of all notebooks before the next, in the order they are named; then
-        draw the notebooks whose runs are there. The next call goes on.
-    site: make the web site as soon as one notebook is drawn; that of all is left to the caller.
-    echo: receives each line that is said.
-    Returns: a `Summary`, also written to ``summary.json`` among the results and said as a table at the end.
-    Raises: ConfigError, DataError or ClusterError before anything is trained; KeyboardInterrupt (`Terminated` for
-        SIGTERM) after all processes started here have ended. What was finished by then is kept and found by the next
-        call.
+    train : "never" fails the notebooks whose runs are neither stored nor among the reference results.
+    force : execute notebooks that are unchanged, too. Runs are never trained again for it.
+    scheduler : address or scheduler file of a Dask cluster to train on instead.
+    host : where the scheduler of the local cluster listens; left out: on this machine alone.
+    insecure : have that scheduler without TLS, so that whoever reaches it can run code as this user.
+    minutes : train for no longer than this, one seed of all notebooks before the next, in the order they are named;
+        then draw the notebooks whose runs are there. The next call goes on.
+    site : make the web site as soon as one notebook is drawn; that of all is left to the caller.
+    echo : receives each line that is said.
+
+    Returns
+    -------
+    a `Summary`, also written to ``summary.json`` among the results and said as a table at the end.
+
+    Raises
+    ------
+    ConfigError, DataError or ClusterError
+        Before anything is trained; KeyboardInterrupt (`Terminated` for SIGTERM) after all processes started here have
+        ended. What was finished by then is kept and found by the next call.
     """
     clock, children = time.monotonic(), set(multiprocessing.active_children())
     if workers is not None and not 1 <= workers <= 1000:
@@ -166,9 +174,17 @@ def prepare(
 ) -> tuple[list[Task], dict[str, StoredConfig]]:
     """Everything that can be checked without training: parameters, data set, and the runs that follow from them.
 
-    names: full names, from `select`. The other arguments are those of `reproduce`.
-    Returns: one `Task` for each notebook, and the configurations of all their runs by id.
-    Raises: ConfigError, DataError.
+    Parameters
+    ----------
+    names : full names, from `select`. The other arguments are those of `reproduce`.
+
+    Returns
+    -------
+    one `Task` for each notebook, and the configurations of all their runs by id.
+
+    Raises
+    ------
+    ConfigError, DataError
     """
     tasks, configs, makers = [], {}, experiments.known()
     for name, values in given_values(names, overrides).items():
@@ -188,7 +204,7 @@ def prepare(
 
 
 def _require_writable(folder: Path) -> None:
-    """Raises: PermissionError where nothing can be written to a folder, or where it would have to be made."""
+    """Raise PermissionError where nothing can be written to a folder, or where it would have to be made."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         advice = "results cannot be written there; set NCLIB_RESULTS to a folder that is yours"

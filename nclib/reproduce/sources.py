@@ -32,7 +32,9 @@ class Library:
         """By wing, the digest of what a notebook can call; that of the printed numbers it can show, and that of papers
         of the user's own.
 
-        name: "paper/notebook"; the wing of a paper counts in all notebooks of its folder.
+        Parameters
+        ----------
+        name : "paper/notebook"; the wing of a paper counts in all notebooks of its folder.
         """
         own = self._wings_of(f"nclib.papers.{name.split('/')[0]}")
         reached, new = set(), {"nclib"} | own | self._named_in(cells)

@@ -26,6 +26,8 @@ DRAWN_AS_FAR_AS_THERE = {"neural_collapse/collapse": "neural_collapse/equilibriu
 class Task:
     """One notebook of a call: the values to inject, those in force that choose its runs, and the runs' ids.
 
+    Parameters
+    ----------
     optional : runs that are drawn where they are there, and never trained for this notebook
     """
 

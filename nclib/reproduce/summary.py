@@ -16,8 +16,10 @@ from nclib.system.files import write_atomic
 class Row:
     """One notebook in the summary. A run that several notebooks share counts as trained in the first of them.
 
-    status: "executed", "unchanged", "failed", or "unfinished" where all that it lacks is runs there was no time for.
-    files: relative to ``results/<profile>/``, or for other parameters to ``results/<profile>/with/<parameters>/``.
+    Parameters
+    ----------
+    status : "executed", "unchanged", "failed", or "unfinished" where all that it lacks is runs there was no time for.
+    files : relative to ``results/<profile>/``, or for other parameters to ``results/<profile>/with/<parameters>/``.
     """
 
     notebook: str
@@ -33,8 +35,10 @@ class Row:
 class Summary:
     """What one call of `reproduce` did; ``summary.json`` beside its notebooks holds the same.
 
-    parameters: those that are not the profile's own.
-    training: how long it took, see `nclib.engine.costs.Forecast.as_dict`; None when nothing was trained.
+    Parameters
+    ----------
+    parameters : those that are not the profile's own.
+    training : how long it took, see `nclib.engine.costs.Forecast.as_dict`; None when nothing was trained.
     """
 
     profile: str
@@ -57,7 +61,9 @@ class Summary:
     def text(self, width: int | None = None) -> str:
         """The table as plain text, a line a notebook, then one line for each failure.
 
-        width: columns of text; left out: the terminal's, 120 where there is none.
+        Parameters
+        ----------
+        width : columns of text; left out: the terminal's, 120 where there is none.
         """
         from rich import box
         from rich.console import Console

@@ -18,10 +18,19 @@ if TYPE_CHECKING:
 def write_atomic(path: Path | str, content: bytes | str) -> Path:
     """Write a file completely or not at all: aside in the same folder, to the disk, then renamed into place.
 
-    path: missing parent folders are created; an existing file is replaced in one step.
-    content: bytes, or text that is written as UTF-8.
-    Returns: the path. Raises: OSError as it comes (no permission), with the file and what to do for a full disk; the
-    old file is then untouched.
+    Parameters
+    ----------
+    path : missing parent folders are created; an existing file is replaced in one step.
+    content : bytes, or text that is written as UTF-8.
+
+    Returns
+    -------
+    the path.
+
+    Raises
+    ------
+    OSError
+        As it comes (no permission), with the file and what to do for a full disk; the old file is then untouched.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

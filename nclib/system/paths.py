@@ -28,10 +28,16 @@ _RESERVED = ("runs", "reference")  # folders of results/ that are no profile
 def root() -> Path:
     """The project folder: the clone that holds notebooks, published numbers and reference results.
 
-    Returns: an absolute path.
-    Raises: FileNotFoundError where `NCLIB_ROOT` is no folder, or where nclib is installed without its project
-    and the working directory lies outside one. There is no fall-back to the working directory: results would
-    land wherever a command happened to be typed.
+    Returns
+    -------
+    an absolute path.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where `NCLIB_ROOT` is no folder, or where nclib is installed without its project and the working directory lies
+        outside one. There is no fall-back to the working directory: results would land wherever a command happened to
+        be typed.
     """
     override = _override("NCLIB_ROOT")
     if override is not None:
@@ -56,9 +62,18 @@ def results(profile: str | None = None) -> Path:
     """Everything computed here: `NCLIB_RESULTS`, else `<project>/results`; with a profile, its own folder, or
     ``with/<NCLIB_WITH>`` in it where that is set.
 
-    profile: a plain name ("quick"); "runs" and "reference" are folders of their own and refused.
-    Returns: an absolute path; it may not exist yet.
-    Raises: ValueError for a name that is no plain folder name.
+    Parameters
+    ----------
+    profile : a plain name ("quick"); "runs" and "reference" are folders of their own and refused.
+
+    Returns
+    -------
+    an absolute path; it may not exist yet.
+
+    Raises
+    ------
+    ValueError
+        For a name that is no plain folder name.
     """
     base = _override("NCLIB_RESULTS") or root() / "results"
     if profile is None:
@@ -100,7 +115,9 @@ def content(path: Path) -> bytes:
     """What is in a plain file. Anything else in its place counts as absent: reading a pipe would never end, and a file
     beyond `LARGEST` would take all memory.
 
-    Raises: OSError.
+    Raises
+    ------
+    OSError
     """
     if not path.is_file():
         why = "no plain file" if os.path.exists(path) else os.strerror(errno.ENOENT)

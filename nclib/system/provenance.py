@@ -52,9 +52,12 @@ class Cost:
     cost.as_dict()
     ```
 
-    device: where the work runs; None or a CPU leaves device memory unmeasured.
     `as_dict` may be called inside the block (cost so far) and after it (final). Peak device memory counts
     from the start of the block; peak resident memory is the whole process's, the only one a system reports.
+
+    Parameters
+    ----------
+    device : where the work runs; None or a CPU leaves device memory unmeasured.
     """
 
     def __init__(self, device: "torch.device | str | None" = None):
@@ -102,12 +105,17 @@ def capture(
 ) -> dict[str, Any]:
     """A JSON-ready record of the circumstances of a result.
 
-    device: where it was computed; None means the CPU.
-    seeds: the seeds that entered it.
-    cost: a `Cost` around the work; None leaves `cost` null.
-    Returns: time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform,
-    cpu, bfloat16 (the processor's unit for it, or null), cores (usable by this process), threads (torch's), device,
-    deterministic, seeds, slurm_job, cost.
+    Parameters
+    ----------
+    device : where it was computed; None means the CPU.
+    seeds : the seeds that entered it.
+    cost : a `Cost` around the work; None leaves `cost` null.
+
+    Returns
+    -------
+    time_utc, commit and dirty (None outside git), versions (of what is installed), python, platform, cpu, bfloat16 (the
+    processor's unit for it, or null), cores (usable by this process), threads (torch's), device, deterministic, seeds,
+    slurm_job, cost.
     """
     import torch
 

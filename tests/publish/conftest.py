@@ -1,5 +1,10 @@
 """A profile that was executed, and its site."""
 
+import json
+import os
+from pathlib import Path
+
+import filelock
 import pytest
 from executed import fill
 
@@ -13,14 +18,19 @@ def smoke():
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """A site as Sphinx makes it, and what was said; tests only read it."""
-    said = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("book") / "results"))
-        patch.setattr(elsewhere.provenance, "git_origin", lambda: None)  # wherever this clone comes from
-        fill()
-        landing = build.build("smoke", echo=said.append)
-    return landing.parent, said
+    """A site as Sphinx makes it, and what was said; tests only read it, so the processes of a test run share one."""
+    root = tmp_path_factory.getbasetemp()
+    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "book"
+    with filelock.FileLock(f"{root}.lock"), pytest.MonkeyPatch.context() as patch:
+        if not (root / "made.json").exists():
+            patch.setenv("NCLIB_RESULTS", str(root / "results"))
+            patch.setattr(elsewhere.provenance, "git_origin", lambda: None)  # wherever this clone comes from
+            fill()
+            said: list[str] = []
+            landing = build.build("smoke", echo=said.append)
+            (root / "made.json").write_text(json.dumps([str(landing.parent), said]))
+    site, said = json.loads((root / "made.json").read_text())
+    return Path(site), said
 
 
 @pytest.fixture

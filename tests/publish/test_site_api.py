@@ -12,7 +12,7 @@ from nclib.publish.site.docstrings import for_sphinx
 
 
 def lines(text):
-    return for_sphinx(text.splitlines(), ["tol", "steps", "value"])
+    return for_sphinx(text.splitlines())
 
 
 def test_every_public_name_stands_in_one_part():
@@ -72,13 +72,6 @@ def test_entries_of_numpydoc_keep_their_text():
     sections = "Parameters\n----------\ntol, steps : above 0\n    and small\n\nReturns\n-------\nfloat\n    it"
     found = lines(f"Do.\n\n{sections}")
     assert found[4:7] == ["tol, steps", "    above 0", "    and small"] and found[-2:] == ["float", "    it"]
-
-
-def test_lines_that_name_an_argument_become_fields():
-    found = lines("Do.\n\ntol: above 0,\n    and small.\nsteps: many.\nReturns: a number.\nNote: no field.")
-    said = [line for line in found if line.startswith(":")]
-    assert said == [":param tol: above 0,", ":param steps: many.", ":returns: a number."]
-    assert "    and small." in found
 
 
 def test_examples_are_left_as_they_are():

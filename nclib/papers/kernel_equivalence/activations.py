@@ -30,6 +30,8 @@ _STEEPEST = 1e5
 class Activation:
     """A function of real numbers, before centring.
 
+    Parameters
+    ----------
     function : maps an array to an array, elementwise
     kinks : where it is continuous and not smooth; without them quadrature loses its precision
     derivative : elementwise; left out, the function is differentiated numerically

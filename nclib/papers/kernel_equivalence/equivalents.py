@@ -40,7 +40,8 @@ def ck_equivalent(
 
     Parameters
     ----------
-    x : (p, n); labels : (n,) classes 0 … K−1
+    x : (p, n)
+    labels : (n,) classes 0 … K−1
     activation, sigma_a2 : as in `coefficients`
     tau0 : "empirical" √(mean ‖x_i‖²), "trace" √(tr C°/p), or a number; the same limit, the first has the smaller error
     moments : of the population; left out, `estimate_moments` of the samples
@@ -68,9 +69,11 @@ def ntk_equivalent(
 ) -> np.ndarray:
     """The matrix that the tangent kernel of a DEQ approaches: `ck_equivalent` with β for α and κ² for γ_*².
 
-    full : of the kernel in which B is trained as well, `implicit_ntk_full`
-
     Source: theorem 3.4; with ``full``, derived here.
+
+    Parameters
+    ----------
+    full : of the kernel in which B is trained as well, `implicit_ntk_full`
     """
     return _equivalent(x, labels, activation, sigma_a2, tau0, moments, version, "ntk_full" if full else "ntk")
 
@@ -120,6 +123,8 @@ def assemble(
 ) -> np.ndarray:
     """The matrix (n, n) of `ck_equivalent` or `ntk_equivalent` for given coefficients, of a DEQ or an explicit network.
 
+    Parameters
+    ----------
     tau0 : the number that the coefficients were computed with. The other arguments are those of `ck_equivalent`.
     """
     if version not in ("derived", "centred_T", "minus_tau4"):
@@ -163,8 +168,12 @@ def ck_entrywise(x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0
 
         α_1 s_ij + α_2 δ_i δ_j + α_3 s_ij²  (i ≠ j),   γ_*² + α_1 δ_i  (i = j),   s = XᵀX,   δ_i = ‖x_i‖² − τ_0²
 
-    tau0 : left out, `empirical_tau0`, which is what it is accurate for. At finite n it is closer to G* than
-    `ck_equivalent`, up to 5 times for ReLU; the same limit. Source: derived here, a step of the proof.
+    At finite n it is closer to G* than `ck_equivalent`, up to 5 times for ReLU; the limit is the same. Source: derived
+    here, a step of the proof.
+
+    Parameters
+    ----------
+    tau0 : left out, `empirical_tau0`, which is what it is accurate for.
     """
     x = _data(x)
     tau0 = empirical_tau0(x) if tau0 is None else tau0

@@ -214,7 +214,10 @@ def kernel_row(
     """A row of the ledger of the released scripts: "holds" where the rule is met in every case, else "not shown". All
     are beyond the paper, because none of its formulas is at hand.
 
-    place : where the claim is from; certificate : id for ``nclib certify``, where there is one
+    Parameters
+    ----------
+    place : where the claim is from
+    certificate : id for ``nclib certify``, where there is one
     """
     shown = list(cases)
     if not shown or any(case != case for case in shown):  # NaN counts as true

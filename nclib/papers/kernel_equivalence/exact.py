@@ -203,7 +203,15 @@ def _symmetric_fill(matrix: np.ndarray, rows: slice, columns: slice, values: np.
 
 
 class ImplicitKernels(NamedTuple):
-    """ck : G*; ntk : K*, B frozen; ntk_full : B trained as well; all (n, n). coefficients : those of the data's τ_0."""
+    """Three (n, n) kernels of one implicit network.
+
+    Parameters
+    ----------
+    ck : G*
+    ntk : K*, B frozen
+    ntk_full : of B trained as well
+    coefficients : those of the data's τ_0
+    """
 
     ck: np.ndarray
     ntk: np.ndarray

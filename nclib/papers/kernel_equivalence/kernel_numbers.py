@@ -33,9 +33,12 @@ is 0; or it is taken as it is (exact kernels only, the theorems need mean 0)."""
 class Coefficients(NamedTuple):
     """What a kernel is made of in high dimension.
 
+    Parameters
+    ----------
     tau : τ_*, scale of the pre-activations (of an explicit network, of its last layer)
     bias : E[φ̃(τ_*ξ)], subtracted from the activation
-    alpha1, alpha2, alpha3 : of XᵀX and of the class statistics in the CK; alpha4 : of the diagonal
+    alpha1, alpha2, alpha3 : of XᵀX and of the class statistics in the CK
+    alpha4 : of the diagonal
     gamma2 : γ_*², limit of the diagonal of the CK
     beta1, beta2, beta3, kappa2 : the same for the NTK
     """

@@ -115,6 +115,8 @@ class ShallowConfig(StoredConfig):
     """One training: images, arm, protocol and seed. The seed sets subset, weights and order of the images, so that arms
     with equal seed and width are a pair.
 
+    Parameters
+    ----------
     encoder : a run whose ResNet-18 turns images into features, as VGG-19 does in the paper; None takes the pixels
     """
 
@@ -264,10 +266,13 @@ def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, 
 class ShallowRun:
     """A finished training.
 
+    Parameters
+    ----------
     history : epoch, split, metric, value with metrics accuracy_readout and accuracy_all (share of right answers when
         only the readout, and when all weights have been trained), loss_readout and loss_all and, for a DEQ,
         solver_converged and solver_steps after each of the two
-    weights : the network's final state; facts : numbers of inputs and images, epochs continued from a checkpoint
+    weights : the network's final state
+    facts : numbers of inputs and images, epochs continued from a checkpoint
     """
 
     history: pd.DataFrame

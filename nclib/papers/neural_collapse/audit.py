@@ -110,6 +110,8 @@ def audit_axes(published: pd.DataFrame, last_ticks: Mapping[tuple[int, str], flo
     An axis that reached its next tick would carry that tick, so a printed value at or above last tick + step
     contradicts the figure ("outside"), and one between the last tick and the next is "beyond the last tick".
 
+    Parameters
+    ----------
     last_ticks : figure and panel to the last tick of its accuracy axis, from `accuracy_tables.published_ticks`
     """
     shown = {(3, "a"): (1, None, 1), (3, "b"): (3, 5, 100), (4, ""): (2, 3, 100), (5, ""): (4, 7, 100)}

@@ -208,6 +208,8 @@ def auroc(score: Tensor, wrong: Tensor) -> float:
     """The share of pairs of a wrong and a right image in which the wrong one has the higher score; ties count half.
     NaN where there is no such pair.
 
+    Parameters
+    ----------
     score, wrong : (N,) and boolean (N,)
     """
     high, low = score[wrong].double().cpu().numpy(), np.sort(score[~wrong].double().cpu().numpy())
@@ -286,6 +288,8 @@ def collapse_without_solver(frame: pd.DataFrame, names: Mapping[str, str], scale
     """Metrics of collapse of z_T, T of `REMOVED`, over those of the equilibrium: `nclib.comparison.ratios` for the
     claim "equal", with the column claim. The terminal phase is that of the equilibrium.
 
+    Parameters
+    ----------
     names : metric: what the claim calls it
     """
     states, tables = states_as_models(frame), []

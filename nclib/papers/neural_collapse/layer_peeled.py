@@ -28,6 +28,8 @@ _LARGEST_EXPONENT = 700.0
 class Optimum(NamedTuple):
     """Solution of the layer-peeled model.
 
+    Parameters
+    ----------
     loss : Σ_k (n_k/N) CE
     gap : upper bound on how far `loss` lies above the minimum over all K×K logit matrices in the nuclear-norm ball
     logits : (K, K), column k holds the logits w_j·h_k of a sample of class k, majority classes first

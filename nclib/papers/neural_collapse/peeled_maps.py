@@ -44,6 +44,8 @@ it; V4 fixed random inputs h0 within that budget, the same for all maps ("we ass
 class PeeledProblem:
     """min (1/N) Σ n_k CE(W h_k, k) with (1/K) ‖W‖² ≤ E_W, ‖M‖_F ≤ E_H and a mean square norm of h or h0 ≤ E_H.
 
+    Parameters
+    ----------
     copies : feature columns that each class has; 1 is enough for everything but NC1
     dim : feature dimension, more than K, or the optimisers stop at points of lower rank
     """

@@ -202,8 +202,10 @@ def _group_rows(classes: pd.DataFrame, minority: Tensor, method: str) -> Iterato
 def probe_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of probes in a tidy frame, with the parts of `split` in columns of their own.
 
-    Returns: the columns of the frame, `split` now "train", "test" or "steps" (averages over training steps); and
-        sweep, method, and at: evaluations T, tolerance, or epoch, whatever the sweep goes over (see `measure`).
+    Returns
+    -------
+    the columns of the frame, `split` now "train", "test" or "steps" (averages over training steps); and sweep, method,
+    and at: evaluations T, tolerance, or epoch, whatever the sweep goes over (see `measure`).
     """
     rows = frame[frame["split"].str.count("/") == 2]
     parts = rows["split"].str.split("/", expand=True).reindex(columns=range(3))
@@ -216,8 +218,14 @@ def probe_rows(frame: pd.DataFrame) -> pd.DataFrame:
 def probe_consistency(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """Whether each probe repeats the last evaluation of the run it looked into.
 
-    frame: tidy frame of runs and their probes. metrics: of training images.
-    Returns: a row for each seed and metric with run (what the run noted), probe, and difference, the relative one.
+    Parameters
+    ----------
+    frame : tidy frame of runs and their probes.
+    metrics : of training images.
+
+    Returns
+    -------
+    a row for each seed and metric with run (what the run noted), probe, and difference, the relative one.
     """
     probes = probe_rows(frame)
     probes = probes[(probes["sweep"] == "own") & (probes["split"] == "train")]

@@ -90,6 +90,8 @@ def _what_it_is(kind: str, row: dict[str, Any]) -> str:
 class Claim(NamedTuple):
     """A comparison of the paper, or one of ours beside it: `arm` against the best of `rivals`, by label.
 
+    Parameters
+    ----------
     metric : of `regression_table`; lower is better, except for snr, density and heat
     ours : what of it is ours and not the paper's; with an entry here the row is "beyond the paper"
     """
@@ -251,6 +253,8 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
 def _row(place: str, claim: str, found: dict[str, str], remarks: Sequence[str], ours: str) -> dict[str, str]:
     """A row of trainings of ours in `ledger.LEDGER`; with an entry in `ours` it is beyond the paper.
 
+    Parameters
+    ----------
     found : evidence, rule, verdict and computed
     """
     reading, part = (ledger.OURS, ledger.BEYOND) if ours else (ledger.PRINTED, ledger.STATEMENT)
@@ -337,6 +341,8 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
 def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
     """Figure 6 as a row of `nclib.papers.separation_bias.ledger.LEDGER`, reported and never judged.
 
+    Parameters
+    ----------
     frame : tidy frame that holds runs of `nclib.papers.separation_bias.saliency`
     """
     looked = frame[frame["split"] == "cam"]

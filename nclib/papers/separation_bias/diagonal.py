@@ -228,7 +228,9 @@ def participation_ratio(values: np.ndarray, axis: int = -1) -> np.ndarray | floa
     """How evenly a quantity is spread over n entries, ‖v‖₁²/(n ‖v‖₂²): 1 where all are equal in size, 1/n for a single
     one. NaN for a zero vector.
 
-    values: any shape; the ratio is taken along `axis`.
+    Parameters
+    ----------
+    values : any shape; the ratio is taken along `axis`.
     """
     size = np.abs(np.asarray(values, dtype=float))
     with np.errstate(invalid="ignore"):

@@ -122,6 +122,8 @@ eight others showed no difference."""
 def regression_runs(notebook: str, seeds: int, profile: str) -> list[RegressionConfig]:
     """The trainings of a notebook of this paper, seed by seed; "verdicts" needs those of all.
 
+    Parameters
+    ----------
     seeds : where they are enough for verdicts, the tasks of `MORE_SEEDS` have at least as many as stand there
 
     Raises
@@ -136,6 +138,8 @@ def regression_runs(notebook: str, seeds: int, profile: str) -> list[RegressionC
 def sound_runs(path: str, seeds: int, profile: str) -> list[RegressionConfig]:
     """The trainings of the notebook `audio` on a WAV file of yours (see `read_wav` for what is refused).
 
+    Parameters
+    ----------
     path : absolute, or relative to the working directory
     seeds, profile : as the other runs of the notebook have them
     """

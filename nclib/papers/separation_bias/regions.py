@@ -309,8 +309,10 @@ def _inside_the_pieces(m: int) -> np.ndarray:
 def random_fnn_table(m: int, shapes: Sequence[tuple[int, int]], draws: int, seed: int = 0) -> pd.DataFrame:
     """Random ReLU networks of one input: their pieces against the bound, their L¹ distance from T^m against the bound.
 
-    shapes: (k, H), width and hidden layers. A row for each: k, H, bound (k + 1)^H, most (pieces of the best draw), and
-    margin, the least of ‖T^m − f‖ − `sawtooth_l1_bound` over the draws, f scaled to T^m by least squares.
+    Parameters
+    ----------
+    shapes : (k, H), width and hidden layers. A row for each: k, H, bound (k + 1)^H, most (pieces of the best draw), and
+        margin, the least of ‖T^m − f‖ − `sawtooth_l1_bound` over the draws, f scaled to T^m by least squares.
     """
     stream = np.random.default_rng(seed)
     x = (np.arange(1 << (m + 6)) + 0.5) / (1 << (m + 6))

@@ -27,13 +27,27 @@ def architecture(
     """ResNet-18 and the DEQ as one picture: the encoder they share, both last blocks, the pooling and classifier they
     share.
 
-    ax: the only axes of a figure of TWO_COLUMN by 2.96 inches; they fill it and lose their frame.
-    layers: for "explicit" and "deq" the table of `nclib.papers.neural_collapse.layer_table`: stage, output, parameters.
-    operations: for both the table of `nclib.papers.neural_collapse.block_operations`: operation, joins.
-    image: (C, H, W) of the input. solver: what is written into the loop. start: of the solve, "x" or "zeros".
     Sizes, names and counts are those of the tables; slabs are as high as their maps and as thick as their channels, on
     logarithmic scales.
-    Returns: ax. Raises: ValueError where the networks differ in more than their last block.
+
+    Parameters
+    ----------
+    ax : the only axes of a figure of TWO_COLUMN by 2.96 inches; they fill it and lose their frame.
+    layers : for "explicit" and "deq" the table of `nclib.papers.neural_collapse.layer_table`: stage, output,
+        parameters.
+    operations : for both the table of `nclib.papers.neural_collapse.block_operations`: operation, joins.
+    image : (C, H, W) of the input.
+    solver : what is written into the loop.
+    start : of the solve, "x" or "zeros".
+
+    Returns
+    -------
+    ax.
+
+    Raises
+    ------
+    ValueError
+        Where the networks differ in more than their last block.
     """
     shared = [frame[frame["stage"] != "last block"].drop(columns="evaluations") for frame in layers.values()]
     if not all(frame.reset_index(drop=True).equals(shared[0].reset_index(drop=True)) for frame in shared):

@@ -43,22 +43,31 @@ def curves(
 ) -> Axes:
     """A metric against the epoch: mean over seeds, with a band of ± one standard deviation over seeds.
 
-    frame: tidy frame of one setting (one data set, K_A and R); each (model, split, seed, epoch) at most once.
-    metric: which one, by the name in the column `metric`; label: what the axis calls it.
-    split: one or several; solid is test, dashed is train.
-    models: which, and in which order; None means all there are, in the order of MODEL_STYLE. Names that are not in
+    Parameters
+    ----------
+    frame : tidy frame of one setting (one data set, K_A and R); each (model, split, seed, epoch) at most once.
+    metric : which one, by the name in the column `metric`
+    label : what the axis calls it.
+    split : one or several; solid is test, dashed is train.
+    models : which, and in which order; None means all there are, in the order of MODEL_STYLE. Names that are not in
         MODEL_STYLE, such as layers of a network of your own, take the next colour and marker and come last.
-    log: logarithmic axis; values <= 0 are not drawn there.
-    ideal: a thin dotted line at the value of complete collapse.
-    printed: (model, value, std or None) as the paper prints it: a hollow marker with its error bar right of
-        the axes, in the model's colour, the number beside it. The axis is widened to hold it.
-    printed_range: first and last tick of the paper's own axis, in the units of this axis, as a grey bracket
-        at the right edge. It bounds what the paper shows, not what it measured. Where it reaches beyond this
-        axis its end is open; a triangle points to one that lies outside altogether.
-    Returns: ax. The band is the sample standard deviation (ddof = 1); one seed has none. What is not finite
-    leaves a gap.
-    Raises: ValueError for a metric, split or model that is not in the frame (the nearest name is suggested),
-    for a frame that lacks a column or mixes settings, and for an ideal value <= 0 on a logarithmic axis.
+    log : logarithmic axis; values <= 0 are not drawn there.
+    ideal : a thin dotted line at the value of complete collapse.
+    printed : (model, value, std or None) as the paper prints it: a hollow marker with its error bar right of the axes,
+        in the model's colour, the number beside it. The axis is widened to hold it.
+    printed_range : first and last tick of the paper's own axis, in the units of this axis, as a grey bracket at the
+        right edge. It bounds what the paper shows, not what it measured. Where it reaches beyond this axis its end is
+        open; a triangle points to one that lies outside altogether.
+
+    Returns
+    -------
+    ax. The band is the sample standard deviation (ddof = 1); one seed has none. What is not finite leaves a gap.
+
+    Raises
+    ------
+    ValueError
+        For a metric, split or model that is not in the frame (the nearest name is suggested), for a frame that lacks a
+        column or mixes settings, and for an ideal value <= 0 on a logarithmic axis.
     """
     splits = [split] if isinstance(split, str) else list(split)
     chosen = _select(frame, metric, splits, models)
@@ -155,12 +164,23 @@ def sweep(
 ) -> Axes:
     """A quantity against the number that a sweep goes over: mean over seeds, with a band of ± one standard deviation.
 
-    rows: seed, split, at (the number), value, and the column `by`; one quantity, each point and seed at most once.
-    by: "method" or "group", whose values are drawn in the styles of METHOD_STYLE and GROUP_STYLE; line style is the
+    Parameters
+    ----------
+    rows : seed, split, at (the number), value, and the column `by`; one quantity, each point and seed at most once.
+    by : "method" or "group", whose values are drawn in the styles of METHOD_STYLE and GROUP_STYLE; line style is the
         split, as in `curves`.
-    label, across: what the axes call the quantity and the number; log, log_across: logarithmic ones. A sweep over
-        tolerances, all below 1, is logarithmic and runs from coarse to fine.
-    Returns: ax. Raises: ValueError for a frame without rows, a name without a style, or a point given twice.
+    label, across : what the axes call the quantity and the number
+    log, log_across : logarithmic ones. A sweep over tolerances, all below 1, is logarithmic and runs from coarse to
+        fine.
+
+    Returns
+    -------
+    ax.
+
+    Raises
+    ------
+    ValueError
+        For a frame without rows, a name without a style, or a point given twice.
     """
     styles = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
     if rows.empty:
@@ -210,11 +230,22 @@ def sweep(
 def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = True, log_across: bool = False) -> Axes:
     """Small models side by side: mean over seeds with a band from the least to the largest seed.
 
-    rows: model (its name in the legend), kind (a key of KIND_COLOURS), seed, at, value; one point for each model, seed
+    Parameters
+    ----------
+    rows : model (its name in the legend), kind (a key of KIND_COLOURS), seed, at, value; one point for each model, seed
         and at. Models are drawn in the order of their first row; FNNs are dashed.
-    label, across: what the axes call value and at; log, log_across: logarithmic ones. On a logarithmic axis the mean
-        is geometric and values that are not positive are left out.
-    Returns: ax. Raises: ValueError for a frame without rows, an unknown kind, or a point given twice.
+    label, across : what the axes call value and at
+    log, log_across : logarithmic ones. On a logarithmic axis the mean is geometric and values that are not positive are
+        left out.
+
+    Returns
+    -------
+    ax.
+
+    Raises
+    ------
+    ValueError
+        For a frame without rows, an unknown kind, or a point given twice.
     """
     if rows.empty:
         raise ValueError("nothing to draw: the frame has no rows")
@@ -253,7 +284,10 @@ def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -
     """One legend below the figure for all panels: every label once, what is drawn first, then splits, the ideal value
     and what the paper prints.
 
-    axes: the panels whose curves it explains; ncols: None fills the width of the figure.
+    Parameters
+    ----------
+    axes : the panels whose curves it explains
+    ncols : None fills the width of the figure.
     """
     entries: dict[str, object] = {}
     for ax in axes:
@@ -275,8 +309,14 @@ def _legend_group(text: str) -> int:
 def cobweb(grid: np.ndarray, values: np.ndarray, path: Sequence[float], ax: Axes) -> Axes:
     """A scalar iteration as a walk between the graph of f and the diagonal, where the fixed points are.
 
-    grid, values: (N,) arguments and f of them. path: z_0, z_1 = f(z_0), …; what is not finite is not drawn.
-    Returns: ax, square, showing the range of the grid in both directions.
+    Parameters
+    ----------
+    grid, values : (N,) arguments and f of them.
+    path : z_0, z_1 = f(z_0), …; what is not finite is not drawn.
+
+    Returns
+    -------
+    ax, square, showing the range of the grid in both directions.
     """
     path = np.asarray(path, dtype=float)
     corners = np.repeat(path[np.isfinite(path)], 2)  # (z0, z0) up to (z0, z1), across to (z1, z1), …
@@ -291,10 +331,15 @@ def cobweb(grid: np.ndarray, values: np.ndarray, path: Sequence[float], ax: Axes
 def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None = None) -> Axes:
     """Residual against evaluations of f, one line a method, on a logarithmic axis.
 
-    residuals: name -> (T,), after 1, 2, … evaluations. A key of METHOD_STYLE is drawn in its style; any other name
+    Parameters
+    ----------
+    residuals : name -> (T,), after 1, 2, … evaluations. A key of METHOD_STYLE is drawn in its style; any other name
         takes the next colour and marker. What is not positive and finite leaves a gap.
-    tol: a dotted line where the method may stop.
-    Returns: ax.
+    tol : a dotted line where the method may stop.
+
+    Returns
+    -------
+    ax.
     """
     for name, style in _styles(residuals, METHOD_STYLE).items():
         values = residuals[name]
@@ -346,8 +391,14 @@ def _curve(
     every: tuple[int, int] | None = None,
     width: float | None = None,
 ) -> None:
-    """values: one row per epoch, one column per seed; what is not finite leaves a gap. every: first and each further
-    point with a marker; width: of the line, in points."""
+    """A mean curve with its band.
+
+    Parameters
+    ----------
+    values : one row per epoch, one column per seed; what is not finite leaves a gap.
+    every : first and each further point with a marker
+    width : of the line, in points.
+    """
     values = values.replace([np.inf, -np.inf], np.nan)
     mean = values.mean(axis="columns", skipna=False)
     epochs = values.index.to_numpy()

@@ -32,8 +32,10 @@ class _Bar:
 def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
     """A ``progress(done, total, text)`` for `ensure_runs` that shows one line and updates it in place.
 
-    every: least seconds between updates. An executed notebook keeps the last state only, and nothing where
-        nothing was trained.
+    Parameters
+    ----------
+    every : least seconds between updates. An executed notebook keeps the last state only, and nothing where nothing was
+        trained.
     """
     started, shown, replace = time.monotonic(), -math.inf, live()
 
@@ -80,7 +82,11 @@ def prose(text: str) -> Prose:
 class Picture:
     """A drawn figure and what it shows in words, for readers who do not see it.
 
-    png: the image. alt: the words. width: on the page, in pixels.
+    Parameters
+    ----------
+    png : the image.
+    alt : the words.
+    width : on the page, in pixels.
     """
 
     png: bytes = field(repr=False)
@@ -98,7 +104,10 @@ def picture(fig: Figure, alt: str) -> Picture:
     It becomes an HTML image, the one form whose text JupyterLab, executed copies and the web site all keep: the
     image outputs of the inline backend have none. The figure is closed, so that it is not shown twice; it can still
     be saved.
-    alt: what is drawn and what one should see in it. Raises ValueError where it is empty.
+
+    Parameters
+    ----------
+    alt : what is drawn and what one should see in it. Raises ValueError where it is empty.
     """
     if not alt.strip():
         raise ValueError("alt is empty: say in a sentence or two what the picture shows")

@@ -28,15 +28,22 @@ def gram(
 ) -> Axes:
     """A K×K matrix of cosines between class means or classifiers, in colours symmetric about the ideal.
 
-    matrix: (K, K), classes in the order of the axes, majority classes first.
-    majority: number of majority classes; lines separate them from the minority ones.
-    centre: value drawn white; None means -1/(K-1), the cosine of a simplex ETF. Pass 0 for uncentred means.
-    span: distance from the centre to full colour; None means the largest distance in the matrix, so panels
-        that are compared need one common span. The colour bar ends where cosines do, and in a point where some
-        lie beyond its colours.
-    classes: the name or number of each row, for instance where rows were reordered to bring the majority first.
     Values below the centre carry a small bar, so that the two sides differ in grey as well.
-    Raises: ValueError where the matrix is not square or holds no finite value.
+
+    Parameters
+    ----------
+    matrix : (K, K), classes in the order of the axes, majority classes first.
+    majority : number of majority classes; lines separate them from the minority ones.
+    centre : value drawn white; None means -1/(K-1), the cosine of a simplex ETF. Pass 0 for uncentred means.
+    span : distance from the centre to full colour; None means the largest distance in the matrix, so panels that are
+        compared need one common span. The colour bar ends where cosines do, and in a point where some lie beyond its
+        colours.
+    classes : the name or number of each row, for instance where rows were reordered to bring the majority first.
+
+    Raises
+    ------
+    ValueError
+        Where the matrix is not square or holds no finite value.
     """
     matrix = np.asarray(matrix, dtype=float)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 2:
@@ -86,12 +93,21 @@ def embedding(
 ) -> Axes:
     """Points of a planar embedding, one colour per class; minority classes are crosses.
 
-    points: (N, 2); labels: (N,) class numbers; minority: the class numbers that are minority.
-    class_names: written above each class (the number where None), for up to 20 classes. Names that would cover
-        each other stand apart, each with a thin line to its class.
-    legend: explain dot and cross, if there is a minority.
     An embedding has no units, so the axes carry no ticks.
-    Raises: ValueError where shapes do not fit.
+
+    Parameters
+    ----------
+    points : (N, 2)
+    labels : (N,) class numbers
+    minority : the class numbers that are minority.
+    class_names : written above each class (the number where None), for up to 20 classes. Names that would cover each
+        other stand apart, each with a thin line to its class.
+    legend : explain dot and cross, if there is a minority.
+
+    Raises
+    ------
+    ValueError
+        Where shapes do not fit.
     """
     points, labels = np.asarray(points, dtype=float), np.asarray(labels)
     if points.ndim != 2 or points.shape[1] != 2 or labels.shape != (len(points),):
@@ -137,14 +153,23 @@ def forest(
 ) -> Axes:
     """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
 
-    rows: value, half (NaN draws no bar), model, and the column `by`, which names the line each is drawn on. Several
+    Parameters
+    ----------
+    rows : value, half (NaN draws no bar), model, and the column `by`, which names the line each is drawn on. Several
         models on one line stand a little apart. A column note, where there is one, is written above the dots.
-    label: what the axis calls the value.
-    names: the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
-    models: colour and marker by model, as elsewhere; False draws every row alike.
-    most: the largest value there can be; where bars make the axis go on, what lies beyond is grey.
-    Returns: ax, with a thin line at 0 where the values are on both sides of it or models is False.
-    Raises: ValueError for a frame without rows, or a row on a line that names does not have.
+    label : what the axis calls the value.
+    names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
+    models : colour and marker by model, as elsewhere; False draws every row alike.
+    most : the largest value there can be; where bars make the axis go on, what lies beyond is grey.
+
+    Returns
+    -------
+    ax, with a thin line at 0 where the values are on both sides of it or models is False.
+
+    Raises
+    ------
+    ValueError
+        For a frame without rows, or a row on a line that names does not have.
     """
     if rows.empty:
         raise ValueError("nothing to draw: the frame has no rows")

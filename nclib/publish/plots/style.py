@@ -100,7 +100,9 @@ _MARKERS = "osD^vP"
 def plain_log(ax: Axes, sizes: Sequence[float] = ()) -> Axes:
     """Logarithmic y axis, and x axis where sizes are given, with 0.1 and 200 instead of powers of ten.
 
-    sizes: numbers along x, each with its own tick.
+    Parameters
+    ----------
+    sizes : numbers along x, each with its own tick.
     """
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter(_PlainLog())

@@ -103,12 +103,7 @@ def _entry(name: str) -> str:
 
 def process_docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Sphinx asks this of every docstring."""
-    try:
-        arguments = [*inspect.signature(value).parameters]
-    except (TypeError, ValueError):
-        arguments = []
-    arguments += getattr(value, "__annotations__", {}) if inspect.isclass(value) else []
-    lines[:] = for_sphinx(list(lines), arguments)
+    lines[:] = for_sphinx(list(lines))
 
 
 def target(text: str, known: Mapping[str, Found]) -> Found | None:

@@ -44,13 +44,25 @@ def build(
 ) -> Path:
     """Make the site of a profile from what has been executed in it, if anything has changed.
 
-    profile: whose results; the site lies in ``site`` among them.
-    force: make it again, changed or not.
-    echo: receives each line that is said.
-    draft: leave out the reference and the curves where they would have to be made first.
-    Returns: the site's landing page, ``index.html``.
-    Raises: ConfigError for an unknown profile; ReportError where nothing has been executed, a file is damaged or
-        Sphinx failed (an older site then stays); SphinxMissing when it is not installed.
+    Parameters
+    ----------
+    profile : whose results; the site lies in ``site`` among them.
+    force : make it again, changed or not.
+    echo : receives each line that is said.
+    draft : leave out the reference and the curves where they would have to be made first.
+
+    Returns
+    -------
+    the site's landing page, ``index.html``.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown profile.
+    ReportError
+        Where nothing has been executed, a file is damaged or Sphinx failed (an older site then stays).
+    SphinxMissing
+        When it is not installed.
     """
     sources = collect(profile)
     _require_sphinx()

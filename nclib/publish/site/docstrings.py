@@ -1,30 +1,27 @@
-"""Docstrings as Sphinx reads them: plain text with formulas, numpydoc sections and lines "name: what it is"."""
+"""Docstrings as Sphinx reads them: plain text with formulas, and numpydoc sections."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 _RULE = re.compile(r"-{3,}\s*$")
 _ENTRY = re.compile(r"^(\*{0,2}\w[\w, *]*?) : (.*)$")
-_INLINE = re.compile(r"^(\w+): (.*)$")
 _CODE = re.compile(r"(``.+?``|`[^`]+`)")
-_LISTED = ("Parameters", "Attributes", "Raises", "Yields", "Other Parameters")
+_LISTED = ("Parameters", "Attributes", "Raises", "Warns", "Yields", "Other Parameters")
 
 
-def for_sphinx(lines: list[str], names: Iterable[str] = ()) -> list[str]:
+def for_sphinx(lines: list[str]) -> list[str]:
     """A docstring as reStructuredText that napoleon understands.
 
-    Formulas, which are indented, become literal blocks; entries "name : what it is" get their text below; lines
-    "name: what it is" of the arguments become fields; signs that mean something to Sphinx alone are taken as they are.
+    Formulas, which are indented, become literal blocks; entries "name : what it is" get their text below; signs that
+    mean something to Sphinx alone are taken as they are.
 
     Parameters
     ----------
     lines : of the docstring, without the indentation of the code
-    names : of the arguments, which lines may describe
     """
     out: list[str] = []
-    known, section, at = set(names), "", 0
+    section, at = "", 0
     while at < len(lines):
         line = lines[at]
         if at + 1 < len(lines) and line.strip() and _RULE.match(lines[at + 1]):
@@ -37,24 +34,19 @@ def for_sphinx(lines: list[str], names: Iterable[str] = ()) -> list[str]:
                 out.append(lines[at])
                 at += 1
             continue
-        entry, inline = _ENTRY.match(line), _INLINE.match(line)
+        entry = _ENTRY.match(line)
         if section in _LISTED and entry:
             out += [entry[1], f"    {_escaped(entry[2])}"]
         elif not section and line.startswith("    ") and not (out and out[-1].strip()):
             at = _formula(lines, at, out)
             continue
-        elif not section and inline and inline[1] in (known | {"Returns", "Raises"}):
-            field = {"Returns": "returns", "Raises": "raises"}.get(inline[1], f"param {inline[1]}")
-            out += [""] * bool(out and out[-1].strip() and not out[-1].startswith((":", " ")))
-            out.append(f":{field}: {_escaped(inline[2])}")
         elif section == "Returns" and line.strip() and not line.startswith(" "):
             out.append(_escaped(line) if at and _RULE.match(lines[at - 1]) else f"    {_escaped(line)}")
         else:
             if section not in ("", *_LISTED, "Returns") and line.startswith("    ") and not out[-1].strip():
                 at = _formula(lines, at, out)
                 continue
-            fields = out and out[-1].startswith((":", "    ")) and not section
-            out.append(f"    {_escaped(line.strip())}" if fields and line.strip() else _escaped(line))
+            out.append(_escaped(line))
         at += 1
     return out
 

@@ -92,7 +92,9 @@ def setting(config: Mapping[str, Any], scale: str) -> str:
 def records(runs: Iterable[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What the page holds: one record a run, and one a curve with its epochs and values.
 
-    runs: stored runs; those that are no classifiers are left out.
+    Parameters
+    ----------
+    runs : stored runs; those that are no classifiers are left out.
     """
     from nclib.engine.kinds import read_config
     from nclib.engine.outline import scale_of

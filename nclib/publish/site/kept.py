@@ -15,9 +15,11 @@ from nclib.system.files import sha256
 def kept(name: str, made_from: Sequence[Any], make: Callable[[Path], None], echo: Callable[[str], None]) -> Path:
     """The folder of a part, made where it is not there yet; older ones are removed.
 
-    made_from: JSON-ready; the part is made again when it changes.
-    make: receives an empty folder to fill.
-    echo: receives each line that is said.
+    Parameters
+    ----------
+    made_from : JSON-ready; the part is made again when it changes.
+    make : receives an empty folder to fill.
+    echo : receives each line that is said.
     """
     target = place(name, made_from)
     with other_parameters.alone_in(target.parent, name, echo):

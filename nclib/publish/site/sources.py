@@ -28,6 +28,8 @@ class ReportError(RuntimeError):
 class Drawn:
     """At which scale something was drawn: the profile's own, or the largest there is, which lies in another folder.
 
+    Parameters
+    ----------
     images, scale : in words, "" where nothing is said of them
     profile, others : whose results, and the name of the folder of other parameters there; "" for the site's own
     """
@@ -166,7 +168,12 @@ def collect(profile: str) -> Sources:
     """What was executed in a profile, or of it with other parameters (`nclib.system.other_parameters`), in the order of
     the book. What ``largest.json`` lists was drawn at a larger scale and leads its page.
 
-    Raises: ConfigError for an unknown profile, ReportError where nothing has been executed or a file is damaged.
+    Raises
+    ------
+    ConfigError
+        For an unknown profile.
+    ReportError
+        Where nothing has been executed or a file is damaged.
     """
     folder = paths.results(profile)
     larger = _larger(folder, profile)
