@@ -11,9 +11,10 @@ import os
 import shlex
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -416,8 +417,9 @@ def measure(
             report = measuring.measure_file(source, classes)
             table = pd.DataFrame(report.items(), columns=["metric", "value"])
         else:
-            model, loader = _model_and_loader(source)
-            table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
+            with _importable_from_here():
+                model, loader = _model_and_loader(source)
+                table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced
@@ -431,24 +433,36 @@ def measure(
     print_frame(table)
 
 
+@contextmanager
+def _importable_from_here() -> Iterator[None]:
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the user's code has removed it
+            sys.path.remove(here)
+
+
 def _model_and_loader(source: str) -> tuple[Any, Any]:
     from importlib import import_module
 
     module, colon, name = source.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), name)):
         raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor a file that ends in .npz")
-    sys.path.insert(0, os.getcwd())
     try:
         function = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:
         if error.name not in (module, module.split(".")[0]):
             raise
         raise ValueError(f"there is no module {module!r} here or among the installed packages") from None
-    finally:
-        sys.path.remove(os.getcwd())
     if not callable(function):
         raise ValueError(f"{module} has no function {name!r}")
-    found = function()
+    try:
+        found = function()
+    except ValueError as error:
+        *_, place = traceback.extract_tb(error.__traceback__)
+        raise ValueError(f"{source}: {error} ({place.filename}, line {place.lineno})") from None
     if not isinstance(found, tuple) or len(found) != 2:
         raise ValueError(f"{source} must return (model, loader), got {type(found).__name__}")
     return found

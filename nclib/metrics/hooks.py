@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nclib.metrics.checks import is_whole
 from nclib.metrics.layers import Layers, Pool, found_for, module_named, pools_of
 
 _LENGTHS = {nn.Conv1d, nn.ConvTranspose1d}
@@ -55,7 +56,7 @@ def run(
     """The outputs of layers, batch by batch; with_input: those of the classifier's input as well."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 2):
+    if num_classes is not None and not (is_whole(num_classes) and num_classes >= 2):
         raise ValueError(f"num_classes must be an integer of at least 2, got {num_classes!r}")
     model = getattr(model, "_orig_mod", model)
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):

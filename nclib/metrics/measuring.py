@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -315,8 +316,9 @@ def _arrays(path: str, largest: int = 2**33) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in sizes}
-    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+    except (ValueError, EOFError, MemoryError, RuntimeError, TokenError, zipfile.BadZipFile, zlib.error) as error:
+        # RuntimeError: a password is wanted, or an unknown compression; TokenError: a header that is no Python literal
+        raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from None
 
 
 @dataclass

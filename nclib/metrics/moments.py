@@ -90,13 +90,14 @@ class ClassMoments:
             )
         self.num_classes, self.dim = num_classes, dim
         self.weighting = check_weighting(weighting)
-        self._sums = _Sums(
-            shift=torch.zeros(dim, dtype=torch.float64),
-            counts=torch.zeros(num_classes, dtype=torch.int64),
-            means=torch.zeros(num_classes, dim, dtype=torch.float64),
-            squares=torch.zeros(num_classes, dtype=torch.float64),
-            scatter=torch.zeros(dim, dim, dtype=torch.float64) if covariance else None,
-        )
+        with torch.inference_mode(False):  # tensors made in that mode could not be updated outside of it
+            self._sums = _Sums(
+                shift=torch.zeros(dim, dtype=torch.float64),
+                counts=torch.zeros(num_classes, dtype=torch.int64),
+                means=torch.zeros(num_classes, dim, dtype=torch.float64),
+                squares=torch.zeros(num_classes, dtype=torch.float64),
+                scatter=torch.zeros(dim, dim, dtype=torch.float64) if covariance else None,
+            )
         self._selected = False
         self._derived: dict[str, tuple] = {}
 
@@ -123,8 +124,9 @@ class ClassMoments:
         if self._sums.version == 0:
             self.to(h.device)
         device = self._sums.means.device
-        for rows in chunks(h):
-            self._add(h[rows].to(device), labels[rows].to(device))
+        with torch.inference_mode(False):
+            for rows in chunks(h):
+                self._add(h[rows].to(device), labels[rows].to(device))
         return self
 
     def merge(self, other: "ClassMoments") -> "ClassMoments":

@@ -131,12 +131,8 @@ def nc_report(
             f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "
             "recomputed"
         )
-    if h.dtype == torch.float64:  # the squares of all other types fit
-        squares = m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()
-        if not math.isfinite(squares):
-            raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
-        if 0 < max(float(h.max()), -float(h.min())) < _SMALLEST:
-            raise ValueError("h is too small: squares of its distances underflow; multiplying it changes no metric")
+    if h.dtype == torch.float64 and 0 < max(float(h.max()), -float(h.min())) < _SMALLEST:
+        raise ValueError("h is too small: squares of its distances underflow; multiplying it changes no metric")
     w = None if w is None else w.to(m.device)
     mismatches = None
     if logits is not None:
@@ -204,6 +200,8 @@ def count_classes(w: Tensor | None, logits: Array | None, moments: ClassMoments 
 
 def moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
     """What follows from moments and classifier without the features; ``nc1_pinv`` only where there is a covariance."""
+    if not math.isfinite(m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()):
+        raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
     report = {
         **_distances(m, w),
         "rank_between": float(m.rank_between),

@@ -635,6 +635,8 @@ def test_gradients_autocast_and_inference_mode_do_not_matter():
         assert nc_report(h, labels, logits, w, minority=MINORITY) == expected
     with torch.inference_mode():
         assert nc_report(h, labels, logits, w, minority=MINORITY) == expected
+        begun = ClassMoments(K, h.shape[1])
+    assert torch.equal(begun.update(h, labels).within_cov, class_moments(h, labels, K).within_cov)
     assert not class_moments(live[0], labels, K).within_cov.requires_grad
 
 
@@ -856,6 +858,33 @@ def test_masked_features_and_labels_are_refused():
         with pytest.raises(ValueError, match="masked"):
             nc_report(*arguments)
     assert nc_report(np.ma.masked_array(h, False), labels) == nc_report(h, labels)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda h: h.numpy().astype(np.longdouble), r"convert it with x.astype\(numpy.float64\)"),
+        (lambda h: h.to_sparse(), "give a dense tensor"),
+        (lambda h: torch.nested.nested_tensor(list(h)), "not a nested one"),
+        (lambda h: h.to(torch.float8_e4m3fn), r"convert them with x.float\(\)"),
+    ],
+    ids=["long double", "sparse", "nested", "float8"],
+)
+def test_features_that_torch_cannot_compute_with_are_refused_in_words(change, said):
+    h, labels, *_ = random_problem()
+    with pytest.raises(ValueError, match=said):
+        nc_report(change(h), labels)
+
+
+def test_the_order_of_bytes_does_not_matter():
+    h, labels, *_ = (x.numpy() for x in random_problem())
+    assert nc_report(h.astype(">f8"), labels.astype(">i4")) == nc_report(h, labels)
+
+
+def test_a_complex_classifier_is_refused():
+    h, labels, _, w = random_problem()
+    with pytest.raises(ValueError, match=r"w must be real numbers, got torch.complex128; take w.real"):
+        nc_report(h, labels, w=w.to(torch.complex128))
 
 
 def test_labels_that_are_numbers_of_something_else_are_refused_before_memory_is_taken():
