@@ -25,6 +25,8 @@ from nclib.papers import experiments
 
 TARGET_OVERHEAD = 1.05
 TASKS = 500
+WAYS = {"1 worker": "1", "one process": "0", "2 workers": "2"}
+"""How many workers each has; 0 is this process."""
 
 PLAIN = """
 import sys
@@ -67,10 +69,9 @@ def timed(script: str, *words: str) -> float:
         return time.perf_counter() - start
 
 
-def engine(configs: list[RunConfig]) -> tuple[list[Figure], dict[str, list[float]]]:
+def engine(configs: list[RunConfig], ways: dict[str, str]) -> tuple[list[Figure], dict[str, list[float]]]:
     """Each way of the engine over the mean of the plain loops before and after it, so that a machine which slowly grows
     faster or slower favours neither; the extremes are those to each of the two."""
-    ways = {"1 worker": "1", "one process": "0", "2 workers": "2"}
     taken: dict[str, list[float]] = {"plain loop": []}
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as listing:
         listing.writelines(config.model_dump_json() + "\n" for config in configs)
@@ -125,7 +126,7 @@ def main(quick: bool = False) -> pd.DataFrame:
     started = time.perf_counter()
     threads()
     configs = grid(quick)
-    figures, seconds = engine(configs)
+    figures, seconds = engine(configs, {"2 workers": "2"} if quick else WAYS)
     figures.append(
         Figure(
             "engine", "ms for an empty task", "2 workers", *task_seconds(20 if quick else TASKS), None, "milliseconds"
