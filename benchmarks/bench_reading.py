@@ -43,7 +43,7 @@ def reading(number: int) -> tuple[Figure, dict[str, float]]:
                 return runs.ensure_runs(configs, train="never")
 
             def all_twice() -> pd.DataFrame:
-                ids = [run_id(config) for config in configs]
+                ids = [run_id(each) for each in configs]
                 assert all([store.is_sound(run) for run in ids])
                 return stack([tidy(store.load(run)).assign(profile=config.profile) for run in ids])
 

@@ -865,7 +865,7 @@ def test_masked_features_and_labels_are_refused():
     [
         (lambda h: h.numpy().astype(np.longdouble), r"convert it with x.astype\(numpy.float64\)"),
         (lambda h: h.to_sparse(), "give a dense tensor"),
-        (lambda h: torch.nested.nested_tensor(list(h)), "not a nested one"),
+        (lambda h: torch.nested.nested_tensor(list(h), layout=torch.jagged), "not a nested one"),
         (lambda h: h.to(torch.float8_e4m3fn), r"convert them with x.float\(\)"),
     ],
     ids=["long double", "sparse", "nested", "float8"],
