@@ -8,6 +8,8 @@ from pathlib import Path
 from docutils import nodes
 from latex2mathml.converter import convert
 from myst_nb.sphinx_ import SphinxNbRenderer
+from myst_parser.mdit_to_docutils.sphinx_ import SphinxRenderer
+from sphinx import addnodes
 from sphinx.util import logging
 
 from nclib.publish.site import api
@@ -188,11 +190,45 @@ def _show_role(self, token):
 SphinxNbRenderer.render_directive = SphinxNbRenderer.render_restructuredtext = _show_directive
 SphinxNbRenderer.render_myst_role = _show_role
 
+# --- so are those of the front page, but for its lists of pages: titles and names of notebooks stand in it ---
+
+_obey = {name: getattr(SphinxRenderer, name) for name in ("render_directive", "render_restructuredtext")}
+
+
+def _list_pages(self, token, name, arguments, **options):
+    of_front_page = self.sphinx_env.docname == "index" and name != "toctree"
+    (_show_directive if of_front_page else _obey["render_directive"])(self, token, name, arguments, **options)
+
+
+def _front_page_has_none(self, token):
+    (_show_directive if self.sphinx_env.docname == "index" else _obey["render_restructuredtext"])(self, token)
+
+
+SphinxRenderer.render_directive, SphinxRenderer.render_restructuredtext = _list_pages, _front_page_has_none
+
+
+# --- a page shows and offers files of the book and of its own outputs, and no others of this machine ---
+
+
+def _leave_out_other_files(app, doctree):
+    allowed = [Path(app.srcdir).resolve(), Path(app.outdir).resolve().parent / "jupyter_execute"]
+    folder = Path(app.env.doc2path(app.env.docname)).parent
+    for node in [*doctree.findall(addnodes.download_reference), *doctree.findall(nodes.image)]:
+        target = node.get("reftarget") or node.get("uri", "")
+        if "://" in target or target.startswith("data:"):
+            continue
+        base = Path(app.srcdir) if target.startswith("/") else folder
+        file = (base / target.lstrip("/")).resolve()
+        if not any(file.is_relative_to(root) for root in allowed):
+            _log.warning("left out, as it lies outside the book: %s", target, location=node)
+            node.replace_self(nodes.literal(target, target))
+
 
 def setup(app):
     if "reference" in app.tags:
         app.connect("builder-inited", _write_reference)
     app.connect("autodoc-process-docstring", api.process_docstring, priority=400)  # before napoleon
+    app.connect("doctree-read", _leave_out_other_files, priority=1)  # before Sphinx copies them
     app.connect("doctree-resolved", _link_code_words)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("html-page-context", _keep_body)

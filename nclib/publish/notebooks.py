@@ -135,4 +135,4 @@ def title(cells: Iterable[Mapping[str, Any]]) -> str | None:
     """The first heading of a notebook, None where it has none."""
     texts = (text_of(cell) for cell in cells if cell["cell_type"] == "markdown")
     headings = (re.search(r"^# +(.+)$", text, flags=re.MULTILINE) for text in texts)
-    return next((heading[1].strip() for heading in headings if heading), None)
+    return next((" ".join(heading[1].split()) for heading in headings if heading), None)

@@ -1,14 +1,18 @@
 """What the notebooks of a stranger's results folder, and the folder one stands in, cannot do to who makes the site."""
 
+import base64
 import json
+from pathlib import Path
 
 import pytest
-from executed import cell, needs_sphinx, text_of, write_notebook
+from executed import PICTURE, cell, needs_sphinx, text_of, write_notebook
 
+import nclib
 from nclib.publish.site import build, elsewhere
 from nclib.system import paths
 
 pytestmark = needs_sphinx
+PACKAGE = Path(nclib.__file__).parent
 
 MODULE = "from pathlib import Path\nPath({mark!r}).touch()\n"
 TEXT = """# A page
@@ -25,18 +29,25 @@ TEXT = """# A page
 .. automodule:: imported_by_a_page
 ```
 
-and {{download}}`{secret}` in a line
+and {{download}}`{secret}` in a line, [a link]({up}{secret}), [another](path:{up}{secret}), ![]({up}{picture})
 """
+TITLE = """# A page {{download}}`{secret}`\r\r```{{eval-rst}}\r.. automodule:: imported_by_a_title\r```\r"""
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """The page, and the folder in which everything that is run leaves a mark."""
-    here, marks = (tmp_path_factory.mktemp(name) for name in ("here", "marks"))
-    for name in ("sphinx", "imported_by_a_page"):
-        (here / f"{name}.py").write_text(MODULE.format(mark=str(marks / name)))
+    here, importable, marks = (tmp_path_factory.mktemp(name) for name in ("here", "importable", "marks"))
+    for folder, name in (
+        (here, "sphinx"),
+        (importable, "imported_by_a_page"),
+        (importable, "imported_by_a_title"),
+    ):
+        (folder / f"{name}.py").write_text(MODULE.format(mark=str(marks / name)))
     (here / "secret.txt").write_text("quokka")
-    text = TEXT.format(evaluated=marks / "evaluated", secret=here / "secret.txt")
+    (here / "secret.png").write_bytes(base64.b64decode(PICTURE) + b"quokka")
+    files = {"secret": here / "secret.txt", "picture": here / "secret.png", "up": "../" * 20}
+    text = TEXT.format(evaluated=marks / "evaluated", **files)
     settings = {
         "mystnb": {"execution_mode": "force"},
         "myst": {"enable_extensions": ["substitution"], "substitutions": {"a": "b"}},
@@ -46,7 +57,12 @@ def made(tmp_path_factory):
         patch.setattr(elsewhere.provenance, "git_origin", lambda: None)
         code = cell("code", MODULE.format(mark=str(marks / "executed")))
         code["metadata"]["mystnb"] = {"execution_mode": "force"}
-        path = write_notebook("neural_collapse/fig3", [cell("markdown", text), code])
+        shown = cell(
+            "code", "", outputs=[{"output_type": "display_data", "metadata": {}, "data": {"text/markdown": text}}]
+        )
+        path = write_notebook("neural_collapse/fig3", [cell("markdown", text), code, shown])
+        write_notebook("neural_collapse/fig4", [cell("markdown", TITLE.format(**files))])
+        patch.setenv("PYTHONPATH", f"{importable}:{PACKAGE.parent}")  # as the notebooks of a clone have it
         notebook = json.loads(path.read_text())
         notebook["metadata"] |= settings
         path.write_text(json.dumps(notebook))
@@ -60,10 +76,12 @@ def made(tmp_path_factory):
 def test_a_notebook_starts_nothing_and_reads_no_file(made):
     page, marks = made
     ran = {mark.name for mark in marks.iterdir()}
-    assert not ran & {"executed", "evaluated", "imported_by_a_page"}
+    assert not ran & {"executed", "evaluated", "imported_by_a_page", "imported_by_a_title"}
     text = text_of(page)
     assert "automodule" in text and "secret.txt" in text  # shown as it is written
-    assert not any("quokka" in file.read_text(errors="replace") for file in page.parents[1].rglob("*.*"))
+    assert not [file for file in page.parents[1].rglob("*.*") if b"quokka" in file.read_bytes()]
+    landing = text_of(page.parents[1] / "index.html")
+    assert "A page {download}`" in landing and "automodule" in landing
 
 
 def test_a_module_in_the_working_folder_is_not_run(made):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,12 @@ from typing import Any
 def plain(text: str) -> str:
     """Text as HTML on one line: a blank line would end the block that stands in the Markdown."""
     return html.escape(" ".join(str(text).split()))
+
+
+def as_markdown(text: str) -> str:
+    """Text that Markdown shows letter for letter on one line, formulas aside."""
+    parts = re.split(r"(\$[^$]*\$)", " ".join(text.split()))
+    return "".join(part if at % 2 else re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", part) for at, part in enumerate(parts))
 
 
 def download_link(target: str, text: str) -> str:

@@ -12,7 +12,7 @@ from nclib.publish.notebooks import PARTS
 from nclib.publish.readable import NAMES, claim_first
 from nclib.publish.site.amounts import sentences
 from nclib.publish.site.elsewhere import in_a_browser
-from nclib.publish.site.fragments import date_text, download_link, link_list, plain, scale_line, table_rows
+from nclib.publish.site.fragments import as_markdown, date_text, download_link, link_list, plain, scale_line, table_rows
 from nclib.publish.site.sources import OPEN_CODE, Artefact, Drawn, Page, Sources
 from nclib.system import words
 
@@ -30,7 +30,7 @@ def landing_page(
     span = f", executed between {date_text(dates[0])} and {date_text(dates[-1])}" if dates else ""
     about = (
         "This is the companion of three papers on what deep equilibrium models learn, made from "
-        f"{len(sources.pages)} notebooks of profile <b>{plain(sources.title)}</b>{span}. "
+        f"{len(sources.pages)} notebooks of profile <b>{as_markdown(sources.title)}</b>{span}. "
         "Every figure, table and number below was computed; its caption says with which data, network and seeds, and "
         "its page how."
     )
@@ -244,7 +244,7 @@ def _contents(sources: Sources) -> list[str]:
     parts = []
     for part, pages in _by_part(sources).items():
         parts.append(f"### {part}")
-        parts.append("\n".join(f"- [{page.title}]({page.name}.ipynb)" for page in pages))
+        parts.append("\n".join(f"- [{as_markdown(page.title)}]({page.name}.ipynb)" for page in pages))
     return parts
 
 

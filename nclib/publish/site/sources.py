@@ -237,8 +237,10 @@ def _drawings(profile: str, drawn: Drawn) -> tuple[dict[str, Page], list[Artefac
 
 
 def _notebooks(folder: Path) -> Iterator[Path]:
+    """Names that are no plain words could end the line of Markdown or the attribute that they stand in."""
     found = (path for path in folder.glob("notebooks/*/[!.]*.ipynb") if path.is_file())
-    return (path for path in found if not path.stem.endswith(".failed"))
+    plain = (path for path in found if all(re.fullmatch(r"[\w.-]+", part) for part in (path.parent.name, path.stem)))
+    return (path for path in plain if not path.stem.endswith(".failed"))
 
 
 def _artefacts(folder: Path, drawn: Drawn) -> Iterator[Artefact]:
