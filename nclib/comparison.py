@@ -339,7 +339,8 @@ def verdict(
         raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
     if isinstance(claim, str) and claim not in CLAIMS:
         raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
-    claim = None if isinstance(claim, float) and np.isnan(claim) else claim
+    if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well
+        claim = None if np.isnan(float(claim)) else float(claim)
     word, remark = _judged(found, claim, terminal, size)
     if word == "supported" and not isinstance(claim, str):
         compatible = abs(claim - found.mean) <= found.half

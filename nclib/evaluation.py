@@ -34,20 +34,23 @@ class Outputs(NamedTuple):
 def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outputs:
     """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not
     converge enters with its best iterate."""
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     parts = []
-    for images, labels in loader:
-        out = model(images)
-        if not isinstance(out, Output):
-            raise TypeError(
-                f"the network returned a {type(out).__name__}, and not nclib.models.Output as the networks of "
-                "build_model do. Any other network is measured by nc.measure(model, loader)"
-            )
-        solution = out.solution
-        evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
-        parts.append((out.features, out.logits, labels, *evidence))
-    model.train(was_training)
+    try:
+        for images, labels in loader:
+            out = model(images)
+            if not isinstance(out, Output):
+                raise TypeError(
+                    f"the network returned a {type(out).__name__}, and not nclib.models.Output as the networks of "
+                    "build_model do. Any other network is measured by nc.measure(model, loader)"
+                )
+            solution = out.solution
+            evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
+            parts.append((out.features, out.logits, labels, *evidence))
+    finally:
+        for module, training in modes:
+            module.training = training
     return join(parts)
 
 

@@ -422,9 +422,9 @@ def measure(
                 table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced
-        plain = not os.path.lexists(csv) or (csv.is_file() and not csv.is_symlink())
-        (write_atomic if plain else Path.write_bytes)(csv, csv_bytes(table))
+    if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced; of a link that what it leads to is
+        stream = (csv.exists() and not csv.is_file()) or csv.absolute().parts[1:2] in (("dev",), ("proc",))
+        (Path.write_bytes if stream else write_atomic)(csv.resolve(), csv_bytes(table))
     if "layer" in table:
         index = ["metric", "class"] if per_class else "metric"
         order = table["layer"].unique()

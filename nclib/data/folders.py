@@ -248,6 +248,8 @@ def _decode_file(path: Path, height: int, width: int) -> np.ndarray:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "I" and image.format not in ("PNG", "PPM"):  # which have 16 bits in this mode
+        raise ValueError("32-bit pixels, whose range is not known; save it with 8 or 16 bits")
     if image.mode.startswith("I"):  # Pillow's own conversion cuts 16-bit values off at 255
         grey = np.clip(np.asarray(image).astype(np.int64), 0, 65535) // 257
         return Image.fromarray(grey.astype(np.uint8)).convert("RGB")

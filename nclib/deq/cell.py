@@ -71,7 +71,8 @@ def versions(cell: Cell) -> list[tuple[str, Tensor, int]]:
     if not isinstance(cell, nn.Module):
         return []
     state = [*cell.named_parameters(), *cell.named_buffers()]
-    fixed = [(name, t) for name, t in state if t.is_floating_point() and not (t.requires_grad or t.is_inference())]
+    counter = "num_batches_tracked"  # which BatchNorm counts, and computes nothing with
+    fixed = [(name, t) for name, t in state if not (t.requires_grad or t.is_inference() or name.endswith(counter))]
     return [(name, t, t._version) for name, t in fixed]
 
 

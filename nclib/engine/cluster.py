@@ -19,7 +19,6 @@ import json
 import logging
 import os
 import shlex
-import shutil
 import signal
 import socket
 import sys
@@ -33,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
+from nclib.engine.leftovers import HELD, clear_unheld
 from nclib.system import paths, processes, provenance, terminal
 
 if TYPE_CHECKING:
@@ -317,19 +317,15 @@ def _keys(host: str, insecure: bool) -> Iterator[tuple[Security | None, Path | N
         paths.results().mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results()))
-            stack.enter_context(filelock.FileLock(Path(folder) / "held"))
+            stack.enter_context(filelock.FileLock(Path(folder) / HELD))
             key = make_key(folder)
             yield security(key), key
 
 
 def clear_keys() -> None:
-    """Remove the keys that killed commands left: those that nobody holds, and that were not made just now."""
-    for left in paths.results().glob(".key-*"):
-        with contextlib.suppress(filelock.Timeout, OSError):
-            made = left.stat().st_mtime
-            with filelock.FileLock(left / "held", timeout=0):
-                if time.time() - made > 60:
-                    shutil.rmtree(left)
+    """Remove the keys that killed commands left."""
+    found = paths.results().glob(".key-*")
+    clear_unheld(left for left in found if {file.name for file in left.glob("*")} <= {KEY_FILE, HELD})
 
 
 def _scheduler() -> Any:

@@ -30,6 +30,7 @@ import torch
 
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
 from nclib.engine.checkpoint import Checkpoint
+from nclib.engine.leftovers import HELD, clear_unheld
 from nclib.engine.reading import (
     CorruptRun,
     Files,
@@ -229,15 +230,17 @@ class RunStore:
             raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is not a file of a run")
         aside = RunStore(self.root / ".arriving")
         folder = aside.root / f"{run}-{secrets.token_hex(4)}" / run  # another client may take it in at the same time
+        clear_unheld(aside.root.glob("*"))
         folder.mkdir(parents=True)
         try:
-            for name, content in files.items():
-                write_atomic(folder / name, content)
-            RunStore(folder.parent).load(run)
-            with self.lock(run):
-                if not self.is_sound(run):  # which sets a damaged one aside
-                    os.replace(folder, self.root / run)
-                self.clear_partial(run)
+            with filelock.FileLock(folder.parent / HELD):
+                for name, content in files.items():
+                    write_atomic(folder / name, content)
+                RunStore(folder.parent).load(run)
+                with self.lock(run):
+                    if not self.is_sound(run):  # which sets a damaged one aside
+                        os.replace(folder, self.root / run)
+                    self.clear_partial(run)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
@@ -252,6 +255,7 @@ class RunStore:
     def clear_cut_off(self, runs: Iterable[str]) -> None:
         """Remove what processes that were killed in the middle of a write left of the state of these runs. Those that a
         process is training are left alone."""
+        clear_unheld((self.root / ".arriving").glob("*"))
         for run in runs:
             for left in self.partial(run).glob(".*.tmp"):
                 with contextlib.suppress(filelock.Timeout, OSError), self.lock(run, timeout=0):

@@ -224,6 +224,8 @@ class _Watch:
             raise ValueError(f"some layers are not called in every batch: {', '.join(odd)}; name others with layers=…")
         if matrix is not None and matrix.shape[1] == self.num_classes and not _probabilities(matrix, self.logits):
             self.logits = matrix  # what the network does to the outputs of its classifier may change the prediction
+        if self.logits is not None:
+            self.logits = self.logits.clone()  # a network may write the next batch into the same memory
 
     def _settle(self, matrix: Tensor | None) -> None:
         """After the first batch: the number of classes, the classifier, the layers that are there."""

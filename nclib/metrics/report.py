@@ -172,6 +172,8 @@ def in_order(report: dict[str, float], num_classes: int) -> dict[str, float]:
     return {key: report[key] for key in ideal_values(max(num_classes, 2)) if key in report}
 
 
+_MOST_CLASSES = 2**15
+"""Matrices of K × K then take 8.6 GB."""
 _MANY_CLASSES = 100_000
 """So many classes are taken from labels even where there are fewer samples."""
 
@@ -200,6 +202,12 @@ def count_classes(w: Tensor | None, logits: Array | None, moments: ClassMoments 
 
 def moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
     """What follows from moments and classifier without the features; ``nc1_pinv`` only where there is a covariance."""
+    compared = max(int(m.present.sum()), 0 if w is None else len(w))
+    if compared > _MOST_CLASSES:
+        raise ValueError(
+            f"{compared} classes are compared pair by pair, in matrices of {8e-9 * compared**2:.0f} GB; measure at "
+            f"most {_MOST_CLASSES} of them"
+        )
     if not math.isfinite(m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()):
         raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
     report = {

@@ -79,6 +79,7 @@ def test_measure_reads_arrays(tmp_path):
 
 
 def test_measure_writes_a_table_whole_and_never_over_the_features(own, monkeypatch):
+    own_folder = os.getcwd()
     np.savez("features.npz", h=np.random.default_rng(0).normal(size=(60, 5)), labels=np.arange(60) % 3)
     before = Path("features.npz").read_bytes()
     for name in ("features.npz", "./features.npz"):
@@ -90,10 +91,16 @@ def test_measure_writes_a_table_whole_and_never_over_the_features(own, monkeypat
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    Path("link.csv").symlink_to("table.csv")
     assert nclib("measure", "features.npz", "--csv", os.devnull).exit_code == 0 and not Path(os.devnull).is_file()
     monkeypatch.setattr(os, "fsync", full)
-    assert nclib("measure", "features.npz", "--csv", "table.csv").exit_code == 1
-    assert Path("table.csv").read_text() == "old"
+    for name in ("table.csv", "link.csv"):
+        assert nclib("measure", "features.npz", "--csv", name).exit_code == 1
+        assert Path("table.csv").read_text() == "old"
+    monkeypatch.undo()
+    monkeypatch.chdir(own_folder)
+    assert nclib("measure", "features.npz", "--csv", "link.csv").exit_code == 0
+    assert Path("link.csv").is_symlink() and Path("table.csv").read_text().startswith("metric")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 from tidy import rows as _rows
 from tidy import stack as _stack
@@ -107,6 +108,13 @@ def test_by_run_keeps_runs_and_splits_apart():
     assert comparison.by_run(frame, "no such metric", "test").empty
     with pytest.raises(ValueError, match=r"no column run_id, K_A; see help"):
         comparison.by_run(frame.drop(columns=["run_id", "K_A"]), "accuracy_balanced", "test")
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, np.float16, torch.tensor])
+def test_a_claim_that_is_no_number_is_none_of_whatever_kind(kind):
+    found = comparison.interval([1.0, 1.1, 1.2])
+    assert verdict(found, "paper", kind(NAN)) == verdict(found, "paper", None)
+    assert verdict(found, "paper", kind(1.0)) == verdict(found, "paper", 1.0)
 
 
 def test_over_seeds_is_an_interval_for_each_cell_and_model():

@@ -339,6 +339,16 @@ def test_modes_are_converted_by_the_stated_rule(tmp_path):
     assert np.array_equal(upright[0].numpy(), np.rot90(np.arange(30).reshape(5, 6), -1))
 
 
+@pytest.mark.parametrize(("kind", "said"), [("int32", "32-bit pixels"), ("float32", "floating-point pixels")])
+def test_pixels_of_an_unknown_range_are_refused(tmp_path, kind, said):
+    buffer = io.BytesIO()
+    Image.fromarray(np.arange(30).reshape(5, 6).astype(kind)).save(buffer, "tiff")
+    with pytest.raises(data.DataError, match=said):
+        data.load_dataset(
+            f"folder:{tree(tmp_path / 'f', colours() | {'train/ant/0.tiff': buffer.getvalue()})}", "train"
+        )
+
+
 def eps() -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8)).save(buffer, "eps")

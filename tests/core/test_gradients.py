@@ -687,6 +687,24 @@ class GainCell(nn.Module):
 RULES = [Implicit(), Neumann(3), Phantom(2), Reversible(3)]
 
 
+class MaskedCell(GainCell):
+    def __init__(self, mask):
+        super().__init__()
+        self.register_buffer("mask", mask)
+
+    def forward(self, z, x):
+        return super().forward(z * self.mask.real, x)
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.int64, torch.complex64])
+def test_a_mask_that_changes_before_the_backward_pass_is_refused_by_name(kind):
+    layer = DEQ(MaskedCell(torch.ones(4).to(kind)), FixedPointIteration(tol=1e-6, max_steps=50))
+    z, _ = layer(torch.ones(2, 4))
+    layer.cell.mask[:2] = 0
+    with pytest.raises(RuntimeError, match=r"cell\.mask was modified by an inplace operation after the forward pass"):
+        z.sum().backward()
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_a_buffer_that_changes_before_the_backward_pass_is_refused_by_name(rule):
     layer = DEQ(GainCell(), FixedPointIteration(tol=1e-6, max_steps=50), rule)

@@ -881,6 +881,13 @@ def test_the_order_of_bytes_does_not_matter():
     assert nc_report(h.astype(">f8"), labels.astype(">i4")) == nc_report(h, labels)
 
 
+@pytest.mark.filterwarnings("ignore::nclib.metrics.EmptyClassWarning")
+def test_more_classes_than_can_be_compared_in_pairs_are_refused_before_memory_is_taken():
+    h, labels, *_ = random_problem()
+    with pytest.raises(ValueError, match="100000 classes are compared pair by pair, in matrices of 80 GB"):
+        nc_report(h, labels, w=torch.ones(100_000, h.shape[1]))
+
+
 def test_a_complex_classifier_is_refused():
     h, labels, _, w = random_problem()
     with pytest.raises(ValueError, match=r"w must be real numbers, got torch.complex128; take w.real"):

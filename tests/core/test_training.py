@@ -1,5 +1,6 @@
 """Training: what is measured, which samples enter, and that an interrupted run ends with the same bits."""
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -92,6 +93,14 @@ IMAGES = LOGITS.view(8, 3, 1, 1)
 def _evaluate(counts, with_nc=False, model=None, **options):
     batches = [(IMAGES[:5], LABELS[:5]), (IMAGES[5:], LABELS[5:])]
     return evaluation.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
+
+
+def test_evaluate_leaves_each_layer_in_its_mode_also_after_an_error():
+    for last, outcome in ((Fake(), contextlib.nullcontext()), (nn.Flatten(), pytest.raises(TypeError))):
+        model = nn.Sequential(nn.Dropout(), nn.Identity().eval(), last)
+        with outcome:
+            _evaluate([1, 1, 1], model=model)
+        assert model.training and [layer.training for layer in model[:2]] == [True, False]
 
 
 def test_evaluate_refuses_a_network_that_is_not_ours_and_says_what_measures_it():

@@ -152,8 +152,12 @@ def test_what_comes_back_is_verified_before_it_is_a_run(undisturbed, change, say
     with pytest.raises(CorruptRun, match="another run"):
         store.install(run_id(GRID[1]), undisturbed.pack(run))
     assert store.ids() == []
+    cut_off, begun = (store.root / f".arriving/{run}-{number}" for number in ("0123", "4567"))
+    for folder in (cut_off, begun):  # as a kill in the middle leaves it
+        (folder / run).mkdir(parents=True)
+    os.utime(cut_off, (time.time() - 3600,) * 2)
     store.install(run, undisturbed.pack(run))
-    assert store.is_sound(run)
+    assert store.is_sound(run) and begun.exists() and not cut_off.exists()
 
 
 def test_a_run_that_came_back_twice_is_taken_in_once(undisturbed):
@@ -785,12 +789,12 @@ def test_the_kubernetes_recipe_is_whole_and_names_options_that_exist():
 def test_keys_of_killed_commands_are_removed_and_no_others(isolated):
     results = isolated / "results"
     long_ago = time.time() - 3600
-    for name in (".key-left", ".key-held", ".key-new"):
+    for name in (".key-left", ".key-held", ".key-new", ".key-mine"):
         (results / name).mkdir(parents=True)
-        (results / name / cluster.KEY_FILE).touch()
+        (results / name / ("thesis.tex" if name == ".key-mine" else cluster.KEY_FILE)).touch()
         if name != ".key-new":
             os.utime(results / name, (long_ago, long_ago))
     with filelock.FileLock(results / ".key-held/held"):
         os.utime(results / ".key-held", (long_ago, long_ago))
         cluster.clear_keys()
-    assert sorted(path.name for path in results.iterdir()) == [".key-held", ".key-new"]
+    assert sorted(path.name for path in results.iterdir()) == [".key-held", ".key-mine", ".key-new"]
