@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 from nclib.cli import data as data_commands
 from nclib.cli import health
 from nclib.cli import runs as runs_commands
-from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_facts, print_frame, say_error
+from nclib.cli.output import Names, ProfileName, Settings, final_metrics, plain, print_facts, print_frame, say_error
 from nclib.system.terminal import ENDINGS, Terminated
 
 
@@ -377,7 +377,7 @@ def train(
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     print_frame(metrics[chief])
     for said in load_run(run).provenance.get("warnings", []):
-        typer.echo(f"warning: {said}")
+        typer.echo(f"warning: {plain(said)}")
     typer.echo(f"everything about it: nclib runs show {run_id(run)}")
 
 

@@ -55,7 +55,7 @@ def check_runs() -> None:
     found = dict(default_store().check())
     damaged = {run: reason for run, reason in found.items() if reason}
     for reason in damaged.values():
-        typer.echo(reason)
+        typer.echo(plain(reason))
     typer.echo(f"{len(found) - len(damaged)} of {len(found)} runs are sound")
     raise typer.Exit(1 if damaged else 0)
 

@@ -306,7 +306,7 @@ class RunStore:
             raise CorruptRun(f"run {run}: config.json is damaged ({damage})") from None
         if written.get("schema") != SCHEMA_VERSION:
             raise CorruptRun(
-                f"run {run} was written with schema {written.get('schema')}, this library reads {SCHEMA_VERSION}"
+                f"run {run} was written with schema {written.get('schema')!r:.60}, this library reads {SCHEMA_VERSION}"
             )
         if not run.endswith(f"-{digest(config)}"):
             raise CorruptRun(f"run {run}: config.json is that of another run, whose name ends in {digest(config)}")

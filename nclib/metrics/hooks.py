@@ -208,7 +208,8 @@ class _Watch:
 
     def end(self, output: Any) -> None:
         matrix = _logits(output, self.size)
-        if self.names is None:
+        first = self.names is None
+        if first:
             self._settle(matrix)
         self.logits = None
         if self.head is not None:
@@ -223,6 +224,13 @@ class _Watch:
             odd = sorted(set(self.outputs) ^ set(self.names)) or self.names
             raise ValueError(f"some layers are not called in every batch: {', '.join(odd)}; name others with layers=…")
         if matrix is not None and matrix.shape[1] == self.num_classes and not _probabilities(matrix, self.logits):
+            if first and self.logits is not None and not _follows(matrix, self.logits):
+                warnings.warn(
+                    f"the network's output does not follow, row by row, from that of {self.head.name!r}, which is "
+                    "taken for its classifier. Where rows change their order, or other layers enter the output, "
+                    "features and classifier do not belong together: name another with classifier=…, or None",
+                    stacklevel=2,
+                )
             self.logits = matrix  # what the network does to the outputs of its classifier may change the prediction
         if self.logits is not None:
             self.logits = self.logits.clone()  # a network may write the next batch into the same memory
@@ -325,6 +333,14 @@ def _probabilities(output: Tensor, logits: Tensor | None) -> bool:
         return False
     each = (logits.float().softmax(1), logits.float().log_softmax(1))
     return any(torch.allclose(output.float(), x, rtol=1e-2, atol=1e-3) for x in each)
+
+
+def _follows(output: Tensor, logits: Tensor) -> bool:
+    """Whether an output (B, K) has the predictions of these logits, or is they with the same added to each row."""
+    if (output.argmax(1) == logits.argmax(1)).float().mean() > 0.9:
+        return True
+    added = output.float() - logits.float()
+    return bool((added - added[:1]).abs().max() <= 1e-3 * logits.float().abs().max())
 
 
 def _tokens_first(module: nn.Module) -> bool:

@@ -109,7 +109,8 @@ def measure(
     Warns
     -----
     UserWarning
-        A layer that was not named, but found, is left out, or ``keep`` is too small.
+        A layer that was not named, but found, is left out, ``keep`` is too small, or the network's output does not
+        follow from that of its classifier: rows change their order, or other layers enter it.
 
     Notes
     -----

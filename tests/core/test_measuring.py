@@ -345,11 +345,28 @@ class Adjusted(nn.Module):
     [torch.neg, lambda x: x + torch.tensor([0.0, 0.0, 9.0]), lambda x: x[:, [2, 0, 1]]],
     ids=["negated", "adjusted", "in another order"],
 )
+@pytest.mark.filterwarnings("ignore:the network's output does not follow")
 def test_predictions_are_those_of_the_network(after):
     net, x, labels = Adjusted(after), torch.randn(60, 8), torch.arange(60) % 3
     table = nc.measure(net, [(x, labels)], layers=["head.input"]).set_index("metric")["value"]
     assert table["accuracy"] == pytest.approx((net(x).argmax(1) == labels).double().mean().item())
     assert torch.equal(nc.features(net, [(x, labels)]).logits, net(x).detach())
+
+
+def _sorted_inside(x):
+    return x.flip(0)
+
+
+@pytest.mark.parametrize("after", [torch.neg, lambda x: x[:, [2, 0, 1]], _sorted_inside])
+def test_an_output_that_does_not_follow_from_the_classifier_is_told(after):
+    with pytest.warns(UserWarning, match=r"does not follow, row by row, from that of 'head'"):
+        nc.measure(Adjusted(after), [(torch.randn(60, 8), torch.arange(60) % 3)])
+
+
+def test_logits_of_a_network_that_writes_into_the_same_memory_are_kept():
+    memory, batches = torch.zeros(30, 3), [(torch.randn(30, 8), torch.arange(30) % 3) for _ in range(2)]
+    net = Adjusted(lambda x: memory.copy_(x))
+    assert torch.equal(nc.features(net, batches).logits, torch.cat([net.head(x) for x, _ in batches]).detach())
 
 
 @pytest.mark.parametrize("after", [nn.Softmax(1), nn.LogSoftmax(1)], ids=str)
