@@ -305,9 +305,8 @@ def verdict(
     "reported", and so is a difference that is the same in every seed; where it is 0 in every seed, "equal". A claim
     of equality: "equal" when the whole 95 % interval lies within 10 % of `size`, which takes evidence and not the lack
     of it. 0 inside the interval: "not significant". Else "supported" on the claimed side of 0, "contradicted" on the
-    other; at toy scale "as claimed here" and "opposite here". A claim of equality is never contradicted by a
-    significant difference, because the papers give "comparable" no size: "reported", with its sign. Without a claim:
-    "higher" or "lower".
+    other; at toy scale "as claimed here" and "opposite here". No significant difference contradicts a claim of
+    equality, as the papers give "comparable" no size: "reported", with its sign. Without a claim: "higher" or "lower".
 
     Parameters
     ----------

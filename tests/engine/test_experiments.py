@@ -381,6 +381,7 @@ def _train_and_tell(config_json, root, log):
     return jobs.train_run(config_json, root, progress=tell)
 
 
+@pytest.mark.slow
 def test_two_processes_that_want_the_same_run_train_it_once(pool, tmp_path):
     config, log, root = _config(epochs=4), tmp_path / "log", str(paths.runs())
     futures = [pool.submit(_train_and_tell, config.model_dump_json(), root, str(log)) for _ in range(4)]

@@ -321,7 +321,7 @@ interval values                         ttttttttttttt
 spread values                           ttttttttttttu
 verdict found                           ttttttttttttt
 verdict scale                           rrrrrrrrrrrrt
-verdict claim                           wwwwwwwwwwwrw
+verdict claim                           wwwwwwwwwwwrt
 verdict terminal                        wwwwwwwwwwwww
 verdict size                            wwwwwwwwwwwww
 cosine_gram vectors                     uuuuwuuuwuttu
