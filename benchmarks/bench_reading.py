@@ -19,6 +19,7 @@ from nclib.engine import runs
 from nclib.engine.reading import stack, tidy
 from nclib.engine.store import default_store
 from nclib.papers import experiments
+from nclib.system import processes
 
 TARGET = 1 / 3
 STORED = 240
@@ -27,30 +28,27 @@ STORED = 240
 def reading(number: int) -> tuple[Figure, dict[str, float]]:
     """The table of so many stored runs, all with the bytes of one, by `ensure_runs` and by reading all files twice."""
     config = experiments.experiment("table1", "smoke" if number < STORED else "quick")[0]
-    before = os.environ.get("NCLIB_RESULTS")
-    with tempfile.TemporaryDirectory(prefix="nclib-") as folder:
+    aside = tempfile.TemporaryDirectory(prefix="nclib-")
+    with aside as folder, processes.environment_restored(["NCLIB_RESULTS"]):
         os.environ["NCLIB_RESULTS"] = folder
-        try:
-            runs.ensure_runs([config], device="cpu")
-            store, configs = default_store(), [config.replace(seed=config.seed + k) for k in range(number)]
-            (run,) = store.ids()
-            made, weights = store.load(run), store.weights(run)
-            for other in configs[1:]:
-                store.save(other, made.tables, made.arrays, weights, made.provenance)
-            size = sum(file.stat().st_size for file in (store.root / run).iterdir()) / 1e6
+        runs.ensure_runs([config], device="cpu")
+        store, configs = default_store(), [config.replace(seed=config.seed + k) for k in range(number)]
+        (run,) = store.ids()
+        made, weights = store.load(run), store.weights(run)
+        for other in configs[1:]:
+            store.save(other, made.tables, made.arrays, weights, made.provenance)
+        size = sum(file.stat().st_size for file in (store.root / run).iterdir()) / 1e6
 
-            def needed() -> pd.DataFrame:
-                return runs.ensure_runs(configs, train="never")
+        def needed() -> pd.DataFrame:
+            return runs.ensure_runs(configs, train="never")
 
-            def all_twice() -> pd.DataFrame:
-                ids = [run_id(each) for each in configs]
-                assert all([store.is_sound(run) for run in ids])
-                return stack([tidy(store.load(run)).assign(profile=config.profile) for run in ids])
+        def all_twice() -> pd.DataFrame:
+            ids = [run_id(each) for each in configs]
+            assert all([store.is_sound(run) for run in ids])
+            return stack([tidy(store.load(run)).assign(profile=config.profile) for run in ids])
 
-            pd.testing.assert_frame_equal(needed(), all_twice(), check_exact=True)
-            ours, theirs = rounds([needed, all_twice])
-        finally:
-            os.environ.pop("NCLIB_RESULTS") if before is None else os.environ.update(NCLIB_RESULTS=before)
+        pd.testing.assert_frame_equal(needed(), all_twice(), check_exact=True)
+        ours, theirs = rounds([needed, all_twice])
     case = f"{number} runs of {size:.1f} MB"
     figure = Figure("engine", "table of stored runs / all files read twice", case, *ratio(ours, theirs), TARGET)
     return figure, {"needed": round(min(ours), 3), "all twice": round(min(theirs), 3)}

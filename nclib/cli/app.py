@@ -424,7 +424,7 @@ def measure(
         raise ConfigError(str(error)) from None
     if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced; of a link that what it leads to is
         stream = (csv.exists() and not csv.is_file()) or csv.absolute().parts[1:2] in (("dev",), ("proc",))
-        (Path.write_bytes if stream else write_atomic)(csv.resolve(), csv_bytes(table))
+        (Path.write_bytes if stream else write_atomic)(csv if stream else csv.resolve(), csv_bytes(table))
     if "layer" in table:
         index = ["metric", "class"] if per_class else "metric"
         order = table["layer"].unique()

@@ -59,7 +59,7 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
     ConfigError
         An unknown name, with the nearest right one.
     DataError
-        a folder that is missing, empty, without train/ or test/, of one class, with different classes in train/ and
+        A folder that is missing, empty, without train/ or test/, of one class, with different classes in train/ and
         test/, or with files that are no images, damaged or unreadable. All such files are counted.
     """
     if name in DATASETS or _RESOLVED.fullmatch(name):

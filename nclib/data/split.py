@@ -158,7 +158,7 @@ class Batches:
     Raises
     ------
     TypeError, ValueError
-        images, labels or sizes that do not fit, with the numbers.
+        Images, labels or sizes that do not fit, with the numbers.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +58,14 @@ def test_measure_prints_and_writes_the_table_of_a_network(own):
     classes = nclib("measure", f"{own}:load", "--layer", "0", "--per-class", "--csv", "table.csv")
     assert classes.exit_code == 0 and classes.stdout.splitlines()[0].split() == ["metric", "class", "0"]
     assert set(pd.read_csv("table.csv")["class"].dropna()) == {0, 1, 2}
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such device")
+def test_measure_writes_into_a_pipe(own):
+    np.savez("features.npz", h=np.random.default_rng(0).normal(size=(60, 5)), labels=np.arange(60) % 3)
+    words = [sys.executable, "-m", "nclib.cli", "measure", "features.npz", "--csv", "/dev/stdout"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0 and "metric,value\n" in done.stdout, done.stderr
 
 
 def test_measure_finds_what_the_function_imports_and_leaves_the_path_alone(own):
