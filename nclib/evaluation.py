@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from nclib import metrics
 from nclib.losses import adjusted_logits
+from nclib.metrics.hooks import evaluating
 from nclib.models import Classifier, Output
 
 CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centred)
@@ -34,10 +35,8 @@ class Outputs(NamedTuple):
 def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outputs:
     """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not
     converge enters with its best iterate."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     parts = []
-    try:
+    with evaluating(model):
         for images, labels in loader:
             out = model(images)
             if not isinstance(out, Output):
@@ -48,9 +47,6 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
             solution = out.solution
             evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
             parts.append((out.features, out.logits, labels, *evidence))
-    finally:
-        for module, training in modes:
-            module.training = training
     return join(parts)
 
 

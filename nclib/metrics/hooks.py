@@ -120,19 +120,28 @@ def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor]:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards every module's mode is as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
 def _undisturbed(model: nn.Module, loader: Any) -> Iterator[None]:
     """Evaluation mode; afterwards every module's mode and every random state are as before."""
-    modes = [(module, module.training) for module in model.modules()]
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     generators = [getattr(x, "generator", None) for x in (loader, getattr(loader, "sampler", None))]
     own = [(x, x.get_state()) for x in generators if isinstance(x, torch.Generator)]
     try:
-        model.eval()
-        yield
+        with evaluating(model):
+            yield
     finally:
-        for module, training in modes:
-            module.training = training
         torch.set_rng_state(states[0])
         np.random.set_state(states[1])
         random.setstate(states[2])
