@@ -54,7 +54,7 @@ class ReferenceStore:
 
     Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last bit, its configuration
     and provenance, class means and classifier, and no weights. Of seed 0, which figures draw, means and classifier are
-    exact and a few features a class are there in half precision; of other seeds, means and classifier have half
+    in single precision and a few features a class in half precision; of other seeds, means and classifier are in half
     precision. A collection with a plain history.csv, as they were once written, is read as well.
     """
 
@@ -233,6 +233,8 @@ def _extract(run: StoredRun, drawn: bool) -> dict[str, np.ndarray]:
     kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays}
     if run.config.get("seed") != 0:
         return kept | {name: _half(kept[name]) for name in ("class_means", "classifier") if name in kept}
+    if "class_means" in kept:
+        kept["class_means"] = kept["class_means"].astype(np.float32)
     if "train_features" in arrays:
         labels = arrays["train_labels"]
         rows = sample_rows(labels, max(1, (_DRAWN_FEATURES if drawn else _KEPT_FEATURES) // len(np.unique(labels))))

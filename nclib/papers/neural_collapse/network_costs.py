@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from nclib.config import ConfigError, RunConfig
 from nclib.engine.reference import load_run
+from nclib.metrics.hooks import evaluating
 from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
 
 
@@ -64,13 +65,10 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
     if cell is not None:
         rows["last block"] = 0
         handles.append(cell.register_forward_hook(evaluations))
-    was_training = model.training
-    model.eval()
     try:
-        with torch.no_grad():
+        with evaluating(model), torch.no_grad():
             model(images)
     finally:
-        model.train(was_training)
         for handle in handles:
             handle.remove()
     return pd.DataFrame(

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from nclib import data, training
 from nclib.config import PostHocConfig
 from nclib.engine.jobs import Job, Result
+from nclib.metrics.hooks import evaluating
 from nclib.models import Classifier
 
 LONG_SOLVE = 300
@@ -154,9 +155,7 @@ def grad_cam(model: Classifier, images: Tensor, classes: Tensor | None = None) -
 
     Source: Selvaraju et al. (2017).
     """
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         with torch.no_grad():
             z, solution = model.transform(model.encoder(images))
         with torch.enable_grad():
@@ -164,8 +163,6 @@ def grad_cam(model: Classifier, images: Tensor, classes: Tensor | None = None) -
             logits = model.read_out(z, solution).logits
             chosen = logits.argmax(1) if classes is None else classes
             (slope,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), z)
-    finally:
-        model.train(was_training)
     cam = F.relu((slope.mean(dim=(2, 3), keepdim=True) * z.detach()).sum(1, keepdim=True))
     cam = F.interpolate(cam, size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
     top = cam.amax(dim=(1, 2), keepdim=True)
