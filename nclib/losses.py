@@ -99,7 +99,9 @@ class Loss:
         self.margins = COSINE_SCALE * ldam_margins(counts).to(device, dtype)
 
     def __call__(self, logits: Tensor, labels: Tensor, epoch: int) -> Tensor:
-        """Losses (B,) of logits (B, K) and labels (B,) in an epoch counted from 1."""
+        """Losses (B,) of logits (B, K) and labels (B,) in an epoch counted from 1; raises ValueError for another K."""
+        if logits.shape[-1] != len(self.margins):
+            raise ValueError(f"logits must have {len(self.margins)} columns, one a class, got {tuple(logits.shape)}")
         if self.name == "balanced_softmax":
             logits = logits + self.log_counts
         elif self.name == "ldam_drw":

@@ -158,14 +158,18 @@ def nc_report(
 
 
 def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments) -> bool:
-    """Whether the features have the class means of the moments, up to the rounding of sums in float64."""
-    sums, size = torch.zeros_like(m._sums.means), torch.zeros_like(m._sums.shift)
+    """Whether the features have the class means and variances of the moments, up to the rounding of float64 sums."""
+    means = m.class_means.nan_to_num()
+    sums, size, squares = torch.zeros_like(means), torch.zeros_like(m._sums.shift), torch.zeros_like(m._sums.squares)
     for rows in chunks(h):
-        part = h[rows].to(m.device).double()
-        sums.index_add_(0, labels[rows].to(m.device), part)
+        part, mine = h[rows].to(m.device).double(), labels[rows].to(m.device)
+        sums.index_add_(0, mine, part)
         size += part.abs().sum(0)
-    theirs = m.counts.unsqueeze(1) * m.class_means.nan_to_num()
-    return bool(((sums - theirs).abs() <= 1e-9 * size).all())
+        squares.index_add_(0, mine, torch.linalg.vector_norm(part - means[mine], dim=1).square_())
+    if not ((sums - m.counts.unsqueeze(1) * means).abs() <= 1e-9 * size).all():
+        return False
+    rounding = (1e-12 * torch.linalg.vector_norm(size)) ** 2
+    return bool(((squares - m._sums.squares).abs() <= 1e-6 * squares + rounding).all())
 
 
 def in_order(report: dict[str, float], num_classes: int) -> dict[str, float]:

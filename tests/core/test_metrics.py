@@ -729,8 +729,9 @@ def test_moments_of_other_data_are_refused():
         lambda h: h + 1e-6 * torch.eye(len(h), D, dtype=h.dtype),
         lambda h: h.flip(1),
         torch.zeros_like,
+        lambda h: 2 * h - class_moments(h, random_problem()[1], K).class_means[random_problem()[1]].to(h.dtype),
     ],
-    ids=["unrelated", "scaled", "shifted", "a few samples", "dimensions in another order", "zeros"],
+    ids=["unrelated", "scaled", "shifted", "a few samples", "dimensions in another order", "zeros", "same means"],
 )
 def test_moments_of_other_features_are_refused(other):
     """The same labels and so the same counts; the report was one of both."""

@@ -186,8 +186,10 @@ def ck_entrywise(x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0
 
 
 def spectral_norm(matrix: np.ndarray) -> float:
-    """Largest |eigenvalue| of a symmetric matrix (n, n)."""
+    """Largest |eigenvalue| of a symmetric real matrix (n, n); raises ValueError for another."""
     n = len(matrix)
+    if np.iscomplexobj(matrix) or not np.allclose(matrix, np.transpose(matrix), rtol=1e-8, atol=1e-12):
+        raise ValueError("the matrix must be real and symmetric; of another, take np.linalg.norm(matrix, 2)")
     if n <= 400:
         return float(np.abs(scipy.linalg.eigvalsh(matrix)).max())
     start = np.random.default_rng(0).standard_normal(n)

@@ -588,6 +588,9 @@ def test_spectral_norms_of_small_and_large_matrices():
         matrix = rng.standard_normal((n, n))
         matrix = matrix + matrix.T - 3 * np.eye(n)
         assert spectral_norm(matrix) == pytest.approx(np.linalg.norm(matrix, 2), rel=1e-7)
+        for other in (np.tril(matrix), matrix + 1j):
+            with pytest.raises(ValueError, match="real and symmetric"):
+                spectral_norm(other)
 
 
 # ---- refusals
