@@ -23,8 +23,8 @@ POWER = 0.8
 MIN_SEEDS = 3
 """Fewer seeds than this are reported and get no verdict."""
 EQUAL_WITHIN = 0.1
-"""Two networks are equal in a metric of collapse when the whole interval of their difference lies within this share of
-the explicit network's value. Our reading of the paper's "comparable", chosen after the first runs were seen."""
+"""Two networks are equal when the interval of their difference lies within this share of the explicit network's value:
+our reading of the paper's "comparable", chosen after the first runs were seen."""
 TERMINAL_ACCURACY = 0.999
 """Training accuracy from which on a network counts as in the terminal phase of training."""
 
@@ -67,8 +67,8 @@ class Interval(NamedTuple):
 
     def __str__(self) -> str:
         """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
-        seeds = f"({self.n} seed{'' if self.n == 1 else 's'})"
-        return f"{self.mean:+.2f} ± {self.half:.2f} {seeds}" if self.n > 1 else f"{self.mean:+.2f} {seeds}"
+        value = f"{self.mean:+.2f}" if self.n else "no value"
+        return f"{value}{f' ± {self.half:.2f}' * (self.n > 1)} ({self.n} seed{'' if self.n == 1 else 's'})"
 
 
 @functools.cache
@@ -240,8 +240,7 @@ def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> p
 
 
 def pooled(differences: pd.DataFrame) -> Interval:
-    """The one pooled test that carries a claim over several cells: each seed's mean difference over all cells, then a
-    t-interval over seeds. Stated before any result; the verdicts of single cells are secondary.
+    """The test that carries a claim over several cells: each seed's mean over all cells, a t-interval over seeds.
 
     Parameters
     ----------
@@ -298,15 +297,15 @@ def verdict(
     claim: str | float | None = None,
     terminal: bool = True,
     size: float = float("nan"),
+    of_logs: bool = False,
 ) -> Verdict:
     """What a measured difference says of a claim.
 
-    In this order: fewer than three seeds, a run short of the terminal phase, and values that are not numbers are
-    "reported", and so is a difference that is the same in every seed; where it is 0 in every seed, "equal". A claim
-    of equality: "equal" when the whole 95 % interval lies within 10 % of `size`, which takes evidence and not the lack
-    of it. 0 inside the interval: "not significant". Else "supported" on the claimed side of 0, "contradicted" on the
-    other; at toy scale "as claimed here" and "opposite here". No significant difference contradicts a claim of
-    equality, as the papers give "comparable" no size: "reported", with its sign. Without a claim: "higher" or "lower".
+    In this order: fewer than three seeds, a run short of the terminal phase, values that are not numbers, and the same
+    difference in every seed are "reported"; where it is 0 in every seed, "equal". A claim of equality: "equal" when the
+    whole 95 % interval lies within 10 % of `size`. 0 inside the interval: "not significant". Else "supported" on the
+    claimed side of 0, "contradicted" on the other; at toy scale "as claimed here" and "opposite here". No significant
+    difference contradicts a claim of equality, as "comparable" has no size: "reported". No claim: "higher" or "lower".
 
     Parameters
     ----------
@@ -317,6 +316,7 @@ def verdict(
         A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
     terminal : whether all runs ended in the terminal phase; leave it out for accuracies
     size : the value that "equal" is relative to; without it nothing is equal
+    of_logs : of differences of logarithms; "equal" is then a ratio from 0.9 to 1.1
 
     Returns
     -------
@@ -340,15 +340,16 @@ def verdict(
         raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
     if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well
         claim = None if np.isnan(float(claim)) else float(claim)
-    word, remark = _judged(found, claim, terminal, size)
+    ends = np.log1p([-EQUAL_WITHIN, EQUAL_WITHIN]) if of_logs else np.array([-1, 1]) * EQUAL_WITHIN * abs(size)
+    word, remark = _judged(found, claim, terminal, *ends)
     if word == "supported" and not isinstance(claim, str):
         compatible = abs(claim - found.mean) <= found.half
         remark = "size not comparable" if scale != "paper" else "compatible in size" if compatible else "other size"
     return Verdict(words.ON_TOYS.get(word, word) if scale == "toy" else word, scale, remark)
 
 
-def _judged(found: Interval, claim: str | float | None, terminal: bool, size: float) -> tuple[str, str]:
-    """Word and remark, whatever the scale."""
+def _judged(found: Interval, claim: str | float | None, terminal: bool, low: float, high: float) -> tuple[str, str]:
+    """Word and remark, whatever the scale; for "equal" the whole interval lies from low to high."""
     if found.n < MIN_SEEDS:
         return "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"
     if not terminal:
@@ -358,7 +359,7 @@ def _judged(found: Interval, claim: str | float | None, terminal: bool, size: fl
     if not found.varies:
         said = "reported", "the same difference in every seed"
         return said if found.mean else ("equal", "the same value in every seed")
-    if claim == "equal" and abs(found.mean) + found.half <= EQUAL_WITHIN * abs(size):
+    if claim == "equal" and low <= found.mean - found.half and found.mean + found.half <= high:
         return "equal", f"within {100 * EQUAL_WITHIN:.0f} %"
     if not found.significant:
         return "not significant", ""
@@ -373,10 +374,12 @@ def _judged(found: Interval, claim: str | float | None, terminal: bool, size: fl
     return "supported" if side == wanted else "contradicted", ""
 
 
-def pooled_table(found: Interval, scale: str, claim: str | None = None) -> pd.DataFrame:
+def pooled_table(found: Interval, scale: str, claim: str | None = None, remark: str = "") -> pd.DataFrame:
     """A pooled test as a table of one row: difference, half (95 % interval), detectable (see `Interval`), seeds, and
-    verdict, scale and remark, by the rule of `verdict`."""
-    return pd.DataFrame([(*found.columns, *verdict(found, scale, claim))], columns=[*_SHOWN, *words.JUDGED])
+    verdict, scale and remark, by the rule of `verdict`; what else is to be remarked follows."""
+    said = verdict(found, scale, claim)
+    said = said._replace(remark="; ".join(filter(None, [said.remark, remark])))
+    return pd.DataFrame([(*found.columns, *said)], columns=[*_SHOWN, *words.JUDGED])
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -449,8 +452,10 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     rows = []
     for metric, claim in claims.items():
         runs = by_run(frame, metric, split)
-        means = runs.groupby("model")["value"].mean()
-        found = interval(paired(runs)["difference"])
+        pairs = paired(runs)
+        shared = runs["seed"].isin(pairs["seed"] if len(pairs) else runs["seed"])
+        means = runs[shared].groupby("model")["value"].mean()
+        found = interval(pairs["difference"])
         size = means.get("explicit", np.nan)
         said = verdict(found, scale, claim, reached, size)
         rows.append((metric, size, means.get("deq"), *found.columns, f"DEQ {claim}", *said))
@@ -495,7 +500,7 @@ def ratios(
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = paired(runs.assign(value=np.log(runs["value"].astype(float))), arm, against)
         found = pooled(logs)
-        said = verdict(found, scale, claims.get(metric), reached, size=1.0)  # of a ratio, in logs
+        said = verdict(found, scale, claims.get(metric), reached, of_logs=True)
         cells = logs.groupby(SETTING, dropna=False)["difference"].mean()
         percents = [100 * np.expm1(x) for x in (found.mean, found.mean - found.half, found.mean + found.half)]
         least = -100 * np.expm1(-found.detectable)
@@ -559,16 +564,14 @@ def differences(
     Parameters
     ----------
     frame : tidy frame of one setting, accuracies as fractions
-    metrics : metric → split it is taken from. Accuracies are means over the last ten logged epochs, in percent; all
-        others are those of the last one
+    metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent
     scale : of the runs (`nclib.scale_of`)
     arm, against : which model, and which it is compared with
 
     Returns
     -------
-    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference (arm −
-    model), half (95 % t-interval over seeds), detectable (see `Interval`), seeds, and verdict, scale and remark, by the
-    rule of `verdict`; metrics of collapse need the terminal phase of both models.
+    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference, half,
+    detectable and seeds (see `Interval`), and verdict, scale and remark; collapse needs the terminal phase of both.
     """
     phases, points = terminal_phase(frame).groupby("model")["reached"].all(), percent(frame)
     rows = []
@@ -585,12 +588,9 @@ def differences(
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Standard deviation of independent values with its 95 % interval, (s, low, high), as if they were normal.
+    """Standard deviation of independent normal values and its 95 % interval: s √((n−1)/χ²), at 0.975 and 0.025.
 
-        s √((n−1)/χ²_{0.975}) … s √((n−1)/χ²_{0.025})
-
-    From three values it reaches from half of s to six times s: such a spread is an order of magnitude. NaN for fewer
-    than two.
+    From three values it reaches from half of s to six times s. NaN for fewer than two.
     """
     values = np.asarray(values, dtype=float)
     if (n := len(values)) < 2:

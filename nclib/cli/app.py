@@ -168,7 +168,7 @@ def reproduce(
         bool, typer.Option("--insecure", help="Run it without TLS: anyone who reaches it can run code as you.")
     ] = False,
     train: Annotated[
-        str, typer.Option(help="missing: train what is not stored. never: use what there is.")
+        str, typer.Option(help="missing: train what is not stored. never: draw what there is. finished: draw a part.")
     ] = "missing",
     minutes: Annotated[
         float | None,

@@ -24,6 +24,9 @@ from nclib.engine.reference import load_run, reference_store
 from nclib.engine.store import RunStore, default_store, stack, tidy, wall_seconds
 from nclib.system import provenance
 
+TRAIN = ("missing", "never", "finished")
+"""What may be done about runs that are not stored: train them, fail, or draw without them."""
+
 
 class MissingRuns(RuntimeError):
     """Runs that are neither stored nor among the reference results, when training is not allowed."""
@@ -86,7 +89,7 @@ def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
 def ensure_runs(
     configs: Sequence[StoredConfig],
     executor: concurrent.futures.Executor | None = None,
-    train: Literal["missing", "never"] = "missing",
+    train: Literal["missing", "never", "finished"] = "missing",
     progress: Progress | None = None,
     device: str | None = None,
 ) -> pd.DataFrame:
@@ -96,7 +99,8 @@ def ensure_runs(
     ----------
     configs : the runs; repetitions are trained once
     executor : where to train, any `concurrent.futures.Executor`; left out: here, one after the other
-    train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results
+    train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results;
+        "finished" is the same here: `nclib.engine.partial.drawable` has left out the others
     progress : called as ``progress(epochs_done, epochs_total, text)``
     device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
 
@@ -109,7 +113,7 @@ def ensure_runs(
     RunsFailed
         When some could not be trained; raised after all others are done and stored.
     MissingRuns
-        With train="never", naming what is absent.
+        Where training is not allowed, naming what is absent.
 
     Examples
     --------
@@ -121,17 +125,17 @@ def ensure_runs(
     >>> sorted(frame["split"].unique())
     ['steps', 'test', 'train']
     """
-    if train not in ("missing", "never"):
-        raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
+    if train not in TRAIN:
+        raise ConfigError(suggest(train, TRAIN, "value of train"))
     wanted, store = _unique(configs), default_store()
     found = {run: store.find(run) for run in wanted}
     absent = {run: config for run, config in wanted.items() if found[run] is None}
-    if train == "never":
+    if train != "missing":
         lacking = [run for run in absent if not reference_store().has(run)]
         if lacking:
             raise MissingRuns(
                 f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, "
-                f"and train='never' forbids training them: {', '.join(lacking)}. Use train='missing' to train them here"
+                f"and train={train!r} forbids training them: {', '.join(lacking)}. train='missing' trains them here"
             )
     else:
         failures = train_missing(list(absent.values()), executor, progress, device).failures

@@ -55,7 +55,9 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     first, train = configs[0], configs[0].train
     maps = sorted({_last_maps(config.data.dataset) for config in configs})
     settings = dict.fromkeys(_describe_data(config.data) for config in configs)
-    seeds = _num_seeds(configs)
+    counts = _seeds_of_settings(configs)
+    seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
+    unchanged = " without augmentation" * any(config.data.augment == "none" for config in configs)
     network = f"ResNet-18 of width {first.model.width} (its last block sees maps of {' and '.join(maps)})"
     if all(config.model.kind == "network" for config in configs):
         network = "A network"
@@ -63,8 +65,8 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     network += f" with {' and '.join(own)}" * bool(own)
     text = (
         f"Profile {first.profile}: {'; '.join(settings)}. {_describe_test(configs)} {network}, "
-        f"{train.epochs} epochs of {_describe_optimisers(configs)}, "
-        f"{seeds} seed{'s' if seeds > 1 else ', so no spread over seeds'}."
+        f"{train.epochs} epochs of {_describe_optimisers(configs)}{unchanged}, "
+        f"{seeds} seed{'s' if seeds != '1' else ', so no spread over seeds'}."
     )
     return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
 
@@ -88,12 +90,17 @@ def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals
     >>> nc.describe_seeds(nc.experiment("fig3", "smoke", seeds=3))
     'means over seeds with 95 % t-intervals'
     """
-    several = _num_seeds(configs) > 1
+    several = max(_seeds_of_settings(configs)) > 1
     return f"means over seeds with {spread}" if several else f"values of one seed, so without {spread}"
 
 
-def _num_seeds(configs: Sequence[RunConfig]) -> int:
-    return len({config.seed for config in configs})
+def _seeds_of_settings(configs: Sequence[RunConfig]) -> set[int]:
+    """The numbers of seeds that settings have."""
+    found: dict[tuple[object, ...], set[int]] = {}
+    for config in configs:
+        images = config.data
+        found.setdefault((images.dataset, images.imbalance, images.num_majority, images.ratio), set()).add(config.seed)
+    return {len(seeds) for seeds in found.values()}
 
 
 def _describe_optimisers(configs: Sequence[RunConfig]) -> str:

@@ -13,12 +13,13 @@ from typing import Any
 
 from nclib.config import ConfigError, RunConfig, StoredConfig
 from nclib.engine.outline import images_of, scale_of
+from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.profiles import get_profile
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import select
 from nclib.reproduce.reproduce import prepare, reproduce
-from nclib.reproduce.stamps import DRAWN_AS_FAR_AS_THERE
+from nclib.reproduce.stamps import DRAW_A_PART, DRAWN_AS_FAR_AS_THERE
 from nclib.system import other_parameters, paths
 from nclib.system.files import json_bytes, write_atomic
 
@@ -54,20 +55,26 @@ def scales() -> list[Scale]:
 
 def largest(names: Iterable[str]) -> dict[str, Scale]:
     """For each of these notebooks that has runs, the largest scale at which all of them are there; for one of
-    `DRAWN_AS_FAR_AS_THERE`, at which any is. Lessons are left out: what they say is said of toy data."""
+    `DRAW_A_PART`, at which a pair is. Lessons are left out: what they say is said of toy data."""
     found: dict[str, Scale] = {}
-    stored, reference = default_store(), set(reference_store().ids())
     claims = [name for name in names if not name.startswith(COURSE)]
     for scale in scales():
         for name in [name for name in claims if name not in found]:
-            enough = any if name in DRAWN_AS_FAR_AS_THERE else all
             needed = _runs(name, scale)
-            if needed and enough(run in reference or stored.has(run) for run in needed):
+            if needed and _enough(name, needed):
                 networks = [config for config in needed.values() if isinstance(config, RunConfig)]
                 images = dict.fromkeys(images_of(config) for config in needed.values())
                 said = scale_of(networks) if networks else ""
                 found[name] = replace(scale, scale=said, images=" and ".join(images))
     return found
+
+
+def _enough(name: str, needed: dict[str, StoredConfig]) -> bool:
+    if name in DRAW_A_PART:
+        pairs = [config for config in needed.values() if isinstance(config, RunConfig) and config.model.kind in PAIR]
+        return bool(finished_pairs(pairs))
+    stored, reference = default_store(), reference_store()
+    return all(reference.has(run) or stored.has(run) for run in needed)
 
 
 def _runs(name: str, scale: Scale) -> dict[str, StoredConfig]:
@@ -94,7 +101,7 @@ def draw_largest(
         chosen = [name for name, scale in wanted.items() if scale.folder() == folder]
         scale = wanted[chosen[0]]
         echo(f"from tracked runs, without training: {other_parameters.in_words(scale.profile, scale.parameters)}")
-        good &= reproduce(chosen, scale.profile, scale.overrides(), train="never", force=force, echo=echo).ok
+        good &= reproduce(chosen, scale.profile, scale.overrides(), train="finished", force=force, echo=echo).ok
     file = paths.results(profile) / "largest.json"
     before = json.loads(paths.content(file)) if file.is_file() else {}
     listing = {name: vars(scale) | {"folder": scale.folder()} for name, scale in wanted.items()}

@@ -29,7 +29,7 @@ from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, mark_of, urgency
 from nclib.reproduce.execute import end_children, environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.reproduce.sources import Library
-from nclib.reproduce.stamps import DRAWN_AS_FAR_AS_THERE, Task, made_from, why_due
+from nclib.reproduce.stamps import DRAW_A_PART, DRAWN_AS_FAR_AS_THERE, Task, made_from, why_due
 from nclib.reproduce.summary import Summary, write_summary
 from nclib.system import other_parameters, paths, processes
 from nclib.system.terminal import duration, progress_bar, short, terminable
@@ -43,7 +43,7 @@ def reproduce(
     profile: str = "quick",
     overrides: Sequence[str] = (),
     workers: int | None = None,
-    train: Literal["missing", "never"] = "missing",
+    train: Literal["missing", "never", "finished"] = "missing",
     force: bool = False,
     scheduler: str | None = None,
     host: str | None = None,
@@ -64,7 +64,8 @@ def reproduce(
         ``results/<profile>/with/<parameters>/``.
     workers : runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
         or as many on each GPU as fit, and none but this process where a cluster is not worth starting.
-    train : "never" fails the notebooks whose runs are neither stored nor among the reference results.
+    train : "never" fails the notebooks whose runs are neither stored nor among the reference results; "finished" draws
+        those of `stamps.DRAW_A_PART` from the runs that are there, and fails one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler : address or scheduler file of a Dask cluster to train on instead.
     host : where the scheduler of the local cluster listens; left out: on this machine alone.
@@ -94,10 +95,10 @@ def reproduce(
         raise ConfigError(f"{what}; name one of them")
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError(f"minutes must be a number above 0, got {minutes:g}")
-    if minutes is not None and train == "never":
-        raise ConfigError("--minutes limits training, and --train never forbids it; leave one of them out")
-    if train not in ("missing", "never"):
-        raise ConfigError(suggest(train, ("missing", "never"), "value of train"))
+    if train not in runs.TRAIN:
+        raise ConfigError(suggest(train, runs.TRAIN, "value of train"))
+    if minutes is not None and train != "missing":
+        raise ConfigError(f"--minutes limits training, and --train {train} forbids it; leave one of them out")
     profiles.get_profile(profile)
     processes.keep_tracker()
     with terminable(), environment():
@@ -113,7 +114,7 @@ def reproduce(
                 _require_writable(needed)
             before, training = {run: mark_of(run) for run in configs}, None
             with Drawing(tasks, profile, workers or default_workers(), force, site, echo) as drawing:
-                if train == "never":
+                if train != "missing":
                     failed = _missing(plan)
                 else:
                     place = Place(workers, scheduler, host, insecure)
@@ -194,7 +195,7 @@ def prepare(
         maker, needed = DRAWN_AS_FAR_AS_THERE.get(name, name), {}
         if maker in makers:
             needed = {run_id(config): config for config in experiments.experiment(maker, profile, **settings)}
-        optional = needed if maker != name else {}
+        optional = needed if maker != name or (train == "finished" and name in DRAW_A_PART) else {}
         needed = {} if optional else needed
         configs |= needed
         command = {"profile": profile, "train": train}

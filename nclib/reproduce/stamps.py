@@ -21,6 +21,12 @@ SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
 DRAWN_AS_FAR_AS_THERE = {"neural_collapse/collapse": "neural_collapse/equilibrium_or_cell"}
 """Notebooks that train nothing and draw those of another's runs that are stored or tracked."""
 
+DRAW_A_PART = tuple(
+    f"neural_collapse/{name}"
+    for name in ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard", "collapse")
+)
+"""Notebooks that with ``--train finished`` draw the pairs of runs that are there, and leave the others open."""
+
 
 @dataclass(frozen=True)
 class Task:

@@ -169,9 +169,10 @@ def test_pooled_test_is_over_seeds_and_not_over_cells():
     found, wanted = comparison.pooled(frame), comparison.interval(noise.mean(axis=0))
     assert found == pytest.approx(wanted) and found.n == 4
     empty = comparison.pooled(frame[:0])
-    assert empty.n == 0 and math.isnan(empty.mean)
+    assert empty.n == 0 and math.isnan(empty.mean) and str(empty) == "no value (0 seeds)"
     (row,) = comparison.pooled_table(found, "toy", "higher").itertuples(index=False)
     assert row == (*found.columns, *verdict(found, "toy", "higher"))
+    assert comparison.pooled_table(empty, "toy", None, "why")["remark"].tolist() == ["0 seeds; why"]
 
 
 # ---- verdicts
@@ -295,6 +296,12 @@ def test_claims_table(accuracy, expected):
     assert row[["verdict", "scale", "remark"]].tolist() == expected
     if accuracy == 1:
         assert table.loc["nc2", ["verdict", "remark"]].tolist() == ["equal", "within 10 %"]
+
+
+def test_means_beside_a_difference_are_over_the_seeds_that_both_have():
+    seeds = _stack(*(_trained("explicit", s, 1.0, nc1=float(s)) for s in range(3)))
+    table = comparison.claims_table(_stack(seeds, _trained("deq", 0, 1.0, nc1=5.0)), {"nc1": "lower"}, "toy")
+    assert table[["explicit", "deq", "difference"]].to_numpy().tolist() == [[0.0, 5.0, 5.0]]
 
 
 def test_claims_table_of_runs_without_the_metric_says_so():

@@ -56,7 +56,7 @@ SUMMARY = "quick/neural_collapse/scorecard"
 DRAWN = (
     *(f"quick/neural_collapse/{name}" for name in (*TRAINED, "audit", "fig1", "collapse", "scorecard")),
     "quick/walkthrough/08_reading_a_table",
-    "full-jpeg/neural_collapse/collapse",
+    *(f"full-jpeg/neural_collapse/{name}" for name in ("collapse", "fig3", "table1", "table3")),
     "lite-250/neural_collapse/fig3",
     "lite-1000/neural_collapse/fig3",
     "lite-mnist/kernel_equivalence/fig3",
@@ -121,7 +121,7 @@ def draw(drawing: str, folder: Path) -> dict[str, dict[str, Any]]:
             if cell["cell_type"] == "code":
                 exec(compile("".join(cell["source"]), name, "exec"), namespace)
                 if "parameters" in cell["metadata"].get("tags", ()):
-                    given = {"profile": profile, "train": "never"} | values
+                    given = {"profile": profile, "train": "finished"} | values
                     namespace |= {key: value for key, value in given.items() if key in namespace}
         pyplot.close("all")
     written = [path for path in sorted(folder.rglob("*.csv")) if before.get(path) != path.stat().st_mtime_ns]

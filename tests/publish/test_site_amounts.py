@@ -56,7 +56,7 @@ def test_the_experiments_are_told_at_each_scale_the_largest_first(experiments):
     larger, own = sentence.split("; ")
     assert "on CIFAR-10, all images (reduced scale), in the one setting there is so far (one seed)" in larger
     assert "NC2 1.116 against 1.136, <b>reported</b>, and NC3 0.839 against 0.970, <b>reported</b>" in larger
-    assert "on digits (toy scale), pooled over 11 settings and 3 seeds, NC2 +6.1 % (3.6 to 8.5)" in own
+    assert "on digits (toy scale), pooled over 11 settings with 3 seeds, NC2 +6.1 % (3.6 to 8.5)" in own
     assert "<b>opposite here</b>, and NC3 +3.3 % (1.4 to 5.2), <b>not significant</b> " in own
 
 

@@ -50,6 +50,13 @@ from nclib.papers.neural_collapse.peeled_maps import (
     peeled_fits as peeled_fits,
     peeled_table as peeled_table,
 )
+from nclib.papers.neural_collapse.protocol import (
+    BLOCK as BLOCK,
+    COLLAPSE as COLLAPSE,
+    accuracy_tests as accuracy_tests,
+    pooled_ratios as pooled_ratios,
+    secondary as secondary,
+)
 from nclib.papers.neural_collapse.proofs import (
     cosine_ratio_printed as cosine_ratio_printed,
     inequality_58 as inequality_58,

@@ -1,0 +1,100 @@
+"""Drawing a part of the runs: which of them are there with their partners, and which settings have every seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from nclib.comparison import SETTING
+from nclib.config import RunConfig, StoredConfig, run_id
+from nclib.engine.reading import identity_columns
+from nclib.engine.reference import reference_store
+from nclib.engine.runs import MissingRuns
+from nclib.engine.store import default_store
+
+PAIR = ("explicit", "deq")
+"""The two networks that the paper compares."""
+
+Config = TypeVar("Config", bound=StoredConfig)
+
+
+def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]:
+    """The runs that a notebook draws.
+
+    Parameters
+    ----------
+    configs : all runs of the notebook
+    train : of the notebook. "finished" leaves out a run that is neither stored nor tracked, and with it the runs on
+        the same data, training and seed, because differences are paired by seed. Any other value leaves out nothing
+
+    Returns
+    -------
+    list of configurations, in the order given
+
+    Raises
+    ------
+    MissingRuns
+        Where nothing would be left.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> from nclib.engine.partial import drawable
+    >>> configs = nc.experiment("fig3", "smoke")
+    >>> len(drawable(configs, "missing")) == len(configs)
+    True
+    """
+    if train != "finished":
+        return list(configs)
+    found = finished_pairs(configs)
+    if not found:
+        raise MissingRuns(f"none of {len(configs)} runs is finished together with its partners; train='missing' trains")
+    if len(found) < len(configs):
+        print(f"{len(found)} of {len(configs)} runs are there and drawn; the others are open lines")
+    return found
+
+
+def finished_pairs(configs: Sequence[Config]) -> list[Config]:
+    """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
+    store, reference = default_store(), reference_store()
+    unfinished = {_pair(c) for c in configs if not (store.has(run_id(c)) or reference.has(run_id(c)))}
+    return [config for config in configs if _pair(config) not in unfinished]
+
+
+def _pair(config: StoredConfig) -> Any:
+    return (config.data, config.train, config.seed) if isinstance(config, RunConfig) else run_id(config)
+
+
+def whole(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> pd.DataFrame:
+    """The rows of the settings that have every seed that is planned for them.
+
+    Parameters
+    ----------
+    rows : with the columns of a setting and seed, such as those of `nclib.paired`
+    planned : all runs of the notebook, finished or not
+
+    Returns
+    -------
+    DataFrame, with the columns of `rows`
+    """
+    there = settings(planned).merge(_seeds(rows), on=SETTING, suffixes=("_planned", ""))
+    return rows.merge(there.loc[there["seed"] >= there["seed_planned"], SETTING], on=SETTING)
+
+
+def of_settings(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> str:
+    """How many of the planned settings have rows, for captions: "all 3 settings" or "1 of 3 settings so far"."""
+    wanted, there = len(settings(planned)), len(_seeds(rows))
+    return f"all {wanted} settings" if there == wanted else f"{there} of {wanted} settings so far"
+
+
+def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:
+    """The settings of these runs and the number of their seeds: dataset, K_A (missing in balanced ones), R, seed."""
+    return _seeds(pd.DataFrame([identity_columns(config.canonical()) for config in configs]))
+
+
+def _seeds(rows: pd.DataFrame) -> pd.DataFrame:
+    """Number of seeds of each setting."""
+    rows = rows.astype({"K_A": "Float64", "R": "Float64"})
+    return rows.groupby(SETTING, dropna=False, as_index=False)["seed"].nunique()
