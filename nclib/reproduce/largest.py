@@ -18,6 +18,7 @@ from nclib.engine.profiles import get_profile
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import select
+from nclib.publish.scorecard import SUMMARY
 from nclib.reproduce.reproduce import prepare, reproduce
 from nclib.reproduce.stamps import DRAW_A_PART, DRAWN_AS_FAR_AS_THERE
 from nclib.system import other_parameters, paths
@@ -55,7 +56,7 @@ def scales() -> list[Scale]:
 
 def largest(names: Iterable[str]) -> dict[str, Scale]:
     """For each of these notebooks that has runs, the largest scale at which all of them are there; for one of
-    `DRAW_A_PART`, at which a pair is. Lessons are left out: what they say is said of toy data."""
+    `DRAW_A_PART` but the scorecard, at which a pair is. Lessons are left out: what they say is said of toy data."""
     found: dict[str, Scale] = {}
     claims = [name for name in names if not name.startswith(COURSE)]
     for scale in scales():
@@ -70,7 +71,7 @@ def largest(names: Iterable[str]) -> dict[str, Scale]:
 
 
 def _enough(name: str, needed: dict[str, StoredConfig]) -> bool:
-    if name in DRAW_A_PART:
+    if name in DRAW_A_PART and name != SUMMARY:  # a scorecard of two settings would hide one of all
         pairs = [config for config in needed.values() if isinstance(config, RunConfig) and config.model.kind in PAIR]
         return bool(finished_pairs(pairs))
     stored, reference = default_store(), reference_store()
