@@ -114,6 +114,7 @@ import nclib as nc
 plotting.use_style()
 """
 FROM_WINGS = {
+    "from nclib.engine import partial": "partial.",
     "from nclib.engine import profiles": "profiles.",
     "from nclib.papers import experiments": "experiments.",
     "from nclib.papers import kernel_equivalence as ke": "ke.",

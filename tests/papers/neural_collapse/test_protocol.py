@@ -28,7 +28,7 @@ def frame(*settings, seeds=3, deq=0.9, models=("explicit", "deq"), **options):
         run(model, *setting, seed, deq if model == "deq" else 1.0, 0.6 if model == "deq" else 0.5, **options)
         for setting, seed, model in itertools.product(settings, range(seeds), models)
     ]
-    return pd.DataFrame(sum(rows, [])).astype({"K_A": "Float64", "R": "Float64"})
+    return pd.DataFrame([row for each in rows for row in each]).astype({"K_A": "Float64", "R": "Float64"})
 
 
 def of(rows, **options):
@@ -64,7 +64,9 @@ def test_before_the_terminal_phase_nothing_is_judged():
     assert set(of(frame((5, 100.0), trained=0.998))["remark"]) == {"before the terminal phase"}
 
 
-@pytest.mark.parametrize(("deq", "word"), [(0.905, "equal"), (0.895, "reported"), (1.085, "equal"), (1.103, "reported")])
+@pytest.mark.parametrize(
+    ("deq", "word"), [(0.905, "equal"), (0.895, "reported"), (1.085, "equal"), (1.103, "reported")]
+)
 def test_equal_is_a_ratio_from_nine_to_eleven_tenths(deq, word):
     """Both ends: an interval up to ±0.1 in logarithms would end at 0.905 and at 1.105."""
     rows = frame((5, 100.0))
