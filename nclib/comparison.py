@@ -432,8 +432,8 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
 
     Returns
     -------
-    DataFrame with a row a metric: metric, explicit, deq, difference, half (95 % interval over seeds), detectable (see
-    `Interval`), seeds, claim, and verdict, scale and remark, by the rule of `verdict`.
+    DataFrame with a row a metric: metric, explicit and deq (of the seeds that both have), difference, half, detectable
+    and seeds (see `Interval`), claim, and verdict, scale and remark, by the rule of `verdict`.
 
     Examples
     --------

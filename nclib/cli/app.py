@@ -168,7 +168,8 @@ def reproduce(
         bool, typer.Option("--insecure", help="Run it without TLS: anyone who reaches it can run code as you.")
     ] = False,
     train: Annotated[
-        str, typer.Option(help="missing: train what is not stored. never: draw what there is. finished: draw a part.")
+        str,
+        typer.Option(help="missing: train missing runs. never: fail without them. finished: draw finished pairs."),
     ] = "missing",
     minutes: Annotated[
         float | None,

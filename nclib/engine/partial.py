@@ -15,7 +15,7 @@ from nclib.engine.runs import MissingRuns
 from nclib.engine.store import default_store
 
 PAIR = ("explicit", "deq")
-"""The two networks that the paper compares."""
+"""Kinds of the two networks that are compared."""
 
 Config = TypeVar("Config", bound=StoredConfig)
 
@@ -50,20 +50,21 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
         return list(configs)
     found = finished_pairs(configs)
     if not found:
-        raise MissingRuns(f"none of {len(configs)} runs is finished together with its partners; train='missing' trains")
+        raise MissingRuns(f"none of {len(configs)} runs is finished with its partner; train='missing' trains them")
     if len(found) < len(configs):
-        print(f"{len(found)} of {len(configs)} runs are there and drawn; the others are open lines")
+        print(f"{len(found)} of {len(configs)} runs are drawn. The others are unfinished or lack their partner.")
     return found
 
 
 def finished_pairs(configs: Sequence[Config]) -> list[Config]:
     """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
     store, reference = default_store(), reference_store()
-    unfinished = {_pair(c) for c in configs if not (store.has(run_id(c)) or reference.has(run_id(c)))}
-    return [config for config in configs if _pair(config) not in unfinished]
+    unfinished = {_partners(c) for c in configs if not (store.has(run_id(c)) or reference.has(run_id(c)))}
+    return [config for config in configs if _partners(config) not in unfinished]
 
 
-def _pair(config: StoredConfig) -> Any:
+def _partners(config: StoredConfig) -> Any:
+    """What runs that are compared have in common."""
     return (config.data, config.train, config.seed) if isinstance(config, RunConfig) else run_id(config)
 
 
@@ -86,7 +87,9 @@ def whole(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> pd.DataFrame:
 def of_settings(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> str:
     """How many of the planned settings have rows, for captions: "all 3 settings" or "1 of 3 settings so far"."""
     wanted, there = len(settings(planned)), len(_seeds(rows))
-    return f"all {wanted} settings" if there == wanted else f"{there} of {wanted} settings so far"
+    if there < wanted:
+        return f"{there} of {wanted} settings so far"
+    return f"all {wanted} settings" if wanted > 1 else "the one setting"
 
 
 def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:

@@ -57,7 +57,7 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     settings = dict.fromkeys(_describe_data(config.data) for config in configs)
     counts = _seeds_of_settings(configs)
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
-    unchanged = " without augmentation" * any(config.data.augment == "none" for config in configs)
+    unchanged = " without augmentation" * all(config.data.augment == "none" for config in configs)
     network = f"ResNet-18 of width {first.model.width} (its last block sees maps of {' and '.join(maps)})"
     if all(config.model.kind == "network" for config in configs):
         network = "A network"

@@ -15,13 +15,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from nclib.engine.store import default_store
 from nclib.reproduce.execute import Execution, execute, failed_copy, first_site, notebook_pool, result_of
 from nclib.reproduce.sources import Library
-from nclib.reproduce.stamps import SUMMARIES, Task, made_from, why_due, write_stamp, written_files
+from nclib.reproduce.stamps import SUMMARIES, Task, made_from, mark_of, why_due, write_stamp, written_files
 from nclib.reproduce.summary import Row
 from nclib.system import other_parameters, paths
-from nclib.system.files import sha256
 from nclib.system.terminal import duration, progress_bar
 
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
@@ -29,12 +27,6 @@ FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2
 
 OUT_OF_TIME = "the minutes given were over; the same command goes on"
 _AT_ONCE = 2
-
-
-def mark_of(run: str) -> str:
-    """What identifies the stored content of a run, "" where it is not stored."""
-    store = default_store()
-    return sha256((store.root / run / "DONE").read_bytes()) if store.has(run) else ""
 
 
 class Drawing:

@@ -18,9 +18,8 @@ from nclib.engine.profiles import get_profile
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import select
-from nclib.publish.scorecard import SUMMARY
 from nclib.reproduce.reproduce import prepare, reproduce
-from nclib.reproduce.stamps import DRAW_A_PART, DRAWN_AS_FAR_AS_THERE
+from nclib.reproduce.stamps import DRAWN_AS_FAR_AS_THERE
 from nclib.system import other_parameters, paths
 from nclib.system.files import json_bytes, write_atomic
 
@@ -56,26 +55,23 @@ def scales() -> list[Scale]:
 
 def largest(names: Iterable[str]) -> dict[str, Scale]:
     """For each of these notebooks that has runs, the largest scale at which all of them are there; for one of
-    `DRAW_A_PART` but the scorecard, at which a pair is. Lessons are left out: what they say is said of toy data."""
+    `DRAWN_AS_FAR_AS_THERE`, at which a pair is. Lessons are left out: what they say is said of toy data."""
     found: dict[str, Scale] = {}
+    stored, reference = default_store(), set(reference_store().ids())
     claims = [name for name in names if not name.startswith(COURSE)]
     for scale in scales():
         for name in [name for name in claims if name not in found]:
             needed = _runs(name, scale)
-            if needed and _enough(name, needed):
-                networks = [config for config in needed.values() if isinstance(config, RunConfig)]
+            networks = [config for config in needed.values() if isinstance(config, RunConfig)]
+            if name in DRAWN_AS_FAR_AS_THERE:
+                enough = bool(finished_pairs([config for config in networks if config.model.kind in PAIR]))
+            else:
+                enough = all(run in reference or stored.has(run) for run in needed)
+            if needed and enough:
                 images = dict.fromkeys(images_of(config) for config in needed.values())
                 said = scale_of(networks) if networks else ""
                 found[name] = replace(scale, scale=said, images=" and ".join(images))
     return found
-
-
-def _enough(name: str, needed: dict[str, StoredConfig]) -> bool:
-    if name in DRAW_A_PART and name != SUMMARY:  # a scorecard of two settings would hide one of all
-        pairs = [config for config in needed.values() if isinstance(config, RunConfig) and config.model.kind in PAIR]
-        return bool(finished_pairs(pairs))
-    stored, reference = default_store(), reference_store()
-    return all(reference.has(run) or stored.has(run) for run in needed)
 
 
 def _runs(name: str, scale: Scale) -> dict[str, StoredConfig]:
@@ -102,7 +98,7 @@ def draw_largest(
         chosen = [name for name, scale in wanted.items() if scale.folder() == folder]
         scale = wanted[chosen[0]]
         echo(f"from tracked runs, without training: {other_parameters.in_words(scale.profile, scale.parameters)}")
-        good &= reproduce(chosen, scale.profile, scale.overrides(), train="finished", force=force, echo=echo).ok
+        good &= reproduce(chosen, scale.profile, scale.overrides(), train="never", force=force, echo=echo).ok
     file = paths.results(profile) / "largest.json"
     before = json.loads(paths.content(file)) if file.is_file() else {}
     listing = {name: vars(scale) | {"folder": scale.folder()} for name, scale in wanted.items()}

@@ -25,11 +25,11 @@ from nclib.engine.options import check_runs
 from nclib.engine.store import default_store
 from nclib.papers import experiments
 from nclib.publish.notebooks import MAIN_PAPER, select, source
-from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, mark_of, urgency
+from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, urgency
 from nclib.reproduce.execute import end_children, environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.reproduce.sources import Library
-from nclib.reproduce.stamps import DRAW_A_PART, DRAWN_AS_FAR_AS_THERE, Task, made_from, why_due
+from nclib.reproduce.stamps import DRAW_A_PART, DRAWN_AS_FAR_AS_THERE, Task, made_from, mark_of, why_due
 from nclib.reproduce.summary import Summary, write_summary
 from nclib.system import other_parameters, paths, processes
 from nclib.system.terminal import duration, progress_bar, short, terminable
@@ -115,7 +115,7 @@ def reproduce(
             before, training = {run: mark_of(run) for run in configs}, None
             with Drawing(tasks, profile, workers or default_workers(), force, site, echo) as drawing:
                 if train != "missing":
-                    failed = _missing(plan)
+                    failed = _missing(plan, train)
                 else:
                     place = Place(workers, scheduler, host, insecure)
                     failed, training = _train(configs, lacking, place, minutes, drawing, echo)
@@ -220,9 +220,9 @@ def _say_plan(plan: pd.DataFrame, notebooks: int, profile: str, train: str, echo
         echo(f"to train: {len(lacking)} runs, about {duration(lacking['seconds'].sum())} of one core")
 
 
-def _missing(plan: pd.DataFrame) -> dict[str, str]:
+def _missing(plan: pd.DataFrame, train: str) -> dict[str, str]:
     absent = plan.loc[plan["state"] == "missing", "run_id"]
-    return dict.fromkeys(absent, "not stored, and --train never forbids training it; leave that out to train it")
+    return dict.fromkeys(absent, f"not stored, and --train {train} forbids training it; leave that out to train it")
 
 
 def _train(

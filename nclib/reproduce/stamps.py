@@ -49,6 +49,12 @@ class Task:
         return [run for run in (*self.runs, *self.optional) if run in tracked or store.has(run)]
 
 
+def mark_of(run: str) -> str:
+    """What identifies the stored content of a run, "" where it is not stored."""
+    store = default_store()
+    return sha256((store.root / run / "DONE").read_bytes()) if store.has(run) else ""
+
+
 def made_from(task: Task, marks: Mapping[str, str], profile: str, library: Library) -> dict[str, str]:
     """All that the results of a notebook depend on, each with a digest: cells, parameters, runs, the wings of the
     library it reaches, the printed numbers and, for a summary, the tables of the notebooks it sums up."""
@@ -61,7 +67,7 @@ def made_from(task: Task, marks: Mapping[str, str], profile: str, library: Libra
         **library.digests(task.name, cells),
     }
     if task.optional:
-        parts["the runs that are there"] = task.found()
+        parts["the runs that are there"] = {run: mark_of(run) for run in task.found()}
     if task.name in SUMMARIES:
         folder, own = task.name.split("/")
         tables = sorted((paths.results(profile) / "tables" / folder).glob("*.csv"))

@@ -39,12 +39,12 @@ def test_a_network_without_its_partner_is_left_out(there, capsys):
     there |= {run_id(config) for config in runs(BALANCED)} | {run_id(config) for config in runs(STEP, kinds=["deq"])}
     there.remove(run_id(runs(BALANCED)[-1]))
     assert partial.drawable(planned) == runs(BALANCED, seeds=[0, 1])
-    assert "4 of 12 runs are there and drawn" in capsys.readouterr().out
+    assert "4 of 12 runs are drawn. The others are unfinished or lack their partner." in capsys.readouterr().out
     assert partial.finished_pairs(runs(STEP)) == []
 
 
 def test_without_any_pair_there_is_nothing_to_draw(there):
-    with pytest.raises(MissingRuns, match="none of 6 runs is finished together with its partners; train='missing'"):
+    with pytest.raises(MissingRuns, match="none of 6 runs is finished with its partner; train='missing' trains them"):
         partial.drawable(runs(STEP))
     with pytest.raises(MissingRuns, match="train='finished' forbids"):
         ensure_runs(runs(STEP), train="finished")
@@ -62,5 +62,6 @@ def test_a_setting_counts_once_it_has_every_seed():
     assert len(partial.whole(found, planned)) == 6 and partial.of_settings(found, planned) == "all 2 settings"
     found = partial.whole(rows(*balanced[:2], *step), planned)
     assert found["K_A"].tolist() == [5] * 3 and partial.of_settings(found, planned) == "1 of 2 settings so far"
+    assert partial.of_settings(rows(*balanced), runs(BALANCED)) == "the one setting"
     found = partial.whole(rows(*balanced[:2]), planned)
     assert found.empty and partial.of_settings(found, planned) == "0 of 2 settings so far"

@@ -31,7 +31,6 @@ def tracked(bench, monkeypatch):
         text = json.dumps([{"profile": "smoke", "parameters": parameters} for parameters in scales])
         (paths.reference() / "scales.json").write_text(text)
 
-    monkeypatch.setattr(largest, "DRAW_A_PART", ())
     listing({"width": 64}, {"seeds": 1})
     bench.trained.clear()
     return listing
@@ -44,11 +43,9 @@ def test_the_first_scale_whose_runs_are_all_there_is_taken(tracked):
 
 
 def test_what_draws_as_far_as_runs_are_there_needs_one_pair_of_them(tracked, monkeypatch):
-    names = ["neural_collapse/fig2", "neural_collapse/fig8"]
-    monkeypatch.setitem(largest.DRAWN_AS_FAR_AS_THERE, names[1], names[0])
-    monkeypatch.setattr(largest, "DRAW_A_PART", names)
+    monkeypatch.setitem(largest.DRAWN_AS_FAR_AS_THERE, "neural_collapse/fig8", "neural_collapse/fig2")
     tracked({"width": 64}, {"seeds": 3})
-    assert [scale.parameters for scale in largest.largest(names).values()] == [{"seeds": 3}] * 2
+    assert largest.largest(["neural_collapse/fig8"])["neural_collapse/fig8"].parameters == {"seeds": 3}
 
 
 def test_it_is_drawn_in_its_folder_without_training_and_listed(bench, tracked):

@@ -50,13 +50,6 @@ from nclib.papers.neural_collapse.peeled_maps import (
     peeled_fits as peeled_fits,
     peeled_table as peeled_table,
 )
-from nclib.papers.neural_collapse.protocol import (
-    BLOCK as BLOCK,
-    COLLAPSE as COLLAPSE,
-    accuracy_tests as accuracy_tests,
-    pooled_ratios as pooled_ratios,
-    secondary as secondary,
-)
 from nclib.papers.neural_collapse.proofs import (
     cosine_ratio_printed as cosine_ratio_printed,
     inequality_58 as inequality_58,
@@ -66,6 +59,13 @@ from nclib.papers.neural_collapse.proofs import (
     theory_ledger as theory_ledger,
     theory_statements as theory_statements,
     theory_steps as theory_steps,
+)
+from nclib.papers.neural_collapse.protocol import (
+    BLOCK as BLOCK,
+    COLLAPSE as COLLAPSE,
+    accuracy_remark as accuracy_remark,
+    accuracy_tests as accuracy_tests,
+    pooled_ratios as pooled_ratios,
 )
 from nclib.papers.neural_collapse.shown_images import (
     pictures as pictures,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from nclib.comparison import SETTING, by_run, paired, percent, pooled, pooled_table, ratios
+from nclib.comparison import MIN_SEEDS, SETTING, by_run, paired, percent, pooled, pooled_table, ratios
 from nclib.config import StoredConfig
 from nclib.engine.partial import PAIR, of_settings, whole
 from nclib.engine.profiles import get_profile
@@ -32,9 +32,9 @@ def pooled_ratios(
     claims: Sequence[str] | Mapping[str, str],
     scale: str,
     pair: tuple[str, str] = PAIR,
-    without_known: bool = False,
-) -> pd.DataFrame:
-    """One network's metrics over the other's, pooled over the imbalanced settings that have every planned seed of both.
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One network's metrics over the other's, pooled over the imbalanced settings that have every planned seed of both,
+    and the same without the setting of `KNOWN`.
 
     Parameters
     ----------
@@ -43,24 +43,27 @@ def pooled_ratios(
     claims : metrics, or what is claimed of each
     scale : of the runs (`nclib.scale_of`)
     pair : the model compared with, and the model
-    without_known : leave out the setting of `KNOWN`
 
     Returns
     -------
-    DataFrame of `nclib.comparison.ratios`, with a column settings in words; empty where no setting is whole.
+    two DataFrames of `nclib.comparison.ratios`, with the columns compared and settings in words; empty where no
+    setting has three seeds.
     """
-    rows, planned = _imbalanced(frame[frame["model"].isin(pair)], planned, without_known)
-    settings = whole(paired(by_run(rows, next(iter(claims)), "train"), *reversed(pair)), planned)
-    if settings.empty:
-        return pd.DataFrame()
-    kept = rows.merge(settings[[*SETTING, "seed"]], on=[*SETTING, "seed"])
-    found = ratios(kept, claims, scale, arm=pair[1], against=pair[0])
-    return found.assign(settings=of_settings(settings, planned) + _without(without_known))
+    found, name = [], f"DEQ / {'its cell applied once' if 'explicit_matched' in pair else 'ResNet-18'}"
+    for left_out in (False, True):
+        rows, mine = _imbalanced(frame[frame["model"].isin(pair)], planned, left_out)
+        differences = whole(paired(by_run(rows, next(iter(claims)), "train"), *reversed(pair)), mine)
+        table = pd.DataFrame()
+        if differences["seed"].nunique() >= MIN_SEEDS:
+            kept = rows.merge(differences[[*SETTING, "seed"]], on=[*SETTING, "seed"])
+            table = ratios(kept, claims, scale, arm=pair[1], against=pair[0])
+            table.insert(0, "compared", name)
+            table["settings"] = of_settings(differences, mine) + _without(left_out)
+        found.append(table)
+    return found[0], found[1]
 
 
-def accuracy_tests(
-    frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: str, profile: str, recipe: str = ""
-) -> pd.DataFrame:
+def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: str, remark: str = "") -> pd.DataFrame:
     """Class-balanced test accuracy, DEQ − ResNet-18 in points at the last epoch, pooled over the imbalanced settings
     that have every planned seed, and the same without the setting of `KNOWN`.
 
@@ -69,26 +72,40 @@ def accuracy_tests(
     frame : tidy frame, accuracies as fractions
     planned : all runs, finished or not
     scale : of the runs (`nclib.scale_of`)
-    profile, recipe : of the runs; see `secondary`
+    remark : on both tests, such as `accuracy_remark`
 
     Returns
     -------
-    DataFrame of `nclib.comparison.pooled_table`, with a column settings in words; empty where no setting is whole.
+    DataFrame of `nclib.comparison.pooled_table`, with the columns compared and settings in words; empty where no
+    setting has three seeds.
     """
     points, found = by_run(percent(frame), "accuracy_balanced", "test"), []
     for left_out in (False, True):
         rows, mine = _imbalanced(points, planned, left_out)
-        settings = whole(paired(rows), mine)
-        if len(settings):
-            table = pooled_table(pooled(settings), scale, "higher", secondary(profile, recipe))
-            found.append(table.assign(settings=of_settings(settings, mine) + _without(left_out)))
+        differences = whole(paired(rows), mine)
+        if differences["seed"].nunique() >= MIN_SEEDS:
+            table = pooled_table(pooled(differences), scale, "higher", remark)
+            table.insert(0, "compared", "accuracy, DEQ − ResNet-18, points")
+            found.append(table.assign(settings=of_settings(differences, mine) + _without(left_out)))
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
-def secondary(profile: str, recipe: str = "") -> str:
-    """The remark on a test of accuracy whose networks were trained by the protocol for collapse; "" of others."""
-    in_force = recipe or get_profile(profile).recipe
-    return "secondary: trained without augmentation, recipe collapse" if in_force == "collapse" else ""
+def accuracy_remark(profile: str, recipe: str = "", over: str = "") -> str:
+    """What is to be remarked on a pooled test of accuracy.
+
+    Parameters
+    ----------
+    profile, recipe : of the runs. With profile `full` the protocol lets the networks of recipe `accuracy` carry the
+        claim, and no others
+    over : of how many settings it is (`of_settings`); "so far" is repeated
+
+    Returns
+    -------
+    str
+    """
+    recipe = recipe or get_profile(profile).recipe
+    secondary = f"secondary: recipe {recipe}" if profile == "full" and recipe != "accuracy" else ""
+    return "; ".join(filter(None, [over if over.endswith("so far") else "", secondary]))
 
 
 def _without(left_out: bool) -> str:

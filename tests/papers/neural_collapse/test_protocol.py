@@ -31,13 +31,14 @@ def frame(*settings, seeds=3, deq=0.9, models=("explicit", "deq"), **options):
     return pd.DataFrame([row for each in rows for row in each]).astype({"K_A": "Float64", "R": "Float64"})
 
 
-def of(rows, **options):
-    return protocol.pooled_ratios(rows, PLANNED, protocol.COLLAPSE, "reduced", **options)
+def of(rows, planned=PLANNED, without=False):
+    return protocol.pooled_ratios(rows, planned, protocol.COLLAPSE, "reduced")[without]
 
 
 def test_the_first_metric_carries_the_claim_and_the_settings_are_counted():
     found = of(frame((5, 100.0), (7, 10.0)))
     assert found["metric"].iloc[0] == "paper_eq13_uncentred" and len(found) == 6
+    assert set(found["compared"]) == {"DEQ / ResNet-18"}
     assert found["change"].iloc[0] == pytest.approx(100 * (0.9 * 1.01 - 1), abs=0.01)
     assert set(found["settings"]) == {"2 of 9 settings so far"} and set(found["cells"]) == {2}
     assert set(found["verdict"]) == {"supported", "reported"}  # "lower" is claimed of four, equality of two
@@ -54,10 +55,10 @@ def test_balanced_and_unfinished_settings_and_lone_networks_stay_out():
 
 def test_each_test_is_given_without_the_setting_that_was_known():
     rows = pd.concat([frame((5, 100.0)), frame((3, 100.0), deq=0.5)])
-    found = of(rows, without_known=True)
+    found = of(rows, without=True)
     assert found["change"].tolist() == of(frame((5, 100.0)))["change"].tolist()
     assert set(found["settings"]) == {"1 of 8 settings so far, without K_A = 3, R = 100"}
-    assert of(frame((3, 100.0)), without_known=True).empty
+    assert of(frame((3, 100.0)), without=True).empty
 
 
 def test_before_the_terminal_phase_nothing_is_judged():
@@ -77,19 +78,32 @@ def test_equal_is_a_ratio_from_nine_to_eleven_tenths(deq, word):
 
 def test_block_and_equilibrium_are_compared_in_two_metrics():
     rows = frame((5, 100.0), models=["explicit_matched", "deq"])
-    found = protocol.pooled_ratios(rows, PLANNED, protocol.BLOCK, "reduced", ("explicit_matched", "deq"))
+    found, _ = protocol.pooled_ratios(rows, PLANNED, protocol.BLOCK, "reduced", ("explicit_matched", "deq"))
+    assert set(found["compared"]) == {"DEQ / its cell applied once"}
     assert found["metric"].tolist() == ["nc1_trace_ratio", "paper_eq13_uncentred"]
     assert set(found["verdict"]) == {"lower"}
 
 
 def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
     rows = pd.concat([frame((5, 100.0)), frame((3, 100.0)), frame((None, 1.0))])
-    found = protocol.accuracy_tests(rows, PLANNED, "reduced", "full")
+    found = protocol.accuracy_tests(rows, PLANNED, "reduced", protocol.accuracy_remark("full"))
     assert found["difference"].tolist() == pytest.approx([10.0, 10.0])
-    assert all("secondary" in remark for remark in found["remark"])
+    assert all("secondary: recipe collapse" in remark for remark in found["remark"])
     assert found["settings"].tolist() == [
         "2 of 9 settings so far",
         "1 of 8 settings so far, without K_A = 3, R = 100",
     ]
-    assert protocol.secondary("full", "accuracy") == protocol.secondary("quick") == ""
-    assert protocol.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced", "full").empty
+    assert protocol.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced").empty
+
+
+def test_remarks_on_accuracy_name_what_is_secondary_and_what_is_open():
+    assert protocol.accuracy_remark("full", "accuracy", "all 3 settings") == protocol.accuracy_remark("quick") == ""
+    assert protocol.accuracy_remark("full", "paper") == "secondary: recipe paper"
+    said = protocol.accuracy_remark("full", over="1 of 3 settings so far")
+    assert said == "1 of 3 settings so far; secondary: recipe collapse"
+
+
+def test_fewer_than_three_seeds_are_not_pooled():
+    planned = experiments.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992", seeds=2)
+    assert of(frame((5, 100.0), seeds=2), planned).empty
+    assert protocol.accuracy_tests(frame((5, 100.0), seeds=2), planned, "reduced").empty
