@@ -60,12 +60,14 @@ LEADS = {
 """The row that carries the claim of a notebook, as its text names it beforehand. Other notebooks name none."""
 
 OTHER_LEADS = {
+    "collapse": "DEQ / ResNet-18, NC2, eq. 13",
     "internalization": "T = 1, all classes: accuracy, without the solver − with it, in points",
     "residual_and_error": "AUROC − 0.5 of the residual of the solve, all classes",
     "depth_and_rank": "class means of the DEQ use fewer dimensions than with its cell applied once",
     "optimisers": "ResNet-18, AdamW / SGD: NC3, centred",
 }
-"""The same of notebooks about claims of other papers. Their rows are their own, not of the scorecard of this paper."""
+"""The same of notebooks whose rows are their own and not the scorecard's: those about claims of other papers, and
+`collapse`, which pools over settings."""
 
 VERDICT_COLUMNS = ("verdict", "slope is", "printed against ours")
 """What tables of the sister papers call their verdicts."""

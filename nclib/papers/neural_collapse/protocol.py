@@ -46,8 +46,8 @@ def pooled_ratios(
 
     Returns
     -------
-    two DataFrames of `nclib.comparison.ratios`, with the columns compared and settings in words; empty where no
-    setting has three seeds.
+    two DataFrames of `nclib.comparison.ratios`, with a column compared; empty where no setting has three
+    seeds. The remark says how many settings there are so far, unless all are there.
     """
     found, name = [], f"DEQ / {'its cell applied once' if 'explicit_matched' in pair else 'ResNet-18'}"
     for left_out in (False, True):
@@ -57,8 +57,8 @@ def pooled_ratios(
         if differences["seed"].nunique() >= MIN_SEEDS:
             kept = rows.merge(differences[[*SETTING, "seed"]], on=[*SETTING, "seed"])
             table = ratios(kept, claims, scale, arm=pair[1], against=pair[0])
-            table.insert(0, "compared", name)
-            table["settings"] = of_settings(differences, mine) + _without(left_out)
+            table.insert(0, "compared", name + _without(left_out))
+            table["remark"] = [_remarks(remark, of_settings(differences, mine)) for remark in table["remark"]]
         found.append(table)
     return found[0], found[1]
 
@@ -76,17 +76,18 @@ def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: 
 
     Returns
     -------
-    DataFrame of `nclib.comparison.pooled_table`, with the columns compared and settings in words; empty where no
-    setting has three seeds.
+    DataFrame of `nclib.comparison.pooled_table`, with a column compared; empty where no setting has three
+    seeds. The remark says how many settings there are so far, unless all are there.
     """
     points, found = by_run(percent(frame), "accuracy_balanced", "test"), []
     for left_out in (False, True):
         rows, mine = _imbalanced(points, planned, left_out)
         differences = whole(paired(rows), mine)
         if differences["seed"].nunique() >= MIN_SEEDS:
-            table = pooled_table(pooled(differences), scale, "higher", remark)
-            table.insert(0, "compared", "accuracy, DEQ − ResNet-18, points")
-            found.append(table.assign(settings=of_settings(differences, mine) + _without(left_out)))
+            remarks = _remarks(of_settings(differences, mine), remark)
+            table = pooled_table(pooled(differences), scale, "higher", remarks)
+            table.insert(0, "compared", "accuracy, DEQ − ResNet-18 in points" + _without(left_out))
+            found.append(table)
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
@@ -97,7 +98,7 @@ def accuracy_remark(profile: str, recipe: str = "", over: str = "") -> str:
     ----------
     profile, recipe : of the runs. With profile `full` the protocol lets the networks of recipe `accuracy` carry the
         claim, and no others
-    over : of how many settings it is (`of_settings`); "so far" is repeated
+    over : how many settings it is over (`of_settings`)
 
     Returns
     -------
@@ -105,7 +106,12 @@ def accuracy_remark(profile: str, recipe: str = "", over: str = "") -> str:
     """
     recipe = recipe or get_profile(profile).recipe
     secondary = f"secondary: recipe {recipe}" if profile == "full" and recipe != "accuracy" else ""
-    return "; ".join(filter(None, [over if over.endswith("so far") else "", secondary]))
+    return _remarks(over, secondary)
+
+
+def _remarks(*said: str) -> str:
+    """Remarks one after the other; that all settings are there is none."""
+    return "; ".join(remark for remark in said if remark and not remark.startswith(("all ", "the one ")))
 
 
 def _without(left_out: bool) -> str:

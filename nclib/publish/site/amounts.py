@@ -78,7 +78,8 @@ def _collapse(page: Page, read: Callable[[str], Any]) -> str:
         rows = [row for row in pooled.itertuples() if row.metric in CLAIMED]
         numbers = [f"{row.change:+.1f} % ({row.low:.1f} to {row.high:.1f})" for row in rows]
         found = [f"{_short(row)} {number}, {_verdict(row)}" for row, number in zip(rows, numbers, strict=True)]
-        settings = getattr(rows[0], "settings", f"{rows[0].cells} settings")
+        open_ones = [part for part in str(getattr(rows[0], "remark", "")).split("; ") if part.endswith("so far")]
+        settings = plain(open_ones[0]) if open_ones else f"{rows[0].cells} settings"
         return f"{_at(page)}, pooled over {settings} with {rows[0].seeds} seeds, {', and '.join(found)}"
     rows = [] if each is None else [row for row in each.itertuples() if row.claim == "DEQ lower"]
     rows = [row for row in rows if row.metric in CLAIMED]

@@ -40,7 +40,7 @@ def test_the_first_metric_carries_the_claim_and_the_settings_are_counted():
     assert found["metric"].iloc[0] == "paper_eq13_uncentred" and len(found) == 6
     assert set(found["compared"]) == {"DEQ / ResNet-18"}
     assert found["change"].iloc[0] == pytest.approx(100 * (0.9 * 1.01 - 1), abs=0.01)
-    assert set(found["settings"]) == {"2 of 9 settings so far"} and set(found["cells"]) == {2}
+    assert all(remark.endswith("2 of 9 settings so far") for remark in found["remark"]) and set(found["cells"]) == {2}
     assert set(found["verdict"]) == {"supported", "reported"}  # "lower" is claimed of four, equality of two
 
 
@@ -57,12 +57,13 @@ def test_each_test_is_given_without_the_setting_that_was_known():
     rows = pd.concat([frame((5, 100.0)), frame((3, 100.0), deq=0.5)])
     found = of(rows, without=True)
     assert found["change"].tolist() == of(frame((5, 100.0)))["change"].tolist()
-    assert set(found["settings"]) == {"1 of 8 settings so far, without K_A = 3, R = 100"}
+    assert set(found["compared"]) == {"DEQ / ResNet-18, without K_A = 3, R = 100"}
+    assert all(remark.endswith("1 of 8 settings so far") for remark in found["remark"])
     assert of(frame((3, 100.0)), without=True).empty
 
 
 def test_before_the_terminal_phase_nothing_is_judged():
-    assert set(of(frame((5, 100.0), trained=0.998))["remark"]) == {"before the terminal phase"}
+    assert set(of(frame((5, 100.0), trained=0.998))["remark"]) == {"before the terminal phase; 1 of 9 settings so far"}
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,8 @@ def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
     found = protocol.accuracy_tests(rows, PLANNED, "reduced", protocol.accuracy_remark("full"))
     assert found["difference"].tolist() == pytest.approx([10.0, 10.0])
     assert all("secondary: recipe collapse" in remark for remark in found["remark"])
-    assert found["settings"].tolist() == [
-        "2 of 9 settings so far",
-        "1 of 8 settings so far, without K_A = 3, R = 100",
-    ]
+    assert found["compared"].str.endswith("points, without K_A = 3, R = 100").tolist() == [False, True]
+    assert [remark.split("; ")[0] for remark in found["remark"]] == ["2 of 9 settings so far", "1 of 8 settings so far"]
     assert protocol.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced").empty
 
 
