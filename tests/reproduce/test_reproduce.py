@@ -16,6 +16,7 @@ from reproduction import figure, run_of, runs_of_seeds, write_notebook
 from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig
 from nclib.engine import jobs, profiles, runs
+from nclib.engine.store import default_store
 from nclib.papers import experiments
 from nclib.publish import notebooks
 from nclib.reproduce import drawing, reproduce
@@ -266,6 +267,20 @@ def test_never_training_uses_what_is_there(bench):
     assert [row.status for row in summary.rows] == ["unchanged", "failed"]
     assert "--train never" in summary.rows[1].message
     assert not bench.trained
+
+
+def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch):
+    monkeypatch.setattr(reproduce, "DRAW_A_PART", ("neural_collapse/fig2",))
+    for name in ("neural_collapse/fig1", "neural_collapse/fig2"):
+        figure(name)
+    bench.reproduce("fig1")  # seeds 0 and 1; Figure 2 has 1 and 2
+    default_store().remove(run_of(0))
+    bench.trained.clear()
+    first, again = (bench.reproduce(train="finished").rows for _ in range(2))
+    assert [row.status for row in first] == ["failed", "executed"] and "--train finished" in first[0].message
+    assert again[1].status == "unchanged" and not bench.trained
+    bench.reproduce("fig2")
+    assert bench.reproduce("fig2", train="finished").rows[0].status == "executed"
 
 
 def test_the_summary_on_disk_is_the_table_that_is_said(bench, monkeypatch):
