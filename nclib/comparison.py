@@ -564,7 +564,7 @@ def differences(
     Parameters
     ----------
     frame : tidy frame of one setting, accuracies as fractions
-    metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent
+    metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent; others of the last
     scale : of the runs (`nclib.scale_of`)
     arm, against : which model, and which it is compared with
 

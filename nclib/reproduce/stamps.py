@@ -23,9 +23,9 @@ DRAWN_AS_FAR_AS_THERE = {"neural_collapse/collapse": "neural_collapse/equilibriu
 
 DRAW_A_PART = tuple(
     f"neural_collapse/{name}"
-    for name in ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard", "collapse")
+    for name in ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard")
 )
-"""Notebooks that with ``--train finished`` draw the pairs of runs that are there, and leave the others open."""
+"""Other notebooks that do so with ``--train finished``: they draw the pairs of runs that are there."""
 
 
 @dataclass(frozen=True)
