@@ -129,12 +129,14 @@ class RunStore:
         return filelock.FileLock(folder / f"{run}.lock", timeout=timeout)
 
     def busy(self, run: str) -> bool:
-        """Whether a process is training this run now."""
+        """Whether a process is training this run now; in a store that may only be read, none is."""
         try:
             with self.lock(run, timeout=0):
                 return False
         except filelock.Timeout:
             return True
+        except OSError:
+            return False
 
     @contextlib.contextmanager
     def marked(self, name: str) -> Iterator[None]:
@@ -193,7 +195,7 @@ class RunStore:
         checkpoint."""
         run = run_id(config)
         final, writing = self.root / run, self.root / f"{run}.writing"
-        shutil.rmtree(writing, ignore_errors=True)
+        _remove_folder(writing)
         writing.mkdir(parents=True)
         contents = {f"{name}.csv": csv_bytes(frame) for name, frame in tables.items()}
         contents["config.json"] = json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})

@@ -410,6 +410,13 @@ def test_the_blocks_of_common_networks():
     assert list(table["layer"].unique()) == [*blocks[:3], "heads.head.input"]
 
 
+def test_a_function_that_pools_feature_maps_leaves_the_input_of_the_classifier_as_it_is():
+    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, K))
+    by_function = nc.measure(net, batches(IMAGES), pool=lambda h: h.mean((2, 3)))
+    assert list(by_function["layer"].unique()) == ["2", "4.input"]
+    pd.testing.assert_frame_equal(by_function, nc.measure(net, batches(IMAGES)), rtol=1e-6)
+
+
 def test_a_layer_that_gives_what_the_classifier_takes_is_listed_once(cnn):
     net = nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, K))
     x = normal(60, 7)

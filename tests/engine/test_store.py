@@ -122,6 +122,25 @@ def test_damage_is_detected_named_and_set_aside(store, name, damage):
     assert store.is_sound(run)
 
 
+def test_a_store_whose_locks_cannot_be_written_is_read_and_checked(store):
+    run = _save(store)
+    (store.root / ".locks").write_text("in the place of the folder, because root may write everywhere")
+    assert not store.busy(run) and dict(store.check()) == {run: ""}
+
+
+@pytest.mark.parametrize("left", ["file", "dangling link", "folder"])
+def test_what_lies_where_a_run_is_written_is_replaced(store, left):
+    writing = store.root / f"{_save(RunStore(store.root / 'other'))}.writing"
+    if left == "file":
+        writing.write_text("junk")
+    elif left == "dangling link":
+        writing.symlink_to(store.root / "nowhere")
+    else:
+        writing.mkdir()
+        (writing / "history.csv").write_text("junk")
+    assert store.is_sound(_save(store)) and not os.path.lexists(writing)
+
+
 def _junk(path):
     path.write_text("junk")
 
