@@ -10,9 +10,8 @@ import pandas as pd
 from nclib.comparison import SETTING
 from nclib.config import RunConfig, StoredConfig, run_id
 from nclib.engine.reading import identity_columns
-from nclib.engine.reference import reference_store
+from nclib.engine.reference import finished
 from nclib.engine.runs import MissingRuns
-from nclib.engine.store import default_store
 
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
@@ -58,8 +57,8 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
 
 def finished_pairs(configs: Sequence[Config]) -> list[Config]:
     """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
-    store, reference = default_store(), reference_store()
-    unfinished = {_partners(c) for c in configs if not (store.has(run_id(c)) or reference.has(run_id(c)))}
+    there = set(finished(map(run_id, configs)))
+    unfinished = {_partners(config) for config in configs if run_id(config) not in there}
     return [config for config in configs if _partners(config) not in unfinished]
 
 

@@ -252,6 +252,12 @@ def reference_store() -> ReferenceStore:
     return ReferenceStore(paths.reference())
 
 
+def finished(runs: Iterable[str]) -> list[str]:
+    """Those of these runs that are stored or tracked: `load_run` opens them."""
+    store, tracked = default_store(), set(reference_store().ids())
+    return [run for run in runs if run in tracked or store.has(run)]
+
+
 def load_run(config: StoredConfig | str) -> StoredRun:
     """A finished run from the run store or, where it is not there, from the reference results.
 

@@ -20,7 +20,7 @@ from nclib.engine.jobs import check_own_code, datasets
 from nclib.engine.kinds import read_config
 from nclib.engine.outline import outline
 from nclib.engine.reading import identity_columns
-from nclib.engine.reference import load_run, reference_store
+from nclib.engine.reference import finished, load_run, reference_store
 from nclib.engine.store import RunStore, default_store, stack, tidy, wall_seconds
 from nclib.system import provenance
 
@@ -131,8 +131,8 @@ def ensure_runs(
     found = {run: store.find(run) for run in wanted}
     absent = {run: config for run, config in wanted.items() if found[run] is None}
     if train != "missing":
-        lacking = [run for run in absent if not reference_store().has(run)]
-        if lacking:
+        there = set(finished(absent))
+        if lacking := [run for run in absent if run not in there]:
             raise MissingRuns(
                 f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, "
                 f"and train={train!r} forbids training them: {', '.join(lacking)}. train='missing' trains them here"

@@ -15,8 +15,7 @@ from nclib.config import ConfigError, RunConfig, StoredConfig
 from nclib.engine.outline import images_of, scale_of
 from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.profiles import get_profile
-from nclib.engine.reference import reference_store
-from nclib.engine.store import default_store
+from nclib.engine.reference import finished
 from nclib.publish.notebooks import select
 from nclib.reproduce.reproduce import prepare, reproduce
 from nclib.reproduce.stamps import DRAWN_AS_FAR_AS_THERE
@@ -57,7 +56,6 @@ def largest(names: Iterable[str]) -> dict[str, Scale]:
     """For each of these notebooks that has runs, the largest scale at which all of them are there; for one of
     `DRAWN_AS_FAR_AS_THERE`, at which a pair is. Lessons are left out: what they say is said of toy data."""
     found: dict[str, Scale] = {}
-    stored, reference = default_store(), set(reference_store().ids())
     claims = [name for name in names if not name.startswith(COURSE)]
     for scale in scales():
         for name in [name for name in claims if name not in found]:
@@ -66,7 +64,7 @@ def largest(names: Iterable[str]) -> dict[str, Scale]:
             if name in DRAWN_AS_FAR_AS_THERE:
                 enough = bool(finished_pairs([config for config in networks if config.model.kind in PAIR]))
             else:
-                enough = all(run in reference or stored.has(run) for run in needed)
+                enough = len(finished(needed)) == len(needed)
             if needed and enough:
                 images = dict.fromkeys(images_of(config) for config in needed.values())
                 said = scale_of(networks) if networks else ""

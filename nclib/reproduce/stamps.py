@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nclib.engine.reference import reference_store
+from nclib.engine.reference import finished
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import executed, read_cells, source, text_of
 from nclib.reproduce.sources import Library
@@ -45,8 +45,7 @@ class Task:
 
     def found(self) -> list[str]:
         """Its runs that are stored or tracked."""
-        store, tracked = default_store(), set(reference_store().ids())
-        return [run for run in (*self.runs, *self.optional) if run in tracked or store.has(run)]
+        return finished((*self.runs, *self.optional))
 
 
 def mark_of(run: str) -> str:

@@ -24,8 +24,7 @@ def runs(*images, seeds=range(3), kinds=partial.PAIR):
 def there(isolated, monkeypatch):
     """A run store in which exactly the runs of this set are."""
     found = set()
-    monkeypatch.setattr(partial.default_store().__class__, "has", lambda store, run: run in found)
-    monkeypatch.setattr(partial.reference_store().__class__, "has", lambda store, run: False)
+    monkeypatch.setattr(partial, "finished", lambda runs: [run for run in runs if run in found])
     return found
 
 
