@@ -15,6 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from nclib.engine.reference import finished
 from nclib.reproduce.execute import Execution, execute, failed_copy, first_site, notebook_pool, result_of
 from nclib.reproduce.sources import Library
 from nclib.reproduce.stamps import SUMMARIES, Task, made_from, mark_of, why_due, write_stamp, written_files
@@ -208,5 +209,5 @@ def _count_runs(tasks: Sequence[Task], fresh: set[str], failed: Mapping[str, str
     for task in tasks:
         trained = set(task.runs) & fresh - counted
         counted |= trained
-        counts[task.name] = len(trained), len(set(task.runs) - trained - set(failed))
+        counts[task.name] = len(trained), len({*task.runs, *finished(task.optional)} - trained - set(failed))
     return counts

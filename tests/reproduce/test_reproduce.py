@@ -278,7 +278,7 @@ def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch)
     bench.trained.clear()
     first, again = (bench.reproduce(train="finished").rows for _ in range(2))
     assert [row.status for row in first] == ["failed", "executed"] and "--train finished" in first[0].message
-    assert again[1].status == "unchanged" and not bench.trained
+    assert (again[1].status, again[1].runs_reused) == ("unchanged", 1) and not bench.trained
     bench.reproduce("fig2")
     assert bench.reproduce("fig2", train="finished").rows[0].status == "executed"
 
