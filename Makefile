@@ -86,7 +86,6 @@ PICTURES := fig1 fig3 controls equilibrium_or_cell collapse residual_and_error
 TABLES := scorecard equilibrium_or_cell collapse_pooled $(CLAIMS)
 NOTEBOOKS := $(filter-out your_own_cell,$(basename $(notdir $(wildcard notebooks/neural_collapse/*.ipynb))))
 CIFAR10 := -p dataset=folder:cifar10-jpeg@ef1101d4a992
-CIFAR10_250 := $(CIFAR10) -p images_per_class=250 -p test_images_per_class=100 -p seeds=3
 # A picture of 256 colours has a third of the bytes, and no value of a pixel is off by more than a few of 255.
 PALETTE := import sys; from PIL import Image; \
 [Image.open(name).convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(name) \
@@ -94,12 +93,10 @@ for name in sys.argv[1:]]
 figures: setup
 	rm -rf build/figures
 	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce $(NOTEBOOKS) --train never --no-report
-	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce fig3 --profile lite --train never --no-report $(CIFAR10_250)
-	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce collapse --profile full --train finished --no-report $(CIFAR10)
+	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce collapse fig3 --profile full --train finished --no-report $(CIFAR10)
 	for name in $(PICTURES); do cp build/figures/quick/figures/neural_collapse/$$name.png results/reference/figures/$$name-quick.png; done
 	for name in $(TABLES); do for end in csv json; do cp build/figures/quick/tables/neural_collapse/$$name.$$end results/reference/tables/$$name-quick.$$end; done; done
-	cp build/figures/lite/with/*/figures/neural_collapse/fig3.png results/reference/figures/fig3-lite.png
-	for name in collapse collapse_norms; do cp build/figures/full/with/*/figures/neural_collapse/$$name.png results/reference/figures/$$name-full.png; done
+	for name in collapse collapse_norms fig3; do cp build/figures/full/with/*/figures/neural_collapse/$$name.png results/reference/figures/$$name-full.png; done
 	$(BIN)/python -c '$(PALETTE)' results/reference/figures/*.png
 
 lint: setup

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from PIL import Image
 
 import nclib
 from nclib import cli
@@ -228,10 +229,10 @@ def test_clean_keeps_results_and_data(tmp_path):
 
 HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG`", "; touch WRONG", "größe", "-rf"]
 STUB = """#!/bin/sh
-for place in quick lite/with/images_per_class=250; do
+for place in quick full/with/dataset=folder; do
   folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
-  for name in fig1 fig3 controls equilibrium_or_cell collapse residual_and_error; do
-    echo "$place" >"$folder/$name.png"
+  for name in fig1 fig3 controls equilibrium_or_cell collapse collapse_norms residual_and_error; do
+    cp "$(dirname "$0")/${place%%/*}.png" "$folder/$name.png"
   done
   folder="$NCLIB_RESULTS/$place/tables/neural_collapse"; mkdir -p "$folder"
   claims="internalization residual_and_error depth_and_rank optimisers"
@@ -250,8 +251,11 @@ def _clone(folder: Path) -> Path:
     for name in ("figures", "tables"):
         (folder / "results" / "reference" / name).mkdir(parents=True)
     (folder / ".venv" / "bin").mkdir(parents=True)
-    (folder / ".venv" / "bin" / "nclib").write_text(STUB)
-    (folder / ".venv" / "bin" / "nclib").chmod(0o755)
+    for name, script in (("nclib", STUB), ("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')):
+        (folder / ".venv" / "bin" / name).write_text(script)
+        (folder / ".venv" / "bin" / name).chmod(0o755)
+    for width, place in enumerate(("quick", "full"), start=1):
+        Image.new("RGB", (width, 1)).save(folder / ".venv" / "bin" / f"{place}.png")
     (folder / ".venv" / ".installed").touch()
     return folder
 
@@ -278,15 +282,17 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
     beside = tmp_path / "v" / "thesis.tex"  # what `rm -rf "…/v" "w/build/figures"` removes
     beside.parent.mkdir()
     beside.touch()
-    done = _make(clone, "figures")
+    done, drawn = _make(clone, "figures"), set()
     assert done.returncode == 0, done.stderr
     assert beside.exists() and not list(tmp_path.rglob("WRONG"))
     assert not (clone / "build" / "figures" / "old.png").exists()
-    drawn = {path.name: path.read_text() for path in (clone / "results" / "reference" / "figures").iterdir()}
-    assert len(drawn) == 7
+    for path in (clone / "results" / "reference" / "figures").iterdir():
+        with Image.open(path) as picture:
+            assert (picture.mode, picture.width) == ("P", 1 if "-quick" in path.stem else 2), path.name
+            drawn.add(path.name)
+    assert len(drawn) == 9 and {"fig3-quick.png", "fig3-full.png", "collapse_norms-full.png"} <= drawn
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
     assert tables == ["quick\n"] * 14
-    assert drawn["fig3-quick.png"] == "quick\n" and drawn["fig3-lite.png"] == "lite/with/images_per_class=250\n"
 
 
 def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
