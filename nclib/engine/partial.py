@@ -12,6 +12,7 @@ from nclib.config import RunConfig, StoredConfig, run_id
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import finished
 from nclib.engine.runs import MissingRuns
+from nclib.system import words
 
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
@@ -88,7 +89,7 @@ def of_settings(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> str:
     wanted, there = len(settings(planned)), len(_seeds(rows))
     if there < wanted:
         return f"{there} of {wanted} settings so far"
-    return f"all {wanted} settings" if wanted > 1 else "the one setting"
+    return f"all {wanted} settings" if wanted > 1 else words.ONE_SETTING
 
 
 def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:

@@ -97,6 +97,16 @@ def test_claims_theorems_findings_and_comparisons(results):
     assert card.loc["controls, R=10: accuracy, DEQ − weight tied", "verdict"] == "lower"
 
 
+@pytest.mark.parametrize(
+    ("remark", "rows"), [("the one setting; secondary: recipe collapse", 0), ("1 of 3 settings", 1)]
+)
+def test_the_pooled_test_of_one_setting_is_not_counted_beside_its_row(results, remark, rows):
+    found = comparison.pooled_table(comparison.Interval(-1.3, 0.9, 3), "reduced", "higher", remark)
+    _save("table1_pooled", found)
+    card = scorecard.score_claims("quick")
+    assert (card["item"] == "Table 1: all cells, overall").sum() == rows
+
+
 def test_tables_of_other_runs_are_named_instead_of_mixed_in(results):
     row = {
         "metric": "nc1_pinv",

@@ -35,7 +35,7 @@ def published_ticks(figure: int, panel: str, quantity: str) -> tuple[float, floa
 
 
 def accuracy_table(
-    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], scale: str
+    frame: pd.DataFrame, printed: pd.DataFrame, stands_for: Mapping[str, str], scale: str, remark: str = ""
 ) -> pd.DataFrame:
     """Test accuracies beside the printed ones, in percent.
 
@@ -45,6 +45,7 @@ def accuracy_table(
     printed : rows of `published`
     stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
     scale : of the runs (`nclib.scale_of`); sizes are compared at the paper's alone
+    remark : on every row that is judged, such as `accuracy_remark`
 
     Returns
     -------
@@ -69,6 +70,7 @@ def accuracy_table(
             found |= {"detectable": difference.detectable, "seeds": difference.n}
             found |= {"runs": " ".join(sorted(group["run_id"]))}
             said = verdict(difference, scale, found["printed_difference"])
+            said = said._replace(remark="; ".join(filter(None, (said.remark, remark))))
             rows.append(found | dict(zip(words.JUDGED, said, strict=True)))
             ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
     for cell, theirs in printed.groupby([*SETTING, "split"], dropna=False, sort=False):

@@ -110,8 +110,8 @@ def accuracy_remark(profile: str, recipe: str = "", over: str = "") -> str:
 
 
 def _remarks(*said: str) -> str:
-    """Remarks one after the other; that all settings are there is none."""
-    return "; ".join(remark for remark in said if remark and not remark.startswith(("all ", "the one ")))
+    """Remarks one after the other; that all of several settings are there is none."""
+    return "; ".join(remark for remark in said if remark and not remark.startswith("all "))
 
 
 def _without(left_out: bool) -> str:

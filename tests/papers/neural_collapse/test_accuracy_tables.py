@@ -110,6 +110,11 @@ def test_accuracy_table_of_balanced_runs_alone():
     assert table["accuracy"].tolist() == ["overall"] * 2
     assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
     assert table["scale"].tolist() == ["paper", ""]
+    published = accuracy_tables.published(1)
+    table = accuracy_tables.accuracy_table(
+        frame, published, {"digits": "cifar10"}, "paper", "secondary: recipe collapse"
+    )
+    assert table["remark"].str.endswith("secondary: recipe collapse").tolist() == [True, False]
 
 
 def test_accuracy_table_names_printed_cells_that_were_not_run():
