@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import os
+import re
 import secrets
 import shutil
 import warnings
@@ -228,8 +229,13 @@ class RunStore:
         CorruptRun
             When the files are not those that were written, or not of this run.
         """
-        if foreign := [name for name in files if Path(name).name != name]:
-            raise CorruptRun(f"run {run} came with {foreign[0]!r}, which is not a file of a run")
+        if not isinstance(files, Mapping):
+            raise CorruptRun(f"run {run} came as {type(files).__name__}, not as its files")
+        for name, content in files.items():
+            if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
+                raise CorruptRun(f"run {run} came with {name!r:.100}, which is not a file of a run")
+            if not isinstance(content, bytes):
+                raise CorruptRun(f"run {run}: {name} came as {type(content).__name__}, not as its bytes")
         aside = RunStore(self.root / ".arriving")
         folder = aside.root / f"{run}-{secrets.token_hex(4)}" / run  # another client may take it in at the same time
         clear_unheld(aside.root.glob("*"))
@@ -239,6 +245,8 @@ class RunStore:
                 for name, content in files.items():
                     write_atomic(folder / name, content)
                 RunStore(folder.parent).load(run)
+                if unlisted := files.keys() - RunStore(folder.parent)._sums(run).keys() - {"DONE"}:
+                    raise CorruptRun(f"run {run} came with {min(unlisted)}, which its DONE does not list")
                 with self.lock(run):
                     if not self.is_sound(run):  # which sets a damaged one aside
                         os.replace(folder, self.root / run)

@@ -140,6 +140,13 @@ def test_where_there_is_no_shared_folder_the_runs_come_back_through_the_schedule
     [
         (lambda files: files | {"history.csv": files["history.csv"] + b"1"}, "history.csv is not what was written"),
         (lambda files: files | {"../escaped.txt": b"x"}, "not a file of a run"),
+        (lambda files: files | {"..": b"x"}, "not a file of a run"),
+        (lambda files: files | {"a\0b": b"x"}, "not a file of a run"),
+        (lambda files: files | {5: b"x"}, "not a file of a run"),
+        (lambda files: files | {"history.csv": None}, "history.csv came as NoneType"),
+        (lambda files: files | {"more.csv": b"x"}, "more.csv, which its DONE does not list"),
+        (lambda files: [1], "came as list"),
+        (lambda files: 5, "came as int"),
         (lambda files: {name: content for name, content in files.items() if name != "DONE"}, "not in the store"),
         (lambda files: {name: content for name, content in files.items() if name != "weights.pt"}, "weights.pt"),
     ],
