@@ -89,25 +89,28 @@ def test_the_counts_of_statements_are_those_of_the_table():
     assert said.format(words[len(holds)].capitalize(), words[len(results)], *(words[n] for n in counts[2:])) in FINDINGS
 
 
+def tracked(table):
+    """Rows of a tracked table."""
+    with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def change(table, step):
     """Rows of one step of a tracked table, by metric."""
-    with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-        return {row["metric"]: row for row in csv.DictReader(file) if row["step"] == step}
-
-
-def tracked(name):
-    """Rows of a tracked table."""
-    with (TABLES / f"tables/{name}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return {row["metric"]: row for row in tracked(table) if row["step"] == step}
 
 
 def test_the_measured_numbers_are_those_of_the_tracked_tables():
     caption = json.loads((TABLES / "tables/scorecard-quick.json").read_text(encoding="utf-8"))["caption"]
     mean, half, verdict = re.search(r"in points: (\S+) ± (\S+) \(3 seeds\): ([a-z ]+) \(toy", caption).groups()
     assert f"the 13 settings run: {mean} ± {half} points, {verdict}.".replace("-", "−") in FINDINGS
-    digits, large = ({row["metric"]: row for row in tracked(f"collapse_pooled-{name}")} for name in ("quick", "full"))
+    pooled = (tracked(f"tables/collapse_pooled-{profile}") for profile in ("quick", "full"))
+    digits, large = ({row["metric"]: row for row in rows} for rows in pooled)
     assert {row["cells"] for row in digits.values()} == {"11"}
     assert {row["seeds"] for row in [*digits.values(), *large.values()]} == {"3"}
+    nc1, nc2, nc3 = (digits[name] for name in ("nc1_pinv", "paper_eq13_uncentred", "paper_eq14_uncentred"))
+    assert float(nc1["high"]) < 0 < min(float(nc2["low"]), float(nc3["low"]))
+    assert {digits[name]["verdict"] for name in ("nc2_etf_distance", "nc3_self_duality")} == {"not significant"}
     names = {
         "NC1 (eq. 12)": ("nc1_pinv", 0),
         "NC2 (eq. 13)": ("paper_eq13_uncentred", 1),
@@ -122,7 +125,7 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
         for name, (metric, n) in names.items()
     }
     there = {name: _said(digits[metric]) for name, (metric, _) in names.items()}
-    accuracy = tracked("collapse_accuracy-full")[0]
+    accuracy = tracked("tables/collapse_accuracy-full")[0]
     points = f"{float(accuracy['difference']):+.1f} ± {float(accuracy['half']):.1f} points, {accuracy['verdict']}"
     rows = [
         f"| lower NC2, which decides | {here['NC2 (eq. 13)']} | {there['NC2 (eq. 13)']} |",

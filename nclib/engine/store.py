@@ -244,8 +244,9 @@ class RunStore:
             with filelock.FileLock(folder.parent / HELD):
                 for name, content in files.items():
                     write_atomic(folder / name, content)
-                RunStore(folder.parent).load(run)
-                if unlisted := files.keys() - RunStore(folder.parent)._sums(run).keys() - {"DONE"}:
+                arrived = RunStore(folder.parent)
+                arrived.load(run)
+                if unlisted := files.keys() - arrived._sums(run).keys() - {"DONE"}:
                     raise CorruptRun(f"run {run} came with {min(unlisted)}, which its DONE does not list")
                 with self.lock(run):
                     if not self.is_sound(run):  # which sets a damaged one aside
