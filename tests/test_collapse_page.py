@@ -1,10 +1,14 @@
-"""The table of "Does a DEQ collapse better?" is what the tracked runs of profile `full` give."""
+"""The tables of "Does a DEQ collapse better?" are what the tracked runs of profile `full` give."""
 
 import json
 import re
 
-from nclib.comparison import by_run, paired, percent, pooled, ratios, setting, verdict
+import nclib as nc
+from nclib.comparison import SETTING, by_run, paired, percent, pooled, ratios, setting, verdict
+from nclib.config import run_id
+from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.reference import reference_store
+from nclib.papers.neural_collapse.protocol import pooled_ratios
 from nclib.system import paths
 
 PAGE = (paths.root() / "book/collapse.md").read_text(encoding="utf-8")
@@ -29,7 +33,31 @@ ACCURACIES = {
     "of minority classes": "accuracy_minority",
     "of majority classes": "accuracy_majority",
 }
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SECONDARY = {"NC2, centred": "as eq. 13", "NC3, centred": "as eq. 14", "NC1, trace ratio": "as eq. 12"}
+
+
+def pooled_rows():
+    """Rows of the pooled tests, and over how many settings they are."""
+    planned = nc.experiment("neural_collapse/equilibrium_or_cell", "full", dataset=DATA)
+    planned = [config for config in planned if config.model.kind in PAIR]
+    frame = reference_store().frame(map(run_id, finished_pairs(planned)))
+    late = nc.terminal_phase(frame).query("not reached")[SETTING].drop_duplicates()
+    reached = frame.merge(late, on=SETTING, how="left", indicator=True).query("_merge == 'left_only'")
+    columns = [*_pooled(frame, planned), _pooled(reached, planned)[0]]
+    lines = []
+    for name, (metric, claim) in METRICS.items():
+        everywhere, without, terminal = (column[metric] for column in columns)
+        tests = [everywhere, without] + [terminal] * (terminal["cells"] < everywhere["cells"])
+        claimed = SECONDARY.get(name, "DEQ lower" if claim == "lower" else "equal")
+        lower = f"{everywhere['lower_in']} of {everywhere['cells']}"
+        lines.append(f"| {name} | {claimed} | {lower} | {' | '.join(map(_change, tests))} |")
+    return lines, everywhere["cells"]
+
+
+def _pooled(frame, planned):
+    tests = pooled_ratios(frame, planned, dict(METRICS.values()), "reduced")
+    return [found.set_index("metric").to_dict("index") for found in tests]
 
 
 def table():
@@ -49,16 +77,20 @@ def table():
 
 def _metric(frame, name, imbalanced):
     metric, claim = METRICS[name] if imbalanced else (METRICS[name][0], "equal")
-    said, row = "", ratios(frame, {metric: claim}, "reduced").iloc[0]
-    if row["seeds"] >= 3:
-        percents = row["change"], row["low"], row["high"]
-        large = sum(abs(value) >= 9.95 for value in percents) >= 2
-        change, low, high = (f"{value:.{0 if large or abs(value) >= 9.95 else 1}f}" for value in percents)
-        sign, side = ("+", "higher") if row["change"] > 0 else ("", "lower")
-        said = f"{sign}{change} % ({low} to {high}), {row['verdict']}"
-        said += f": {side} " if row["verdict"] == "reported" else " "
+    row = ratios(frame, {metric: claim}, "reduced").iloc[0]
+    said = _change(row) + " " if row["seeds"] >= 3 else ""
     claimed = SECONDARY.get(name, "DEQ lower" if claim == "lower" else "equal")
     return _row(frame, metric, "train", f"| {name} | {{}} | {{}} | {claimed} | {said}|", 3)
+
+
+def _change(row):
+    """A change in percent with its interval and verdict."""
+    percents = row["change"], row["low"], row["high"]
+    large = sum(abs(value) >= 9.95 for value in percents) >= 2
+    change, low, high = (f"{value:.{0 if large or abs(value) >= 9.95 else 1}f}" for value in percents)
+    remark = re.match("higher|lower|before the terminal phase", row["remark"]) if row["verdict"] == "reported" else None
+    said = f"{'+' if row['change'] > 0 else ''}{change} % ({low} to {high}), {row['verdict']}"
+    return said.replace("-", "−") + (f": {remark[0]}" if remark else "")
 
 
 def _accuracy(frame, name):
@@ -79,8 +111,25 @@ def _row(frame, metric, split, line, digits):
 
 def test_the_rows_of_the_page_are_those_of_the_tracked_runs():
     lines, pairs = table()
-    first, last = PAGE.index("| **"), PAGE.index("\n\n**What decides.**")
-    assert PAGE[first:last].splitlines() == lines
+    assert PAGE[PAGE.index("| **") :].split("\n\n")[0].splitlines() == lines
     said = [int(done) for done in re.findall(r"\| (\d+) of \d+ (?:pairs )?\| `fig", PAGE)]
     first_step = pairs["balanced"] + pairs["K_A = 5, R = 100"]
     assert said[:2] == [first_step, sum(pairs.values()) - first_step]
+
+
+def test_the_pooled_rows_of_the_page_are_those_of_the_tracked_runs():
+    lines, settings = pooled_rows()
+    assert "---|\n" + "\n".join(lines) + "\n\n" in PAGE
+    assert f"{NUMBERS[settings]} of nine" in PAGE
+
+
+def test_the_page_names_every_network_that_misses_training_images():
+    runs = json.loads((paths.reference() / "cifar10-full/runs.json").read_text(encoding="utf-8"))
+    last = by_run(reference_store().frame(runs), "accuracy_train_prior", "train").fillna({"K_A": 10})
+    images = 5000 * (last["K_A"] + (10 - last["K_A"]) / last["R"])
+    missed = last.assign(images=images, missed=((1 - last["value"]) * images).round())
+    missed = missed[missed["missed"] > 0].sort_values("seed")
+    assert set(missed["model"]) == {"deq"}
+    for (_, _, many), rows in missed.groupby(["K_A", "R", "images"]):
+        *most, few = (f"{count:.0f}" for count in rows["missed"])
+        assert f"{', '.join(most)}{' and ' * bool(most)}{few} of {many:,.0f}" in PAGE, rows

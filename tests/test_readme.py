@@ -17,6 +17,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FINDINGS = (ROOT / "book/findings.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "book").glob("*.md"))]
 TABLES, OTHER = ROOT / "results/reference", "other-processor"
+NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 MOST_WORDS, MOST_NUMERALS, FIRST_COMMAND = 900, 40, 150
 
 
@@ -76,7 +77,6 @@ def _statements(text):
 
 
 def test_the_counts_of_statements_are_those_of_the_table():
-    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     results = certify.certify(list(STATEMENTS))
     verdicts = [result.verdict for result in results]
     holds, false = [result for result in results if result.verdict.startswith("holds")], verdicts.count("false")
@@ -84,9 +84,10 @@ def test_the_counts_of_statements_are_those_of_the_table():
     counts = (len(results), len(holds), corrected, false, verdicts.count("vacuous"), verdicts.count("typo"))
     said = "Of its {} theoretical statements {} hold ({} once a misprint is corrected), {} are false (Theorem B.3 in "
     said += "the reading named below), {} is vacuous as printed and {} a misprint."
-    assert said.format(*(words[n] for n in counts)) in README
+    assert said.format(*(NUMBERS[n] for n in counts)) in README
     said = "{} of the {} hold ({} with a misprint corrected), {} are false, {} is vacuous and {} a misprint."
-    assert said.format(words[len(holds)].capitalize(), words[len(results)], *(words[n] for n in counts[2:])) in FINDINGS
+    holding = (NUMBERS[len(holds)].capitalize(), NUMBERS[len(results)])
+    assert said.format(*holding, *(NUMBERS[n] for n in counts[2:])) in FINDINGS
 
 
 def tracked(table):
@@ -134,8 +135,8 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
         f"| higher accuracy | {points} | {verdict} |",
     ]
     assert "\n".join(rows).replace("-", "−") in README
-    count = re.search(r"(\d) of 9 settings so far", large["nc1_pinv"]["remark"])[1]
-    assert {"1": "one setting", "2": "two settings", "3": "three settings"}[count] + " of nine so far" in README
+    count = int(re.search(r"(\d) of 9 settings so far", large["nc1_pinv"]["remark"])[1])
+    assert f"{NUMBERS[count]} setting{'s' * (count > 1)} of nine so far" in README
 
 
 def _changes(row):

@@ -238,9 +238,9 @@ def main() -> None:
     torch.set_num_threads(1)
     record = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     names = _full_names(asked.drawings)
-    if record and set(record["drawings"]) - set(names) and record["machine"] != machine():
-        sys.exit("the others were recorded with other libraries or on another processor: record all of them")
-    drawings, drawn = record.get("drawings", {}), {}
+    here, drawings, drawn = machine(), record.get("drawings", {}), {}
+    base = record["machine"] if set(drawings) - set(names) else here
+    elsewhere = record.get("elsewhere", {}) if base is not here else {}
     summed = any(name in DRAWN and name.startswith("quick/neural_collapse/") for name in names)
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         for name in draw_all([*names, SUMMARY] if summed else names, Path(folder), drawn):
@@ -249,7 +249,9 @@ def main() -> None:
             drawings = {known: (drawings | drawn)[known] for known in (*DRAWN, *COMPUTED) if known in drawings | drawn}
             for file in (file for files in drawings.values() for file in files.values()):
                 file.pop("floats", None)  # it follows from the cells
-            content = {"machine": machine(), "drawings": drawings}
+            elsewhere = {known: made for known, made in elsewhere.items() if known not in drawn}
+            elsewhere |= dict.fromkeys(drawn, here) if base != here else {}
+            content = {"machine": base, "elsewhere": elsewhere, "drawings": drawings}
             NUMBERS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
