@@ -38,7 +38,7 @@ SECONDARY = {"NC2, centred": "as eq. 13", "NC3, centred": "as eq. 14", "NC1, tra
 
 
 def pooled_rows():
-    """Rows of the pooled tests, and over how many settings they are."""
+    """Rows of the pooled tests: all settings, without K_A = 3, R = 100, and those in the terminal phase."""
     planned = nc.experiment("neural_collapse/equilibrium_or_cell", "full", dataset=DATA)
     planned = [config for config in planned if config.model.kind in PAIR]
     frame = reference_store().frame(map(run_id, finished_pairs(planned)))
@@ -47,12 +47,11 @@ def pooled_rows():
     columns = [*_pooled(frame, planned), _pooled(reached, planned)[0]]
     lines = []
     for name, (metric, claim) in METRICS.items():
-        everywhere, without, terminal = (column[metric] for column in columns)
-        tests = [everywhere, without] + [terminal] * (terminal["cells"] < everywhere["cells"])
+        tests = [column[metric] for column in columns]
         claimed = SECONDARY.get(name, "DEQ lower" if claim == "lower" else "equal")
-        lower = f"{everywhere['lower_in']} of {everywhere['cells']}"
+        lower = f"{tests[0]['lower_in']} of {tests[0]['cells']}"
         lines.append(f"| {name} | {claimed} | {lower} | {' | '.join(map(_change, tests))} |")
-    return lines, everywhere["cells"]
+    return lines, [next(iter(column.values())) for column in columns]
 
 
 def _pooled(frame, planned):
@@ -69,28 +68,41 @@ def table():
         seeds = sorted(set.intersection(*(set(here[here["model"] == model]["seed"]) for model in ("explicit", "deq"))))
         here, pairs[title] = here[here["seed"].isin(seeds)], len(seeds)
         if seeds:
-            lines.append(f"| **{title}**, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))} | | | | |")
+            lines.append(f"| **{title}**, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))} | | | | | |")
             lines += [_metric(here, name, bool(cell)) for name in METRICS]
+            lines.append(_row(here, "loss", "train", "| training loss | {} | {} | | | |", 4))
             lines += [_accuracy(here, name) for name in (ACCURACIES if cell else ["accuracy (%)"])]
     return lines, pairs
 
 
 def _metric(frame, name, imbalanced):
+    """A difference with its verdict, as the protocol has it, and beside it a change in percent."""
     metric, claim = METRICS[name] if imbalanced else (METRICS[name][0], "equal")
-    row = ratios(frame, {metric: claim}, "reduced").iloc[0]
-    said = _change(row) + " " if row["seeds"] >= 3 else ""
-    claimed = SECONDARY.get(name, "DEQ lower" if claim == "lower" else "equal")
+    claimed, said = SECONDARY.get(name, "DEQ lower" if claim == "lower" else "equal"), "| "
+    row = nc.claims_table(frame, {metric: claim}, "reduced").iloc[0]
+    if row["seeds"] >= 3:
+        low, high = row["difference"] - row["half"], row["difference"] + row["half"]
+        change = _percents(ratios(frame, [metric], "reduced").iloc[0])[0]
+        said = f"{change} % | {row['difference']:+.3f} ({low:.3f} to {high:.3f}), {_word(row)} "
     return _row(frame, metric, "train", f"| {name} | {{}} | {{}} | {claimed} | {said}|", 3)
 
 
 def _change(row):
     """A change in percent with its interval and verdict."""
+    change, low, high = _percents(row)
+    return f"{change} % ({low} to {high}), {_word(row)}".replace("-", "−")
+
+
+def _percents(row):
     percents = row["change"], row["low"], row["high"]
     large = sum(abs(value) >= 9.95 for value in percents) >= 2
     change, low, high = (f"{value:.{0 if large or abs(value) >= 9.95 else 1}f}" for value in percents)
-    remark = re.match("higher|lower|before the terminal phase", row["remark"]) if row["verdict"] == "reported" else None
-    said = f"{'+' if row['change'] > 0 else ''}{change} % ({low} to {high}), {row['verdict']}"
-    return said.replace("-", "−") + (f": {remark[0]}" if remark else "")
+    return f"{'+' if row['change'] > 0 else ''}{change}", low, high
+
+
+def _word(row):
+    side = re.match("higher|lower", row["remark"]) if row["verdict"] == "reported" else None
+    return row["verdict"] + (f": {side[0]}" if side else "")
 
 
 def _accuracy(frame, name):
@@ -98,7 +110,7 @@ def _accuracy(frame, name):
     if found.n >= 3:
         low, high = found.mean - found.half, found.mean + found.half
         said = f"{found.mean:+.1f} ({low:.1f} to {high:.1f}), {verdict(found, 'reduced', 'higher')[0]} "
-    return _row(frame, ACCURACIES[name], "test", f"| {name} | {{}} | {{}} | DEQ higher | {said}|", 1)
+    return _row(frame, ACCURACIES[name], "test", f"| {name} | {{}} | {{}} | DEQ higher | | {said}|", 1)
 
 
 def _row(frame, metric, split, line, digits):
@@ -118,9 +130,12 @@ def test_the_rows_of_the_page_are_those_of_the_tracked_runs():
 
 
 def test_the_pooled_rows_of_the_page_are_those_of_the_tracked_runs():
-    lines, settings = pooled_rows()
+    lines, decisive = pooled_rows()
     assert "---|\n" + "\n".join(lines) + "\n\n" in PAGE
-    assert f"{NUMBERS[settings]} of nine" in PAGE
+    answer = PAGE.partition("\n\n")[2].partition("\n\n")[0]
+    assert f"{NUMBERS[decisive[0]['cells']]} of nine" in answer
+    for test in (decisive[0], decisive[2]):
+        assert "{} % ({} to {}".format(*_percents(test)).replace("-", "−") in answer, test
 
 
 def test_the_page_names_every_network_that_misses_training_images():

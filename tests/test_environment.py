@@ -231,12 +231,12 @@ HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG
 STUB = """#!/bin/sh
 for place in quick full/with/dataset=folder; do
   folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
-  for name in fig1 fig3 controls collapse collapse_norms residual_and_error; do
+  for name in fig1 fig2 fig3 fig4 fig5 controls collapse collapse_norms residual_and_error; do
     cp "$(dirname "$0")/${place%%/*}.png" "$folder/$name.png"
   done
   folder="$NCLIB_RESULTS/$place/tables/neural_collapse"; mkdir -p "$folder"
   claims="internalization residual_and_error depth_and_rank optimisers"
-  for name in scorecard equilibrium_or_cell collapse_pooled collapse_accuracy $claims; do
+  for name in scorecard equilibrium_or_cell collapse_pooled collapse_terminal collapse_accuracy $claims; do
     echo "$place" >"$folder/$name.csv"; echo "$place" >"$folder/$name.json"
   done
 done
@@ -290,11 +290,11 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
         with Image.open(path) as picture:
             assert (picture.mode, picture.width) == ("P", 1 if "-quick" in path.stem else 2), path.name
             drawn.add(path.name)
-    assert len(drawn) == 8 and {"fig3-quick.png", "fig3-full.png", "collapse_norms-full.png"} <= drawn
+    assert len(drawn) == 11 and {"fig3-quick.png", "fig5-full.png", "collapse_norms-full.png"} <= drawn
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
     assert tables == ["quick\n"] * 14
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-full.*")]
-    assert tables == ["full/with/dataset=folder\n"] * 4
+    assert tables == ["full/with/dataset=folder\n"] * 6
 
 
 def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:

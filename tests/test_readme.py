@@ -121,8 +121,9 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
     }
     said = [f"{name} {_changes(digits[metric])}" for name, (metric, _) in names.items()]
     assert f"(`collapse`): {', '.join(said)}.".replace("-", "−") in FINDINGS
+    terminal = {row["metric"]: row for row in tracked("tables/collapse_terminal-full")}
     here = {
-        name: f"{float(large[metric]['change']):+.{n}f} %, {_said(large[metric])}"
+        name: f"{float(large[metric]['change']):+.{n}f} %, {_said(large[metric])} | {_said(terminal[metric])}"
         for name, (metric, n) in names.items()
     }
     there = {name: _said(digits[metric]) for name, (metric, _) in names.items()}
@@ -132,9 +133,11 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
         f"| lower NC2, which decides | {here['NC2 (eq. 13)']} | {there['NC2 (eq. 13)']} |",
         f"| lower NC3 | {here['NC3 (eq. 14)']} | {there['NC3 (eq. 14)']} |",
         f"| equal NC1 | {here['NC1 (eq. 12)']} | {there['NC1 (eq. 12)']} |",
-        f"| higher accuracy | {points} | {verdict} |",
+        f"| higher accuracy | {points} | | {verdict} |",
     ]
     assert "\n".join(rows).replace("-", "−") in README
+    among = NUMBERS[int(terminal["nc1_pinv"]["cells"])]
+    assert f"| {among} of them |" in README
     count = int(re.search(r"(\d) of 9 settings so far", large["nc1_pinv"]["remark"])[1])
     assert f"{NUMBERS[count]} setting{'s' * (count > 1)} of nine so far" in README
 
@@ -145,8 +148,8 @@ def _changes(row):
 
 
 def _said(row):
-    side = "higher" if float(row["change"]) > 0 else "lower"
-    return row["verdict"] + f": {side}" * (row["verdict"] == "reported")
+    side = re.match("higher|lower", row["remark"]) if row["verdict"] == "reported" else None
+    return row["verdict"] + (f": {side[0]}" if side else "")
 
 
 def test_the_signs_are_the_same_on_the_other_processor():
