@@ -74,6 +74,9 @@ COMPUTED = (
 )
 """Drawings whose notebooks compute with PyTorch: the last bits are those of one kind of processor."""
 
+DERIVED = ("depth_and_rank",)
+"""Histories whose values the notebook computes, with last digits of one kind of processor."""
+
 LEFT_OUT = {"tables/neural_collapse/fig2_tsne.csv": ("x", "y")}
 """Columns that differ from one processor to the next although their source is tracked: coordinates of t-SNE."""
 
@@ -151,7 +154,7 @@ def _read(path: Path, folder: Path) -> dict[str, Any]:
         if name not in left_out
     }
     whole = {} if left_out else {"sha256": _digest(path.read_bytes())}
-    raw = header[0] == "run_id" and "metric" in header  # the history of runs as it is tracked
+    raw = header[0] == "run_id" and "metric" in header and path.stem not in DERIVED  # histories as they are tracked
     floats = [] if raw else [name for name, *values in zip(header, *rows, strict=True) if any(map(_is_float, values))]
     return {"rows": len(rows), "columns": columns, **whole, "floats": floats}
 
@@ -249,8 +252,9 @@ def main() -> None:
             drawings = {known: (drawings | drawn)[known] for known in (*DRAWN, *COMPUTED) if known in drawings | drawn}
             for file in (file for files in drawings.values() for file in files.values()):
                 file.pop("floats", None)  # it follows from the cells
-            elsewhere = {known: made for known, made in elsewhere.items() if known not in drawn}
-            elsewhere |= dict.fromkeys(drawn, here) if base != here else {}
+            if said:
+                elsewhere = {known: made for known, made in elsewhere.items() if known != name}
+                elsewhere |= {name: here} if base != here else {}
             content = {"machine": base, "elsewhere": elsewhere, "drawings": drawings}
             NUMBERS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
