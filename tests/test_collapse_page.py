@@ -37,6 +37,11 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 SECONDARY = {"NC2, centred": "as eq. 13", "NC3, centred": "as eq. 14", "NC1, trace ratio": "as eq. 12"}
 
 
+def tracked():
+    """Tidy frame of all tracked runs of profile `full`."""
+    return reference_store().frame(json.loads((paths.reference() / "cifar10-full/runs.json").read_text("utf-8")))
+
+
 def pooled_rows():
     """Rows of the pooled tests: all settings, without K_A = 3, R = 100, and those in the terminal phase."""
     planned = nc.experiment("neural_collapse/equilibrium_or_cell", "full", dataset=DATA)
@@ -61,8 +66,7 @@ def _pooled(frame, planned):
 
 def table():
     """Rows of the page, and the number of pairs that each setting has."""
-    runs = json.loads((paths.reference() / "cifar10-full/runs.json").read_text(encoding="utf-8"))
-    frame, lines, pairs = reference_store().frame(runs), [], {}
+    frame, lines, pairs = tracked(), [], {}
     for title, cell in SETTINGS.items():
         here = setting(frame, DATA, *cell)
         seeds = sorted(set.intersection(*(set(here[here["model"] == model]["seed"]) for model in ("explicit", "deq"))))
@@ -139,8 +143,7 @@ def test_the_pooled_rows_of_the_page_are_those_of_the_tracked_runs():
 
 
 def test_the_page_names_every_network_that_misses_training_images():
-    runs = json.loads((paths.reference() / "cifar10-full/runs.json").read_text(encoding="utf-8"))
-    last = by_run(reference_store().frame(runs), "accuracy_train_prior", "train").fillna({"K_A": 10})
+    last = by_run(tracked(), "accuracy_train_prior", "train").fillna({"K_A": 10})
     images = 5000 * (last["K_A"] + (10 - last["K_A"]) / last["R"])
     missed = last.assign(images=images, missed=((1 - last["value"]) * images).round())
     missed = missed[missed["missed"] > 0].sort_values("seed")

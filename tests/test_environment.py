@@ -290,7 +290,8 @@ def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(t
         with Image.open(path) as picture:
             assert (picture.mode, picture.width) == ("P", 1 if "-quick" in path.stem else 2), path.name
             drawn.add(path.name)
-    assert len(drawn) == 11 and {"fig3-quick.png", "fig5-full.png", "collapse_norms-full.png"} <= drawn
+    assert len(drawn) == 11
+    assert {"fig3-quick.png", "fig3-full.png", "fig5-full.png", "collapse_norms-full.png"} <= drawn
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
     assert tables == ["quick\n"] * 14
     tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-full.*")]
