@@ -340,8 +340,8 @@ def verdict(
         raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
     if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well
         claim = None if np.isnan(float(claim)) else float(claim)
-    ends = np.log1p([-EQUAL_WITHIN, EQUAL_WITHIN]) if of_logs else np.array([-1, 1]) * EQUAL_WITHIN * abs(size)
-    word, remark = _judged(found, claim, terminal, *ends)
+    ends = np.array([-1, 1]) * EQUAL_WITHIN * (abs(size) if claim == "equal" and not of_logs else 1)
+    word, remark = _judged(found, claim, terminal, *(np.log1p(ends) if of_logs else ends))
     if word == "supported" and not isinstance(claim, str):
         compatible = abs(claim - found.mean) <= found.half
         remark = "size not comparable" if scale != "paper" else "compatible in size" if compatible else "other size"

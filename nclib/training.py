@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from nclib.config import LAST_EPOCHS, ConfigError, RunConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
 from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
@@ -345,11 +345,6 @@ class _Trainer:
         if [row[0] for row in self.cost] != list(range(1, self.epoch + 1)):
             raise ValueError(f"epoch {self.epoch} is not the last one of its table of costs")
 
-    def logs(self, epoch: int) -> bool:
-        """Whether the network is fully evaluated after this epoch."""
-        train = self.config.train
-        return epoch in (1, train.epochs) or epoch % train.log_every == 0
-
     def train_epoch(self) -> None:
         """One pass over the training set; raises `TrainingDiverged` when the loss is no longer finite."""
         train, model, epoch = self.config.train, self.model, self.epoch + 1
@@ -422,17 +417,14 @@ class _Trainer:
 
     def evaluate_epoch(self) -> None:
         """Log what this epoch is due: everything, or in the last epochs the test accuracy alone."""
-        epoch, train = self.epoch + 1, self.config.train
-        full = self.logs(epoch)
-        splits = ["train", "test"] if full else ["test"] if epoch > train.epochs - LAST_EPOCHS else []
-        for name in splits:
+        epoch = self.epoch + 1
+        for name, with_nc in self.config.train.evaluated(epoch).items():
             outputs = collect(self.model, self.loaders[name].in_order())
             if not outputs.features.isfinite().all():
                 raise TrainingDiverged(
                     f"features of {self.config.model.kind!r} are not finite after epoch {epoch}; use a lower lr "
-                    f"(now {train.lr:g})"
+                    f"(now {self.config.train.lr:g})"
                 )
-            with_nc = full and (name == "train" or train.nc_on_test)
             report = summarise(outputs, self.model, self.split.counts, self.split.minority, with_nc)
             self.history += [(epoch, name, metric, value) for metric, value in report.items()]
             self.classes += [(epoch, name, *row) for row in per_class_rows(outputs, len(self.split.counts))]

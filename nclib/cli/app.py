@@ -340,6 +340,7 @@ def train(
     from nclib.cli.typed import typed_config
     from nclib.config import run_id
     from nclib.engine import jobs
+    from nclib.engine.denser import denser
     from nclib.engine.options import check_runs
     from nclib.engine.reference import load_run
     from nclib.engine.store import default_store
@@ -369,6 +370,8 @@ def train(
     typer.echo(captions.describe_runs([run]))
     if default_store().has(run_id(run)):
         typer.echo("stored already, nothing to train")
+    elif source := denser(run, default_store()):
+        typer.echo(f"nothing to train: {source} has all the epochs asked for")
     elif default_store().busy(run_id(run)):
         typer.echo("another process is training it; waiting for that")
     with progress_bar("training") as progress:

@@ -290,7 +290,8 @@ class TrainConfig(Config):
         stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
         "float64"
     compile : torch.compile the network's cell
-    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
+    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set. A stored run
+        that was evaluated more often, at every epoch asked for, is not trained again
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call
 
@@ -328,6 +329,12 @@ class TrainConfig(Config):
         if self.constraint == "weight_decay" and (self.e_w is not None or self.e_h is not None):
             raise ValueError("e_w and e_h apply only to constraint 'projection' or 'penalty'; leave them out")
         return self
+
+    def evaluated(self, epoch: int) -> dict[str, bool]:
+        """The splits that are evaluated after an epoch, and whether metrics of collapse are logged too."""
+        if epoch in (1, self.epochs) or epoch % self.log_every == 0:
+            return {"train": True, "test": self.nc_on_test}
+        return {"test": False} if epoch > self.epochs - LAST_EPOCHS else {}
 
 
 _WORKABLE = {"lr": 0.1, "schedule": "cosine", "clip": 1.0}

@@ -20,6 +20,7 @@ from nclib import models, training
 from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id
 from nclib.data import DataError, describe, fetch
 from nclib.engine import cluster
+from nclib.engine.denser import take
 from nclib.engine.kinds import read_config
 from nclib.engine.store import DamageWarning, RunStore, default_store
 from nclib.system import own_code, provenance
@@ -125,6 +126,7 @@ def train_run(
     config = read_config(config_json)
     store, run = RunStore(root), run_id(config)
     store.clear_cut_off([run])
+    take(config, store)
     with store.lock(run):
         if store.is_sound(run):
             store.clear_partial(run)

@@ -15,6 +15,7 @@ from nclib import training
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.data import DataError
 from nclib.engine.costs import CostModel, Forecast
+from nclib.engine.denser import denser, take
 from nclib.engine.grid import Grid, Progress, run_serially
 from nclib.engine.jobs import check_own_code, datasets
 from nclib.engine.kinds import read_config
@@ -58,7 +59,8 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     -------
     DataFrame
         A row for each run: run_id, dataset, model, K_A, R, seed, state ("stored", "reference" or "missing") and seconds
-        on one core, estimated from the finished runs of this machine.
+        on one core, estimated from the finished runs of this machine. A run that a stored one with a smaller
+        ``log_every`` serves counts as stored.
 
     Examples
     --------
@@ -73,7 +75,8 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     model = CostModel.fit(finished_runs(store))
     rows = []
     for run, config in _unique(configs).items():
-        state = "stored" if store.has(run) else "reference" if reference.has(run) else "missing"
+        there = store.has(run) or denser(config, store)
+        state = "stored" if there else "reference" if reference.has(run) else "missing"
         columns = identity_columns(config.canonical())
         rows.append({"run_id": run, **columns, "state": state, "seconds": model.seconds(config)})
     columns = ["run_id", *identity_columns({}), "state", "seconds"]
@@ -94,6 +97,9 @@ def ensure_runs(
     device: str | None = None,
 ) -> pd.DataFrame:
     """The results of these runs as one tidy table, training first what is not stored.
+
+    A stored run that differs in ``log_every`` alone, and has every epoch asked for, is not trained again: its rows are
+    stored under the id of the one asked for.
 
     Parameters
     ----------
@@ -128,6 +134,8 @@ def ensure_runs(
     if train not in TRAIN:
         raise ConfigError(suggest(train, TRAIN, "value of train"))
     wanted, store = _unique(configs), default_store()
+    for config in wanted.values():
+        take(config, store)
     found = {run: store.find(run) for run in wanted}
     absent = {run: config for run, config in wanted.items() if found[run] is None}
     if train != "missing":
@@ -194,7 +202,7 @@ def train_missing(
         )
     store = default_store()
     wanted = _unique(configs)
-    absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
+    absent = {run: config for run, config in wanted.items() if not (store.is_sound(run) or take(config, store))}
     stored = stored or _no_matter
     ranks = urgency or {}
     for run in sorted((run for run in wanted if run not in absent), key=lambda run: ranks.get(run, math.inf)):
@@ -231,6 +239,8 @@ def finished_runs(store: RunStore, latest: int = 300) -> list[tuple[StoredConfig
     for _, options, record in store.records(latest):
         try:
             config, seconds = read_config(json.dumps(options)), wall_seconds(record)
+            if "taken_from" in record.get("facts", {}):  # it took no time of its own
+                continue
             if seconds and (record["device"]["type"] == kind or config.on_cpu):
                 CostModel().seconds(config)  # raises where nothing is known of its images
                 found.append((config, seconds))
@@ -296,7 +306,7 @@ def export_reference(
         When one of them has not been trained.
     """
     wanted, store = _unique(configs), default_store()
-    lacking = [run for run in wanted if not store.has(run)]
+    lacking = [run for run, config in wanted.items() if not (store.has(run) or take(config, store))]
     if lacking and not finished:
         raise MissingRuns(f"not trained yet: {', '.join(lacking)}; --finished leaves them out")
     wanted = {run: config for run, config in wanted.items() if run not in lacking}
