@@ -490,6 +490,15 @@ def test_a_reference_run_keeps_what_figures_draw_and_thins_the_rest(store, tmp_p
     assert sizes == ({"all": 0, "drawn": 0, "other": 0} if seed else {"all": 400, "drawn": 400, "other": 100})
 
 
+def test_a_reference_run_keeps_no_features_where_each_class_would_have_one(store, tmp_path):
+    arrays = {"train_features": np.ones((600, 8), np.float32), "train_labels": np.repeat(np.arange(60), 10)}
+    run = store.load(_save(store, arrays=arrays))
+    for collection, drawn, labels in (("drawn", [run.run_id], 360), ("other", [], 0)):
+        reference = ReferenceStore(tmp_path / collection)
+        reference.add(collection, [run], drawn=drawn)
+        assert len(reference.load(run.run_id).arrays.get("train_labels", ())) == labels
+
+
 def test_reference_tables_are_packed_the_same_each_time_and_read_as_they_once_were(store, tmp_path):
     run = store.load(_save(store))
     folders = [ReferenceStore(tmp_path / name).add("small", [run]) for name in ("one", "other")]
