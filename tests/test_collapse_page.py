@@ -3,6 +3,8 @@
 import json
 import re
 
+from spoken import NUMBERS, in_words
+
 import nclib as nc
 from nclib.comparison import SETTING, by_run, paired, percent, pooled, ratios, setting, verdict
 from nclib.config import run_id
@@ -33,7 +35,6 @@ ACCURACIES = {
     "of minority classes": "accuracy_minority",
     "of majority classes": "accuracy_majority",
 }
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SECONDARY = {"NC2, centred": "as eq. 13", "NC3, centred": "as eq. 14", "NC1, trace ratio": "as eq. 12"}
 
 
@@ -87,14 +88,14 @@ def _metric(frame, name, imbalanced):
     if row["seeds"] >= 3:
         low, high = row["difference"] - row["half"], row["difference"] + row["half"]
         change = _percents(ratios(frame, [metric], "reduced").iloc[0])[0]
-        said = f"{change} % | {row['difference']:+.3f} ({low:.3f} to {high:.3f}), {_word(row)} "
+        said = f"{change} % | {row['difference']:+.3f} ({low:.3f} to {high:.3f}), {in_words(row)} "
     return _row(frame, metric, "train", f"| {name} | {{}} | {{}} | {claimed} | {said}|", 3)
 
 
 def _change(row):
     """A change in percent with its interval and verdict."""
     change, low, high = _percents(row)
-    return f"{change} % ({low} to {high}), {_word(row)}".replace("-", "−")
+    return f"{change} % ({low} to {high}), {in_words(row)}".replace("-", "−")
 
 
 def _percents(row):
@@ -102,11 +103,6 @@ def _percents(row):
     large = sum(abs(value) >= 9.95 for value in percents) >= 2
     change, low, high = (f"{value:.{0 if large or abs(value) >= 9.95 else 1}f}" for value in percents)
     return f"{'+' if row['change'] > 0 else ''}{change}", low, high
-
-
-def _word(row):
-    side = re.match("higher|lower", row["remark"]) if row["verdict"] == "reported" else None
-    return row["verdict"] + (f": {side[0]}" if side else "")
 
 
 def _accuracy(frame, name):

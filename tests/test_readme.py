@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+from spoken import NUMBERS, in_words
 
 from nclib.papers import certify
 from nclib.papers.neural_collapse.proofs import STATEMENTS, theory_steps
@@ -17,7 +18,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FINDINGS = (ROOT / "book/findings.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "book").glob("*.md"))]
 TABLES, OTHER = ROOT / "results/reference", "other-processor"
-NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 MOST_WORDS, MOST_NUMERALS, FIRST_COMMAND = 900, 40, 150
 
 
@@ -123,10 +123,10 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
     assert f"(`collapse`): {', '.join(said)}.".replace("-", "−") in FINDINGS
     terminal = {row["metric"]: row for row in tracked("tables/collapse_terminal-full")}
     here = {
-        name: f"{float(large[metric]['change']):+.{n}f} %, {_said(large[metric])} | {_said(terminal[metric])}"
+        name: f"{float(large[metric]['change']):+.{n}f} %, {in_words(large[metric])} | {in_words(terminal[metric])}"
         for name, (metric, n) in names.items()
     }
-    there = {name: _said(digits[metric]) for name, (metric, _) in names.items()}
+    there = {name: in_words(digits[metric]) for name, (metric, _) in names.items()}
     accuracy = tracked("tables/collapse_accuracy-full")[0]
     points = f"{float(accuracy['difference']):+.1f} ± {float(accuracy['half']):.1f} points, {accuracy['verdict']}"
     rows = [
@@ -145,11 +145,6 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
 def _changes(row):
     change, low, high = (float(row[key]) for key in ("change", "low", "high"))
     return f"{change:+.1f} ({low:.1f} to {high:.1f})"
-
-
-def _said(row):
-    side = re.match("higher|lower", row["remark"]) if row["verdict"] == "reported" else None
-    return row["verdict"] + (f": {side[0]}" if side else "")
 
 
 def test_the_signs_are_the_same_on_the_other_processor():
