@@ -33,12 +33,13 @@ def denser(config: StoredConfig, store: RunStore) -> str | None:
 
 
 def take(config: StoredConfig, store: RunStore) -> bool:
-    """Store this run with what a denser one holds, where there is a sound one and this one is absent; whether it did.
+    """Store this run with what a denser one holds, where there is a sound one and this one is absent and not being
+    trained; whether it did.
 
     Its provenance is that of the denser run, which is named among its facts as ``taken_from``.
     """
     run = run_id(config)
-    if store.has(run) or (source := denser(config, store)) is None or not store.is_sound(source):
+    if store.has(run) or (source := denser(config, store)) is None or store.busy(run) or not store.is_sound(source):
         return False
     files = store.verify(source)
     files["config.json"] = json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})

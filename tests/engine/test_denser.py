@@ -85,6 +85,13 @@ def test_nothing_is_trained_where_a_denser_run_is_stored(store, monkeypatch):
     assert len(finished_runs(store)) == 2  # what was taken took no time of its own
 
 
+def test_a_run_that_is_being_trained_is_left_to_that(store):
+    train_run(_config(1).model_dump_json(), str(store.root))
+    with store.lock(run_id(_config(4))):
+        assert not take(_config(4), store)
+    assert take(_config(4), store)
+
+
 def test_a_damaged_one_serves_nothing_and_is_set_aside(store):
     run = train_run(_config(1).model_dump_json(), str(store.root))
     (store.root / run / "weights.pt").write_bytes(b"")
