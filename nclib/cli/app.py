@@ -340,7 +340,7 @@ def train(
     from nclib.cli.typed import typed_config
     from nclib.config import run_id
     from nclib.engine import jobs
-    from nclib.engine.denser import denser
+    from nclib.engine.denser import take
     from nclib.engine.options import check_runs
     from nclib.engine.reference import load_run
     from nclib.engine.store import default_store
@@ -370,10 +370,10 @@ def train(
     typer.echo(captions.describe_runs([run]))
     if default_store().has(run_id(run)):
         typer.echo("stored already, nothing to train")
-    elif source := denser(run, default_store()):
-        typer.echo(f"nothing to train: {source} has all the epochs asked for")
     elif default_store().busy(run_id(run)):
         typer.echo("another process is training it; waiting for that")
+    elif source := take(run, default_store()):
+        typer.echo(f"nothing to train: {source} was evaluated at every epoch asked for")
     with progress_bar("training") as progress:
         root = str(default_store().root)
         jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))

@@ -290,8 +290,8 @@ class TrainConfig(Config):
         stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
         "float64"
     compile : torch.compile the network's cell
-    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set. A stored run
-        that was evaluated more often, at every epoch asked for, is not trained again
+    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set. Where a
+        stored run differs only in a log_every that divides this one, nothing is trained again
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call
 

@@ -1,13 +1,17 @@
 """A stored run that was evaluated more often serves a request that differs in ``log_every`` alone.
 
 How often a network is evaluated changes nothing in its training. So the run asked for is stored under its own id, with
-the files of the other one and, of its histories, the epochs asked for.
+the files of the other one and, of its histories, the epochs asked for. Networks and cells of the user's own are trained
+again: what their evaluation changes is not known here.
 """
 
 from __future__ import annotations
 
+import errno
 import io
+import math
 
+import filelock
 import pandas as pd
 
 from nclib.config import SCHEMA_VERSION, RunConfig, StoredConfig, TrainConfig, digest, run_id
@@ -16,43 +20,67 @@ from nclib.engine.store import RunStore
 from nclib.metrics import ideal_values
 from nclib.system.files import csv_bytes, json_bytes, sha256
 
+_PATIENCE = 5.0
+"""Seconds to wait for a process that stores the same run; one that trains it takes longer, and is left alone."""
+
 
 def denser(config: StoredConfig, store: RunStore) -> str | None:
-    """Id of a stored run that differs from this one in ``log_every`` alone and logged all that is asked for; None where
-    there is none."""
-    if not isinstance(config, RunConfig):
+    """Id of a stored run that differs from this one only in a ``log_every`` that divides its own; None where there is
+    none."""
+    if not isinstance(config, RunConfig) or config.model.own_code:
         return None
-    train, options = config.train, config.canonical()
+    options, every = config.canonical(), config.train.log_every
     start = run_id(config).removesuffix(digest(options))
-    for every in range(1, min(train.log_every, train.epochs)):
-        if train.log_every % every == 0 or train.log_every >= train.epochs:
-            options["train"]["log_every"] = every
-            if store.has(run := start + digest(options)):
-                return run
+    small = [n for n in range(1, math.isqrt(every) + 1) if every % n == 0]
+    for options["train"]["log_every"] in sorted({*small, *(every // n for n in small)} - {every}):
+        if store.has(run := start + digest(options)):
+            return run
     return None
 
 
-def take(config: StoredConfig, store: RunStore) -> bool:
-    """Store this run with what a denser one holds, where there is a sound one and this one is absent and not being
-    trained; whether it did.
+def take(config: StoredConfig, store: RunStore, lock: filelock.BaseFileLock | None = None) -> str | None:
+    """Store this run with what a denser one holds; returns that one's id.
 
-    Its provenance is that of the denser run, which is named among its facts as ``taken_from``.
+    None, and nothing done, where the run is there already, another process is training it, no denser one is there and
+    sound, or the store may only be read. The provenance is that of the denser run, which is named among its facts as
+    ``taken_from``.
+
+    Parameters
+    ----------
+    config : the run asked for
+    store : where both are
+    lock : of the run asked for, where the caller holds it
     """
     run = run_id(config)
-    if store.has(run) or (source := denser(config, store)) is None or store.busy(run) or not store.is_sound(source):
-        return False
-    files = store.verify(source)
+    if store.has(run) or (source := denser(config, store)) is None:
+        return None
+    try:
+        with lock or store.lock(run, _PATIENCE) as lock:
+            if not store.has(run):
+                if not store.is_sound(source):
+                    return None
+                store.install(run, _asked(config, store.verify(source), source), lock)
+    except filelock.Timeout:
+        return None
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        return None
+    return source
+
+
+def _asked(config: RunConfig, files: dict[str, bytes], source: str) -> dict[str, bytes]:
+    """The files of this run, from those of a denser one."""
     files["config.json"] = json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})
     for name in files.keys() & {"history.csv", "classes.csv"}:
-        files[name] = csv_bytes(_asked(read_csv(io.BytesIO(files[name])), config.train))
+        files[name] = csv_bytes(_logged(read_csv(io.BytesIO(files[name])), config.train))
     record = read_object(files["provenance.json"])
-    record |= {"profile": config.profile, "facts": record.get("facts", {}) | {"taken_from": source}}
+    record |= {"profile": config.profile, "facts": {"taken_from": source} | record.get("facts", {})}
     files["provenance.json"] = json_bytes(record)
-    store.install(run, files | {"DONE": json_bytes({name: sha256(content) for name, content in files.items()})})
-    return True
+    return files | {"DONE": json_bytes({name: sha256(content) for name, content in files.items()})}
 
 
-def _asked(rows: pd.DataFrame, train: TrainConfig) -> pd.DataFrame:
+def _logged(rows: pd.DataFrame, train: TrainConfig) -> pd.DataFrame:
     """The rows that a training with these options logs."""
     wanted = {(epoch, *each) for epoch in range(1, train.epochs + 1) for each in train.evaluated(epoch).items()}
     of_collapse = rows["metric"].str.removesuffix(".sample").isin(list(ideal_values(2)))

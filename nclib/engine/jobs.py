@@ -126,11 +126,10 @@ def train_run(
     config = read_config(config_json)
     store, run = RunStore(root), run_id(config)
     store.clear_cut_off([run])
-    take(config, store)
-    with store.lock(run):
+    with store.lock(run) as lock:
         if store.is_sound(run):
             store.clear_partial(run)
-        else:
+        elif not take(config, store, lock):
             make(config, store, training.usable_device(device), progress or (lambda done, total: None))
     return run
 

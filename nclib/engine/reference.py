@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, digest, run_id
+from nclib.engine.denser import take
 from nclib.engine.reading import (
     HISTORY,
     CorruptRun,
@@ -288,6 +289,8 @@ def load_run(config: StoredConfig | str) -> StoredRun:
     1
     """
     run = config if isinstance(config, str) else run_id(config)
+    if not isinstance(config, str):
+        take(config, default_store())
     for source in (default_store(), reference_store()):
         if source.has(run):
             return source.open(run)

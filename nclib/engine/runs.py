@@ -59,8 +59,8 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     -------
     DataFrame
         A row for each run: run_id, dataset, model, K_A, R, seed, state ("stored", "reference" or "missing") and seconds
-        on one core, estimated from the finished runs of this machine. A run that a stored one with a smaller
-        ``log_every`` serves counts as stored.
+        on one core, estimated from the finished runs of this machine. A run that need not be trained because a stored
+        one was evaluated more often counts as stored.
 
     Examples
     --------
@@ -98,8 +98,8 @@ def ensure_runs(
 ) -> pd.DataFrame:
     """The results of these runs as one tidy table, training first what is not stored.
 
-    A stored run that differs in ``log_every`` alone, and has every epoch asked for, is not trained again: its rows are
-    stored under the id of the one asked for.
+    A run is not trained where a stored one differs from it only in a ``log_every`` that divides its own: the rows asked
+    for are stored under its id.
 
     Parameters
     ----------
@@ -134,9 +134,7 @@ def ensure_runs(
     if train not in TRAIN:
         raise ConfigError(suggest(train, TRAIN, "value of train"))
     wanted, store = _unique(configs), default_store()
-    for config in wanted.values():
-        take(config, store)
-    found = {run: store.find(run) for run in wanted}
+    found = {run: store.find(run) or (take(config, store) and store.find(run)) for run, config in wanted.items()}
     absent = {run: config for run, config in wanted.items() if found[run] is None}
     if train != "missing":
         there = set(finished(absent))
@@ -273,7 +271,8 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     >>> nc.runs_provenance([config]).shape[0] > 5
     True
     """
-    records = [load_run(run).provenance for run in _unique(configs)]
+    wanted = _unique(configs)
+    records = [load_run(config).provenance for config in wanted.values()]
     facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
     facts["continued from a checkpoint"] = sum(bool(record["facts"].get("continued_from")) for record in records)
     trained = [session for record in records for session in provenance.sessions(record)]
@@ -282,7 +281,8 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     facts["device"] = sorted({session["device"].get("name") or session["device"]["type"] for session in trained})
     for package in sorted({name for session in trained for name in session["versions"]}):
         facts[package] = sorted({session["versions"].get(package, "none") for session in trained})
-    facts["processor seconds"] = round(sum(provenance.processor_seconds(record) for record in records))
+    once = {record["facts"].get("taken_from", run): record for run, record in zip(wanted, records, strict=True)}
+    facts["processor seconds"] = round(sum(map(provenance.processor_seconds, once.values())))
     shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
     return pd.Series(shown, dtype=object).to_frame("value")
 

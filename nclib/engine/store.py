@@ -221,8 +221,8 @@ class RunStore:
         """All files of a complete run, verified, to be installed in another store; raises `CorruptRun` as `verify`."""
         return self.verify(run) | {"DONE": read_file(self.root / run / "DONE")}
 
-    def install(self, run: str, files: Mapping[str, bytes]) -> None:
-        """Take in a run that was packed elsewhere: whole, or not at all.
+    def install(self, run: str, files: Mapping[str, bytes], lock: filelock.BaseFileLock | None = None) -> None:
+        """Take in a run that was packed elsewhere: whole, or not at all. `lock` is the run's, if the caller holds it.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class RunStore:
                 arrived.load(run)
                 if unlisted := files.keys() - arrived._sums(run).keys() - {"DONE"}:
                     raise CorruptRun(f"run {run} came with {min(unlisted)}, which its DONE does not list")
-                with self.lock(run):
+                with lock or self.lock(run):
                     if not self.is_sound(run):  # which sets a damaged one aside
                         os.replace(folder, self.root / run)
                     self.clear_partial(run)

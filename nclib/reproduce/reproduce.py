@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nclib import data
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import cluster, profiles, runs
+from nclib.engine.denser import take
 from nclib.engine.executors import Place, default_workers
 from nclib.engine.options import check_runs
 from nclib.engine.store import default_store
@@ -107,6 +108,8 @@ def reproduce(
             others = other_parameters.other_values(task.values for task in tasks)
             os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
             folder = paths.results(profile)
+            for config in configs.values():
+                take(config, default_store())
             plan = runs.plan(list(configs.values()))
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
             _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)

@@ -1,5 +1,7 @@
 """A run that logged more often serves a request that asks for less: what is taken is what a training leaves."""
 
+import errno
+
 import pytest
 from marks import slow
 
@@ -7,7 +9,8 @@ from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine.denser import denser, take
 from nclib.engine.jobs import train_run
 from nclib.engine.partial import drawable
-from nclib.engine.runs import MissingRuns, ensure_runs, finished_runs, plan, train_missing
+from nclib.engine.reference import load_run
+from nclib.engine.runs import MissingRuns, ensure_runs, finished_runs, plan, runs_provenance, train_missing
 from nclib.engine.store import DamageWarning, RunStore, default_store
 
 
@@ -32,10 +35,10 @@ def _files(root, config):
 
 @pytest.mark.parametrize(
     ("kind", "often", "seldom", "nc_on_test"),
-    [("explicit", 1, 4, True), ("deq", 2, 4, False), *slow(("deq", 1, 5, True), ("explicit", 3, 20, False))],
+    [("explicit", 1, 4, True), ("deq", 2, 4, False), *slow(("deq", 1, 5, True), ("explicit", 5, 20, False))],
 )
 def test_what_is_taken_is_what_a_training_leaves(kind, often, seldom, nc_on_test, tmp_path):
-    """The last pair: with ``log_every`` above the number of epochs only the first and the last are asked for."""
+    """The last: with ``log_every`` above the number of epochs only the first and the last are asked for."""
     asked = _config(seldom, kind, nc_on_test=nc_on_test)
     trained = _files(tmp_path / "alone", asked)
     dense = _config(often, kind, nc_on_test=nc_on_test)
@@ -70,10 +73,7 @@ def test_nothing_is_trained_where_a_denser_run_is_stored(store, monkeypatch):
     """Every way to ask: a plan, the table, training, what may be drawn; a plan changes nothing."""
     ensure_runs([_config(1), _config(1, "deq")])
 
-    def refuse(*args, **named):
-        raise AssertionError("trained")
-
-    monkeypatch.setattr("nclib.training.train", refuse)
+    monkeypatch.setattr("nclib.training.train", refused(AssertionError("trained")))
     pair = [_config(5), _config(5, "deq")]
     assert set(plan(pair)["state"]) == {"stored"} and len(store.ids()) == 2
     assert drawable(pair) == pair and len(store.ids()) == 4
@@ -85,11 +85,55 @@ def test_nothing_is_trained_where_a_denser_run_is_stored(store, monkeypatch):
     assert len(finished_runs(store)) == 2  # what was taken took no time of its own
 
 
-def test_a_run_that_is_being_trained_is_left_to_that(store):
+def test_a_run_that_is_being_trained_is_left_to_that(store, monkeypatch):
     train_run(_config(1).model_dump_json(), str(store.root))
+    monkeypatch.setattr("nclib.engine.denser._PATIENCE", 0.01)
     with store.lock(run_id(_config(4))):
         assert not take(_config(4), store)
-    assert take(_config(4), store)
+        assert ensure_runs([_config(2)], train="never")["run_id"].nunique() == 1
+    source = run_id(_config(1))
+    assert take(_config(4), store) == source and take(_config(4), store) is None
+    assert take(_config(8), store) == source and load_run(_config(8)).provenance["facts"]["taken_from"] == source
+
+
+def test_a_store_that_may_only_be_read_serves_nothing_and_says_nothing(store, monkeypatch):
+    train_run(_config(1).model_dump_json(), str(store.root))
+    monkeypatch.setattr(RunStore, "install", refused(OSError(errno.EROFS, "read-only", "x")))
+    assert take(_config(4), store) is None
+    with pytest.raises(MissingRuns):
+        ensure_runs([_config(4)], train="never")
+    monkeypatch.setattr(RunStore, "install", refused(OSError(errno.ENOSPC, "no room", "x")))
+    with pytest.raises(OSError, match="no room"):
+        take(_config(4), store)
+
+
+def refused(error):
+    def act(*args, **named):
+        raise error
+
+    return act
+
+
+def test_what_is_damaged_is_taken_again(store):
+    train_run(_config(1).model_dump_json(), str(store.root))
+    asked = _config(4)
+    take(asked, store)
+    for again in (
+        lambda: ensure_runs([asked], train="never"),
+        lambda: train_run(asked.model_dump_json(), str(store.root)),
+    ):
+        (store.root / run_id(asked) / "history.csv").write_bytes(b"")
+        with pytest.warns(DamageWarning, match="history.csv is not what was written"):
+            again()
+        assert load_run(asked).provenance["facts"]["taken_from"] == run_id(_config(1))
+    both, one = (runs_provenance(runs).loc["processor seconds"] for runs in ([_config(1), asked], [_config(1)]))
+    assert both.equals(one)
+
+
+def test_code_of_ones_own_is_trained_again(store, monkeypatch):
+    own = _config(4).replace(model=ModelConfig(kind="deq", width=2, cell="package.module:Cell", source="1" * 16))
+    monkeypatch.setattr(RunStore, "has", lambda store, run: True)
+    assert denser(_config(4), store) and denser(own, store) is None
 
 
 def test_a_damaged_one_serves_nothing_and_is_set_aside(store):
@@ -109,4 +153,4 @@ def test_the_command_says_that_there_is_nothing_to_train(store):
     assert CliRunner().invoke(commands.app, [*words, "-s", "train.log_every=1"]).exit_code == 0
     source = store.ids()[0]
     said = CliRunner().invoke(commands.app, [*words, "-s", "train.log_every=2"])
-    assert said.exit_code == 0 and f"nothing to train: {source} has all the epochs asked for" in said.output
+    assert said.exit_code == 0 and f"nothing to train: {source} was evaluated at every epoch asked for" in said.output
