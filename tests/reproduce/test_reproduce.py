@@ -14,7 +14,7 @@ import pytest
 from reproduction import figure, run_of, runs_of_seeds, write_notebook
 
 from nclib import data
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig
+from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.engine import jobs, profiles, runs
 from nclib.engine.store import default_store
 from nclib.papers import experiments
@@ -281,6 +281,18 @@ def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch)
     assert (again[1].status, again[1].runs_reused) == ("unchanged", 1) and not bench.trained
     bench.reproduce("fig2")
     assert bench.reproduce("fig2", train="finished").rows[0].status == "executed"
+
+
+def test_runs_that_logged_more_often_are_reused(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    bench.reproduce()
+    bench.trained.clear()
+    made, seldom = runs_of_seeds([0, 1]), TrainConfig(log_every=2)
+    less = {"neural_collapse/fig1": lambda profile: [config.replace(train=seldom) for config in made(profile)]}
+    monkeypatch.setattr(experiments, "EXPERIMENTS", experiments.EXPERIMENTS | less)
+    rows = [bench.reproduce(train=train).rows[0] for train in ("never", "never", "missing")]
+    assert [row.status for row in rows] == ["executed", "unchanged", "unchanged"] and not bench.trained
+    assert {(row.runs_trained, row.runs_reused) for row in rows} == {(0, 2)} and len(default_store().ids()) == 4
 
 
 def test_the_summary_on_disk_is_the_table_that_is_said(bench, monkeypatch):
