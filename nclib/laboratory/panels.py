@@ -449,11 +449,13 @@ class SimplexPanel(Panel):
 
 
 def _runs_with_features() -> list[tuple[str, str]]:
-    """Stored runs and, of the reference results, those of seed 0; with at least three classes."""
+    """Stored runs and, of the reference results, those of seed 0 that keep features; with at least three classes."""
     stored = set(default_store().ids())
     return [
-        (run_label(run, config), run) for run, config in known_runs().items() if run in stored or config["seed"] == 0
-    ]  # fmt: skip
+        (run_label(run, config), run)
+        for run, config in known_runs().items()
+        if run in stored or (config["seed"] == 0 and "train_features" in load_run(run).arrays)
+    ]
 
 
 # --- solvers in the plane ------------------------------------------------------------------------------------
