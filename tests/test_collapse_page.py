@@ -1,8 +1,10 @@
 """The tables of "Does a DEQ collapse better?" are what the tracked runs of profile `full` give."""
 
+import itertools
 import json
 import re
 
+import pandas as pd
 from spoken import NUMBERS, in_words
 
 import nclib as nc
@@ -13,7 +15,7 @@ from nclib.engine.reference import reference_store
 from nclib.papers.neural_collapse.protocol import pooled_ratios
 from nclib.system import paths
 
-PAGE = (paths.root() / "book/collapse.md").read_text(encoding="utf-8")
+PAGE, FINDINGS = ((paths.root() / f"book/{name}.md").read_text(encoding="utf-8") for name in ("collapse", "findings"))
 DATA = "folder:cifar10-jpeg@ef1101d4a992"
 SETTINGS = {
     "K_A = 5, R = 100": (5, 100),
@@ -80,6 +82,49 @@ def table():
     return lines, pairs
 
 
+FIRST = ("NC2, eq. 13", "NC3, eq. 14", "NC1, eq. 12", "NC1, trace ratio")
+
+
+def first_rows():
+    """Rows of the settings of step 3, and how many pairs they have."""
+    frame, lines, pairs = tracked(), [], 0
+    for K_A, R in itertools.product((3, 5, 7), (10, 50)):
+        here = setting(frame, DATA, K_A, R)
+        if f"K_A = {K_A}, R = {R}" in SETTINGS or set(here["model"]) != {*PAIR}:
+            continue
+        seeds = paired(by_run(here, "loss", "train"))["seed"].tolist()
+        start, pairs = f"| K_A = {K_A}, R = {R} | {', '.join(map(str, seeds))} |", pairs + len(seeds)
+        here = here[here["seed"].isin(seeds)]
+        cells = [_row(here, METRICS[name][0], "train", "{} → {}", 3) for name in FIRST]
+        cells += [_row(here, ACCURACIES[name], "test", "{} → {}", 1) for name in list(ACCURACIES)[:2]]
+        lines.append(f"{start} {' | '.join(cells)} |")
+    return lines, pairs
+
+
+def accuracy_rows():
+    """Tables 1 to 4: overall accuracy, mean of the last ten epochs and of the seeds; ours, and the paper's."""
+    printed = pd.read_csv(paths.root() / "data/published/sun_shi_2024_tables.csv")
+    printed = printed[(printed["dataset"] == "cifar10") & (printed["split"] == "overall")]
+    ours = by_run(percent(tracked()), "accuracy_balanced", "test", "last_epochs")
+    pairs = paired(ours)[["K_A", "R", "seed"]]
+    both = ours.merge(pairs, on=["K_A", "R", "seed"])
+    lines = []
+    for start, rows, value in (("", both, "value"), (", printed", printed, "mean")):
+        for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+            of_model = rows[rows["model"] == model].fillna({"K_A": 0})
+            cells = [
+                ", ".join(_mean(of_model[(of_model["K_A"] == K_A) & (of_model["R"] == R)], value) for R in list_of_R)
+                for K_A, list_of_R in ((0, [1]), (3, [10, 50, 100]), (5, [10, 50, 100]), (7, [10, 50, 100]))
+            ]
+            lines.append(f"| {name}{start} | {' | '.join(cells)} |")
+    return lines
+
+
+def _mean(rows, value):
+    few = "*" if value == "value" and len(rows) < 3 else ""
+    return f"{rows[value].mean() + 1e-6:.1f}{few}" if len(rows) else "–"
+
+
 def _metric(frame, name, imbalanced):
     """A difference with its verdict, as the protocol has it, and beside it a change in percent."""
     metric, claim = METRICS[name] if imbalanced else (METRICS[name][0], "equal")
@@ -124,9 +169,15 @@ def _row(frame, metric, split, line, digits):
 def test_the_rows_of_the_page_are_those_of_the_tracked_runs():
     lines, pairs = table()
     assert PAGE[PAGE.index("| **") :].split("\n\n")[0].splitlines() == lines
-    said = [int(done) for done in re.findall(r"\| (\d+) of \d+ (?:pairs )?\| `fig", PAGE)]
+    said = [int(done) for done in re.findall(r"\| (\d+) of \d+ (?:pairs )?\| `(?:fig|table2)", PAGE)]
     first_step = pairs["balanced"] + pairs["K_A = 5, R = 100"]
-    assert said[:2] == [first_step, sum(pairs.values()) - first_step]
+    lines, third_step = first_rows()
+    assert said[:3] == [first_step, sum(pairs.values()) - first_step, third_step]
+    assert "---|\n" + "\n".join(lines) + "\n\n" in PAGE
+
+
+def test_the_accuracies_of_the_findings_are_those_of_the_tracked_runs():
+    assert "---|\n" + "\n".join(accuracy_rows()) + "\n\n" in FINDINGS
 
 
 def test_the_pooled_rows_of_the_page_are_those_of_the_tracked_runs():
