@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 
+import numpy as np
 import pandas as pd
 from spoken import NUMBERS, in_words
 
@@ -198,3 +199,25 @@ def test_the_page_names_every_network_that_misses_training_images():
     for (_, _, many), rows in missed.groupby(["K_A", "R", "images"]):
         *most, few = (f"{count:.0f}" for count in rows["missed"])
         assert f"{', '.join(most)}{' and ' * bool(most)}{few} of {many:,.0f}" in PAGE, rows
+
+
+def test_the_norms_and_distances_of_the_page_are_those_of_the_tracked_runs():
+    norms, lowest, last = [], [], []
+    for _, rows in tracked().groupby("run_id"):
+        logged = {
+            names: one.set_index("epoch")["value"].sort_index() for names, one in rows.groupby(["split", "metric"])
+        }
+        nc1, norm = logged["train", "nc1_pinv"], logged["train", "feature_norm"]
+        assert nc1.is_monotonic_decreasing
+        after = nc1[nc1 < 0.1].index[0]
+        both = [nc1.index[nc1.index.get_loc(after) - 1], after]
+        norms.append(np.interp(np.log(0.1), np.log(nc1[both[::-1]]), norm[both[::-1]]))
+        assert any(nc1[epoch] >= 0.5 and norm[epoch] <= norms[-1] for epoch in (5, 10))
+        if ("steps", "start_distance") in logged:
+            distance = logged["steps", "start_distance"]
+            lowest, last = [*lowest, distance.min()], [*last, distance.iloc[-1]]
+            assert distance.idxmin() <= 16 and round(distance.iloc[0], 1) in (0.5, 0.6)
+    said = ["NC1 passes 0.1 at norms between {:.1f} and {:.1f}", "between {:.2f} and {:.2f} by epoch 16"]
+    said.append("rises again to between {:.2f} and {:.2f}")
+    for sentence, values in zip(said, (norms, lowest, last), strict=True):
+        assert sentence.format(min(values), max(values)) in PAGE
