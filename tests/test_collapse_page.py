@@ -16,6 +16,7 @@ from nclib.engine.reference import reference_store
 from nclib.papers.neural_collapse.protocol import pooled_ratios
 from nclib.system import paths
 
+README = (paths.root() / "README.md").read_text(encoding="utf-8")
 PAGE, FINDINGS = ((paths.root() / f"book/{name}.md").read_text(encoding="utf-8") for name in ("collapse", "findings"))
 DATA = "folder:cifar10-jpeg@ef1101d4a992"
 SETTINGS = {
@@ -123,7 +124,7 @@ def accuracy_rows():
 
 def _mean(rows, value):
     few = "*" if value == "value" and len(rows) < 3 else ""
-    return f"{rows[value].mean() + 1e-6:.1f}{few}" if len(rows) else "–"
+    return f"{rows[value].mean() + 1e-6:.{1 if value == 'value' else 2}f}{few}" if len(rows) else "–"
 
 
 def _metric(frame, name, imbalanced):
@@ -170,6 +171,9 @@ def _row(frame, metric, split, line, digits):
 def test_the_rows_of_the_page_are_those_of_the_tracked_runs():
     lines, pairs = table()
     assert PAGE[PAGE.index("| **") :].split("\n\n")[0].splitlines() == lines
+    balanced = lines[lines.index("| **balanced**, seeds 0, 1, 2 | | | | | |") :]
+    assert [line.split(" | ")[0] for line in balanced if line.endswith("), equal |")] == ["| NC2, eq. 13"]
+    assert "Balanced: NC2 equal, the others not." in README
     said = [int(done) for done in re.findall(r"\| (\d+) of \d+ (?:pairs )?\| `(?:fig|table2)", PAGE)]
     first_step = pairs["balanced"] + pairs["K_A = 5, R = 100"]
     lines, third_step = first_rows()
@@ -202,8 +206,8 @@ def test_the_page_names_every_network_that_misses_training_images():
 
 
 def test_the_norms_and_distances_of_the_page_are_those_of_the_tracked_runs():
-    norms, lowest, last = [], [], []
-    for _, rows in tracked().groupby("run_id"):
+    norms, lowest, last, rising = [], [], [], {"explicit": [], "deq": []}
+    for (_, model), rows in tracked().groupby(["run_id", "model"]):
         logged = {
             names: one.set_index("epoch")["value"].sort_index() for names, one in rows.groupby(["split", "metric"])
         }
@@ -211,13 +215,15 @@ def test_the_norms_and_distances_of_the_page_are_those_of_the_tracked_runs():
         assert nc1.is_monotonic_decreasing
         after = nc1[nc1 < 0.1].index[0]
         both = [nc1.index[nc1.index.get_loc(after) - 1], after]
+        rising[model].append(norm[after] > norm[both[0]])
         norms.append(np.interp(np.log(0.1), np.log(nc1[both[::-1]]), norm[both[::-1]]))
         assert any(nc1[epoch] >= 0.5 and norm[epoch] <= norms[-1] for epoch in (5, 10))
         if ("steps", "start_distance") in logged:
             distance = logged["steps", "start_distance"]
             lowest, last = [*lowest, distance.min()], [*last, distance.iloc[-1]]
             assert distance.idxmin() <= 16 and round(distance.iloc[0], 1) in (0.5, 0.6)
-    said = ["NC1 passes 0.1 at norms between {:.1f} and {:.1f}", "between {:.2f} and {:.2f} by epoch 16"]
+    assert not any(rising["explicit"]) and rising["deq"].count(False) == 1  # "all DEQs but one"
+    said = ["NC1 (eq. 12) falls below 0.1 at norms between {:.1f} and {:.1f}", "between {:.2f} and {:.2f} by epoch 16"]
     said.append("rises again to between {:.2f} and {:.2f}")
     for sentence, values in zip(said, (norms, lowest, last), strict=True):
         assert sentence.format(min(values), max(values)) in PAGE

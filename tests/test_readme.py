@@ -127,19 +127,21 @@ def test_the_measured_numbers_are_those_of_the_tracked_tables():
         for name, (metric, n) in names.items()
     }
     there = {name: in_words(digits[metric]) for name, (metric, _) in names.items()}
+    trace = f" % (trace ratio {float(large['nc1_trace_ratio']['change']):+.0f} %), "
+    nc1_here = here["NC1 (eq. 12)"].replace(" %, ", trace, 1)
     accuracy = tracked("tables/collapse_accuracy-full")[0]
     points = f"{float(accuracy['difference']):+.1f} ± {float(accuracy['half']):.1f} points, {accuracy['verdict']}"
     rows = [
         f"| lower NC2, which decides | {here['NC2 (eq. 13)']} | {there['NC2 (eq. 13)']} |",
         f"| lower NC3 | {here['NC3 (eq. 14)']} | {there['NC3 (eq. 14)']} |",
-        f"| equal NC1 | {here['NC1 (eq. 12)']} | {there['NC1 (eq. 12)']} |",
+        f"| equal NC1 | {nc1_here} | {there['NC1 (eq. 12)']} |",
         f"| higher accuracy, secondary | {points} | | {verdict} |",
     ]
     assert "\n".join(rows).replace("-", "−") in README
     among = NUMBERS[int(terminal["nc1_pinv"]["cells"])]
     assert f"| {among} of them |" in README
     count = int(re.search(r"(\d) of 9 settings so far", large["nc1_pinv"]["remark"])[1])
-    assert f"{NUMBERS[count]} setting{'s' * (count > 1)} of nine so far" in README
+    assert f"{NUMBERS[count]} setting{'s' * (count > 1)} of nine |" in README
 
 
 def _changes(row):

@@ -25,8 +25,8 @@ _PATIENCE = 5.0
 
 
 def denser(config: StoredConfig, store: RunStore) -> str | None:
-    """Id of a stored run that differs from this one only in a ``log_every`` that divides its own; None where there is
-    none."""
+    """Id of a stored run that differs from this one only in a ``log_every`` that divides this one's; None where there
+    is none."""
     if not isinstance(config, RunConfig) or config.model.own_code:
         return None
     options, every = config.canonical(), config.train.log_every
@@ -58,7 +58,7 @@ def take(config: StoredConfig, store: RunStore, lock: filelock.BaseFileLock | No
         with lock or store.lock(run, _PATIENCE) as lock:
             if not store.has(run):
                 if not store.is_sound(source):
-                    return None
+                    return take(config, store, lock)  # from another one; this one has been set aside
                 store.install(run, _asked(config, store.verify(source), source), lock)
     except filelock.Timeout:
         return None

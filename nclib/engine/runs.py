@@ -98,8 +98,8 @@ def ensure_runs(
 ) -> pd.DataFrame:
     """The results of these runs as one tidy table, training first what is not stored.
 
-    A run is not trained where a stored one differs from it only in a ``log_every`` that divides its own: the rows asked
-    for are stored under its id.
+    A run is not trained where a stored one differs from it only in a ``log_every`` that divides its own. The rows asked
+    for are then stored under its id.
 
     Parameters
     ----------

@@ -144,6 +144,13 @@ def test_a_damaged_one_serves_nothing_and_is_set_aside(store):
     assert store.ids() == []
 
 
+def test_another_sound_one_is_taken_where_the_first_is_damaged(store):
+    run, other = (train_run(_config(n).model_dump_json(), str(store.root)) for n in (2, 4))
+    (store.root / run / "weights.pt").write_bytes(b"")
+    with pytest.warns(DamageWarning, match="weights.pt is not what was written"):
+        assert take(_config(8), store) == other
+
+
 def test_the_command_says_that_there_is_nothing_to_train(store):
     from typer.testing import CliRunner
 
