@@ -182,7 +182,17 @@ def test_the_rows_of_the_page_are_those_of_the_tracked_runs():
 
 
 def test_the_accuracies_of_the_findings_are_those_of_the_tracked_runs():
-    assert "---|\n" + "\n".join(accuracy_rows()) + "\n\n" in FINDINGS
+    lines = accuracy_rows()
+    assert "---|\n" + "\n".join(lines) + "\n\n" in FINDINGS
+    values = [re.findall(r"–|[\d.]{4,}", line.partition(" | ")[2]) for line in lines]
+    columns = list(zip(*values, strict=True))
+    assert len(columns) == 10
+    above = [n for n, (*ours, one, other) in enumerate(columns) if "–" not in ours and not _below(ours, (one, other))]
+    assert above == [9] and "below the printed ones, except at K_A = 7, R = 100." in FINDINGS
+
+
+def _below(ours, printed):
+    return all(float(value) < float(there) for value, there in zip(ours, printed, strict=True))
 
 
 def test_the_pooled_rows_of_the_page_are_those_of_the_tracked_runs():
