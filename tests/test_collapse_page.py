@@ -215,6 +215,13 @@ def test_the_page_names_every_network_that_misses_training_images():
         assert f"{', '.join(most)}{' and ' * bool(most)}{few} of {many:,.0f}" in PAGE, rows
 
 
+def test_the_page_says_how_far_apart_the_training_losses_end():
+    last = by_run(tracked(), "loss", "train").fillna({"K_A": 10})
+    loss = last.pivot(index=["K_A", "R", "seed"], columns="model", values="value")
+    times = loss["deq"] / loss["explicit"]
+    assert f"training loss is {times.min():.1f} to {times.max():.1f} times" in PAGE
+
+
 def test_the_norms_and_distances_of_the_page_are_those_of_the_tracked_runs():
     norms, lowest, last, rising = [], [], [], {"explicit": [], "deq": []}
     for (_, model), rows in tracked().groupby(["run_id", "model"]):
