@@ -31,7 +31,7 @@ def denser(config: StoredConfig, store: RunStore) -> str | None:
         return None
     options, every = config.canonical(), config.train.log_every
     start = run_id(config).removesuffix(digest(options))
-    small = [n for n in range(1, math.isqrt(every) + 1) if every % n == 0]
+    small = [n for n in range(1, min(math.isqrt(every), config.train.epochs) + 1) if every % n == 0]
     for options["train"]["log_every"] in sorted({*small, *(every // n for n in small)} - {every}):
         if store.has(run := start + digest(options)):
             return run

@@ -132,6 +132,7 @@ def test_what_is_damaged_is_taken_again(store):
 
 def test_code_of_ones_own_is_trained_again(store, monkeypatch):
     own = _config(4).replace(model=ModelConfig(kind="deq", width=2, cell="package.module:Cell", source="1" * 16))
+    assert denser(_config(2**63), store) is None  # at once
     monkeypatch.setattr(RunStore, "has", lambda store, run: True)
     assert denser(_config(4), store) and denser(own, store) is None
 
