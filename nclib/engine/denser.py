@@ -14,11 +14,11 @@ import math
 import filelock
 import pandas as pd
 
-from nclib.config import SCHEMA_VERSION, RunConfig, StoredConfig, TrainConfig, digest, run_id
+from nclib.config import RunConfig, StoredConfig, TrainConfig, digest, run_id
 from nclib.engine.reading import read_csv, read_object
-from nclib.engine.store import RunStore
+from nclib.engine.store import RunStore, config_file, done_file
 from nclib.metrics import ideal_values
-from nclib.system.files import csv_bytes, json_bytes, sha256
+from nclib.system.files import csv_bytes, json_bytes
 
 _PATIENCE = 5.0
 """Seconds to wait for a process that stores the same run; one that trains it takes longer, and is left alone."""
@@ -71,13 +71,13 @@ def take(config: StoredConfig, store: RunStore, lock: filelock.BaseFileLock | No
 
 def _asked(config: RunConfig, files: dict[str, bytes], source: str) -> dict[str, bytes]:
     """The files of this run, from those of a denser one."""
-    files["config.json"] = json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})
+    files["config.json"] = config_file(config)
     for name in files.keys() & {"history.csv", "classes.csv"}:
         files[name] = csv_bytes(_logged(read_csv(io.BytesIO(files[name])), config.train))
     record = read_object(files["provenance.json"])
     record |= {"profile": config.profile, "facts": {"taken_from": source} | record.get("facts", {})}
     files["provenance.json"] = json_bytes(record)
-    return files | {"DONE": json_bytes({name: sha256(content) for name, content in files.items()})}
+    return files | {"DONE": done_file(files)}
 
 
 def _logged(rows: pd.DataFrame, train: TrainConfig) -> pd.DataFrame:
@@ -85,7 +85,7 @@ def _logged(rows: pd.DataFrame, train: TrainConfig) -> pd.DataFrame:
     wanted = {(epoch, *each) for epoch in range(1, train.epochs + 1) for each in train.evaluated(epoch).items()}
     of_collapse = rows["metric"].str.removesuffix(".sample").isin(list(ideal_values(2)))
     kept = [
-        split == "steps" or (epoch, split, True) in wanted or ((epoch, split, False) in wanted and not nc)
+        split == "steps" or (epoch, split, True) in wanted or (epoch, split, nc) in wanted
         for epoch, split, nc in zip(rows["epoch"], rows["split"], of_collapse, strict=True)
     ]
     return rows[kept]

@@ -236,11 +236,12 @@ def _extract(run: StoredRun, drawn: bool) -> dict[str, np.ndarray]:
         return kept | {name: _half(kept[name]) for name in ("class_means", "classifier") if name in kept}
     if "class_means" in kept:
         kept["class_means"] = kept["class_means"].astype(np.float32)
-    labels = arrays.get("train_labels", np.zeros(1))
-    each = (_DRAWN_FEATURES if drawn else _KEPT_FEATURES) // len(np.unique(labels))
-    if "train_features" in arrays and each > 1:  # one feature shows no class
-        rows = sample_rows(labels, each)
-        kept |= {"train_features": _half(arrays["train_features"][rows]), "train_labels": labels[rows]}
+    if "train_features" in arrays:
+        labels = arrays["train_labels"]
+        each = (_DRAWN_FEATURES if drawn else _KEPT_FEATURES) // len(np.unique(labels))
+        if each > 1:  # one feature shows no class
+            rows = sample_rows(labels, each)
+            kept |= {"train_features": _half(arrays["train_features"][rows]), "train_labels": labels[rows]}
     return kept
 
 

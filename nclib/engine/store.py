@@ -199,7 +199,7 @@ class RunStore:
         _remove_folder(writing)
         writing.mkdir(parents=True)
         contents = {f"{name}.csv": csv_bytes(frame) for name, frame in tables.items()}
-        contents["config.json"] = json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})
+        contents["config.json"] = config_file(config)
         contents["provenance.json"] = json_bytes({"profile": config.profile, **provenance})
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
@@ -210,7 +210,7 @@ class RunStore:
         try:
             for name, content in contents.items():
                 write_atomic(writing / name, content)
-            write_atomic(writing / "DONE", json_bytes({name: sha256(content) for name, content in contents.items()}))
+            write_atomic(writing / "DONE", done_file(contents))
             os.replace(writing, final)
         finally:
             shutil.rmtree(writing, ignore_errors=True)
@@ -429,6 +429,16 @@ class RunStore:
             (folder / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is no run
             _remove_folder(folder)
             _remove_folder(self.partial(run))
+
+
+def config_file(config: StoredConfig) -> bytes:
+    """The config.json of a run."""
+    return json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})
+
+
+def done_file(contents: Mapping[str, bytes]) -> bytes:
+    """The DONE of a run that has these files."""
+    return json_bytes({name: sha256(content) for name, content in contents.items()})
 
 
 def _remove_folder(folder: Path) -> None:
