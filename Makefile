@@ -10,6 +10,7 @@
 #   make reproduce PROFILE=lite ARGS="table1 -p epochs=5"
 #   make test ARGS="-k solver"     in two processes; -n 8 in ARGS makes it eight
 #   PYTHON=python3.12 make setup   another interpreter
+#   make setup LATEST=1            the newest packages instead of the exact versions in constraints.txt
 
 PYTHON  ?= python3
 PROFILE ?= quick
@@ -29,14 +30,17 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup reproduce test test-slow lab bench bench-scale bench-gpu peers survival figures lint clean clean-results
+.PHONY: help setup constraints reproduce test test-slow lab bench bench-scale bench-gpu peers survival figures lint clean clean-results
 
 help:
-	@sed -n 's/^# \{0,1\}//;1,12p' Makefile
+	@sed -n 's/^# \{0,1\}//;1,13p' Makefile
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+comma := ,
+EXTRAS := companion,notebooks,book,cluster,dev
+CONSTRAINTS = $(if $(LATEST),,$(addprefix -c ,$(wildcard constraints.txt)))
+$(STAMP): pyproject.toml $(wildcard constraints.txt)
 	@command -v "$$PYTHON" >/dev/null 2>&1 || { \
 		echo "make: no '$$PYTHON' on the PATH. Install Python 3.11 or newer, or name one: PYTHON=/path/to/python3 make $(MAKECMDGOALS)" >&2; exit 1; }
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -44,9 +48,15 @@ $(STAMP): pyproject.toml
 	@"$$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "make: '$$PYTHON' comes without venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	"$$PYTHON" -m venv $(VENV)
-	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --index-url "$$TORCH_INDEX" torch torchvision)
-	$(BIN)/python -m pip install -e ".[companion,notebooks,book,cluster,dev]"
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install $(CONSTRAINTS) --index-url "$$TORCH_INDEX" torch torchvision)
+	$(BIN)/python -m pip install $(CONSTRAINTS) -e ".[$(EXTRAS)]"
 	@touch $(STAMP)
+
+# Exact versions of all packages, for every supported Python: the newest that fit together today.
+constraints:
+	"$$PYTHON" -m venv build/uv && build/uv/bin/python -m pip install -q uv
+	{ sed -n '/^#/p' constraints.txt; build/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --no-annotate \
+	  --no-header --quiet --upgrade $(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)); } > build/constraints.txt && mv build/constraints.txt constraints.txt
 
 reproduce: setup
 	$(BIN)/nclib reproduce --largest --profile "$$PROFILE" $(ARGS)
@@ -114,4 +124,4 @@ clean:
 
 # Every trained run, figure and table of every profile in results/; README.md and reference/ stay.
 clean-results:
-	find results -mindepth 1 -maxdepth 1 ! -name README.md ! -name reference -print -exec rm -rf {} +
+	find results -mindepth 1 -maxdepth 1 ! -name README.md ! -name reference ! -name sealed -print -exec rm -rf {} +

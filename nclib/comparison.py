@@ -6,108 +6,18 @@ hides a result that contradicts a claim.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy
 
-from nclib.config import LAST_EPOCHS
+from nclib.pairing import KEYS, SETTING, TERMINAL_ACCURACY, last_rows
 from nclib.system import words
-
-LEVEL = 0.95
-POWER = 0.8
-"""How often a difference called detectable would be found."""
-MIN_SEEDS = 3
-"""Fewer seeds than this are reported and get no verdict."""
-EQUAL_WITHIN = 0.1
-"""Two networks are equal when the interval of their difference lies within this share of the explicit network's value:
-our reading of the paper's "comparable", chosen after the first runs were seen."""
-TERMINAL_ACCURACY = 0.999
-"""Training accuracy from which on a network counts as in the terminal phase of training."""
+from nclib.verdicts import EQUAL_WITHIN, MIN_SEEDS, Interval, Verdict, interval, spread, verdict  # noqa: F401
 
 _ROUNDING = 1e-9
-"""Half-widths below this share of the mean are rounding."""
-
-SETTING = ["dataset", "K_A", "R"]
 _SHOWN = ["difference", "half", "detectable", "seeds"]
 """Names of `Interval.columns`."""
-
-
-class Interval(NamedTuple):
-    """Mean with a two-sided 95 % t-interval, mean ± half; half is NaN for one value, mean too for none."""
-
-    mean: float
-    half: float
-    n: int
-
-    @property
-    def significant(self) -> bool:
-        """Whether 0 lies outside."""
-        return bool(abs(self.mean) > self.half)
-
-    @property
-    def varies(self) -> bool:
-        """Whether the values differ, beyond rounding. Where they do not, as with three small test sets that give the
-        same difference, no interval follows from them."""
-        return bool(self.half > _ROUNDING * abs(self.mean))
-
-    @property
-    def detectable(self) -> float:
-        """The smallest true mean that as many values of this spread would show to be other than 0 in 80 % of the
-        cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
-        return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.varies else float("nan")
-
-    @property
-    def columns(self) -> tuple[float, float, float, int]:
-        """What tables show of it: mean, half, detectable, n."""
-        return self.mean, self.half, self.detectable, self.n
-
-    def __str__(self) -> str:
-        """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
-        value = f"{self.mean:+.2f}" if self.n else "no value"
-        return f"{value}{f' ± {self.half:.2f}' * (self.n > 1)} ({self.n} seed{'' if self.n == 1 else 's'})"
-
-
-@functools.cache
-def _reach(n: int) -> float:
-    """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval: 1.31 for three."""
-    critical = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
-
-    def missing(ratio: float) -> float:  # the square of a shifted t is a noncentral F
-        return float(scipy.stats.ncf.sf(critical**2, 1, n - 1, (ratio * critical) ** 2)) - POWER
-
-    return scipy.optimize.brentq(missing, 0.5, 2.0)
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n.
-
-    Parameters
-    ----------
-    values : one for each seed
-
-    Returns
-    -------
-    Interval
-
-    Examples
-    --------
-    >>> import nclib as nc
-    >>> found = nc.interval([0.9, 1.0, 1.1])
-    >>> round(found.mean, 3), round(found.half, 3)
-    (1.0, 0.248)
-    """
-    if np.ma.is_masked(values):
-        raise ValueError("some values are masked; pass values.compressed()")
-    values = np.asarray(values, dtype=float)
-    n = len(values)
-    if n < 2:
-        return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
-    half = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
-    return Interval(float(values.mean()), float(half), n)
 
 
 def percent(frame: pd.DataFrame) -> pd.DataFrame:
@@ -148,8 +58,7 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
 
     Parameters
     ----------
-    frame : tidy frame with columns run_id, dataset, K_A, R, model, seed, split, epoch, metric and value: of stored
-        runs, or of trainings of your own. K_A is missing for balanced data
+    frame : tidy frame, as of `nclib.pairs`
     metric, split : which rows
     how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
         standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
@@ -157,7 +66,12 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     Returns
     -------
     DataFrame
-        A row for each run: run_id, dataset, K_A, R, model, seed, value, std, n.
+        A row for each run: run_id, dataset, K_A, R, model, seed, epoch, value, std, n.
+
+    Raises
+    ------
+    ValueError
+        As of `nclib.pairs`: for rows that repeat one another, and epochs or seeds that are not whole numbers.
 
     Examples
     --------
@@ -171,20 +85,10 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     >>> nc.by_run(frame, "accuracy_balanced", "test")[["model", "seed", "value"]].shape
     (6, 3)
     """
-    keys = ["run_id", *SETTING, "model", "seed"]
-    missing = [name for name in (*keys, "split", "epoch", "metric", "value") if name not in frame]
-    if missing:
-        raise ValueError(f"the frame has no column {', '.join(missing)}; see help(nclib.by_run) for those it needs")
-    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].sort_values("epoch")
-    count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
-    tails = rows.groupby(keys, dropna=False, sort=False, observed=True)["value"].apply(
-        lambda values: values.to_numpy()[-count:]
-    )
-    out = tails.reset_index()
-    out["n"] = out["value"].map(len)
-    out["std"] = out["value"].map(lambda values: values.std(ddof=1) if len(values) > 1 else np.nan)
-    out["value"] = out["value"].map(np.mean)
-    return out
+    needed = [*KEYS, "split", "epoch", "metric", "value"]
+    if missing := [name for name in needed if name not in frame]:
+        raise ValueError(f"the frame has no column {', '.join(missing)}; see help(nclib.pairs) for those it needs")
+    return last_rows(frame, metric, split, how)
 
 
 def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
@@ -274,104 +178,6 @@ def pooled(differences: pd.DataFrame) -> Interval:
     if seeds.size().nunique() > 1:
         raise ValueError(f"each seed needs the same cells; differences by seed: {seeds.size().to_dict()}")
     return interval(seeds.agg(lambda values: values.mean(skipna=False)))
-
-
-CLAIMS = ("lower", "higher", "equal")
-
-
-class Verdict(NamedTuple):
-    """A word of `nclib.system.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
-
-    word: str
-    scale: str
-    remark: str = ""
-
-    def __str__(self) -> str:
-        """For instance "reported (toy scale; 2 seeds)"."""
-        return f"{self.word} ({'; '.join(filter(None, [f'{self.scale} scale', self.remark]))})"
-
-
-def verdict(
-    found: Interval,
-    scale: str,
-    claim: str | float | None = None,
-    terminal: bool = True,
-    size: float = float("nan"),
-    of_logs: bool = False,
-) -> Verdict:
-    """What a measured difference says of a claim.
-
-    In this order: fewer than three seeds, a run short of the terminal phase, values that are not numbers, and the same
-    difference in every seed are "reported"; where it is 0 in every seed, "equal". A claim of equality: "equal" when the
-    whole 95 % interval lies within 10 % of `size`. 0 inside the interval: "not significant". Else "supported" on the
-    claimed side of 0, "contradicted" on the other; at toy scale "as claimed here" and "opposite here". No significant
-    difference contradicts a claim of equality, as "comparable" has no size: "reported". No claim: "higher" or "lower".
-
-    Parameters
-    ----------
-    found : our paired difference with its interval
-    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
-    claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
-        paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
-        A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
-    terminal : whether all runs ended in the terminal phase; leave it out for accuracies
-    size : the value that "equal" is relative to; without it nothing is equal
-    of_logs : of differences of logarithms; "equal" is then a ratio from 0.9 to 1.1
-
-    Returns
-    -------
-    Verdict
-
-    Raises
-    ------
-    ValueError
-        For another scale or claim.
-
-    Examples
-    --------
-    >>> import nclib as nc
-    >>> found = nc.interval([0.9, 1.0, 1.1])
-    >>> nc.verdict(found, "paper", "higher").word
-    'supported'
-    """
-    if scale not in words.SCALES:
-        raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
-    if isinstance(claim, str) and claim not in CLAIMS:
-        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
-    if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well
-        claim = None if np.isnan(float(claim)) else float(claim)
-    ends = np.array([-1, 1]) * EQUAL_WITHIN * (abs(size) if claim == "equal" and not of_logs else 1)
-    word, remark = _judged(found, claim, terminal, *(np.log1p(ends) if of_logs else ends))
-    if word == "supported" and not isinstance(claim, str):
-        compatible = abs(claim - found.mean) <= found.half
-        remark = "size not comparable" if scale != "paper" else "compatible in size" if compatible else "other size"
-    return Verdict(words.ON_TOYS.get(word, word) if scale == "toy" else word, scale, remark)
-
-
-def _judged(found: Interval, claim: str | float | None, terminal: bool, low: float, high: float) -> tuple[str, str]:
-    """Word and remark, whatever the scale; for "equal" the whole interval lies from low to high."""
-    if found.n < MIN_SEEDS:
-        return "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"
-    if not terminal:
-        return "reported", "before the terminal phase"
-    if not np.isfinite(found.mean):
-        return "reported", "not measured"
-    if not found.varies:
-        said = "reported", "the same difference in every seed"
-        return said if found.mean else ("equal", "the same value in every seed")
-    if claim == "equal" and low <= found.mean - found.half and found.mean + found.half <= high:
-        return "equal", f"within {100 * EQUAL_WITHIN:.0f} %"
-    if not found.significant:
-        return "not significant", ""
-    side = "higher" if found.mean > 0 else "lower"
-    if claim is None:
-        return side, ""
-    if claim == "equal":
-        return "reported", f"{side}, where equality is claimed"
-    if claim == 0:
-        return "reported", f"{side}, where the printed difference is 0"
-    wanted = claim if isinstance(claim, str) else "higher" if claim > 0 else "lower"
-    return "supported" if side == wanted else "contradicted", ""
 
 
 def pooled_table(found: Interval, scale: str, claim: str | None = None, remark: str = "") -> pd.DataFrame:
@@ -585,16 +391,3 @@ def differences(
             said = verdict(found, scale, terminal=terminal)
             rows.append((metric, model, means.get(arm), means.get(model), *found.columns, *said))
     return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *words.JUDGED])
-
-
-def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Standard deviation of independent normal values and its 95 % interval: s √((n−1)/χ²), at 0.975 and 0.025.
-
-    From three values it reaches from half of s to six times s. NaN for fewer than two.
-    """
-    values = np.asarray(values, dtype=float)
-    if (n := len(values)) < 2:
-        return (float("nan"),) * 3
-    deviation, tail = float(np.std(values, ddof=1)), (1 - LEVEL) / 2
-    low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
-    return deviation, low, high

@@ -27,7 +27,20 @@ from nclib.system.terminal import short
 
 HISTORY = ["epoch", "split", "metric", "value"]
 _COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
-FRAME_COLUMNS = ["run_id", "profile", "dataset", "model", "K_A", "R", "seed", "split", "epoch", "metric", "value"]
+FRAME_COLUMNS = [
+    "run_id",
+    "profile",
+    "dataset",
+    "model",
+    "K_A",
+    "R",
+    "seed",
+    "protocol",
+    "split",
+    "epoch",
+    "metric",
+    "value",
+]
 
 
 # from pandas 3.1 on, every number is read exactly and the option is deprecated
@@ -169,10 +182,26 @@ def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     return facts | {"seed": config.get("seed", 0)}
 
 
+def protocol(config: Mapping[str, Any]) -> str | None:
+    """How a run was made, apart from its setting, its seed and what tells two networks apart: version and number of
+    images, width, training, as JSON. Runs that are compared must agree in it (`nclib.pairs`). None for other kinds."""
+    config = config.get("base", config)
+    if config.get("kind") != "classifier":
+        return None
+    kept = {f"model.{name}": config["model"].get(name) for name in ("width", "feature_norm", "head")}
+    for part, left_out in _NOT_SHARED.items():
+        kept |= {f"{part}.{name}": value for name, value in config[part].items() if name not in left_out}
+    return json.dumps({name: value for name, value in kept.items() if value is not None}, separators=(",", ":"))
+
+
+_NOT_SHARED = {"data": ("imbalance", "num_majority", "ratio"), "train": ("log_every", "jacobian_reg", "nc_on_test")}
+"""What belongs to the setting, to the evaluation or to one network alone."""
+
+
 def tidy(run: StoredRun, columns: Sequence[str] = ()) -> pd.DataFrame:
     """The history of a run as tidy rows (`FRAME_COLUMNS` and the requested dotted keys)."""
     facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), **identity_columns(run.config)}
-    facts |= {key: dotted(run.config, key) for key in columns}
+    facts |= {"protocol": protocol(run.config)} | {key: dotted(run.config, key) for key in columns}
     return run.history.assign(**facts)[[*FRAME_COLUMNS, *columns]]
 
 

@@ -231,7 +231,7 @@ def _by_run(table: Path, changed: int) -> Any:
 def _extract(run: StoredRun, drawn: bool) -> dict[str, np.ndarray]:
     """The part of a run's arrays that a reference keeps."""
     arrays = run.arrays
-    kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays}
+    kept = {name: arrays[name] for name in _SMALL_ARRAYS if name in arrays} | _missed(run)
     if run.config.get("seed") != 0:
         return kept | {name: _half(kept[name]) for name in ("class_means", "classifier") if name in kept}
     if "class_means" in kept:
@@ -243,6 +243,16 @@ def _extract(run: StoredRun, drawn: bool) -> dict[str, np.ndarray]:
             rows = sample_rows(labels, each)
             kept |= {"train_features": _half(arrays["train_features"][rows]), "train_labels": labels[rows]}
     return kept
+
+
+def _missed(run: StoredRun) -> dict[str, np.ndarray]:
+    """How many training images of each class (K,) the network misses at its last epoch."""
+    if "classes" not in run.tables or "counts" not in run.arrays:
+        return {}
+    rows = run.tables["classes"]
+    rows = rows[(rows["split"] == "train") & (rows["metric"] == "accuracy")]
+    last = rows[rows["epoch"] == rows["epoch"].max()].sort_values("class")
+    return {"missed": np.rint((1 - last["value"].to_numpy()) * run.arrays["counts"][last["class"]]).astype(np.int64)}
 
 
 def _half(values: np.ndarray) -> np.ndarray:

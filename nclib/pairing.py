@@ -1,0 +1,313 @@
+"""The one way from a tidy frame to a statement about two networks: `pairs`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from nclib.config import LAST_EPOCHS
+from nclib.verdicts import EQUAL_WITHIN, LEVEL, Interval, Verdict, interval, verdict
+
+SETTING = ["dataset", "K_A", "R"]
+TERMINAL_ACCURACY = 0.999
+"""Training accuracy from which on a network counts as in the terminal phase of training."""
+PHASE_METRICS = ("accuracy_train_prior", "accuracy_balanced")
+"""Training accuracies, over images and over classes, that both have to reach it."""
+
+KEYS = ["run_id", *SETTING, "model", "seed"]
+_COLUMNS = [*KEYS, "split", "epoch", "metric", "value"]
+_SHARED = ("protocol", "width", "model.width", "epochs", "batch_size", "lr", "recipe")
+"""Columns, with those that begin with "data." or "train.", in which the two runs of a pair must agree, where a frame
+has them. Stored runs have ``protocol``: `nclib.engine.reading.protocol`."""
+_OF_SETTING = ("data.imbalance", "data.num_majority", "data.ratio", "train.log_every")
+
+
+class NotMeasured(ValueError):
+    """A value that would be judged is not a number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Two networks' runs, paired by setting and seed; made by `pairs`, which checks them.
+
+    Parameters
+    ----------
+    metric, split, how, arm, against, relative : as they were asked for
+    terminal : whether every run has both training accuracies of at least 99.9 % at the epoch judged; None where one of
+        them is not known, and then nothing is judged
+    unpaired : ids of the runs that have no partner; they enter nothing
+    """
+
+    metric: str
+    split: str
+    how: str
+    arm: str
+    against: str
+    relative: bool
+    terminal: bool | None
+    unpaired: tuple[str, ...]
+    _table: pd.DataFrame = field(repr=False)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each pair: the columns of the setting, seed, both networks' values and ``difference``, arm −
+        against, of their logarithms where ``relative``. Accuracies are in percent, their differences in points."""
+        return self._table.copy()
+
+    @property
+    def settings(self) -> int:
+        """How many settings there are."""
+        return len(self._table[SETTING].drop_duplicates())
+
+    @property
+    def interval(self) -> Interval:
+        """Mean and interval over seeds; over several settings, of each seed's mean over them."""
+        return interval(self._table.groupby("seed")["difference"].mean())
+
+    @property
+    def by_setting(self) -> pd.DataFrame:
+        """A row for each setting: its columns, both networks' means, and mean, half and detectable of the difference
+        over seeds, with their number."""
+        rows = []
+        for keys, group in self._table.groupby(SETTING, dropna=False, sort=False):
+            means = group[self.arm].mean(), group[self.against].mean()
+            rows.append((*keys, *means, *interval(group["difference"]).columns))
+        return pd.DataFrame(
+            rows, columns=[*SETTING, self.arm, self.against, "difference", "half", "detectable", "seeds"]
+        )
+
+    def verdict(
+        self,
+        scale: str,
+        claim: str | float | None = None,
+        phase: Literal["required", "described"] = "required",
+        equality: Literal["interval", "tost"] = "interval",
+        within: float = EQUAL_WITHIN,
+    ) -> Verdict:
+        """What the pairs say of a claim, by the rule of `nclib.verdict`.
+
+        Parameters
+        ----------
+        scale : of the runs (`nclib.scale_of`)
+        claim : "lower", "higher" or "equal", said of `arm`; a printed difference; or None
+        phase : "required" judges runs in the terminal phase alone; "described" judges the others too, for accuracies
+            and where a protocol fixed it before its runs. A phase that is not known is judged by neither
+        equality : the interval that has to lie within the bounds of "equal": "interval" the one of 95 %, "tost" the one
+            of 90 %, which is two one-sided tests at 0.05
+        within : those bounds, as a share of the value compared with
+
+        Returns
+        -------
+        Verdict
+        """
+        if phase not in ("required", "described") or equality not in ("interval", "tost"):
+            raise ValueError(
+                f"phase is 'required' or 'described', equality 'interval' or 'tost'; got {phase!r}, {equality!r}"
+            )
+        terminal = self.terminal if phase == "required" or self.terminal is None else True
+        return verdict(
+            self.interval,
+            scale,
+            claim,
+            terminal,
+            size=float(self._table[self.against].mean()),
+            of_logs=self.relative,
+            within=within,
+            level=LEVEL if equality == "interval" else 0.9,
+        )
+
+
+def pairs(
+    frame: pd.DataFrame,
+    metric: str,
+    split: str = "train",
+    how: Literal["last", "last_epochs"] = "last",
+    arm: str = "deq",
+    against: str = "explicit",
+    relative: bool = False,
+) -> Pairs:
+    """Two networks' values of a metric, paired by setting and seed.
+
+    Every interval and verdict about two networks starts here, so that what is compared is checked in one place.
+
+    Parameters
+    ----------
+    frame : tidy frame of runs, with columns run_id, dataset, K_A, R, model, seed, split, epoch, metric and value:
+        `nclib.ensure_runs`, or trainings of your own. K_A is missing for balanced data; accuracies are fractions
+    metric, split : which rows
+    how : "last" judges each run's last epoch; "last_epochs" the mean of its last ten logged ones, as the paper does
+    arm, against : two values of the column model
+    relative : compare logarithms, so that differences are those of ratios
+
+    Returns
+    -------
+    Pairs
+
+    Raises
+    ------
+    NotMeasured
+        A `ValueError`: where a value to be judged is not a number, or has no logarithm.
+    ValueError
+        Where rows repeat a run, split, metric and epoch; epochs or seeds are not whole numbers; a network has several
+        runs of one setting and seed; the runs of a pair, or the seeds of a setting, differ in anything else that the
+        frame knows (data version, width, epochs, batch, rate); seeds have not the same settings; there is no pair.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> rows = [
+    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 3, "R": 10.0, "seed": seed,
+    ...      "split": "train", "epoch": 1, "metric": metric, "value": value}
+    ...     for model, low in (("deq", 0.8), ("explicit", 1.0)) for seed in range(3)
+    ...     for metric, value in (("nc1_trace_ratio", low + seed * low / 100), ("accuracy_balanced", 1.0),
+    ...                           ("accuracy_train_prior", 1.0))
+    ... ]
+    >>> found = nc.pairs(pd.DataFrame(rows), "nc1_trace_ratio")
+    >>> print(found.interval, found.verdict("reduced", "lower").word)
+    -0.20 ± 0.00 (3 seeds) supported
+    """
+    if lacking := [name for name in _COLUMNS if name not in frame]:
+        raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
+    runs = _judged_values(frame[frame["model"].isin([arm, against])], metric, split, how)
+    both = runs[runs["model"] == arm].merge(
+        runs[runs["model"] == against], on=[*SETTING, "seed"], suffixes=("", "_against")
+    )
+    if both.empty:
+        models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
+        raise ValueError(f"no setting and seed has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
+    _check_same(both, [*_shared(frame), "epoch"])
+    values = {arm: both["value"], against: both["value_against"]}
+    for model, run in ((arm, "run_id"), (against, "run_id_against")):
+        if len(bad := both[~np.isfinite(values[model]) | (relative & (values[model] <= 0))]):
+            found = f"{values[model][bad.index[0]]:g}"
+            raise NotMeasured(f"{metric} of run {bad.iloc[0][run]} is {found}{', which has no logarithm' * relative}")
+    table = both[[*SETTING, "seed"]].assign(**{model: value * _unit(metric) for model, value in values.items()})
+    compared = np.log(table[[arm, against]]) if relative else table[[arm, against]]
+    table["difference"] = compared[arm] - compared[against]
+    phases = [*both["reached"], *both["reached_against"]]
+    terminal = None if None in phases else all(phases)
+    unpaired = tuple(sorted({*runs["run_id"]} - {*both["run_id"], *both["run_id_against"]}))
+    return Pairs(metric, split, how, arm, against, relative, terminal, unpaired, table)
+
+
+def last_rows(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
+    """A row for each run and model: the columns that tell runs apart, epoch (the last one logged), value (of it, or the
+    mean of the last ten), std (sample standard deviation of those ten) and n.
+
+    Raises
+    ------
+    ValueError
+        Where rows repeat a run, split, metric and epoch, or where epochs or seeds are not whole numbers.
+    """
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
+    for name in ("epoch", "seed"):
+        whole = pd.to_numeric(rows[name], errors="coerce")
+        texts = rows[name].map(lambda value: isinstance(value, str)).astype(bool)
+        if len(bad := rows[name][texts | ~(whole % 1 == 0)]):
+            raise ValueError(f"{name} {bad.iloc[0]!r} of {metric} ({split}) is not a whole number")
+    if len(twice := rows[rows.duplicated(["run_id", "model", "epoch"])]):
+        run, epoch = twice.iloc[0][["run_id", "epoch"]]
+        raise ValueError(f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each")
+    count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
+    runs = rows.sort_values("epoch").groupby(KEYS, dropna=False, sort=False, observed=True)
+    tails = runs["value"].apply(lambda values: values.to_numpy()[-count:])
+    out = tails.reset_index().assign(epoch=runs["epoch"].max().to_numpy())
+    out["n"] = out["value"].map(len)
+    out["std"] = out["value"].map(lambda values: values.std(ddof=1) if len(values) > 1 else np.nan)
+    out["value"] = out["value"].map(np.mean)
+    return out
+
+
+def phases(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run, model and epoch with both training accuracies: value, the smaller one, and reached."""
+    rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
+    found = rows.groupby([*KEYS, "epoch"], dropna=False, sort=False, observed=True)["value"]
+    smaller = found.min().where(found.count() == len(PHASE_METRICS)).dropna().reset_index()
+    if (smaller["value"] > 1 + 1e-9).any():
+        raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
+    return smaller.assign(reached=smaller["value"] >= TERMINAL_ACCURACY)
+
+
+def _judged_values(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFrame:
+    """The runs with the value judged, whether they reached the terminal phase by then (None: not known), and whatever
+    else the frame knows of them."""
+    runs = last_rows(frame, metric, split, how)
+    try:
+        runs["value"] = runs["value"].astype(float)
+    except (TypeError, ValueError):
+        raise NotMeasured(f"{metric} ({split}) holds values that are not numbers") from None
+    known = {
+        (run, model, epoch): bool(reached)
+        for run, model, epoch, reached in zip(
+            *(phases(frame)[name] for name in ("run_id", "model", "epoch", "reached")), strict=True
+        )
+    }
+    keys = zip(runs["run_id"], runs["model"], runs["epoch"], strict=True)
+    runs["reached"] = pd.Series([known.get(key) for key in keys], dtype=object, index=runs.index)
+    if shared := _shared(frame):
+        facts = frame[["run_id", "model", *shared]].drop_duplicates(["run_id", "model"])
+        runs = runs.merge(facts, on=["run_id", "model"])
+    several = runs[runs.duplicated([*SETTING, "seed", "model"], keep=False)]
+    if len(several):
+        first, second = several[several["seed"].eq(several.iloc[0]["seed"])].iloc[[0, 1]].to_dict("records")
+        raise ValueError(
+            f"{first['model']} has several runs of one setting and seed, {first['run_id']} and {second['run_id']}"
+            f"{_difference(first, second, shared)}; select the runs of one kind first"
+        )
+    return runs
+
+
+def _shared(frame: pd.DataFrame) -> list[str]:
+    """The columns, besides epochs, in which the runs of a setting have to agree."""
+    return [
+        name
+        for name in frame
+        if name in _SHARED or (str(name).startswith(("data.", "train.")) and name not in _OF_SETTING)
+    ]
+
+
+def _check_same(both: pd.DataFrame, shared: list[str]) -> None:
+    """Refuse pairs, and seeds of a setting, that differ in more than they should."""
+    for pair in both.to_dict("records"):
+        against = {name: pair[f"{name}_against"] for name in shared}
+        if said := _difference(pair, against, shared):
+            raise ValueError(f"runs {pair['run_id']} and {pair['run_id_against']} are no pair{said}")
+    for _, group in both.groupby(SETTING, dropna=False, sort=False):
+        first, *others = group.to_dict("records")
+        for other in others:
+            if said := _difference(first, other, shared):
+                raise ValueError(f"runs {first['run_id']} and {other['run_id']} do not repeat one another{said}")
+    settings = both.groupby("seed").apply(
+        lambda rows: frozenset(rows[SETTING].fillna(0).itertuples(index=False, name=None)), include_groups=False
+    )
+    if settings.nunique() > 1:
+        common = frozenset.intersection(*settings)
+        lacking = {seed: len(found - common) for seed, found in settings.items()}
+        raise ValueError(
+            "each seed needs the same settings, or its mean is over others; "
+            f"settings that not all seeds have, by seed: {lacking}"
+        )
+
+
+def _difference(first: Mapping[str, Any], second: Mapping[str, Any], names: Iterable[str]) -> str:
+    """ ": epochs 40 and 20"; "" where they agree. A protocol, a JSON object, is compared option by option."""
+    for name in names:
+        mine, other = first[name], second[name]
+        if mine == other or (pd.isna(mine) and pd.isna(other)):
+            continue
+        if name != "protocol":
+            return f": {name} {mine} and {other}"
+        mine, other = json.loads(mine), json.loads(other)
+        option = next(key for key in {**mine, **other} if mine.get(key) != other.get(key))
+        return f": {option} {mine.get(option)} and {other.get(option)}"
+    return ""
+
+
+def _unit(metric: str) -> float:
+    return 100.0 if metric.startswith("accuracy_") else 1.0

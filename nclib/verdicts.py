@@ -1,0 +1,239 @@
+"""Intervals over seeds, and what an interval says of a claim, by stated rules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from nclib.system import words
+
+LEVEL = 0.95
+POWER = 0.8
+"""How often a difference called detectable would be found."""
+MIN_SEEDS = 3
+"""Fewer seeds than this are reported and get no verdict."""
+EQUAL_WITHIN = 0.1
+"""Two networks are equal when the interval of their difference lies within this share of the explicit network's value:
+our reading of the paper's "comparable", chosen after the first runs were seen."""
+CLAIMS = ("lower", "higher", "equal")
+
+_ROUNDING = 1e-9
+"""Half-widths below this share of the mean are rounding."""
+
+
+class Interval(NamedTuple):
+    """Mean with a two-sided 95 % t-interval, mean ± half; half is NaN for one value, mean too for none."""
+
+    mean: float
+    half: float
+    n: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether 0 lies outside."""
+        return bool(abs(self.mean) > self.half)
+
+    @property
+    def varies(self) -> bool:
+        """Whether the values differ, beyond rounding. Where they do not, as with three small test sets that give the
+        same difference, no interval follows from them."""
+        return bool(self.half > _ROUNDING * abs(self.mean))
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true mean that as many values of this spread would show to be other than 0 in 80 % of the
+        cases; NaN for fewer than three values, or equal ones. What is not significant may be as large as this."""
+        return _reach(self.n) * self.half if self.n >= MIN_SEEDS and self.varies else float("nan")
+
+    @property
+    def columns(self) -> tuple[float, float, float, int]:
+        """What tables show of it: mean, half, detectable, n."""
+        return self.mean, self.half, self.detectable, self.n
+
+    def ends(self, level: float = LEVEL) -> tuple[float, float]:
+        """Lower and upper end of the t-interval of this level."""
+        if self.n < 2:
+            return float("nan"), float("nan")
+        half = (
+            self.half * scipy.stats.t.ppf((1 + level) / 2, self.n - 1) / scipy.stats.t.ppf((1 + LEVEL) / 2, self.n - 1)
+        )
+        return float(self.mean - half), float(self.mean + half)
+
+    def __str__(self) -> str:
+        """For instance "+0.09 ± 0.50 (3 seeds)"; one seed has no interval."""
+        value = f"{self.mean:+.2f}" if self.n else "no value"
+        return f"{value}{f' ± {self.half:.2f}' * (self.n > 1)} ({self.n} seed{'' if self.n == 1 else 's'})"
+
+
+@functools.cache
+def _reach(n: int) -> float:
+    """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval: 1.31 for three."""
+    critical = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
+
+    def missing(ratio: float) -> float:  # the square of a shifted t is a noncentral F
+        return float(scipy.stats.ncf.sf(critical**2, 1, n - 1, (ratio * critical) ** 2)) - POWER
+
+    return scipy.optimize.brentq(missing, 0.5, 2.0)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and t-interval of independent values (the seeds): mean ± t_{n−1} s/√n.
+
+    Parameters
+    ----------
+    values : one number for each seed
+
+    Returns
+    -------
+    Interval
+
+    Raises
+    ------
+    ValueError
+        For a table or matrix of values, and for masked ones.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> found = nc.interval([0.9, 1.0, 1.1])
+    >>> round(found.mean, 3), round(found.half, 3)
+    (1.0, 0.248)
+    """
+    if np.ma.is_masked(values):
+        raise ValueError("some values are masked; pass values.compressed()")
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 1:
+        raise ValueError(f"give one number for each seed, not an array of shape {values.shape}")
+    n = len(values)
+    if n < 2:
+        return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
+    size = float(np.abs(values).max())
+    scaled = values / size if np.isfinite(size) and size else values  # squares of 1e200 and 1e-200 are inf and 0
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1) * scaled.std(ddof=1) / np.sqrt(n)
+    return Interval(float(values.mean()), float(half * size if scaled is not values else half), n)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Standard deviation of independent normal values and its 95 % interval: s √((n−1)/χ²), at 0.975 and 0.025.
+
+    From three values it reaches from half of s to six times s. NaN for fewer than two.
+    """
+    values = np.asarray(values, dtype=float)
+    if (n := len(values)) < 2:
+        return (float("nan"),) * 3
+    deviation, tail = float(np.std(values, ddof=1)), (1 - LEVEL) / 2
+    low, high = (deviation * float(np.sqrt((n - 1) / scipy.stats.chi2.ppf(q, n - 1))) for q in (1 - tail, tail))
+    return deviation, low, high
+
+
+class Verdict(NamedTuple):
+    """A word of `nclib.system.words`, the scale of the evidence, and what else is to be said ("" where nothing is)."""
+
+    word: str
+    scale: str
+    remark: str = ""
+
+    def __str__(self) -> str:
+        """For instance "reported (toy scale; 2 seeds)"."""
+        return f"{self.word} ({'; '.join(filter(None, [f'{self.scale} scale', self.remark]))})"
+
+
+def verdict(
+    found: Interval,
+    scale: str,
+    claim: str | float | None = None,
+    terminal: bool | None = True,
+    size: float = float("nan"),
+    of_logs: bool = False,
+    within: float = EQUAL_WITHIN,
+    level: float = LEVEL,
+) -> Verdict:
+    """What a measured difference says of a claim.
+
+    In this order: fewer than three seeds, an unknown phase, a run short of the terminal phase, values that are not
+    numbers, and the same difference in every seed are "reported"; where it is 0 in every seed, "equal". A claim of
+    equality: "equal" when the whole interval lies within 10 % of `size`. 0 inside the 95 % interval: "not significant".
+    Else "supported" on the claimed side of 0, "contradicted" on the other; at toy scale "as claimed here" and "opposite
+    here". No significant difference contradicts a claim of equality, as "comparable" has no size: "reported". No claim:
+    "higher" or "lower".
+
+    `nclib.pairs` finds phase and size by itself: use its ``verdict`` for differences between two networks.
+
+    Parameters
+    ----------
+    found : our paired difference with its interval
+    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
+    claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
+        paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
+        A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
+    terminal : whether all runs ended in the terminal phase; None where that is not known
+    size : the value that "equal" is relative to; without it nothing is equal
+    of_logs : of differences of logarithms; "equal" is then a ratio from 0.9 to 1.1
+    within : the share that "equal" allows
+    level : of the interval that has to lie within it: 0.95, or 0.9 for two one-sided tests at 0.05 (TOST)
+
+    Returns
+    -------
+    Verdict
+
+    Raises
+    ------
+    ValueError
+        For another scale or claim.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> found = nc.interval([0.9, 1.0, 1.1])
+    >>> nc.verdict(found, "paper", "higher").word
+    'supported'
+    """
+    if scale not in words.SCALES:
+        raise ValueError(f"scale {scale!r} is not one of {', '.join(words.SCALES)}")
+    if isinstance(claim, str) and claim not in CLAIMS:
+        raise ValueError(f"claim {claim!r} is not one of {', '.join(CLAIMS)}")
+    if claim is not None and not isinstance(claim, str):  # a NumPy or torch number as well
+        claim = None if np.isnan(float(claim)) else float(claim)
+    bounds = np.array([-1, 1]) * within * (abs(size) if claim == "equal" and not of_logs else 1)
+    low, high = np.log1p(bounds) if of_logs else bounds
+    ends = found.ends(level)
+    equal = claim == "equal" and bool(low <= ends[0] and ends[1] <= high)
+    word, remark = _judged(found, claim, terminal, equal, within)
+    if word == "supported" and not isinstance(claim, str):
+        compatible = abs(claim - found.mean) <= found.half
+        remark = "size not comparable" if scale != "paper" else "compatible in size" if compatible else "other size"
+    return Verdict(words.ON_TOYS.get(word, word) if scale == "toy" else word, scale, remark)
+
+
+def _judged(
+    found: Interval, claim: str | float | None, terminal: bool | None, equal: bool, within: float
+) -> tuple[str, str]:
+    """Word and remark, whatever the scale."""
+    if found.n < MIN_SEEDS:
+        return "reported", f"{found.n} seed{'' if found.n == 1 else 's'}"
+    if terminal is None:
+        return "reported", "terminal phase not known"
+    if not terminal:
+        return "reported", "before the terminal phase"
+    if not np.isfinite(found.mean):
+        return "reported", "not measured"
+    if not found.varies:
+        said = "reported", "the same difference in every seed"
+        return said if found.mean else ("equal", "the same value in every seed")
+    if equal:
+        return "equal", f"within {100 * within:.0f} %"
+    if not found.significant:
+        return "not significant", ""
+    side = "higher" if found.mean > 0 else "lower"
+    if claim is None:
+        return side, ""
+    if claim == "equal":
+        return "reported", f"{side}, where equality is claimed"
+    if claim == 0:
+        return "reported", f"{side}, where the printed difference is 0"
+    wanted = claim if isinstance(claim, str) else "higher" if claim > 0 else "lower"
+    return "supported" if side == wanted else "contradicted", ""
