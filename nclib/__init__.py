@@ -2,7 +2,7 @@
 
 To begin: ``DEQ``, ``Anderson``, ``Broyden``, ``Implicit``, ``Phantom`` (an equilibrium layer of your own);
 ``measure`` (neural collapse in the layers of any network); ``nc_report``, ``ClassMoments``, ``ideal_values`` (of any
-features); ``RunConfig``, ``ensure_runs``, ``by_run``, ``paired``, ``interval`` (trained runs and their differences).
+features); ``RunConfig``, ``ensure_runs``, ``pairs``, ``interval`` (trained runs and their differences).
 
 All else is in the wings. What a paper defines is in its own: ``from nclib.papers import neural_collapse as sun_shi``,
 ``kernel_equivalence as ke``, ``separation_bias as sb``.

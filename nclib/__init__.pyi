@@ -13,23 +13,22 @@ from nclib import (
     losses as losses,
     metrics as metrics,
     models as models,
-    pairing as pairing,
     papers as papers,
     publish as publish,
     reproduce as reproduce,
     solver as solver,
     system as system,
     training as training,
-    verdicts as verdicts,
 )
 from nclib.comparison import (
     by_run as by_run,
     claims_table as claims_table,
-    paired as paired,
+    interval as interval,
+    pairs as pairs,
     percent as percent,
-    pooled as pooled,
     solver_audit as solver_audit,
     terminal_phase as terminal_phase,
+    verdict as verdict,
 )
 from nclib.config import (
     ConfigError as ConfigError,
@@ -91,6 +90,5 @@ from nclib.solver import (
     paper_solver as paper_solver,
 )
 from nclib.training import train as train
-from nclib.verdicts import interval as interval, verdict as verdict
 
 __version__: str

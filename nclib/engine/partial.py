@@ -72,19 +72,20 @@ def _partners(config: StoredConfig) -> Any:
     return (config.data, config.train, config.seed) if isinstance(config, RunConfig) else run_id(config)
 
 
-def whole(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> pd.DataFrame:
-    """The rows of the settings that have every seed that is planned for them.
+def whole(rows: pd.DataFrame, planned: Sequence[StoredConfig], pair: tuple[str, str] = PAIR) -> pd.DataFrame:
+    """The rows of the settings that have every seed that is planned for them, of both networks.
 
     Parameters
     ----------
-    rows : with the columns of a setting and seed, such as those of `nclib.paired`
+    rows : tidy frame
     planned : all runs of the notebook, finished or not
+    pair : kinds of the two networks
 
     Returns
     -------
     DataFrame, with the columns of `rows`
     """
-    there = settings(planned).merge(_seeds(rows), on=SETTING, suffixes=("_planned", ""))
+    there = settings(planned).merge(_seeds(rows, pair), on=SETTING, suffixes=("_planned", ""))
     return rows.merge(there.loc[there["seed"] >= there["seed_planned"], SETTING], on=SETTING)
 
 
@@ -101,7 +102,10 @@ def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     return _seeds(pd.DataFrame([identity_columns(config.canonical()) for config in configs]))
 
 
-def _seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Number of seeds of each setting."""
+def _seeds(rows: pd.DataFrame, pair: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Number of seeds of each setting, that all of these networks have."""
     rows = rows.astype({"K_A": "Float64", "R": "Float64"})
+    if pair:
+        kinds = rows[rows["model"].isin(pair)].groupby([*SETTING, "seed"], dropna=False)["model"].nunique()
+        rows = kinds[kinds == len(pair)].reset_index()
     return rows.groupby(SETTING, dropna=False, as_index=False)["seed"].nunique()

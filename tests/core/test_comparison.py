@@ -11,7 +11,7 @@ from tidy import rows as _rows
 from tidy import stack as _stack
 
 from nclib import comparison
-from nclib.comparison import SETTING, Interval, verdict
+from nclib.comparison import Interval, verdict
 from nclib.system import words
 
 NAN = float("nan")
@@ -124,55 +124,6 @@ def test_over_seeds_is_an_interval_for_each_cell_and_model():
     assert out.loc["explicit", "value"] == 1.5 and out.loc["deq", "value"] == 6.5
     assert out.loc["deq", "half"] == pytest.approx(comparison.interval([5, 6, 7]).half)
     assert out.loc["deq", "seeds"] == 3 and out.loc["deq", "within_std"] == pytest.approx(math.sqrt(0.5))
-
-
-# ---- paired differences
-
-
-@pytest.mark.parametrize("k_a", [None, 5])
-def test_paired_differences_are_by_seed_also_where_k_a_is_absent(k_a):
-    explicit, deq = [0.1, 0.5, 0.9], [0.2, 0.4, 1.0]
-    frame = _stack(*(_rows(seed=s, values=[v], k_a=k_a) for s, v in enumerate(explicit)))
-    frame = _stack(frame, *(_rows(seed=s, values=[v], k_a=k_a, model="deq") for s, v in reversed(list(enumerate(deq)))))
-    out = comparison.paired(comparison.by_run(frame, "accuracy_balanced", "test")).sort_values("seed")
-    assert list(out.columns) == [*SETTING, "seed", "difference"]
-    assert out["difference"].tolist() == pytest.approx([0.1, -0.1, 0.1])
-
-
-def test_a_seed_that_only_one_model_has_is_left_out():
-    frame = _stack(_rows(seed=0), _rows(seed=1), _rows(seed=1, model="deq", values=[0.75]), _rows(seed=2, model="deq"))
-    out = comparison.paired(comparison.by_run(frame, "accuracy_balanced", "test"))
-    assert out["seed"].tolist() == [1] and out["difference"].tolist() == [0.25]
-
-
-def test_several_runs_of_one_seed_are_not_paired_crosswise():
-    frame = _stack(*(_rows(model=m, values=[v]) for m, v in (("explicit", 0.5), ("deq", 0.6))))
-    other = frame.assign(run_id=frame["run_id"] + "-other")
-    with pytest.raises(ValueError, match=r"several runs of one data set, K_A, R and seed \(seed 0\)"):
-        comparison.paired(comparison.by_run(_stack(frame, other), "accuracy_balanced", "test"))
-
-
-def test_a_seed_without_one_of_the_cells_is_not_pooled_with_the_others():
-    rows = [(k, 10.0, s, 1.0 + s) for k in (3, 5) for s in range(3)]
-    frame = pd.DataFrame(rows, columns=["K_A", "R", "seed", "difference"])
-    with pytest.raises(ValueError, match=r"each seed needs the same cells; differences by seed: {0: 2, 1: 2, 2: 1}"):
-        comparison.pooled(frame[:-1])
-    frame.loc[5, "difference"] = NAN
-    assert verdict(comparison.pooled(frame), "toy") == ("reported", "toy", "not measured")
-
-
-def test_pooled_test_is_over_seeds_and_not_over_cells():
-    cells = [(None, 1.0), (5, 10.0), (5, 100.0)]
-    noise = np.random.default_rng(0).normal(size=(3, 4))
-    rows = [(k, r, s, noise[i, s]) for i, (k, r) in enumerate(cells) for s in range(4)]
-    frame = pd.DataFrame(rows, columns=["K_A", "R", "seed", "difference"])
-    found, wanted = comparison.pooled(frame), comparison.interval(noise.mean(axis=0))
-    assert found == pytest.approx(wanted) and found.n == 4
-    empty = comparison.pooled(frame[:0])
-    assert empty.n == 0 and math.isnan(empty.mean) and str(empty) == "no value (0 seeds)"
-    (row,) = comparison.pooled_table(found, "toy", "higher").itertuples(index=False)
-    assert row == (*found.columns, *verdict(found, "toy", "higher"))
-    assert comparison.pooled_table(empty, "toy", None, "why")["remark"].tolist() == ["0 seeds; why"]
 
 
 # ---- verdicts
@@ -306,7 +257,7 @@ def test_means_beside_a_difference_are_over_the_seeds_that_both_have():
 
 def test_claims_table_of_runs_without_the_metric_says_so():
     table = comparison.claims_table(_trained("explicit", 0, 1.0), {"nc1": "lower"}, "toy")
-    assert table[["verdict", "remark"]].to_numpy().tolist() == [["reported", "0 seeds"]]
+    assert table[["verdict", "remark"]].to_numpy().tolist() == [["reported", "not measured"]]
 
 
 def test_ratios_are_pooled_over_cells_and_seeds():
@@ -329,7 +280,7 @@ def test_ratios_are_pooled_over_cells_and_seeds():
     assert (row.cells, row.lower_in, row.seeds, row.verdict) == (2, 2, 3, "lower")
     (back,) = comparison.ratios(frame, ["nc1"], "toy", arm="explicit", against="deq").itertuples()
     assert back.change == pytest.approx(100 * (math.exp(-wanted.mean) - 1)) and back.verdict == "higher"
-    third = frame[frame["model"] == "explicit"].assign(model="explicit_matched", run_id="third", value=0.5)
+    third = frame[frame["model"] == "explicit"].assign(model="explicit_matched", value=0.5)
     assert comparison.ratios(pd.concat([frame, third]), ["nc1"], "toy")["verdict"].tolist() == ["lower"], (
         "its phase is not asked"
     )

@@ -2,8 +2,10 @@
 
 import pandas as pd
 import pytest
+from tidy import accuracy_pairs, trained
 
 from nclib import comparison
+from nclib.comparison import interval
 from nclib.papers.neural_collapse import accuracy_tables
 from nclib.publish import scorecard
 from nclib.publish.artefacts import save_table
@@ -26,7 +28,7 @@ def _accuracies():
     ]
     frame = pd.DataFrame(rows, columns=["model", "seed", "epoch", "metric", "value"])
     frame["run_id"] = frame["model"] + "-s" + frame["seed"].astype(str)
-    return frame.assign(dataset="digits", K_A=5, R=100.0, split="test")
+    return trained(frame.assign(dataset="digits", K_A=5, R=100.0, split="test"))
 
 
 def _save(name, table, runs=()):
@@ -45,7 +47,7 @@ def test_cells_stand_beside_the_printed_ones_with_their_runs(results):
     card = scorecard.score_claims("quick")
     row = card[card["item"] == "Table 3: digits K_A=5, R=100, overall"].iloc[0]
     assert (row["printed"], row["regenerated"], row["seeds"]) == ("+1.23 points", "+9.89 points", 3)
-    wanted = comparison.interval([10 - 10 * seed / 90 for seed in range(3)])
+    wanted = interval([10 - 10 * seed / 90 for seed in range(3)])
     assert (row["interval"], row["detectable"]) == pytest.approx((wanted.half, wanted.detectable))
     said = row[["verdict", "scale", "remark", "notebook"]].tolist()
     assert said == ["as claimed here", "toy", "size not comparable", "table3"]
@@ -73,7 +75,7 @@ def test_claims_theorems_findings_and_comparisons(results):
     one = step | {"step": "cell / explicit", "low": None, "high": None, "detectable": None, "seeds": 1}
     one |= {"verdict": "reported", "remark": "1 seed"}
     _save("equilibrium_or_cell", pd.DataFrame([step, one]))
-    _save("table2_pooled", comparison.pooled_table(comparison.Interval(-1.06, 0.69, 3), "toy", "higher"))
+    _save("table2_pooled", comparison.pooled_table(accuracy_pairs(-1.06, 0.69), "toy", "higher"))
     card = scorecard.score_claims("quick").set_index("item")
     row = card.loc["Table 2: all cells, overall"]
     assert row[["printed", "regenerated", "verdict"]].tolist() == ["DEQ higher", "-1.06", "opposite here"]
@@ -101,7 +103,7 @@ def test_claims_theorems_findings_and_comparisons(results):
     ("remark", "rows"), [("the one setting; secondary: recipe collapse", 0), ("1 of 3 settings", 1)]
 )
 def test_the_pooled_test_of_one_setting_is_not_counted_beside_its_row(results, remark, rows):
-    found = comparison.pooled_table(comparison.Interval(-1.3, 0.9, 3), "reduced", "higher", remark)
+    found = comparison.pooled_table(accuracy_pairs(-1.3, 0.9), "reduced", "higher", remark)
     _save("table1_pooled", found)
     card = scorecard.score_claims("quick")
     assert (card["item"] == "Table 1: all cells, overall").sum() == rows

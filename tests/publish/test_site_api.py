@@ -44,10 +44,10 @@ def test_code_words_of_pages_lead_to_the_reference(built):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("paired", "nclib.paired"),
-        ("nc.paired", "nclib.paired"),
-        ("paired(runs, 'deq')", "nclib.paired"),
-        ("nc.comparison.paired", "nclib.paired"),
+        ("pairs", "nclib.pairs"),
+        ("nc.pairs", "nclib.pairs"),
+        ("pairs(runs, 'deq')", "nclib.pairs"),
+        ("nc.comparison.pairs", "nclib.pairs"),
         ("train", None),
         ("nc.train", "nclib.train"),
         ("train()", "nclib.train"),
@@ -56,7 +56,7 @@ def test_code_words_of_pages_lead_to_the_reference(built):
     ],
 )
 def test_a_code_word_is_a_name_or_it_is_not(text, found):
-    assert api.target(text, {"paired": "nclib.paired", "train": "nclib.train"}) == found
+    assert api.target(text, {"pairs": "nclib.pairs", "train": "nclib.train"}) == found
 
 
 def test_a_formula_becomes_a_literal_block():

@@ -65,6 +65,7 @@ from nclib.papers.neural_collapse.protocol import (
     COLLAPSE as COLLAPSE,
     accuracy_remark as accuracy_remark,
     accuracy_tests as accuracy_tests,
+    overall_accuracy as overall_accuracy,
     pooled_ratios as pooled_ratios,
 )
 from nclib.papers.neural_collapse.shown_images import (

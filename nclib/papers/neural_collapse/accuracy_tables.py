@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nclib.comparison import SETTING, by_run, interval, over_seeds, paired, verdict
+from nclib.comparison import SETTING, NotMeasured, Pairs, Verdict, by_run, interval, over_seeds, pairs
 from nclib.system import paths, words
 
 ACCURACIES = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
@@ -65,11 +65,13 @@ def accuracy_table(
             for mean in over_seeds(group).itertuples():
                 found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
             theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
-            difference = interval(paired(group)["difference"])
+            compared = _pairs(frame, metric, cell)
+            difference = compared.interval if compared else interval([])
             found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
             found |= {"detectable": difference.detectable, "seeds": difference.n}
             found |= {"runs": " ".join(sorted(group["run_id"]))}
-            said = verdict(difference, scale, found["printed_difference"])
+            claim = found["printed_difference"]
+            said = compared.verdict(scale, claim, "described") if compared else Verdict("reported", scale, "0 seeds")
             said = said._replace(remark="; ".join(filter(None, (said.remark, remark))))
             rows.append(found | dict(zip(words.JUDGED, said, strict=True)))
             ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
@@ -89,6 +91,16 @@ def accuracy_table(
         )
     )
     return pd.DataFrame(rows)
+
+
+def _pairs(frame: pd.DataFrame, metric: str, cell: tuple[Any, ...]) -> Pairs | None:
+    """Both networks in one setting; None where only one of them was run."""
+    same = (frame["dataset"] == cell[0]) & (frame["R"] == cell[2])
+    same &= frame["K_A"].isna() if pd.isna(cell[1]) else frame["K_A"].eq(cell[1]).fillna(False)
+    try:
+        return pairs(frame[same], metric, "test", "last_epochs")
+    except NotMeasured:
+        return None
 
 
 def _sortable(k_a: float) -> tuple[bool, float]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib import comparison, evaluation, metrics, training
+from nclib.comparison import EQUAL_WITHIN, NotMeasured, Verdict, interval, pairs, verdict
 from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
 from nclib.data import Split
 from nclib.deq import DEQ
@@ -266,19 +267,23 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     DataFrame with a row for each T and group of classes: claim, solved, value (means, in percent), difference (in
     points), half, detectable, cells, seeds, verdict, scale, remark.
     """
-    states, found = comparison.percent(states_as_models(frame)), []
+    # balanced settings have neither majority nor minority
+    states, found = states_as_models(frame).dropna(subset="value"), []
     for t in REMOVED:
         for metric, group in _GROUPS.items():
-            runs = comparison.by_run(states, metric, "test").dropna(subset="value")
-            differences = comparison.paired(runs, f"T = {t}", "solved").round({"difference": 9})
-            pooled = comparison.pooled(differences)
-            said = comparison.verdict(pooled, scale, "equal", size=WITHIN / comparison.EQUAL_WITHIN)
+            claim = f"T = {t}, {group}: accuracy, without the solver − with it, in points"
+            try:
+                compared = pairs(states, metric, "test", arm=f"T = {t}", against="solved")
+            except NotMeasured:
+                found.append((claim, *[np.nan] * 5, 0, 0, "reported", scale, "0 seeds"))
+                continue
+            pooled = compared.interval
+            said = verdict(pooled, scale, "equal", size=WITHIN / EQUAL_WITHIN)
             if said.word == "equal" and said.remark.startswith("within"):
                 said = said._replace(remark=f"within {WITHIN:g} point")
-            means = runs.groupby("model")["value"].mean()
-            values = means.get("solved", np.nan), means.get(f"T = {t}", np.nan), *pooled.columns[:3]
-            cells = len(differences[comparison.SETTING].drop_duplicates())
-            claim = f"T = {t}, {group}: accuracy, without the solver − with it, in points"
+            means = compared.table.mean(numeric_only=True)
+            values = means["solved"], means[f"T = {t}"], *pooled.columns[:3]
+            cells = compared.settings
             found.append((claim, *values, cells, pooled.n, *said))
     columns = ["claim", "solved", "value", "difference", "half", "detectable", "cells", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
@@ -312,7 +317,7 @@ def approach(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
         return pd.DataFrame(columns=["claim", *words.JUDGED])
     ends = [noted[noted["epoch"] == noted["epoch"].min()].assign(model="first")]
     ends += [noted[noted["epoch"] == noted["epoch"].max()].assign(model="last")]
-    both = pd.concat(ends).assign(run_id=lambda rows: rows["run_id"] + ", " + rows["model"])
+    both = pd.concat(ends).assign(run_id=lambda rows: rows["run_id"] + ", " + rows["model"], epoch=0)
     table = comparison.ratios(both, {"start_distance": "lower"}, scale, "steps", "last", "first", terminal=True)
     return table.assign(claim="the start comes nearer to the equilibrium over training")
 
@@ -342,11 +347,11 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
         used = values[counts].reset_index()
         settings = len(used[comparison.SETTING].drop_duplicates())
         for signal, meaning in SIGNALS.items():
-            excess = used.assign(difference=used[f"auroc_{signal}{end}"] - 0.5)
-            pooled = comparison.pooled(excess)
-            said = comparison.verdict(pooled, scale, "higher")
+            seeds = used.groupby("seed")[f"auroc_{signal}{end}"]
+            pooled = interval(seeds.agg(lambda values: values.mean(skipna=False)) - 0.5)
+            said = verdict(pooled, scale, "higher")
             if not settings:
-                said = comparison.Verdict("not run", scale, f"no setting with {FEWEST} wrong answers in every seed")
+                said = Verdict("not run", scale, f"no setting with {FEWEST} wrong answers in every seed")
             claim = f"AUROC − 0.5 of {meaning}, {group} classes"
             found.append((claim, signal, group, settings, 0.5 + pooled.mean, *pooled.columns, *said))
     columns = ["claim", "signal", "group", "settings", "auroc", "difference", "half", "detectable", "seeds"]
@@ -362,7 +367,7 @@ def final_ranks(frame: pd.DataFrame, configs: Iterable[StoredConfig]) -> pd.Data
         means = load_run(run).arrays["class_means"]
         found = {"run_id": run, "value": rank_of_means(means.astype(float)), "most": len(means) - 1}
         rows.append(about.loc[run].to_dict() | found)
-    return pd.DataFrame(rows).assign(split="train", metric="effective_rank_means")[[*frame.columns, "most"]]
+    return pd.DataFrame(rows).assign(split="train", epoch=0, metric="effective_rank_means")[[*frame.columns, "most"]]
 
 
 def rank_claims(frame: pd.DataFrame, ranks: pd.DataFrame, scale: str) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from nclib.comparison import MIN_SEEDS, SETTING, by_run, paired, percent, pooled, pooled_table, ratios
+from nclib.comparison import MIN_SEEDS, NotMeasured, Pairs, pairs, pooled_table, ratios
 from nclib.config import StoredConfig
 from nclib.engine.partial import PAIR, of_settings, whole
 from nclib.engine.profiles import get_profile
@@ -52,13 +52,11 @@ def pooled_ratios(
     found, name = [], f"DEQ / {'its cell applied once' if 'explicit_matched' in pair else 'ResNet-18'}"
     for left_out in (False, True):
         rows, mine = _imbalanced(frame[frame["model"].isin(pair)], planned, left_out)
-        differences = whole(paired(by_run(rows, next(iter(claims)), "train"), *reversed(pair)), mine)
-        table = pd.DataFrame()
-        if differences["seed"].nunique() >= MIN_SEEDS:
-            kept = rows.merge(differences[[*SETTING, "seed"]], on=[*SETTING, "seed"])
+        kept, table = whole(rows, mine, pair), pd.DataFrame()
+        if kept["seed"].nunique() >= MIN_SEEDS:
             table = ratios(kept, claims, scale, arm=pair[1], against=pair[0])
             table.insert(0, "compared", name + _without(left_out))
-            table["remark"] = [_remarks(remark, of_settings(differences, mine)) for remark in table["remark"]]
+            table["remark"] = [_remarks(remark, of_settings(kept, mine)) for remark in table["remark"]]
         found.append(table)
     return found[0], found[1]
 
@@ -79,16 +77,32 @@ def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: 
     DataFrame of `nclib.comparison.pooled_table`, with a column compared; empty where no setting has three
     seeds. The remark says how many settings there are so far, unless all are there.
     """
-    points, found = by_run(percent(frame), "accuracy_balanced", "test"), []
+    found = []
     for left_out in (False, True):
-        rows, mine = _imbalanced(points, planned, left_out)
-        differences = whole(paired(rows), mine)
-        if differences["seed"].nunique() >= MIN_SEEDS:
-            remarks = _remarks(of_settings(differences, mine), remark)
-            table = pooled_table(pooled(differences), scale, "higher", remarks)
+        rows, mine = _imbalanced(frame, planned, left_out)
+        kept = whole(rows, mine)
+        if kept["seed"].nunique() >= MIN_SEEDS:
+            remarks = _remarks(of_settings(kept, mine), remark)
+            table = pooled_table(pairs(kept, "accuracy_balanced", "test"), scale, "higher", remarks)
             table.insert(0, "compared", "accuracy, DEQ − ResNet-18 in points" + _without(left_out))
             found.append(table)
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
+
+def overall_accuracy(frame: pd.DataFrame, planned: Sequence[StoredConfig]) -> tuple[Pairs | None, str]:
+    """Class-balanced test accuracy of both networks over the last ten epochs, paired over the settings that have every
+    planned seed (None: no setting has), and how many of the planned settings these are (`of_settings`).
+
+    Parameters
+    ----------
+    frame : tidy frame, accuracies as fractions
+    planned : all runs, finished or not
+    """
+    kept = whole(frame, planned)
+    try:
+        return pairs(kept, "accuracy_balanced", "test", "last_epochs"), of_settings(kept, planned)
+    except NotMeasured:
+        return None, of_settings(kept, planned)
 
 
 def accuracy_remark(profile: str, recipe: str = "", over: str = "") -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nclib.comparison import SETTING, Interval, pairs
 from nclib.config import RunConfig, run_id
 from nclib.data import resolve_dataset
 from nclib.engine.outline import outline
@@ -24,12 +25,10 @@ from nclib.engine.profiles import get_profile, override
 from nclib.engine.reference import ReferenceStore
 from nclib.engine.runs import train_missing
 from nclib.engine.store import default_store
-from nclib.pairing import SETTING, pairs
 from nclib.papers.builders import classifiers, step_imbalanced
 from nclib.papers.neural_collapse.duality import add_cosines
 from nclib.system import paths
 from nclib.system.files import json_bytes, write_atomic
-from nclib.verdicts import Interval
 
 TENTHS, RATIO = (3, 5, 7), 100.0
 SEEDS = tuple(range(10, 18))

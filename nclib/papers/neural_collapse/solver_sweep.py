@@ -16,7 +16,8 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
-from nclib import comparison, evaluation, training
+from nclib import evaluation, training
+from nclib.comparison import MIN_SEEDS, Verdict, interval, verdict
 from nclib.config import PostHocConfig, SolverConfig
 from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
 from nclib.engine.jobs import Job, Result
@@ -291,8 +292,8 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
     for metric in metrics:
         for before, after in ways:
             change = points[after][metric] - points[before][metric]
-            result = comparison.interval(change)
-            said = comparison.verdict(result, scale)
+            result = interval(change)
+            said = verdict(result, scale)
             said = said._replace(remark=_NEARER.get(said.word, said.remark))
             means = points[before][metric].mean(), points[after][metric].mean()
             found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
@@ -328,9 +329,9 @@ def tolerance_effect(
         mean, std, seeds = loose[metric].mean(), tight[metric].std(ddof=1), tight[metric].count()
         share = 0.0 if change == 0 else change / std if std > 0 else math.inf
         remark = "enough" if share <= TOLERANCE_SHARE else "below the spread over seeds" if share <= 1 else "not enough"
-        said = comparison.Verdict("equal" if remark == "enough" else "reported", scale, remark)
-        if seeds < comparison.MIN_SEEDS:
-            share, said = math.nan, comparison.verdict(comparison.interval(loose[metric]), scale)
+        said = Verdict("equal" if remark == "enough" else "reported", scale, remark)
+        if seeds < MIN_SEEDS:
+            share, said = math.nan, verdict(interval(loose[metric]), scale)
         relative = change / abs(mean) if mean else math.nan
         found.append((metric, mean, tight[metric].mean(), change, relative, std, share, seeds, *said))
     columns = ["metric", "value", "tightest", "change", "relative", "seed_std", "share", "seeds", *words.JUDGED]
@@ -362,8 +363,8 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
             raise ValueError("the probed runs are balanced: there is no minority to compare with")
         values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
         majority, minority = values["majority"], values["minority"]
-        result = comparison.interval(minority - majority)
-        said = comparison.verdict(result, scale)
+        result = interval(minority - majority)
+        said = verdict(result, scale)
         remark = "no failures" if said.word == "equal" and not values.to_numpy().any() else said.remark
         said = said._replace(remark=_WORSE.get(said.word, remark))
         means = majority.mean(), minority.mean()

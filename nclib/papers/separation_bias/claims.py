@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nclib import comparison
+from nclib.comparison import Verdict, interval, pairs, verdict
 from nclib.config import run_id
 from nclib.papers.separation_bias import ledger, steep
 from nclib.papers.separation_bias.grids import MORE_SEEDS, STEEP_DIMENSIONS
@@ -226,7 +226,7 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
     """Verdicts on the trained comparisons of `CLAIMS`, from a `regression_table`.
 
     Each is a paired 95 % t-interval over seeds of DEQ − best rival of that seed, in decades for errors, in dB for snr,
-    plain for density and heat, judged by `nclib.comparison.verdict` at toy scale: widths, budgets and starts are ours
+    plain for density and heat, judged by `nclib.verdict` at toy scale: widths, budgets and starts are ours
     in every row. What is beyond the paper is "higher", "lower" or "not significant". "Reported" are fewer than three
     seeds, or than `MORE_SEEDS` asks for, and a sawtooth on which no arm is below 0.9/12.
 
@@ -270,7 +270,7 @@ def _judged(claim: Claim, rows: pd.DataFrame) -> dict[str, str]:
     logarithmic = claim.metric == "mse"
     ours = values[claim.arm]
     difference = np.log10(ours / best) if logarithmic else ours - best
-    found = comparison.interval(difference)
+    found = interval(difference)
     unit = {"mse": " decades", "snr": " dB"}.get(claim.metric, "")
     arms = rows[rows["model"] == claim.arm]
     flops = rows[rows["model"].isin(claim.rivals)].groupby("model")["flops"].first()
@@ -279,11 +279,11 @@ def _judged(claim: Claim, rows: pd.DataFrame) -> dict[str, str]:
     if arms["residual"].notna().any():
         text += f"; residual {arms['residual'].mean():.1e}, after {LAST_ITERATION} {arms['residual_300'].mean():.1e}"
     if found.n < MORE_SEEDS.get(claim.task, 0):
-        said = comparison.Verdict("reported", "toy", _seeds(found.n))
+        said = Verdict("reported", "toy", _seeds(found.n))
     elif claim.task.startswith("sawtooth") and values[[claim.arm, *claim.rivals]].mean().min() > UNLEARNED:
-        said = comparison.Verdict("reported", "toy", "no network here learns this target")
+        said = Verdict("reported", "toy", "no network here learns this target")
     else:
-        said = comparison.verdict(found, "toy", None if claim.ours else "higher" if higher else "lower")
+        said = verdict(found, "toy", None if claim.ours else "higher" if higher else "lower")
     remarks = [said.remark]
     if said.word in ("higher", "lower") and claim.metric in ("mse", "snr"):
         remarks.append(f"DEQ {'better' if (said.word == 'higher') == higher else 'worse'}")
@@ -347,8 +347,8 @@ def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
     """
     looked = frame[frame["split"] == "cam"]
     measures = ("coverage", "entropy", "accuracy")
-    found = {name: comparison.paired(comparison.by_run(looked, name, "cam"))["difference"] for name in measures}
-    text = ", ".join(f"{name} {comparison.interval(values)}" for name, values in found.items())
+    found = {name: pairs(looked, name, "cam").table["difference"] for name in measures}
+    text = ", ".join(f"{name} {interval(values)}" for name, values in found.items())
     judged = dict(evidence=f"DEQ − explicit: {text}", rule="never judged", verdict="reported")
     judged |= _trained_on(len(found["coverage"]))
     ours = "our networks, images and settings of Grad-CAM"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nclib import comparison
+from nclib.comparison import MIN_SEEDS
 from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig
 from nclib.papers.separation_bias.tasks import _BOOLEAN, F1, F2, TaskConfig, resolve_sound
 
@@ -148,7 +148,7 @@ def sound_runs(path: str, seeds: int, profile: str) -> list[RegressionConfig]:
 
 def _repeated(runs: Sequence[RegressionConfig], seeds: int, profile: str) -> list[RegressionConfig]:
     short = {"steps": SMOKE_STEPS} if profile == "smoke" else {}
-    judged = MORE_SEEDS if seeds >= comparison.MIN_SEEDS else {}
+    judged = MORE_SEEDS if seeds >= MIN_SEEDS else {}
     once = {run: max(seeds, judged.get(run.task.label(), 0)) for run in runs}
     most = max(once.values(), default=0)
     return [

@@ -111,7 +111,7 @@ def target(text: str, known: Mapping[str, Found]) -> Found | None:
 
     Parameters
     ----------
-    text : such as "paired", "nc.paired" or "paired(runs)"
+    text : such as "pairs", "nc.pairs" or "pairs(runs)"
     known : by the last part of each full name
     """
     word = _WORD.fullmatch(text)

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from tidy import rows as _rows
 from tidy import stack as _stack
+from tidy import trained
 
-from nclib import comparison
+from nclib.comparison import interval
 from nclib.papers.neural_collapse import accuracy_tables
 
 
@@ -60,7 +61,7 @@ def test_published_ticks():
 def _accuracies(model, seed, overall, majority, minority, **cell):
     values = {"accuracy_balanced": overall, "accuracy_majority": majority, "accuracy_minority": minority}
     given = {name: [0.99 * value, 1.01 * value] for name, value in values.items() if value is not None}
-    return _stack(*(_rows(name, model=model, seed=seed, values=two, **cell) for name, two in given.items()))
+    return trained(_stack(*(_rows(name, model=model, seed=seed, values=two, **cell) for name, two in given.items())))
 
 
 def test_accuracy_table_puts_each_cell_beside_its_printed_one():
@@ -81,12 +82,12 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     assert row["explicit_within_std"] == pytest.approx(0.41 * 2**0.5)  # of two epochs 1 % to either side, in percent
     assert (row["explicit_printed"], row["explicit_printed_std"]) == (44.86, 1.43)
     assert (row["deq_printed"], row["deq_printed_std"]) == (46.09, 1.77)
-    wanted = comparison.interval([2.0, 2.0 + 1 / 9, 2.0 + 2 / 9])
+    wanted = interval([2.0, 2.0 + 1 / 9, 2.0 + 2 / 9])
     assert (row["difference"], row["difference_half"]) == pytest.approx((wanted.mean, wanted.half))
     assert row["detectable"] == pytest.approx(wanted.detectable)
     assert row["printed_difference"] == 1.23 and row["seeds"] == 3
     assert row[["verdict", "scale", "remark"]].tolist() == ["as claimed here", "toy", "size not comparable"]
-    assert row["explicit_half"] == pytest.approx(comparison.interval([40, 41, 42]).half)
+    assert row["explicit_half"] == pytest.approx(interval([40, 41, 42]).half)
     assert keyed.loc[(5, "minority"), "deq_printed"] == 1.26
     first = table.iloc[0]
     assert (first["explicit_printed"], first["deq_printed"], first["printed_difference"]) == (93.05, 93.23, 0.18)

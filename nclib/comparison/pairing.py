@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from nclib.comparison.verdicts import EQUAL_WITHIN, LEVEL, Interval, Verdict, interval, verdict
 from nclib.config import LAST_EPOCHS
-from nclib.verdicts import EQUAL_WITHIN, LEVEL, Interval, Verdict, interval, verdict
 
 SETTING = ["dataset", "K_A", "R"]
 TERMINAL_ACCURACY = 0.999
@@ -28,7 +28,7 @@ _OF_SETTING = ("data.imbalance", "data.num_majority", "data.ratio", "train.log_e
 
 
 class NotMeasured(ValueError):
-    """A value that would be judged is not a number."""
+    """A value that would be judged is not a number, or there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,11 +151,11 @@ def pairs(
     Raises
     ------
     NotMeasured
-        A `ValueError`: where a value to be judged is not a number, or has no logarithm.
+        A `ValueError`: where a value to be judged is not a number or has no logarithm, or where there is no pair.
     ValueError
         Where rows repeat a run, split, metric and epoch; epochs or seeds are not whole numbers; a network has several
         runs of one setting and seed; the runs of a pair, or the seeds of a setting, differ in anything else that the
-        frame knows (data version, width, epochs, batch, rate); seeds have not the same settings; there is no pair.
+        frame knows (data version, width, epochs, batch, rate); seeds have not the same settings.
 
     Examples
     --------
@@ -180,14 +180,14 @@ def pairs(
     )
     if both.empty:
         models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
-        raise ValueError(f"no setting and seed has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
+        raise NotMeasured(f"no setting and seed has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
     _check_same(both, [*_shared(frame), "epoch"])
     values = {arm: both["value"], against: both["value_against"]}
     for model, run in ((arm, "run_id"), (against, "run_id_against")):
         if len(bad := both[~np.isfinite(values[model]) | (relative & (values[model] <= 0))]):
             found = f"{values[model][bad.index[0]]:g}"
             raise NotMeasured(f"{metric} of run {bad.iloc[0][run]} is {found}{', which has no logarithm' * relative}")
-    table = both[[*SETTING, "seed"]].assign(**{model: value * _unit(metric) for model, value in values.items()})
+    table = both[[*SETTING, "seed"]].assign(**{model: _shown(value, metric) for model, value in values.items()})
     compared = np.log(table[[arm, against]]) if relative else table[[arm, against]]
     table["difference"] = compared[arm] - compared[against]
     phases = [*both["reached"], *both["reached_against"]]
@@ -216,7 +216,10 @@ def last_rows(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -
         raise ValueError(f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each")
     count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
     runs = rows.sort_values("epoch").groupby(KEYS, dropna=False, sort=False, observed=True)
-    tails = runs["value"].apply(lambda values: values.to_numpy()[-count:])
+    try:
+        tails = runs["value"].apply(lambda values: values.to_numpy()[-count:].astype(float))
+    except (TypeError, ValueError):
+        raise NotMeasured(f"{metric} ({split}) holds values that are not numbers") from None
     out = tails.reset_index().assign(epoch=runs["epoch"].max().to_numpy())
     out["n"] = out["value"].map(len)
     out["std"] = out["value"].map(lambda values: values.std(ddof=1) if len(values) > 1 else np.nan)
@@ -238,10 +241,6 @@ def _judged_values(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd
     """The runs with the value judged, whether they reached the terminal phase by then (None: not known), and whatever
     else the frame knows of them."""
     runs = last_rows(frame, metric, split, how)
-    try:
-        runs["value"] = runs["value"].astype(float)
-    except (TypeError, ValueError):
-        raise NotMeasured(f"{metric} ({split}) holds values that are not numbers") from None
     known = {
         (run, model, epoch): bool(reached)
         for run, model, epoch, reached in zip(
@@ -309,5 +308,6 @@ def _difference(first: Mapping[str, Any], second: Mapping[str, Any], names: Iter
     return ""
 
 
-def _unit(metric: str) -> float:
-    return 100.0 if metric.startswith("accuracy_") else 1.0
+def _shown(values: pd.Series, metric: str) -> pd.Series:
+    """Accuracies in percent, without the rounding errors by which equal counts of images would differ."""
+    return (100 * values).round(9) if metric.startswith("accuracy_") else values

@@ -6,16 +6,16 @@ hides a result that contradicts a claim.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from nclib.pairing import KEYS, SETTING, TERMINAL_ACCURACY, last_rows
+from nclib.comparison.pairing import KEYS, SETTING, TERMINAL_ACCURACY, NotMeasured, Pairs, last_rows, pairs
+from nclib.comparison.verdicts import Verdict, interval
 from nclib.system import words
-from nclib.verdicts import EQUAL_WITHIN, MIN_SEEDS, Interval, Verdict, interval, spread, verdict  # noqa: F401
 
-_ROUNDING = 1e-9
 _SHOWN = ["difference", "half", "detectable", "seeds"]
 """Names of `Interval.columns`."""
 
@@ -101,91 +101,14 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*SETTING, "model", "value", "half", "seeds", "within_std"])
 
 
-def paired(runs: pd.DataFrame, arm: str = "deq", against: str = "explicit") -> pd.DataFrame:
-    """Difference arm − against by seed (the same subset and initial encoder).
-
-    Parameters
-    ----------
-    runs : of `by_run`
-    arm, against : two values of the column model
-
-    Returns
-    -------
-    DataFrame
-        dataset, K_A, R, seed, difference. Seeds that only one of the two has are left out.
-
-    Raises
-    ------
-    ValueError
-        Where a model has several runs of one setting and seed: which belong together is not known.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
-    ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
-    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
-    ... ])
-    >>> nc.paired(nc.by_run(frame, "accuracy_balanced", "test"))["difference"].round(3).tolist()
-    [0.1, 0.11, 0.12]
-    """
-    keys = [*SETTING, "seed"]
-    twice = runs[runs["model"].isin([arm, against]) & runs.duplicated([*keys, "model"])]
-    if len(twice):
-        model, seed = twice.iloc[0][["model", "seed"]]
-        raise ValueError(
-            f"{model} has several runs of one data set, K_A, R and seed (seed {seed}), which differ in something else; "
-            "select the runs of one kind first"
-        )
-    both = runs[runs["model"] == arm].merge(runs[runs["model"] == against], on=keys, suffixes=("", "_against"))
-    return both[keys].assign(difference=both["value"] - both["value_against"])
-
-
-def pooled(differences: pd.DataFrame) -> Interval:
-    """The test that carries a claim over several cells: each seed's mean over all cells, a t-interval over seeds.
-
-    Parameters
-    ----------
-    differences : of `paired`; one that is NaN makes its seed's mean NaN
-
-    Returns
-    -------
-    Interval
-
-    Raises
-    ------
-    ValueError
-        Where a seed lacks a cell that another has: its mean would be over other cells.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
-    ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
-    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
-    ... ])
-    >>> found = nc.pooled(nc.paired(nc.by_run(frame, "accuracy_balanced", "test")))
-    >>> round(found.mean, 3)
-    0.11
-    """
-    if not len(differences):
-        return interval([])
-    seeds = differences.groupby("seed")["difference"]
-    if seeds.size().nunique() > 1:
-        raise ValueError(f"each seed needs the same cells; differences by seed: {seeds.size().to_dict()}")
-    return interval(seeds.agg(lambda values: values.mean(skipna=False)))
-
-
-def pooled_table(found: Interval, scale: str, claim: str | None = None, remark: str = "") -> pd.DataFrame:
-    """A pooled test as a table of one row: difference, half (95 % interval), detectable (see `Interval`), seeds, and
-    verdict, scale and remark, by the rule of `verdict`; what else is to be remarked follows."""
-    said = verdict(found, scale, claim)
+def pooled_table(found: Pairs | None, scale: str, claim: str | None = None, remark: str = "") -> pd.DataFrame:
+    """A difference of accuracies, over all settings of `found`, as a table of one row: difference, half (95 %
+    interval), detectable (see `Interval`), seeds, and verdict, scale and remark, by the rule of `Pairs.verdict` with
+    the phase described; what else is to be remarked follows. None: no setting is complete."""
+    shown = found.interval if found else interval([])
+    said = found.verdict(scale, claim, phase="described") if found else Verdict("reported", scale, "0 seeds")
     said = said._replace(remark="; ".join(filter(None, [said.remark, remark])))
-    return pd.DataFrame([(*found.columns, *said)], columns=[*_SHOWN, *words.JUDGED])
+    return pd.DataFrame([(*shown.columns, *said)], columns=[*_SHOWN, *words.JUDGED])
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -221,7 +144,7 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     runs = by_run(frame, "accuracy_train_prior", "train")
     balanced = by_run(frame, "accuracy_balanced", "train").set_index("run_id")["value"]
     runs["value"] = np.minimum(runs["value"], runs["run_id"].map(balanced))
-    if (runs["value"] > 1 + _ROUNDING).any():
+    if (runs["value"] > 1 + 1e-9).any():
         raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
     return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
 
@@ -253,20 +176,29 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     >>> nc.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["claim"].tolist()
     ['DEQ lower']
     """
-    phases = terminal_phase(frame)
-    reached = bool(len(phases)) and bool(phases["reached"].all())
     rows = []
     for metric, claim in claims.items():
-        runs = by_run(frame, metric, split)
-        pairs = paired(runs)
-        shared = runs["seed"].isin(pairs["seed"] if len(pairs) else runs["seed"])
-        means = runs[shared].groupby("model")["value"].mean()
-        found = interval(pairs["difference"])
-        size = means.get("explicit", np.nan)
-        said = verdict(found, scale, claim, reached, size)
-        rows.append((metric, size, means.get("deq"), *found.columns, f"DEQ {claim}", *said))
+        try:
+            found = pairs(frame, metric, split)
+        except NotMeasured:
+            rows.append((metric, np.nan, np.nan, *_NOTHING, f"DEQ {claim}", "reported", scale, "not measured"))
+            continue
+        _one_setting(found)
+        means = found.by_setting.iloc[0]
+        said = found.verdict(scale, claim)
+        rows.append((metric, means["explicit"], means["deq"], *found.interval.columns, f"DEQ {claim}", *said))
     columns = ["metric", "explicit", "deq", *_SHOWN, "claim", *words.JUDGED]
     return pd.DataFrame(rows, columns=columns)
+
+
+_NOTHING = (np.nan, np.nan, np.nan, 0)
+
+
+def _one_setting(found: Pairs) -> None:
+    if found.settings > 1:
+        raise ValueError(
+            f"the frame holds {found.settings} settings, and this table is of one: choose it, or pool them with ratios"
+        )
 
 
 def ratios(
@@ -278,7 +210,7 @@ def ratios(
     against: str = "explicit",
     terminal: bool | None = None,
 ) -> pd.DataFrame:
-    """One model's metrics of collapse over another's, pooled over all cells as by `pooled`.
+    """One model's metrics of collapse over another's, pooled over all settings by `pairs`.
 
     Each seed's mean over the cells of log(arm / against) at the last epoch, a 95 % t-interval over seeds, and both as
     a change in percent.
@@ -290,27 +222,30 @@ def ratios(
     scale : of the runs (`nclib.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
-    terminal : whether all runs ended in the terminal phase; left out, what `terminal_phase` finds
+    terminal : whether the networks ended in the terminal phase, where both are states of one trained network, whose
+        phase is not among their own rows; left out, what `pairs` finds
 
     Returns
     -------
     DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all in percent), cells,
     lower_in (cells whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule of `verdict`.
     """
-    frame = frame[frame["model"].isin([arm, against])]
-    reached = bool(terminal_phase(frame)["reached"].all()) if terminal is None else terminal
     claims = metrics if isinstance(metrics, Mapping) else {}
     rows = []
     for metric in metrics:
-        runs = by_run(frame, metric, split)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = paired(runs.assign(value=np.log(runs["value"].astype(float))), arm, against)
-        found = pooled(logs)
-        said = verdict(found, scale, claims.get(metric), reached, of_logs=True)
-        cells = logs.groupby(SETTING, dropna=False)["difference"].mean()
-        percents = [100 * np.expm1(x) for x in (found.mean, found.mean - found.half, found.mean + found.half)]
-        least = -100 * np.expm1(-found.detectable)
-        rows.append((metric, *percents, least, len(cells), int((cells < 0).sum()), found.n, *said))
+        try:
+            found = pairs(frame, metric, split, arm=arm, against=against, relative=True)
+        except NotMeasured:
+            rows.append((metric, *[np.nan] * 4, 0, 0, 0, "reported", scale, "not measured"))
+            continue
+        if terminal is not None:
+            found = dataclasses.replace(found, terminal=terminal)
+        said = found.verdict(scale, claims.get(metric))
+        settings = found.by_setting["difference"]
+        shown = found.interval
+        percents = [100 * np.expm1(x) for x in (shown.mean, shown.mean - shown.half, shown.mean + shown.half)]
+        least = -100 * np.expm1(-shown.detectable)
+        rows.append((metric, *percents, least, len(settings), int((settings < 0).sum()), shown.n, *said))
     columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", *words.JUDGED]
     return pd.DataFrame(rows, columns=columns)
 
@@ -379,15 +314,17 @@ def differences(
     DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference, half,
     detectable and seeds (see `Interval`), and verdict, scale and remark; collapse needs the terminal phase of both.
     """
-    phases, points = terminal_phase(frame).groupby("model")["reached"].all(), percent(frame)
     rows = []
     for metric, split in metrics.items():
         accuracy = metric.startswith("accuracy")
-        runs = by_run(points, metric, split, "last_epochs" if accuracy else "last")
-        means = runs.groupby("model")["value"].mean()
         for model in against:
-            found = interval(paired(runs, arm, model)["difference"])
-            terminal = accuracy or bool(phases.get(arm, False) and phases.get(model, False))
-            said = verdict(found, scale, terminal=terminal)
-            rows.append((metric, model, means.get(arm), means.get(model), *found.columns, *said))
+            try:
+                found = pairs(frame, metric, split, "last_epochs" if accuracy else "last", arm, model)
+            except NotMeasured:
+                rows.append((metric, model, np.nan, np.nan, *_NOTHING, "reported", scale, "not measured"))
+                continue
+            _one_setting(found)
+            means = found.by_setting.iloc[0]
+            said = found.verdict(scale, phase="described" if accuracy else "required")
+            rows.append((metric, model, means[arm], means[model], *found.interval.columns, *said))
     return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *words.JUDGED])
