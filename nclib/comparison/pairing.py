@@ -241,12 +241,7 @@ def _judged_values(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd
     """The runs with the value judged, whether they reached the terminal phase by then (None: not known), and whatever
     else the frame knows of them."""
     runs = last_rows(frame, metric, split, how)
-    known = {
-        (run, model, epoch): bool(reached)
-        for run, model, epoch, reached in zip(
-            *(phases(frame)[name] for name in ("run_id", "model", "epoch", "reached")), strict=True
-        )
-    }
+    known = phases(frame).set_index(["run_id", "model", "epoch"])["reached"].to_dict()
     keys = zip(runs["run_id"], runs["model"], runs["epoch"], strict=True)
     runs["reached"] = pd.Series([known.get(key) for key in keys], dtype=object, index=runs.index)
     if shared := _shared(frame):
