@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +25,7 @@ R100 = ((3, 100), (5, 100), (7, 100))
 """K_A and R of the settings with three seeds at R = 100."""
 R10 = ((3, 10),)
 GROUPS = {"r100": R100, "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
-UNSIGNIFICANT = ("higher", "lower", "as claimed here", "opposite here", "supported", "contradicted")
-"""Words of verdicts that a significant difference gets."""
-JUDGED = (7, 100)
+UNJUDGED = (7, 100)
 """The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2."""
 
 
@@ -57,6 +54,7 @@ ROWS = {
     "acc": Row("test accuracy, over classes", "accuracy_balanced", "test", False, "higher"),
     "majority": Row("of majority classes", "accuracy_majority", "test", False, "higher"),
     "minority": Row("of minority classes", "accuracy_minority", "test", False, "higher"),
+    "prior": Row("by the training distribution", "accuracy_train_prior", "test", False),
     "loss": Row("training loss", "loss"),
 }
 """Rows of the table of changes, by the short names that spans use."""
@@ -67,6 +65,8 @@ LAST_TEN = {
     "prior10": Row("by the training distribution", "accuracy_train_prior", "test", False, how="last_epochs"),
 }
 """Accuracies over the last ten epochs, as the paper's tables have them."""
+SIGNIFICANT = ("higher", "lower", "as claimed here", "opposite here", "supported", "contradicted")
+"""Words of verdicts that a significant difference gets."""
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 
@@ -81,6 +81,7 @@ def tables() -> dict[str, str]:
         "collapse-spread": _spread(),
         "collapse-one-seed": _one_seed(),
         "collapse-missed": _missed(),
+        "collapse-parts": _where(),
     }
 
 
@@ -98,7 +99,7 @@ def numbers() -> dict[str, str]:
         for group in GROUPS:
             for part, values in _parts(group, centred).items():
                 found[f"collapse-{part}{'-centred' * centred}-{group}-ci"] = _percent(values)
-    return found | _counts() | _spreads() | _two_processors()
+    return found | _counts() | _norms() | _spreads() | _two_processors()
 
 
 # --- the runs -----------------------------------------------------------------------------------------------------
@@ -212,6 +213,29 @@ def _split() -> str:
     return _table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
 
 
+def _where() -> str:
+    """Lengths, spread and scatter behind NC1, over the four settings."""
+    last = _of(tracked(), GROUPS["four"])
+    last = last[(last["split"] == "train") & (last["epoch"] == last["epoch"].max())]
+    rows = []
+    for run, ends in last.groupby("run_id"):
+        arrays, value = reference_store().open(run).arrays, ends.set_index("metric")["value"]
+        means, minority = arrays["class_means"].astype(float), arrays["minority"].astype(bool)
+        lengths, spread_of_means = np.linalg.norm(means, axis=1), means.var(axis=0).sum()
+        found = {
+            "length of class means, minority / majority": lengths[minority].mean() / lengths[~minority].mean(),
+            "tr Σ_B, spread of the class means": spread_of_means,
+            "tr Σ_W, scatter averaged over images": value["nc1_trace_ratio"] * spread_of_means,
+            "scatter of a minority class": value["nc1_trace_ratio_minority"] * means[minority].var(axis=0).sum(),
+            "scatter of a majority class": value["nc1_trace_ratio_majority"] * means[~minority].var(axis=0).sum(),
+        }
+        rows += [{**ends.iloc[0], "metric": name, "value": one} for name, one in found.items()]
+    frame = pd.concat([last, pd.DataFrame(rows)], ignore_index=True)
+    return _table(
+        ["", "DEQ / ResNet-18"], [[name, _percent(pairs(frame, name, relative=True).interval)] for name in found]
+    )
+
+
 def _deviations(name: str) -> tuple[tuple[float, float, float], float, float, float]:
     """Of log ratios over the four settings: standard deviation of the seeds' means with its interval; the one that the
     spreads within settings imply; and the decreases detectable from both."""
@@ -265,10 +289,10 @@ def _missed() -> str:
     for (majority, ratio), rows in values.groupby(["K_A", "R"]):
         images = 5000 * (majority + (10 - majority) / ratio)
         for row in rows.itertuples():
-            missed = round((1 - row.accuracy_train_prior) * images)
-            if missed:
-                lines.append([_name(int(majority), int(ratio)), {"deq": "DEQ"}.get(row.model, "ResNet-18"), str(row.seed),
-                              f"{missed} of {images:,.0f}", f"{100 * row.accuracy_balanced:.3f} %"])  # fmt: skip
+            if missed := round((1 - row.accuracy_train_prior) * images):
+                network = "DEQ" if row.model == "deq" else "ResNet-18"
+                said = f"{missed} of {images:,.0f}", f"{100 * row.accuracy_balanced:.3f} %"
+                lines.append([_name(int(majority), int(ratio)), network, str(row.seed), *said])
     return _table(["setting", "network", "seed", "images missed", "accuracy over classes"], lines)
 
 
@@ -276,19 +300,53 @@ def _missed() -> str:
 
 
 def _counts() -> dict[str, str]:
-    every = (BALANCED, *R100, *R10, (3, 50), (5, 50), (7, 50))
-    losses = pd.concat([_compared(ROWS["loss"], (one,)).table for one in every])
-    accuracies = pd.concat([_compared(LAST_TEN["acc10"], (one,)).table for one in every if one != BALANCED])
-    last = pd.concat([_compared(ROWS["acc"], (one,)).table for one in every if one != BALANCED])
-    times = np.exp(losses["difference"])
-    higher = {
-        name: (rows["difference"] > 0).sum() for name, rows in (("loss", losses), ("acc10", accuracies), ("acc", last))
-    }
+    """How many pairs are there, and in how many the DEQ's value is the higher one."""
+    steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
+    every = [one for settings in steps.values() for one in settings]
+    imbalanced = [one for one in every if one != BALANCED]
+    found = {}
+    for name, row, settings in (
+        ("loss", ROWS["loss"], every),
+        ("acc", ROWS["acc"], imbalanced),
+        ("acc10", LAST_TEN["acc10"], imbalanced),
+    ):
+        rows = pd.concat([_compared(row, (one,)).table for one in settings])
+        found[f"collapse-{name}-higher"] = f"{(rows['difference'] > 0).sum()} of {len(rows)}"
+        if name == "loss":
+            times = np.exp(rows["difference"])
+            found["collapse-loss-times"] = f"{times.min():.1f} to {times.max():.1f}"
+    for step, settings in steps.items():
+        count = sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings)
+        found[f"collapse-pairs-{step}"] = str(count)
+    return found | {"collapse-acc-printed": f"{_printed_gain():+.1f}"}
+
+
+def _printed_gain() -> float:
+    """The paper's DEQ − ResNet-18 in overall accuracy, mean over the four settings."""
+    table = pd.read_csv(paths.root() / "data/published/sun_shi_2024_tables.csv")
+    table = _of(table[(table["dataset"] == "cifar10") & (table["split"] == "overall")], GROUPS["four"])
+    means = table.groupby("model")["mean"].mean()
+    return float(means["deq"] - means["explicit"])
+
+
+def _norms() -> dict[str, str]:
+    """Feature norms at which NC1 falls below 0.1, and distances of equilibria from the start of their solve."""
+    crossed, lowest, last = [], [], []
+    for _, run in tracked().groupby("run_id"):
+        logged = {
+            names: one.set_index("epoch")["value"].sort_index() for names, one in run.groupby(["split", "metric"])
+        }
+        nc1, norm = logged["train", "nc1_pinv"], logged["train", "feature_norm"]
+        place = int(np.argmax(nc1 < 0.1))
+        both = nc1.index[[place, place - 1]]
+        crossed.append(np.interp(np.log(0.1), np.log(nc1[both]), norm[both]))
+        if ("steps", "start_distance") in logged:
+            distance = logged["steps", "start_distance"]
+            lowest, last = [*lowest, distance.min()], [*last, distance.iloc[-1]]
     return {
-        "collapse-loss-higher": f"{higher['loss']} of {len(losses)}",
-        "collapse-loss-times": f"{times.min():.1f} to {times.max():.1f}",
-        "collapse-acc10-higher": f"{higher['acc10']} of {len(accuracies)}",
-        "collapse-acc-higher": f"{higher['acc']} of {len(last)}",
+        "collapse-norm": f"{min(crossed):.1f} to {max(crossed):.1f}",
+        "collapse-distance-lowest": f"{min(lowest):.2f} to {max(lowest):.2f}",
+        "collapse-distance-last": f"{min(last):.2f} to {max(last):.2f}",
     }
 
 
