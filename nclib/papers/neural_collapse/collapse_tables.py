@@ -137,7 +137,7 @@ def _changes() -> str:
             row.label,
             *(
                 "–"
-                if group == "balanced" and name in ("majority", "minority")
+                if group == "balanced" and name in ("majority", "minority", "prior")
                 else _said(row, compared(row, group).interval)
                 for group in ("r100", "r10", "balanced")
             ),
