@@ -15,6 +15,7 @@ import pandas as pd
 from nclib.engine.reference import reference_store
 from nclib.pairing import SETTING, Pairs, pairs, phases
 from nclib.papers.neural_collapse.duality import add_cosines, exchanged
+from nclib.papers.neural_collapse.protocol import KNOWN
 from nclib.system import paths
 from nclib.verdicts import MIN_SEEDS, Interval, interval, spread
 
@@ -80,7 +81,6 @@ def tables() -> dict[str, str]:
         "collapse-split": _split(),
         "collapse-spread": _spread(),
         "collapse-one-seed": _one_seed(),
-        "collapse-missed": _missed(),
         "collapse-parts": _where(),
     }
 
@@ -99,7 +99,7 @@ def numbers() -> dict[str, str]:
         for group in GROUPS:
             for part, values in _parts(group, centred).items():
                 found[f"collapse-{part}{'-centred' * centred}-{group}-ci"] = _percent(values)
-    return found | _counts() | _norms() | _spreads() | _two_processors()
+    return found | _counts() | _missed() | _norms() | _spreads() | _two_processors()
 
 
 # --- the runs -----------------------------------------------------------------------------------------------------
@@ -156,9 +156,13 @@ def _gate() -> str:
         below = setting & table["seed"].isin(_below_the_gate())
         # the settings have unequal seeds then: each counts alike, and there is no interval
         left = table[~below].groupby(SETTING, dropna=False)["difference"].mean().mean()
-        whole, dropped = (interval(rows.groupby("seed")["difference"].mean()) for rows in (table, table[~setting]))
-        lines.append([row.label, _said(row, whole), _percent(interval([left])), _said(row, dropped)])
-    heads = ["", "all runs", "the two pairs dropped", "their setting dropped"]
+        pilot = (table["K_A"] == KNOWN[0]) & (table["R"] == KNOWN[1])
+        whole, known, dropped = (
+            _percent(interval(rows.groupby("seed")["difference"].mean()))
+            for rows in (table, table[~pilot], table[~setting])
+        )
+        lines.append([row.label, whole, _percent(interval([left])), dropped, known])
+    heads = ["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"]
     return _table(heads, lines)
 
 
@@ -279,23 +283,6 @@ def _one_seed() -> str:
     return _table(["", *(ROWS[name].label for name in (*PRINTED, "trace", "acc"))], lines)
 
 
-def _missed() -> str:
-    """Networks that miss training images at the last epoch."""
-    frame = tracked()
-    train = frame[(frame["split"] == "train") & (frame["epoch"] == frame["epoch"].max())]
-    values = train.pivot(index=["K_A", "R", "model", "seed"], columns="metric", values="value").reset_index()
-    values["K_A"] = values["K_A"].fillna(0)
-    lines = []
-    for (majority, ratio), rows in values.groupby(["K_A", "R"]):
-        images = 5000 * (majority + (10 - majority) / ratio)
-        for row in rows.itertuples():
-            if missed := round((1 - row.accuracy_train_prior) * images):
-                network = "DEQ" if row.model == "deq" else "ResNet-18"
-                said = f"{missed} of {images:,.0f}", f"{100 * row.accuracy_balanced:.3f} %"
-                lines.append([_name(int(majority), int(ratio)), network, str(row.seed), *said])
-    return _table(["setting", "network", "seed", "images missed", "accuracy over classes"], lines)
-
-
 # --- single numbers -----------------------------------------------------------------------------------------------
 
 
@@ -319,6 +306,22 @@ def _counts() -> dict[str, str]:
         count = sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings)
         found[f"collapse-pairs-{step}"] = str(count)
     return found | {"collapse-acc-printed": f"{_printed_gain():+.1f}"}
+
+
+def _missed() -> dict[str, str]:
+    """Training images that the DEQs of `UNJUDGED` miss at the end, by seed; and how many networks miss any."""
+    frame = tracked()
+    last = frame[(frame["metric"] == "accuracy_train_prior") & (frame["split"] == "train")]
+    last = last[last["epoch"] == last["epoch"].max()]
+    majority = last["K_A"].fillna(0)
+    last = last.assign(
+        missed=((1 - last["value"]) * 5000 * (majority + (10 - majority) / last["R"])).round().astype(int)
+    )
+    missing = last[last["missed"] > 0]
+    here = _of(missing, (UNJUDGED,))
+    found = {f"collapse-missed-{row.seed}": str(row.missed) for row in here.itertuples()}
+    counts = missing["model"].value_counts()
+    return found | {f"collapse-missing-{model}": str(counts.get(model, 0)) for model in ("deq", "explicit")}
 
 
 def _printed_gain() -> float:
