@@ -82,6 +82,7 @@ def tables() -> dict[str, str]:
         "collapse-spread": _spread(),
         "collapse-one-seed": _one_seed(),
         "collapse-parts": _where(),
+        "collapse-accuracies": _accuracies(),
     }
 
 
@@ -215,6 +216,39 @@ def _split() -> str:
                 [f"{said}{', centred' * centred}", *(_percent(parts[name]) for name in ("whole", "lengths", "angles"))]
             )
     return _table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
+
+
+def _accuracies() -> str:
+    """Tables 1 to 4: overall accuracy over the last ten epochs and the seeds; ours, and the paper's."""
+    printed = pd.read_csv(paths.root() / "data/published/sun_shi_2024_tables.csv")
+    printed = printed[(printed["dataset"] == "cifar10") & (printed["split"] == "overall")].rename(
+        columns={"mean": "value"}
+    )
+    columns = {"balanced": [BALANCED]} | {
+        f"K_A = {majority}, R = 10, 50, 100": [(majority, ratio) for ratio in (10, 50, 100)] for majority in (3, 5, 7)
+    }
+    lines = []
+    for said in ("", ", printed"):
+        for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+            cells = []
+            for settings in columns.values():
+                values = [
+                    _accuracy(one, model)
+                    if not said
+                    else f"{_of(printed[printed['model'] == model], (one,))['value'].iloc[0]:.2f}"
+                    for one in settings
+                ]
+                cells.append(", ".join(values))
+            lines.append([name + said, *cells])
+    return _table(["", *columns], lines)
+
+
+def _accuracy(setting: tuple[int, int], model: str) -> str:
+    """Mean over seeds in percent, with a star where there are fewer than three; a dash where none is trained."""
+    if _of(tracked(), (setting,)).empty:
+        return "–"
+    values = _compared(LAST_TEN["acc10"], (setting,)).table[model]
+    return f"{values.mean():.1f}{'*' * (len(values) < MIN_SEEDS)}"
 
 
 def _where() -> str:
