@@ -14,12 +14,27 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
 VERDICTS = ("holds", "holds if", "false", "typo", "proof gap", "vacuous", "not shown")
 READINGS = ("as printed", "proofs'", "ours")
+STATEMENTS = {
+    "lemma_b1": "Lemma B.1",
+    "remark_b2": "Remark B.2",
+    "thm31_nc1": "Theorem 3.1, NC1",
+    "thm31_nc2": "Theorem 3.1, NC2",
+    "thm31_nc3": "Theorem 3.1, NC3",
+    "thm_b3": "Theorem B.3",
+    "thm41_nc1": "Theorem 4.1, NC1",
+    "thm41_nc2": "Theorem 4.1, NC2",
+    "thm41_nc3": "Theorem 4.1, NC3",
+    "prop42": "Proposition 4.2",
+}
+"""What Sun & Shi (2024) state: certificate and name."""
+_WIDTH = 100  # of what is printed
 
 _MODULES = (  # in this order `ids` names what they certify
     "neural_collapse.balanced",
@@ -61,6 +76,7 @@ class Certificate:
     verdict : one of `VERDICTS`; "holds if" is followed by the condition
     certificate : what was checked; after a failure, also why it failed
     ok : whether the certificate supports the verdict, found by running it
+    brief : the reason for the verdict in a few words; empty except for `STATEMENTS`
     """
 
     id: str
@@ -71,6 +87,7 @@ class Certificate:
     verdict: str
     certificate: str
     ok: bool
+    brief: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +105,7 @@ _NEED_SYMPY: set[str] = set()
 
 
 def states(
-    place: str, statement: str, verdict: str, certificate: str, reading: str = "as printed"
+    place: str, statement: str, verdict: str, certificate: str, reading: str = "as printed", brief: str = ""
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     """Register a function as the certificate of a statement; the name of the function is the id."""
     if reading not in READINGS or not verdict.startswith(VERDICTS):
@@ -96,7 +113,7 @@ def states(
 
     def register(check: Callable[..., bool]) -> Callable[..., bool]:
         name, paper = check.__name__, check.__module__.split(".")[-2]
-        texts = {"place": place, "statement": statement, "reading": reading, "verdict": verdict}
+        texts = {"place": place, "statement": statement, "reading": reading, "verdict": verdict, "brief": brief}
         _ENTRIES[name] = _Entry({"id": name, "paper": paper, **texts, "certificate": certificate}, check)
         return check
 
@@ -196,13 +213,48 @@ def _run(name: str, **changed: object) -> Certificate:
 
 
 def as_text(results: Sequence[Certificate]) -> str:
-    """One line a certificate."""
-    width = max((len(result.id) for result in results), default=0)
-    return "\n".join(
-        f"{'certified' if result.ok else 'FAILED':9} {result.id:{width}}  {result.place} | “{result.statement}” | "
-        f"{result.verdict} | {result.certificate} | reading: {result.reading}"
-        for result in results
-    )
+    """Everything about each certificate, a paragraph each."""
+    return "\n\n".join(map(_paragraph, results))
+
+
+def as_lines(results: Sequence[Certificate]) -> str:
+    """One line a certificate, of at most 100 characters."""
+    lines = [f"{'':7}  {'certificate':28}  {'verdict':12}  {'reading':10}  place"]
+    for result in results:
+        said = f"{'checked' if result.ok else 'FAILED':7}  {result.id:28}  {_short(result):12}  {result.reading:10}  "
+        lines.append(said + textwrap.shorten(result.place, _WIDTH - len(said), placeholder=" …"))
+    return "\n".join(lines)
+
+
+def summary(results: Sequence[Certificate]) -> str:
+    """One line for each of `STATEMENTS`: name, verdict and the reason in a few words."""
+    lines = ["The ten statements of Sun & Shi (2024), with H0 free in each problem and the budget E_H on h."]
+    lines += ["H0 given: the same inputs for both models, as §3.2 says; see nclib certify h0_given."]
+    found = {result.id: result for result in results}
+    for name, statement in STATEMENTS.items():
+        said = _said(found[name])
+        lines.append(f"{statement:16}  {said:24}  {found[name].brief if found[name].ok else ''}".rstrip())
+    return "\n".join(lines)
+
+
+def _paragraph(result: Certificate) -> str:
+    texts = {"place": result.place, "statement": f"“{result.statement}”", "reading": result.reading}
+    lines = [f"{result.id}: {_said(result)}"]
+    for name, text in (texts | {"checked": result.certificate}).items():
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=f"  {name:9}  ", subsequent_indent=" " * 13)
+    return "\n".join(lines)
+
+
+def _said(result: Certificate) -> str:
+    """Its verdict, in words that cannot be taken for those of the check itself."""
+    if not result.ok:
+        return "FAILED"
+    return "proved false" if result.verdict == "false" else result.verdict
+
+
+def _short(result: Certificate) -> str:
+    verdict, condition, _ = _said(result).partition(" if ")
+    return f"{verdict} if …" if condition else verdict if result.ok else ""
 
 
 def as_json(results: Sequence[Certificate]) -> str:

@@ -19,16 +19,13 @@ from nclib.papers import certify
 
 PAPERS = Path(certify.__file__).parent
 CERTIFICATES = [PAPERS / f"{module.replace('.', '/')}.py" for module in certify._MODULES]
-FIRST = [
-    "lemma_b1", "remark_b2", "thm31_nc1", "thm31_nc2", "thm31_nc3", "thm_b3",
-    "thm41_nc1", "thm41_nc2", "thm41_nc3", "prop42",
-]  # fmt: skip
-FIELDS = ["id", "paper", "place", "statement", "reading", "verdict", "certificate", "ok"]
+FIRST = list(certify.STATEMENTS)
+FIELDS = ["id", "paper", "place", "statement", "reading", "verdict", "certificate", "ok", "brief"]
 
 WRONG = {  # a claimed number of each certificate, changed: it must fail
     "lemma_b1": {"equality": F(99, 100)},
     "remark_b2": {"printed": F(1, 4)},
-    "thm31_nc1": {"share": F(9, 10), "second": F(1)},
+    "thm31_nc1": {"share": F(9, 10)},
     "thm31_nc2": {"scale": F(2)},
     "thm31_nc3": {"trace": F(9, 10)},
     "thm_b3": {"scale": F(2)},
@@ -38,7 +35,8 @@ WRONG = {  # a claimed number of each certificate, changed: it must fail
     "prop42": {"e0": (F(472, 1000), F(17627, 10**4), F(43628, 10**4))},
     "thm41_nc3_eq14": {"ratio": 1},
     "b3_same_inputs_series_from_1": {"scale": F(2)},
-    "b3_same_inputs_series_from_0": {"length": F(1), "gain": F(1, 2)},
+    "b3_same_inputs_series_from_0": {"length": F(1), "gain": F(1, 2), "most": F(102, 10**4), "outer": F(2)},
+    "h0_given": {"length": F(1, 4), "second": F(1), "opposite": F(-1)},
     "b3_both_budgets": {"scale": F(2)},
     "b3_v2_order": {"scale": F(2)},
     "residual_order": {"scale": F(2), "gain": F(2)},
@@ -154,7 +152,7 @@ def fractions_in(check):
 @pytest.mark.parametrize("name", certify.ids())
 def test_each_decimal_that_a_certificate_says_is_a_number_of_its_code(name):
     fields = certify._ENTRIES[name].fields
-    text = f"{fields['verdict']} {fields['certificate']}"
+    text = f"{fields['verdict']} {fields['certificate']} {fields['brief']}"
     said = re.sub(r"(§|Definition |Theorem |Proposition )\d\.\d", "", text)  # places in the paper
     cited = [other for other in certify._ENTRIES if re.search(rf"\b{other}\b", said)]
     known = set().union(*(fractions_in(certify._ENTRIES[other].check) for other in (name, *cited)))
@@ -226,12 +224,57 @@ def test_no_floating_point_number_in_a_certificate():
 # --- the command ------------------------------------------------------------------------------------------------
 
 
-def test_one_line_a_statement():
+@pytest.fixture(scope="module")
+def everything():
+    result = nclib()
+    assert result.exit_code == 0 and result.stderr == ""
+    return result.stdout
+
+
+def test_all_of_a_certificate_by_its_name(all_results):
     result = nclib("thm_b3", "lemma_b1")
-    assert result.exit_code == 0
-    lines = result.stdout.splitlines()
-    assert lines[0].startswith("certified thm_b3") and "| false |" in lines[0] and "reading: as printed" in lines[0]
-    assert lines[1].startswith("certified lemma_b1") and lines[2] == "2 of 2 certificates ok"
+    assert result.exit_code == 0 and result.stdout.endswith("\n2 of 2 certificates checked\n")
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    said = " ".join(result.stdout.split())
+    assert said.startswith("thm_b3: proved false place ") and " lemma_b1: holds place " in said
+    for name in ("thm_b3", "lemma_b1"):
+        record = all_results[0][name]
+        assert all(" ".join(text.split()) in said for text in (record.place, record.statement, record.certificate))
+
+
+def test_one_short_line_a_certificate(everything):
+    lines = everything.splitlines()
+    assert max(map(len, lines)) <= 100 and len(lines) == len(certify.ids()) + 15
+    assert [line.split()[1] for line in lines[1 : len(certify.ids()) + 1]] == certify.ids()
+    shown = dict(re.findall(r"^checked  (thm_b3|prop42|step_29) +(\S+ \S+)", everything, re.MULTILINE))
+    assert shown == {"thm_b3": "proved false", "prop42": "holds if", "step_29": "proved false"}
+
+
+def test_it_ends_with_the_ten_statements(everything, all_results):
+    last = everything.splitlines()[-10:]
+    for line, (name, statement) in zip(last, certify.STATEMENTS.items(), strict=True):
+        record = all_results[0][name]
+        verdict = record.verdict.replace("false", "proved false")
+        assert re.split(r" {2,}", line) == [statement, verdict, record.brief] and record.brief, line
+    assert "H0 free in each problem and the budget E_H on h" in everything.splitlines()[-12]
+
+
+def test_false_is_never_said_beside_certified(everything):
+    assert "certified" not in everything + nclib("thm_b3").stdout
+    assert set(re.findall(r"(\w+) +false\b", everything)) == {"proved"}
+
+
+def test_the_statements_have_reasons_and_nothing_else_has(all_results):
+    assert [name for name, result in all_results[0].items() if result.brief] == FIRST
+
+
+def test_a_failure_has_no_verdict(monkeypatch):
+    monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
+    result = nclib()
+    assert result.exit_code == 1 and "failed: thm_b3" in result.stderr
+    lines = [line for line in result.stdout.splitlines() if re.search(r"\bthm_b3\b|^Theorem B\.3 ", line)]
+    assert [line.split()[0] for line in lines] == ["FAILED", "Theorem"] and lines[1].endswith("FAILED")
+    assert not any("false" in line for line in lines)
 
 
 def test_json_is_a_list_of_objects():
@@ -244,7 +287,7 @@ def test_a_failure_ends_with_1(monkeypatch):
     monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
     result = nclib("thm_b3")
     assert result.exit_code == 1
-    assert result.stdout.startswith("FAILED    thm_b3") and "failed: thm_b3" in result.stderr
+    assert result.stdout.startswith("thm_b3: FAILED") and "failed: thm_b3" in result.stderr
 
 
 def test_an_unknown_id_names_the_nearest():
@@ -279,7 +322,8 @@ def test_without_sympy_the_command_says_what_it_left_out():
     done = _python("sys.argv = ['nclib', 'certify']\nfrom nclib.cli.app import main\nmain()", "sympy", "torch")
     assert done.returncode == 0, done.stderr
     assert "left out, because sympy is not installed" in done.stderr and "step_29" in done.stderr
-    assert all(f"certified {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
+    assert all(f"checked  {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("Proposition 4.2 ")
 
 
 def test_without_sympy_a_certificate_that_needs_it_is_refused():

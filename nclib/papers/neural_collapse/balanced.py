@@ -23,6 +23,7 @@ def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
     "holds",
     "its misprint corrected, as (17) does: (15) prints δ_k in the inner sum and is false so (step_15). Gibbs' "
     "inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights",
+    brief="the misprint of (15) corrected, as (17) does; has no H0",
 )
 def lemma_b1(equality: F = F(1)) -> bool:
     """Read with the index of (17), δ_k′ in the inner sum.
@@ -49,14 +50,17 @@ def lemma_b1(equality: F = F(1)) -> bool:
     "App. B.1, Remark B.2, (18)",
     "when C2/C1 = exp(Δ)/(K−1), the right term of the inequality in lemma B.1 reaches its maximum",
     "typo",
-    "(24) has it right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1): equality there, at the printed "
-    "ratio 4 the bound exceeds 0, and larger ratios exceed it",
+    "the ratio is inverted, and the derivatives (18), from which its proof takes it, are inverted too; (24) has it "
+    "right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1): equality there, at the printed ratio 4 the "
+    "bound exceeds 0, and larger ratios exceed it",
+    brief="ratio inverted, in its proof (18) too; (24) has it right",
 )
 def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     """Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
     M″ = 1/(p(1−p)) > 0: its critical point is a minimum. M′ = Δ + log r − log(K−1) vanishes at r = (K−1) exp(−Δ). In
-    (18) the logarithm has C2/C1 where the derivative has C1/C2. Solved for the logits, (24) h·w_k = h·w_k′ +
-    log(C1(K−1)/C2) says exp(Δ) = (K−1) C1/C2, the correct ratio.
+    (18) the logarithm has C2/C1 where the derivative has C1/C2. Set to 0 it gives the printed ratio, and beyond that
+    ratio it has the wrong sign. Solved for the logits, (24) h·w_k = h·w_k′ + log(C1(K−1)/C2) says exp(Δ) = (K−1)
+    C1/C2, the correct ratio.
 
     Here exp(Δ) = 8: the correct ratio is 2/8, the printed one 8/2.
     """
@@ -64,6 +68,7 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     softmax = own / (own + sum(others))
     require(printed == own / 2 and correct == 2 / own, "the two ratios at Δ = log 8, K = 3")
     require(own == 2 / correct, "(24): exp(Δ) = (K−1) C1/C2")
+    require(own == 2 * printed, "(18) is 0 at the printed ratio: Δ = log((K−1) C2/C1)")
 
     def bound(ratio: F) -> tuple[F, int]:
         return _bound(own, others, ratio / (1 + ratio))
@@ -75,7 +80,7 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
         require(value**n > best**m, f"larger at ratio {ratio}: the correct ratio is a minimum")
     at_printed, m = bound(printed)
     beyond, k = bound(2 * printed)
-    require(beyond**m > at_printed**k, "larger still at twice the printed ratio: no maximum")
+    require(beyond**m > at_printed**k, "larger still at twice the printed ratio, where (18) says that it falls")
     return require(at_printed > 1, "at the printed ratio the bound is positive, so it says nothing")
 
 
@@ -84,10 +89,11 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)",
     "holds",
     "its misprint corrected: h0_k is the mean (printed as a sum, false for n ≥ 2). H0 free, with the budget on h or on "
-    "h0; with H0 given it fails (K = 2, h0 = 1, 2 and −1, −2). Our proof (averages, slack), its equalities on rational "
-    "instances; the paper's own proof of the DEQ half rests on (36), which is false",
+    "h0; with H0 given it fails (h0_given). Our proof (averages, slack), its equalities on rational instances; the "
+    "paper's own proof of the DEQ half rests on (36), which is false",
+    brief="h0_k is the mean, printed as a sum; H0 given: it fails",
 )
-def thm31_nc1(share: F = F(1), second: F = F(2)) -> bool:
+def thm31_nc1(share: F = F(1)) -> bool:
     """For any numbers of samples n_k, H0 free, with the budget on h or on h0, explicit layer and DEQ alike.
 
     Proof. (a) Slack: at a minimiser with loss below log K, no budget on features (or inputs) is slack. Otherwise the
@@ -99,12 +105,8 @@ def thm31_nc1(share: F = F(1), second: F = F(2)) -> bool:
     equal a budget is slack at a minimiser, which (a) excludes. The mean of h is the map of the mean of h0, since
     both maps are linear. A minimiser with loss log K exists only where a budget is 0.
     (c) h0_k as the printed sum of n ≥ 2 equal h0_k,i is n h0_k,i, whose feature is n h_k,i: not h_k,i unless it is 0.
-    (d) H0 given: K = 2, d = 1, h0 = 1, 2 in one class and −1, −2 in the other. W_EX = 0 has the loss log 2, and a
-    positive W_EX with w = ±1 a lower one. So W_EX ≠ 0 at the minimum, and W_EX·1 ≠ W_EX·2: NC1 needs H0 free.
     """
     rng = random.Random(2)
-    layer = F(1, 10)
-    require(0 < layer != layer * second, "(d) positive margins, and features of one class that differ")
     for n in (2, 3, 5):
         h = exact.random_matrix(rng, 4, n)
         mean = [[sum(row) / n] for row in h]
@@ -138,8 +140,9 @@ def _optimum(num_classes: int, t: F) -> tuple[exact.Matrix, F]:
     "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
     "holds",
     "its misprints corrected: 1_K, K×K in (26), is the identity, and H0 stands for the class means. H0 free, the "
-    "budget on h. Our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits, K = 2, "
-    "3, 10; (26) spends the budgets exactly",
+    "budget on h; with H0 given it fails (h0_given). Our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 "
+    "at every size of the logits, K = 2, 3, 10; (26) spends the budgets exactly",
+    brief="1_K is the identity; H0 given: it fails",
 )
 def thm31_nc2(scale: F = F(1)) -> bool:
     """As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
@@ -178,7 +181,8 @@ def thm31_nc2(scale: F = F(1)) -> bool:
     "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k",
     "holds",
     "H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when "
-    "a factor is turned, in fractions, K = 2, 5, 10",
+    "a factor is turned, in fractions, K = 2, 5, 10. With H0 given its DEQ half fails (h0_given)",
+    brief="H0 given: its DEQ half fails",
 )
 def thm31_nc3(trace: F = F(1)) -> bool:
     """As printed.
@@ -212,7 +216,9 @@ def thm31_nc3(trace: F = F(1)) -> bool:
     "or 1), the two values differ unless C1 = 0. As lower bounds both are valid (constants of Lemma B.1) and order "
     "nothing. With H0 the same for both models, as §3.2 assumes before Theorem 3.1, the order is right: weakly with "
     "the series from 1 (b3_same_inputs_series_from_1), and from 0 for inputs within E_H ≤ 1 "
-    "(b3_same_inputs_series_from_0). Second derivation: one dual bound that both attain",
+    "(b3_same_inputs_series_from_0). But then Theorem 3.1 fails (h0_given). Second derivation: one dual bound that "
+    "both attain",
+    brief="the infima are equal; H0 given within E_H: order right",
 )
 def thm_b3(scale: F = F(1)) -> bool:
     """Read as infima of (7) and (9), each minimised over its own H0, with the budget on h as printed.

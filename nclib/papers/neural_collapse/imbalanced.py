@@ -14,8 +14,9 @@ from nclib.papers.neural_collapse import balanced
     "§4, Theorem 4.1, NC1",
     "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)",
     "holds",
-    "its misprint corrected: h0_k is the mean (printed as a sum). H0 free; the proof of Theorem 3.1 NC1, which asks "
-    "nothing of n_k; its equalities for unequal n_k",
+    "its misprint corrected: h0_k is the mean (printed as a sum). H0 free; with H0 given it fails (h0_given). The "
+    "proof of Theorem 3.1 NC1, which asks nothing of n_k; its equalities for unequal n_k",
+    brief="h0_k is the mean, printed as a sum; H0 given: it fails",
 )
 def thm41_nc1(share: F = F(1)) -> bool:
     """Proof. That of `balanced.thm31_nc1`: averages are taken class by class, each with its own n_k. In the objective
@@ -44,6 +45,7 @@ def thm41_nc1(share: F = F(1)) -> bool:
     "matrix or as Definition 2.1 prints it. For i ≠ j alone, S the Gram matrix, it needs inputs beyond E_H; with S as "
     "printed (α < 0) it can be met, and for i = j it can. There the conclusion is not always true: false at K = 2 in "
     "an instance of each (series from 0), for i = j at E_H = 1/2; there it was true in every case computed at 1/100",
+    brief="for all i, j no H0, free or given, meets its premise",
 )
 def thm41_nc2(
     least: F = F(1, 100), square: F = F(3), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)
@@ -114,6 +116,7 @@ def thm41_nc2(
     "K, K_A, R and budgets (D ≥ K). Other readings in part: K = 2, inputs bounded, E_H < 1: 1; K = 2, H0 given, "
     "series from 0: below 3/4 in a class; (14) in place of the cosines: thm41_nc3_eq14. Second derivation: duality at "
     "K = 10, K_A = 3, R = 100",
+    brief="the ratio is exactly 1; H0 given: it can be below 3/4",
 )
 def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F(3, 4)) -> bool:
     """Proof. (a) E_H/(E_W+E_H) < 1 and E_H(1−E_H) ≤ 1/4 for all E_W, E_H > 0.
@@ -200,7 +203,9 @@ def _threshold(num_classes: int, majority: int) -> exact.Interval:
     "R → 1: majority features collapse to a K_A-simplex ETF; minority classes: w_k = 0, h = 0",
     "holds if √(E_W E_H) ≤ E0",
     "our proof (duality): E0 = 0.4717…, 1.7627…, 4.3628… at K = 10, K_A = 3, 5, 7, so the paper's 0.01 is inside; "
-    "beyond it fails (K = 4, K_A = 3, √(E_W E_H) = 2: e⁴ > 27)",
+    "beyond it fails (K = 4, K_A = 3, √(E_W E_H) = 2: e⁴ > 27). H0 free, the budget on h; with H0 given its DEQ half "
+    "fails (h0_given)",
+    brief="the paper's 0.01 is below E0; H0 given: DEQ half fails",
 )
 def prop42(e0: tuple[F, ...] = (F(4717, 10**4), F(17627, 10**4), F(43628, 10**4))) -> bool:
     """As printed (budget on h), K_A ≥ 2; E0 = K_A(K_A−1)/K · log(K_A σ/(K_B(1−σ))), σ = √(K_B/K).

@@ -81,11 +81,14 @@ def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
     "§3.2 (its series and 'H0 … are the same'), App. B.2, Theorem B.3: its order",
     _B3,
     "holds if the mean of ‖h0‖² ≤ E_H ≤ 1",
-    "strictly for independent columns of H0; W_DEQ = 0, W′ = W W_EX. For inputs beyond E_H the order can be the "
-    "reverse: K = 2, E_W = 1, E_H = 9/10, h0 = (29/20, ±7/10), explicit below 0.25, DEQ above 0.28 and feasible. "
-    "There the series of B.1, from 1, keeps the order (b3_same_inputs_series_from_1)",
+    "strictly for independent columns of H0; W_DEQ = 0, W′ = W W_EX. Inputs beyond E_H: at the paper's E_H = 1/100 "
+    "the order is right while the DEQ has a feasible point, and it has none if the mean of ‖h0‖² > 0.010201; for "
+    "larger E_H it can be the reverse: K = 2, E_W = 1, E_H = 9/10, h0 = (29/20, ±7/10), explicit below 0.25, DEQ above "
+    "0.28 and feasible. There the series of B.1, from 1, keeps the order (b3_same_inputs_series_from_1)",
 )
-def b3_same_inputs_series_from_0(length: F = F(29, 20), gain: F = F(9, 10)) -> bool:
+def b3_same_inputs_series_from_0(
+    length: F = F(29, 20), gain: F = F(9, 10), most: F = F(10201, 10**6), outer: F = F(1)
+) -> bool:
     """H0 given and the same for both, budget on h, f = Σ_{i≥0} W^i.
 
     Proof. W_DEQ = 0 leaves h = h0, within the budget on h; W′ = W W_EX gives the explicit layer's logits, and ‖W′‖_F ≤
@@ -95,6 +98,9 @@ def b3_same_inputs_series_from_0(length: F = F(29, 20), gain: F = F(9, 10)) -> b
     f xᵀ and W = u fᵀ have rank one, and W_DEQ = 0 is inside its budget: W′ᵀG H0ᵀ = −2ν H0 Q H0ᵀ with ν ≥ 0 and a
     positive diagonal Q, so W′ᵀG = −2ν H0 Q, of rank one at most. H0 Q has rank 2 at least: ν = 0, W′ᵀG = 0, and the
     loss is log K by the slack lemma.
+    Beyond E_H. ‖h0‖ = ‖(I − M)h‖ ≤ (1 + E_H)‖h‖, so the DEQ has no feasible point if the mean of ‖h0‖² exceeds E_H(1 +
+    E_H)². If it has one, M, and E_H(1 + E_H) ≤ 1: W′ = W W_EX (I − M) gives the explicit layer's logits, and ‖W′‖_F ≤
+    ‖W‖_F E_H (1 + E_H) ≤ ‖W‖_F.
     The reverse. Explicit: W_EX = (9/10) e_2 e_2ᵀ, h = (0, ±63/100), w = (0, ±1): the loss is log(1 + exp(−63/50)). DEQ:
     A = (I − W_DEQ)⁻¹, a = A e_1, b = A e_2. Since ‖I − W_DEQ‖ ≤ 19/10, ‖a‖ ≥ 10/19; the budget on h says (29/20)²‖a‖² +
     (7/10)²‖b‖² ≤ 9/10, which bounds ‖b‖. By convexity the loss is at least log(1 + exp(−½⟨w_1 − w_2, h_1 − h_2⟩)),
@@ -105,8 +111,15 @@ def b3_same_inputs_series_from_0(length: F = F(29, 20), gain: F = F(9, 10)) -> b
         x = _layer(rng, 5)
         w = exact.product(x["w"], x["m"])
         require(exact.norm2(w) <= exact.norm2(x["s"]) * exact.norm2(x["w"]), "‖W W_EX‖ ≤ ‖W_EX‖ ‖W‖")
+        logits = exact.product(x["w"], x["m"], x["h0"])
         zero = exact.scaled(F(0), x["m"])
-        require(exact.product(w, _from_0(zero), x["h0"]) == exact.product(x["w"], x["m"], x["h0"]), "the logits")
+        require(exact.product(w, _from_0(zero), x["h0"]) == logits, "the logits")
+        weight = exact.scaled(_E / 6, _layer(rng)["m"])  # singular values up to 3, so ‖M‖_F ≤ √27 E_H/6 < E_H
+        less, h = exact.plus(exact.identity(3), weight, -1), exact.product(_from_0(weight), x["h0"])
+        require(exact.norm2(weight) <= _E**2, "beyond E_H: the budget of M")
+        require(exact.norm2(x["h0"]) <= (1 + _E) ** 2 * exact.norm2(h), "beyond E_H: the features are not much shorter")
+        require(exact.product(w, less, h) == exact.scaled(outer, logits), "beyond E_H: the logits")
+    require(_E * (1 + _E) <= 1 and most == _E * (1 + _E) ** 2, "beyond E_H: the bounds at 1/100")
     e, half = F(9, 10), F(7, 10)
     require(gain <= e and (gain * half) ** 2 <= e, "the explicit layer is feasible")
     explicit = exact.log(1 + exact.exp(-2 * gain * half))
@@ -116,6 +129,46 @@ def b3_same_inputs_series_from_0(length: F = F(29, 20), gain: F = F(9, 10)) -> b
     square = (e - (length / (1 + e)) ** 2) / half**2  # of the largest ‖b‖
     deq = exact.log(1 + exact.exp(-2 * half * exact.sqrt(square)))
     return require(explicit < F(25, 100) and deq > F(28, 100), "the DEQ has the larger loss")
+
+
+@states(
+    "§3.2 ('H0 … are the same'), for Theorem 3.1, Theorem 4.1, NC1, and Proposition 4.2",
+    "f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ); WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K); f(h0_k; W_DEQ) ∥ W_k; "
+    "minority: f(h0_k,i; W_DEQ) = 0 [read with H0 given, the same for both models, and the budget on h]",
+    "false",
+    "each of them, for the DEQ (series from 0) with inputs within E_H = 1/100; NC1 and NC2 for the explicit layer and "
+    "the series from 1 too. So the reading that gives Theorem B.3 its order refutes Theorem 3.1. NC2 of Theorem 4.1 "
+    "stays vacuous and its NC3 false (thm41_nc2, thm41_nc3). Second derivation: from the fixed-point equation",
+)
+def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> bool:
+    """H0 given and the same for both, budget on h, K = 2, E_W = E_H = 1/100.
+
+    Proof. A = (I − M)⁻¹ is the DEQ's map, series from 0. In one dimension every map is a number g.
+    (a) NC1 of Theorems 3.1 and 4.1: h0 = c, 2c in one class and −c, −2c (or −c alone) in the other. g = 0 has the loss
+    log 2. Any g > 0 with w = ±1/10 has positive margins and a lower loss, so g ≠ 0 at a minimum, and gc ≠ g·2c.
+    (b) NC2: one sample a class, h0 = c, −2c. WH = κ C_2 with κ > 0 needs h_1 = −h_2 ≠ 0, which no g gives.
+    (c) NC3, DEQ: h0_k = c e_k in two dimensions. At a minimiser w_1 = −w_2: otherwise ±(w_1 − w_2)/2 has the same loss
+    and is shorter, so the loss is stationary in W there, G Hᵀ = 0, and G = 0 since H = cA is invertible, which no
+    finite logits have. h_1 ∥ w_1 and h_2 ∥ w_2 would make h_1 and h_2 parallel, but H is invertible.
+    (d) Proposition 4.2, DEQ: ‖A h0‖ ≥ ‖h0‖/(1 + E_H), at every R, so no feature of an input that is not 0 is 0 or
+    tends to 0.
+    """
+    c, rng = length, random.Random(16)
+    require((1 + second**2) * c**2 / 2 <= _E and (1 + opposite**2) * c**2 / 2 <= _E, "the inputs are within E_H")
+    for g in (_E, _E / (1 - _E), F(1), 1 / (1 - _E)):  # explicit; DEQ from 1; DEQ from 0
+        require(g**2 * (1 + second**2) * c**2 / 2 <= _E, "(a) the features are within E_H")
+        require(
+            min(g * c, g * second * c) > 0 and g * c != g * second * c, "(a) positive margins, features that differ"
+        )
+        require(g * c + g * opposite * c != 0, "(b) h_1 is not −h_2")
+    require(all(sum(row) == 0 for row in exact.centring(2)), "(b) the columns of C_2 sum to 0")
+    for _ in range(4):
+        weight = exact.matrix(2, 2, lambda i, j: _E * F(rng.randint(-5, 5), 10))
+        h = exact.scaled(c, _from_0(weight))
+        require(exact.norm2(weight) <= _E**2 and exact.norm2(h) / 2 <= _E, "(c) a feasible point")
+        exact.inverse(h)  # (c) the two features are not parallel
+        require(min(_lengths(h)) * (1 + _E) ** 2 >= c**2, "(d) no feature is short")
+    return True
 
 
 @states(

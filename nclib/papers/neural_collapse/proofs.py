@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nclib.papers import certify as certificates
 from nclib.papers.certify import certify, ids
 from nclib.system import words
 
@@ -21,19 +22,11 @@ VERDICTS = tuple(words.STATEMENTS)
 READINGS = ("as printed", "proofs'", "ours")
 """Whose reading of a statement was tested: its own words, the one its proofs use, or one of this project."""
 
-STATEMENTS = {
-    "lemma_b1": "Lemma B.1",
-    "remark_b2": "Remark B.2",
-    "thm31_nc1": "Theorem 3.1, NC1",
-    "thm31_nc2": "Theorem 3.1, NC2",
-    "thm31_nc3": "Theorem 3.1, NC3",
+STATEMENTS = certificates.STATEMENTS | {
     "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
-    "thm41_nc1": "Theorem 4.1, NC1",
     "thm41_nc2": "Theorem 4.1, NC2, for all i, j",
-    "thm41_nc3": "Theorem 4.1, NC3",
-    "prop42": "Proposition 4.2",
 }
-"""What the paper states: certificate and name."""
+"""What the paper states: certificate and name, with what the statement is read as."""
 
 DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "D1": (
@@ -42,7 +35,10 @@ DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2", "step_58_59")),
     "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),
-    "D4": ("the ratio of Remark B.2 is the reciprocal of the right one, and its maximum a minimum", ("remark_b2",)),
+    "D4": (
+        "the ratio of Remark B.2 and of (18) is the reciprocal of the right one, and its maximum a minimum",
+        ("remark_b2",),
+    ),
     "D5": ("the weights of majority and minority are dropped in L = L_A + L_B", ("step_49",)),
     "D6": (
         "the chains of the proofs bound the inputs H0 where the problems bound the features",

@@ -99,6 +99,33 @@ def ratio_is_one_by_duality() -> bool:
 # --- the proofs' reading, inputs bounded: logarithms cancel -------------------------------------------------------
 
 
+@also("h0_given")
+def inputs_from_features() -> bool:
+    """z = Mz + x, so the features determine the inputs, x = z − Mz: of the DEQ with the series from 0.
+
+    Equal features have equal inputs, parallel ones parallel inputs, and 0 has the input 0. So with inputs 1/20 and 1/10
+    in one class, e_1/20 and e_2/20 in two classes, whose classifiers are opposite at a minimum, or an input other than
+    0 of a minority class, NC1, NC3 and h = 0 fail at every feasible point. One dimension, any of the maps: h_2/h_1 is
+    h0_2/h0_1 = −2, which NC2 needs to be −1. A margin x > 0 has the loss log(1 + exp(−x)) ≤ log 2 − x/2 + x²/8, less
+    than log 2 for x < 4, so the map 0, the only one with equal features, is not optimal.
+    """
+    c = Fraction(1, 20)
+    for gain in (Fraction(1, 100), Fraction(1, 99), Fraction(100, 99)):
+        margins = [2 * gain * x / 10 for x in (c, 2 * c)]
+        if not all(0 < x < 4 and x / 2 > x * x / 8 for x in margins) or (-2 * c * gain) / (c * gain) == -1:
+            return False
+    for m in ((1, 0, 0, 0), (3, -4, 2, 5), (0, 7, -7, 0)):
+        a, b, d, e = (Fraction(x, 1000) for x in m)
+        if a * a + b * b + d * d + e * e > Fraction(1, 100) ** 2:
+            return False
+        for z in ((Fraction(3), Fraction(-2)), (Fraction(0), Fraction(1))):
+            for t in (Fraction(1), Fraction(-5, 3), Fraction(0)):
+                (x, y), (u, v) = ((p - a * p - b * q, q - d * p - e * q) for p, q in (z, (t * z[0], t * z[1])))
+                if (u, v) != (t * x, t * y) or x * v - y * u != 0:
+                    return False
+    return True
+
+
 @also("b3_v2_values")
 def constant_by_polynomials() -> bool:
     """C4 = 2 inf L_EX − inf L_DEQ > log K at K = 10, E_W = E_H = e = 1/100, by tangents at Z = 0.
