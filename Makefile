@@ -119,7 +119,7 @@ lint: setup
 
 # Environment and caches only: nothing in results/ or data/ is touched.
 clean:
-	rm -rf $(VENV) build dist nclib.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist nclib_deq.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
 # Every trained run, figure and table of every profile in results/; README.md and reference/ stay.

@@ -15,7 +15,7 @@ from nclib.system import other_parameters, paths
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(module) is None for module in build._NEEDED.values()),
-    reason='the web site is made by Sphinx: pip install "nclib[book]"',
+    reason='the web site is made by Sphinx: pip install ".[book]"',
 )
 
 

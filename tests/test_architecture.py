@@ -128,7 +128,7 @@ for name in ("RunConfig", "ensure_runs", "save_figure", "interval"):
     try:
         getattr(nc, name)
     except ModuleNotFoundError as error:
-        assert name in str(error) and str(error).endswith('pip install "nclib[companion]"')
+        assert name in str(error) and str(error).endswith('pip install ".[companion]"')
     else:
         raise AssertionError(name)
 """
@@ -146,7 +146,7 @@ def test_the_command_without_its_extra_says_what_to_install(missing):
     code = f"import sys; sys.modules[{missing!r}] = None; from nclib.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr == f'nclib needs {missing}, not installed here: pip install "nclib[companion]"\n'
+    assert done.stderr == f'nclib needs {missing}, not installed here; in the clone, type: pip install ".[companion]"\n'
 
 
 def test_the_core_needs_neither_torchvision_nor_jupyter():

@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -20,6 +21,7 @@ from PIL import Image
 
 import nclib
 from nclib import cli
+from nclib.engine import reading
 from nclib.system import paths
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,9 +94,26 @@ def test_only_lower_bounds():
     ],
 )
 def test_versions_with_known_holes_are_excluded(package, unsafe):
-    lines = [*PROJECT["dependencies"], *EXTRAS["companion"]]
-    (bound,) = [Requirement(line).specifier for line in lines if Requirement(line).name == package]
+    (bound,) = [Requirement(line).specifier for line in EXTRAS["companion"] if Requirement(line).name == package]
     assert not bound.contains(unsafe) and bound.contains(importlib.metadata.version(package), prereleases=True)
+
+
+def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
+    """The core accepts an older torch than the companion, and both may be installed by hand."""
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1+cpu"))
+    with pytest.raises(reading.TorchTooOld, match=r"torch 2\.10 or newer, and this is 2\.9\.1\+cpu.*companion"):
+        reading.read_tensors(b"")
+
+
+def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
+    assert PROJECT["name"] != "nclib"
+    told = re.compile(r"""pip install[^`\n]*[\s"']nclib(?![\w-])""")
+    assert told.search('type: pip install "nclib[cluster]"') and not told.search('pip install ".[cluster]"')
+    files = [ROOT / "README.md", ROOT / "Makefile"]
+    places = ("nclib", "book", "notebooks", "recipes", "tests")
+    files += [file for place in places for file in (ROOT / place).rglob("*.*")]
+    texts = {file: file.read_text() for file in files if file.suffix in (".py", ".md", ".ipynb", ".yml", "")}
+    assert len(texts) > 250 and [file.name for file in texts if told.search(texts[file])] == ["test_environment.py"]
 
 
 def test_the_core_needs_torch_and_numpy_and_a_run_needs_no_jupyter():
@@ -105,7 +124,7 @@ def test_the_core_needs_torch_and_numpy_and_a_run_needs_no_jupyter():
 
 
 def test_the_command_looks_for_its_whole_extra():
-    assert set(cli.NEEDED) == {TO_IMPORT.get(name, name) for name in names(EXTRAS["companion"])}
+    assert {*cli.NEEDED, "torch"} == {TO_IMPORT.get(name, name) for name in names(EXTRAS["companion"])}
 
 
 LABORATORY = {"panels", "train_panel", "base"}  # nothing else imports them

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nclib.cli.output import print_facts, print_frame
+from nclib.system.lazy import install
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ def _kernel() -> str:
     try:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     except ImportError:
-        return 'Jupyter is not installed; notebooks need it: pip install "nclib[notebooks]"'
+        return f"Jupyter is not installed; notebooks need it: {install('notebooks')}"
     try:
         python = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:

@@ -6,7 +6,7 @@ Only texts and bytes travel between client and workers, and functions by their n
 sent, and so do workers and nannies; a loopback port is open to every account of the machine. So all of them speak TLS
 and let in only who has the key of this cluster.
 
-Dask is an optional extra, ``pip install "nclib[cluster]"``; this module can be imported without it.
+Dask is an optional extra, ``pip install ".[cluster]"``; this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import filelock
 
 from nclib.engine.leftovers import HELD, clear_unheld
 from nclib.system import paths, processes, provenance, terminal
+from nclib.system.lazy import install
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -73,7 +74,7 @@ def installed() -> bool:
 
 def _distributed() -> Any:
     if not installed():
-        raise ClusterError('several runs at once need Dask and cryptography; type: pip install "nclib[cluster]"')
+        raise ClusterError(f"several runs at once need Dask and cryptography; {install('cluster')}")
     import distributed
 
     return distributed

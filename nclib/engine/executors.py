@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nclib.system.lazy import install
+
 if TYPE_CHECKING:
     from nclib.config import StoredConfig
 
@@ -66,7 +68,7 @@ class Place:
         if self.workers is None and self.host is None:
             alone = len(slots) == 1 or seconds < _WORTH_A_CLUSTER
             if not alone and not cluster.installed():
-                echo('training one run after the other; for more at once: pip install "nclib[cluster]"')
+                echo(f"training one run after the other; for more at once, {install('cluster')}")
             if alone or not cluster.installed():
                 yield None
                 return

@@ -23,6 +23,7 @@ import torch
 
 from nclib.config import ConfigError, RunConfig
 from nclib.system import paths
+from nclib.system.lazy import install
 from nclib.system.terminal import short
 
 HISTORY = ["epoch", "split", "metric", "value"]
@@ -49,6 +50,12 @@ _EXACT = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"f
 
 class CorruptRun(RuntimeError):
     """A stored run or checkpoint whose content is not what was written; the message names it and what is wrong."""
+
+    exit_code = 1
+
+
+class TorchTooOld(RuntimeError):
+    """This torch has known holes where it reads files."""
 
     exit_code = 1
 
@@ -258,6 +265,9 @@ def _refuse_bomb(content: bytes) -> None:
 
 def read_tensors(content: bytes) -> Any:
     """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
+    if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
+        said = f"stored tensors need torch 2.10 or newer, and this is {torch.__version__}"
+        raise TorchTooOld(f"{said}; {install('companion')}")
     try:
         _refuse_bomb(content)
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -12,9 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-COMPANION = 'pip install "nclib[companion]"'
-"""Installs all that is needed beyond solver, layer, Jacobian, metrics and imbalance."""
-
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -49,7 +46,12 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]],
 
 def needs(what: str, error: ModuleNotFoundError) -> str:
     """One sentence on a package that is not installed, and how to install it."""
-    return f"{what} needs {error.name}, which is not installed: {COMPANION}"
+    return f"{what} needs {error.name}, which is not installed; {install('companion')}"
+
+
+def install(extra: str) -> str:
+    """How to install an extra of pyproject.toml: from a clone, as ``nclib`` on the package index is another project."""
+    return f'in the clone, type: pip install ".[{extra}]"'
 
 
 def _folder(package: str) -> Path:

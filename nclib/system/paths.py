@@ -2,7 +2,7 @@
 
 | root | variable | default |
 |---|---|---|
-| project | `NCLIB_ROOT` | nearest folder with a `pyproject.toml` that names nclib, upward from the working |
+| project | `NCLIB_ROOT` | nearest folder with a `pyproject.toml` of this project, upward from the working |
 |         |              | directory, then upward from this file |
 | data (downloads, decoded caches) | `NCLIB_DATA` | `<project>/data` |
 | results (runs, figures, tables) | `NCLIB_RESULTS` | `<project>/results` |
@@ -138,12 +138,12 @@ def _override(variable: str) -> Path | None:
 @functools.cache
 def _project_above(start: Path) -> Path | None:
     candidates = (start, *start.parents)
-    return next((folder for folder in candidates if _names_nclib(folder / "pyproject.toml")), None)
+    return next((folder for folder in candidates if _is_ours(folder / "pyproject.toml")), None)
 
 
-def _names_nclib(pyproject: Path) -> bool:
+def _is_ours(pyproject: Path) -> bool:
     try:
         project = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
     except (OSError, ValueError, RecursionError):  # absent, unreadable or not TOML: not ours, so the search goes upward
         return False
-    return isinstance(project, dict) and project.get("name") == "nclib"
+    return isinstance(project, dict) and project.get("name") == "nclib-deq"  # ``nclib`` is taken on the package index

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import nclib
+
 try:
     import resource
 except ImportError:  # not a POSIX system: peak memory is then unknown
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).resolve().parent
 _MAKE_NO_RUN = ("reproduce", "laboratory", "course", "cli")
 _DISTRIBUTIONS = (
-    "nclib",
     "torch",
     "torchvision",
     "numpy",
@@ -153,7 +154,7 @@ def processor_seconds(record: Mapping[str, Any]) -> float:
 
 def versions() -> dict[str, str]:
     """Versions of nclib and of what its numbers depend on, as installed; absent packages are left out."""
-    found = {}
+    found = {"nclib": nclib.__version__}  # a distribution of that name is another project
     for name in _DISTRIBUTIONS:
         try:
             found[name] = importlib.metadata.version(name)
@@ -196,7 +197,7 @@ def _code(added: tuple[Path, ...]) -> str:
     package = _FOLDER.parent
     sources = sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix())
     making = [path for path in sources if path.relative_to(package).parts[0] not in _MAKE_NO_RUN]
-    return f"{versions().get('nclib', 'not installed')} (sources {digest([*making, *added])[:12]})"
+    return f"{nclib.__version__} (sources {digest([*making, *added])[:12]})"
 
 
 def describe_device(device: "torch.device | str | None" = None) -> dict[str, str | int | None]:

@@ -692,10 +692,10 @@ def test_without_dask_one_run_follows_the_other_and_more_are_refused_with_what_t
     monkeypatch.setattr(executors, "_cores", lambda: 2)
     for words in (["--workers", "2"], ["--scheduler", "tls://127.0.0.1:1"]):
         result = _reproduce(*words)
-        assert result.exit_code == 2 and 'pip install "nclib[cluster]"' in result.output
+        assert result.exit_code == 2 and 'pip install ".[cluster]"' in result.output
     assert default_store().ids() == []
-    result = _reproduce()
-    assert result.exit_code == 0 and 'one run after the other; for more at once: pip install "nclib' in result.output
+    result, more = _reproduce(), 'for more at once, in the clone, type: pip install ".[cluster]"'
+    assert result.exit_code == 0 and more in result.output
     assert len(default_store().ids()) == 2
 
 

@@ -44,7 +44,7 @@ def project(tmp_path, monkeypatch):
     """A project with one notebook in a folder that holds other things too; training and drawing take no time."""
     root = tmp_path / "home" / "project"
     (root / "notebooks/neural_collapse").mkdir(parents=True)
-    (root / "pyproject.toml").write_text('[project]\nname = "nclib"\n')
+    (root / "pyproject.toml").write_text('[project]\nname = "nclib-deq"\n')
     (root / "notebooks/neural_collapse/fig9.ipynb").write_text(json.dumps(NOTEBOOK))
     for name in ("thesis.tex", "escaped.keep", "x/keep.txt"):
         (tmp_path / "home" / name).parent.mkdir(exist_ok=True)

@@ -44,7 +44,7 @@ def test_the_front_page_counts_the_hostile_cases_of_the_tracked_table():
 
 
 def test_the_page_trust_says_whose_conf_is_run(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "nclib"\n')
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "nclib-deq"\n')
     (tmp_path / "results").mkdir()
     monkeypatch.delenv("NCLIB_ROOT", raising=False)
     monkeypatch.chdir(tmp_path / "results")

@@ -62,7 +62,7 @@ def project(folder):
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
     files = {
-        "pyproject.toml": '[project]\nname = "nclib"\n',
+        "pyproject.toml": '[project]\nname = "nclib-deq"\n',
         f"notebooks/{NOTEBOOK}.ipynb": json.dumps(notebook),
         "book/conf.py": f"from nclib.system import processes\nprocesses.follow_parent()\n{waits['site']}"
         'extensions, suppress_warnings, html_theme = ["myst_nb"], ["myst", "toc", "mystnb"], "basic"\n'

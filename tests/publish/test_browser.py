@@ -334,7 +334,7 @@ COURSE, FIGURE, CLAIM = "walkthrough/05_neural_collapse", "neural_collapse/fig1"
 def site(tmp_path_factory):
     """The site of three notebooks, executed in the smallest size."""
     if any(importlib.util.find_spec(module) is None for module in build._NEEDED.values()):
-        pytest.skip('the web site is made by Sphinx: pip install "nclib[book]"')
+        pytest.skip('the web site is made by Sphinx: pip install ".[book]"')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NCLIB_RESULTS", str(tmp_path_factory.mktemp("site") / "results"))
         patch.delenv("MPLBACKEND")  # kernels choose theirs

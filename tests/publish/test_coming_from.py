@@ -61,7 +61,7 @@ def gradient(solve):
     ],
 )
 def test_gradients_are_those_of_torchdeq(theirs, ours):
-    torchdeq = pytest.importorskip("torchdeq", reason='the peer is not installed: pip install "nclib[peers]"')
+    torchdeq = pytest.importorskip("torchdeq", reason='the peer is not installed: pip install ".[peers]"')
     limits = {"f_tol": 1e-12, "b_tol": 1e-12, "f_max_iter": 200, "b_max_iter": 200}
 
     def solve_theirs(f, x):

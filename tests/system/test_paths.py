@@ -16,7 +16,7 @@ def no_overrides(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
 
 
-def project_at(folder: Path, name: str = "nclib") -> Path:
+def project_at(folder: Path, name: str = "nclib-deq") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
     return folder
@@ -108,7 +108,7 @@ STRANGE = {"number": "project = 3", "list": "[[project]]", "deep": "a = " + "[" 
 @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
 def test_a_strange_project_above_is_passed_over(tmp_path, text):
     (tmp_path / "pyproject.toml").write_text(text)
-    assert not paths._names_nclib(tmp_path / "pyproject.toml")
+    assert not paths._is_ours(tmp_path / "pyproject.toml")
 
 
 def test_a_file_as_large_as_may_be_is_read_and_a_larger_one_is_not(tmp_path, monkeypatch):

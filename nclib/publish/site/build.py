@@ -24,6 +24,7 @@ from nclib.publish.site.pages import with_facts
 from nclib.publish.site.sources import ReportError, Sources, collect
 from nclib.system import other_parameters, paths
 from nclib.system.files import sha256
+from nclib.system.lazy import install
 
 _NEEDED = {
     "sphinx": "sphinx",
@@ -103,9 +104,7 @@ _NOTE = ".inputs"  # in the site: the key of what it was made from
 def _require_sphinx() -> None:
     lacking = [name for name, module in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if lacking:
-        raise SphinxMissing(
-            f'the site is made by Sphinx, and {", ".join(lacking)} is not installed; type: pip install "nclib[book]"'
-        )
+        raise SphinxMissing(f"the site is made by Sphinx, and {', '.join(lacking)} is not installed; {install('book')}")
 
 
 def _digests() -> dict[str, list[Any]]:
