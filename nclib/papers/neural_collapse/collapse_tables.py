@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread
+from nclib.comparison.pairing import phases
 from nclib.engine.reference import reference_store
-from nclib.pairing import SETTING, Pairs, pairs, phases
 from nclib.papers.neural_collapse.duality import add_cosines, exchanged
 from nclib.papers.neural_collapse.protocol import KNOWN
 from nclib.system import paths
-from nclib.verdicts import MIN_SEEDS, Interval, interval, spread
 
 COLLECTION = "cifar10-full"
 SCALE = "reduced"
