@@ -18,13 +18,14 @@ from nclib.deq.gradients import (
     Unrolled,
 )
 from nclib.deq.jacobian import jacobian_frobenius_sq, row_jacobians, spectral_radius
-from nclib.deq.layer import DEQ, REVERSAL
+from nclib.deq.layer import DEQ, REVERSAL, ForwardNotConverged, failures_counted
 
 __all__ = [
     "DEQ",
     "REVERSAL",
     "BackwardNotConverged",
     "Cell",
+    "ForwardNotConverged",
     "Gradient",
     "Implicit",
     "Neumann",
@@ -32,6 +33,7 @@ __all__ = [
     "Reversible",
     "State",
     "Unrolled",
+    "failures_counted",
     "jacobian_frobenius_sq",
     "row_jacobians",
     "spectral_radius",
