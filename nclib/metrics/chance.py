@@ -23,7 +23,7 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
     dict
         ``nc1_trace_ratio_shuffled``, the ratio of the expectations of tr Σ_W and tr Σ_B over all shuffles, exactly:
         (N − K)/N · K²/((K − 1) Σ_k 1/n_k) with the "class" weighting, (N − K)/(K − 1) with "sample" or equal
-        classes, whatever the features and their dimension.
+        classes, (N − K)/N · K/(Σ_k 1/n_k − K/N) with "mixed", whatever the features and their dimension.
         ``nc1_pinv_shuffled``, the median over an odd number of shuffles, 201 for ten classes. Their class means are
         drawn from the covariance of all samples, so the features need not be seen again. Isotropic features with
         K ≪ d ≪ N have about (K − 1) N/(K d). Left out where the moments have no covariance.
@@ -44,9 +44,9 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
     """
     counts = m.counts[m.present].double()
     n, k = counts.sum(), len(counts)
-    shares = counts / n if m.weighting == "sample" else torch.full_like(counts, 1 / k)
+    centre, shares = m._weights()[m.present], m._shares()[m.present]
     # shuffled class means have the covariances S (δ_kl/n_k − 1/N), S = N/(N − 1) Σ_T; Σ_W the mean S (N − K)/N
-    between = (shares * (1 - shares) / counts).sum()
+    between = ((shares * (1 - 2 * centre) + centre.square()) / counts).sum()
     found = {"nc1_trace_ratio_shuffled": ratio((n - k) / n, between)}
     if m._sums.scatter is None:
         return found
@@ -55,11 +55,14 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
     if k < 2 or not len(values):
         return {"nc1_pinv_shuffled": math.nan, "nc1_trace_ratio_shuffled": math.nan}
     rng, draws = np.random.default_rng(seed), max(2000 // k, 8) | 1  # many classes are an average in themselves
-    drawn = [_pinv_of_shuffle(values, counts.cpu().numpy(), shares.cpu().numpy(), rng) for _ in range(draws)]
+    sizes = [x.cpu().numpy() for x in (counts, centre, shares)]
+    drawn = [_pinv_of_shuffle(values, *sizes, rng) for _ in range(draws)]
     return {"nc1_pinv_shuffled": float(np.median(drawn)), **found}
 
 
-def _pinv_of_shuffle(values: np.ndarray, counts: np.ndarray, shares: np.ndarray, rng: np.random.Generator) -> float:
+def _pinv_of_shuffle(
+    values: np.ndarray, counts: np.ndarray, centre: np.ndarray, shares: np.ndarray, rng: np.random.Generator
+) -> float:
     """NC1 where the K − 1 dimensions that labels span among the N − 1 of the samples are drawn uniformly.
 
     Parameters
@@ -77,7 +80,7 @@ def _pinv_of_shuffle(values: np.ndarray, counts: np.ndarray, shares: np.ndarray,
     corner = np.linalg.solve(np.linalg.cholesky(corner @ corner.T + lower @ lower.T), corner) * np.sqrt(values)
     basis = np.linalg.svd(np.sqrt(counts / n)[None])[2][1:].T  # (K, K − 1), orthogonal to the sizes
     means = np.sqrt(n / counts)[:, None] * (basis @ corner)
-    rows = np.sqrt(shares)[:, None] * (means - shares @ means)  # Σ_B = rowsᵀ rows
+    rows = np.sqrt(shares)[:, None] * (means - centre @ means)  # Σ_B = rowsᵀ rows
     between, u = np.linalg.eigh(rows @ rows.T)
     keep = between > max(RANK_RTOL * between[-1], 0)
     along = u.T[keep] @ rows

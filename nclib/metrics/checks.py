@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Weighting = Literal["class", "sample"]
+Weighting = Literal["class", "sample", "mixed"]
 Array = Tensor | np.ndarray
 Classes = Array | Sequence[int] | Sequence[bool]
 
@@ -41,9 +41,10 @@ def is_whole(number: object) -> bool:
 
 
 def check_weighting(weighting: Weighting) -> Weighting:
-    if weighting not in ("class", "sample"):
+    if weighting not in ("class", "sample", "mixed"):
         raise ValueError(
-            f"weighting must be 'class' (mean of class means) or 'sample' (sample mean), got {weighting!r}"
+            "weighting must be 'class' (mean of class means), 'sample' (sample mean) or 'mixed' (sample mean, classes "
+            f"alike in Σ_B), got {weighting!r}"
         )
     return weighting
 

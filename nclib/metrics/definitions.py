@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from nclib.metrics.checks import Array, check_batch, check_features, check_logits, is_whole, scaled_rows
+from nclib.metrics.checks import Array, as_tensor, check_batch, check_features, check_logits, is_whole, scaled_rows
 from nclib.metrics.moments import ClassMoments, chunks
 
 
@@ -119,9 +119,12 @@ def nc1_pinv_class_balanced(h: Array, labels: Array, m: ClassMoments) -> float:
 
 def class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
     """`nc1_pinv_class_balanced` of checked input; samples labelled −1 belong to no class of ``m``."""
+    return mean_of_whitened(whitened_squares(h, labels, m), m)
+
+
+def whitened_squares(h: Tensor, labels: Tensor, m: ClassMoments) -> Tensor:
+    """(K,) Σ_i (h_i − μ_k)ᵀ Σ_B† (h_i − μ_k), to be added up over batches."""
     values, directions = m.between_eigen()
-    if not len(values):
-        return math.nan
     whiten = directions / values.sqrt()  # (d, r), Σ_B† = whiten whitenᵀ
     means = m._sums.means @ whiten  # (K, r)
     squares = torch.zeros_like(m._sums.squares)  # (K,)
@@ -129,7 +132,13 @@ def class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
         x, y = h[rows].to(m.device, torch.float64), labels[rows].to(m.device)
         x, y = x[y >= 0], y[y >= 0]
         squares.index_add_(0, y, ((x - m._sums.shift) @ whiten - means[y]).square().sum(1))
-    return ratio((squares / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
+    return squares
+
+
+def mean_of_whitened(squares: Tensor, m: ClassMoments) -> float:
+    """`nc1_pinv_class_balanced` of the sums over all batches."""
+    mean = ratio((squares / m.counts.clamp(min=1)).sum(), m.present.sum() ** 2)
+    return mean if m.rank_between else math.nan
 
 
 def nc1_trace_ratio(m: ClassMoments) -> float:
@@ -210,8 +219,9 @@ def nc2_etf_distance(v: Array) -> float:
     ValueError
         v is not a finite (K, d) matrix.
 
-    Ideal value 0, range [0, √2]. For K = 10: orthonormal rows 0.320 (also the floor for non-negative
-    uncentred rows), two opposite clusters 1.155, all rows equal 1.414. Source: Sun & Shi 2024, eq. (13), with
+    Ideal value 0, range [0, √2]; at least √(2 − 2√(d/(K − 1))) for d < K − 1 (``ideal_values``). For K = 10:
+    orthonormal rows 0.320 (also the floor for non-negative uncentred rows), two opposite clusters 1.155, all rows
+    equal 1.414. Source: Sun & Shi 2024, eq. (13), with
     1/√(K−1) in place of the printed 1/(K−1).
 
     Examples
@@ -278,6 +288,43 @@ def nc2_equiangular(v: Array) -> float:
     return float((cosines(v) + 1 / (len(v) - 1)).abs().mean())
 
 
+def nc2_uniformity(v: Array, log: bool = False) -> float:
+    """How unequal the distances between K directions are: generalised NC2, uniformity on the sphere.
+
+        var over k < l of ‖v_k/‖v_k‖ − v_l/‖v_l‖‖,   or of its logarithm; divisor K(K−1)/2
+
+    Ideal value 0, range [0, 1] without the logarithm. Source: Liu et al. 2023 (arXiv 2303.06484); as the package
+    neural-collapse computes ``nc2g_dist`` and, with the logarithm, ``nc2g_log``.
+
+    Parameters
+    ----------
+    v : (K, d) centred class means or classifier rows, taken as they are.
+    log : the variance of the logarithms; inf − inf, that is NaN, where two directions coincide.
+
+    Returns
+    -------
+    float; NaN for K = 1 or where a row is zero.
+
+    Raises
+    ------
+    ValueError
+        v is not a finite (K, d) matrix.
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> round(nc.metrics.nc2_uniformity(nc.simplex_etf(4, 8)), 9)
+    0.0
+    """
+    v = scaled_rows(v, "v")
+    if len(v) < 2:
+        return math.nan
+    unit = v / torch.linalg.norm(v, dim=1, keepdim=True)
+    distances = torch.cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
+    of_pairs = distances[tuple(torch.triu_indices(len(v), len(v), offset=1, device=v.device))]
+    return float((of_pairs.log() if log else of_pairs).var(correction=0))
+
+
 # ------------------------------------------------------------- NC3: classifier and class means become each other's dual
 
 
@@ -319,8 +366,9 @@ def nc3_alignment(w: Array, m: ClassMoments) -> float:
 
         NC3 = ‖ WMᵀ/‖WMᵀ‖_F − (I − 11ᵀ/K)/√(K−1) ‖_F,   M = rows μ_k − μ
 
-    Ideal value 0, range [0, 2], unrelated √2 = 1.414. Unlike ``nc3_self_duality`` it is 0 only if NC2 holds
-    as well. Source: Zhu et al. 2021.
+    Ideal value 0, range [0, 2], unrelated √2 = 1.414; at least √(2 − 2√(d/(K − 1))) for d < K − 1. Unlike
+    ``nc3_self_duality`` it is 0 only if NC2 holds as well. Source: Zhu et al. 2021, whose public code calls it the
+    relation of W and H.
 
     Parameters
     ----------
@@ -338,6 +386,34 @@ def nc3_alignment(w: Array, m: ClassMoments) -> float:
     """
     logits = _classifier(w, m) @ m.centred_means[m.present].T  # (K, K)
     return _distance_of_directions(logits, _etf_gram(len(logits), logits.device))
+
+
+def nc3_unnormalised_duality(w: Array, m: ClassMoments) -> float:
+    """How unequal the inner products of classifier rows and centred class means are.
+
+        var over k of w_k · (μ_k − μ),   divisor K − 1
+
+    Ideal value 0, range [0, ∞). It grows with the fourth power of the scale of W and M together and is 0 wherever all
+    products are equal, so read it beside ``nc3_self_duality``. Source: as the package neural-collapse computes
+    ``nc3u_uni_dual``.
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows, taken as they are.
+    m : moments; its weighting decides μ.
+
+    Returns
+    -------
+    float; NaN for K = 1.
+
+    Raises
+    ------
+    ValueError
+        w is not a finite (K, d) matrix.
+    """
+    _classifier(w, m)  # refuses what does not fit
+    products = (as_tensor(w).to(m.device).double()[m.present] * m.centred_means[m.present]).sum(1)
+    return float(products.var()) if len(products) > 1 else math.nan
 
 
 # ----------------------------------------------------------------------------- NC4: the nearest class mean is predicted

@@ -45,7 +45,17 @@ class ClassMoments:
     """Class counts, class means and covariances of features, accumulated batch by batch in one pass.
 
         Σ_W = (1/N) Σ_k Σ_i (h_{k,i} − μ_k)(h_{k,i} − μ_k)ᵀ    mean over samples under either weighting
-        Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ,  μ = Σ_k a_k μ_k    a_k = 1/K ("class") or n_k/N ("sample")
+        Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ,  μ = Σ_k c_k μ_k
+
+    ========  =========  =========  ==========================================================
+    weighting  c_k        a_k
+    ========  =========  =========  ==========================================================
+    "class"    1/K        1/K        every class counts alike
+    "sample"   n_k/N      n_k/N      every sample counts alike
+    "mixed"    n_k/N      1/K        sample mean and equal classes, as many public scripts have
+    ========  =========  =========  ==========================================================
+
+    They are the same for balanced classes.
 
     Batches and accumulators are combined by Chan's update: no large number is ever subtracted
     from another, so neither a common shift of the features nor class means far apart cost any digit.
@@ -57,8 +67,7 @@ class ClassMoments:
     ----------
     num_classes : K ≥ 1.
     dim : d ≥ 1.
-    weighting : "class" or "sample", the weights a_k. ``with_weighting`` gives the other view of the same
-        sums.
+    weighting : "class", "sample" or "mixed", see above. ``with_weighting`` gives another view of the same sums.
     covariance : False keeps no (d, d) matrix, for features too wide for one: there is no ``within_cov`` then, and
         what needs it (``nc1_pinv``, ``effective_rank``) is refused.
 
@@ -100,6 +109,13 @@ class ClassMoments:
             )
         self._selected = False
         self._derived: dict[str, tuple] = {}
+
+    def __repr__(self) -> str:
+        kept = "" if self._sums.scatter is not None else ", covariance=False"
+        return (
+            f"ClassMoments(num_classes={self.num_classes}, dim={self.dim}, weighting={self.weighting!r}{kept}: "
+            f"{int(self.counts.sum())} samples of {int((self.counts > 0).sum())} classes)"
+        )
 
     def update(self, h: Array, labels: Array) -> "ClassMoments":
         """Add a batch.
@@ -192,7 +208,7 @@ class ClassMoments:
 
         Parameters
         ----------
-        weighting : "class" (a_k = 1/K) or "sample" (a_k = n_k/N).
+        weighting : "class", "sample" or "mixed".
 
         Raises
         ------
@@ -247,7 +263,7 @@ class ClassMoments:
 
     @property
     def global_mean(self) -> Tensor:
-        """(d,), μ = Σ_k a_k μ_k: the mean of class means, or the sample mean."""
+        """(d,), μ = Σ_k c_k μ_k: the mean of class means, or the sample mean."""
         return self._sums.shift + self._weights() @ self._sums.means
 
     @property
@@ -350,8 +366,14 @@ class ClassMoments:
         return present
 
     def _weights(self) -> Tensor:
+        """(K,), c_k."""
         weights = (self.present if self.weighting == "class" else self.counts).double()
-        return weights / weights.sum()  # (K,)
+        return weights / weights.sum()
+
+    def _shares(self) -> Tensor:
+        """(K,), a_k."""
+        shares = (self.counts if self.weighting == "sample" else self.present).double()
+        return shares / shares.sum()
 
     def _relative_means(self) -> Tensor:
         return torch.where(self.present[:, None], self._sums.means, torch.nan)
@@ -363,7 +385,7 @@ class ClassMoments:
         return _COINCIDE * torch.hypot(torch.linalg.vector_norm(self._sums.means, dim=1), spread).max()
 
     def _weighted_rows(self) -> Tensor:
-        rows = self._weights().sqrt()[:, None] * self.centred_means  # (K, d), Σ_B = rowsᵀ rows
+        rows = self._shares().sqrt()[:, None] * self.centred_means  # (K, d), Σ_B = rowsᵀ rows
         return rows[self.present]
 
     def _between_eigen(self) -> tuple[Tensor, Tensor]:
@@ -382,8 +404,9 @@ def class_moments(h: Array, labels: Array, num_classes: int, weighting: Weightin
     labels : (N,) integers 0 … K−1.
     num_classes : K.
     weighting : "class": μ is the mean of class means and Σ_B = (1/K) Σ_k (μ_k−μ)(μ_k−μ)ᵀ;
-        "sample": μ is the sample mean and Σ_B = Σ_k (n_k/N) (μ_k−μ)(μ_k−μ)ᵀ.
-        Σ_W is the mean over samples in both.
+        "sample": μ is the sample mean and Σ_B = Σ_k (n_k/N) (μ_k−μ)(μ_k−μ)ᵀ;
+        "mixed": μ is the sample mean and Σ_B = (1/K) Σ_k (μ_k−μ)(μ_k−μ)ᵀ.
+        Σ_W is the mean over samples in all.
 
     Returns
     -------

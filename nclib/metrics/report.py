@@ -1,6 +1,7 @@
 """Every metric at once, of all classes and of majority and minority alone."""
 
 import math
+import warnings
 
 import torch
 from torch import Tensor
@@ -98,6 +99,8 @@ def nc_report(
     -----
     EmptyClassWarning
         A class has no samples.
+    UserWarning
+        There are more than d + 1 classes, so that no simplex exists and NC2 cannot be 0.
 
     Examples
     --------
@@ -140,6 +143,7 @@ def nc_report(
         mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact
         wrong = ncc_mismatches(h, logits.argmax(1), m).double()
         mismatches.index_add_(0, labels.to(m.device), wrong)
+    tell_of_no_simplex({"h": m.dim}, int(m.present.sum()))
     report = moments_report(m, w)
     report["nc1_pinv_class_balanced"] = class_balanced_pinv(h, labels, m)
     if mismatches is not None:
@@ -161,15 +165,44 @@ def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments) -> bool:
     """Whether the features have the class means and variances of the moments, up to the rounding of float64 sums."""
     means = m.class_means.nan_to_num()
     sums, size, squares = torch.zeros_like(means), torch.zeros_like(m._sums.shift), torch.zeros_like(m._sums.squares)
+    line, along = torch.zeros_like(m._sums.shift), torch.zeros_like(m._sums.shift[0])
+    if m._sums.scatter is not None:  # along a random line, in units of each feature's own spread
+        spread = m._sums.scatter.diagonal().sqrt()
+        line = torch.randn(m.dim, dtype=spread.dtype, generator=torch.Generator().manual_seed(0)).to(m.device)
+        rounded = 1e-10 * math.sqrt(len(h)) * means.abs().amax(0)
+        line = torch.where(spread > rounded, line / spread, 0.0)
     for rows in chunks(h):
         part, mine = h[rows].to(m.device).double(), labels[rows].to(m.device)
         sums.index_add_(0, mine, part)
         size += part.abs().sum(0)
-        squares.index_add_(0, mine, torch.linalg.vector_norm(part - means[mine], dim=1).square_())
+        part = part - means[mine]
+        squares.index_add_(0, mine, torch.linalg.vector_norm(part, dim=1).square_())
+        along += (part @ line).square().sum()
     if not ((sums - m.counts.unsqueeze(1) * means).abs() <= 1e-9 * size).all():
         return False
     rounding = (1e-12 * torch.linalg.vector_norm(size)) ** 2
-    return bool(((squares - m._sums.squares).abs() <= 1e-6 * squares + rounding).all())
+    if not ((squares - m._sums.squares).abs() <= 1e-6 * squares + rounding).all():
+        return False
+    if m._sums.scatter is None:
+        return True
+    scatter = m._sums.scatter.tril(-1)
+    known = 2 * line @ scatter @ line + (m._sums.scatter.diagonal() * line.square()).sum()
+    return bool((along - known).abs() <= 1e-6 * along + (1e-12 * size * line).square().sum())
+
+
+def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
+    """Warn where there are more classes than a simplex has corners; dims by what has them, such as a layer."""
+    few = {name: dim for name, dim in dims.items() if dim < num_classes - 1}
+    if not few:
+        return
+    least = {dim: ideal_values(num_classes, dim)["nc2_etf_distance"].value for dim in few.values()}
+    where = ", ".join(f"{name} (d = {dim}: {least[dim]:.3f})" for name, dim in list(few.items())[:6])
+    warnings.warn(
+        f"there is no simplex of {num_classes} classes in fewer than {num_classes - 1} dimensions, so that "
+        f"nc2_etf_distance and nc3_alignment have a least value above 0: {where}{', …' if len(few) > 6 else ''}. See "
+        f"nclib.ideal_values({num_classes}, dim={max(least)})",
+        stacklevel=3,
+    )
 
 
 def in_order(report: dict[str, float], num_classes: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Number = float | Callable[[int], float]
+Number = float | Callable[[int, int], float]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Metric:
     Parameters
     ----------
     label : what readers call it; empty where it goes by the name of its function
-    ideal : the value under perfect collapse, a number or a function of K
+    ideal : the value under perfect collapse, a number or a function of K and r = min(d, K − 1), how many dimensions K
+        centred means can have; where r < K − 1 the least value that exists
     low, high : the closed range (NaN aside), alike
     splits : the splits of a run's history in which it is looked for, in this order
     log : whether its axis is logarithmic
@@ -36,8 +37,33 @@ class Metric:
     block_high: Number | None = None
 
 
-def _printed_minimum(k: int) -> float:
-    return 1 - 1 / math.sqrt(k - 1)
+# A simplex has the Gram matrix P = I − 11ᵀ/K, of rank K − 1 and norm √(K − 1). A matrix A of rank r that has norm 1 has
+# ⟨A, P⟩ ≤ √r, as it has for the projection on r directions in the range of P, over √r.
+
+
+def _least_distance(k: int, r: int) -> float:
+    return math.sqrt(2 - 2 * math.sqrt(r / (k - 1)))
+
+
+def _printed_minimum(k: int, r: int) -> float:
+    return 1 - 1 / math.sqrt(k - 1) if r == k - 1 else math.sqrt(1 - (2 * math.sqrt(r) - 1) / (k - 1))
+
+
+def _equiangular_bound(k: int, r: int) -> float:
+    """Not always reached. E, the cosines + 1/(K − 1), is 0 on its diagonal, and K/(K − 1) P + E has rank r. So the
+    projection Q on some K − 1 − r directions in the range of P has ⟨Q, E⟩ = −(K − 1 − r) K/(K − 1), and off its
+    diagonal no projection has an entry above 1/2: Σ|E| is at least twice that."""
+    return 2 * (k - 1 - r) / (k - 1) ** 2
+
+
+def _least_spread(k: int, r: int) -> float:
+    """Numbers, unlike vectors, that add up to 0 do not all have the same size if there is an odd number of them."""
+    return 1 / math.sqrt(k**2 - 1) if r == 1 and k % 2 else 0.0
+
+
+def _of_a_simplex(value: Number) -> Callable[[int, int], float]:
+    """Nobody knows what it is where there is no simplex."""
+    return lambda k, r: math.nan if r < k - 1 else value(k, r) if callable(value) else value
 
 
 METRICS = {
@@ -45,30 +71,42 @@ METRICS = {
     "nc1_pinv_class_balanced": Metric("NC1, class-balanced", log=True, block=True),
     "nc1_trace_ratio": Metric("NC1, trace ratio", log=True, centred=True, block=True),
     "nc1_cdnv": Metric("NC1, CDNV", log=True, centred=True, block=True),
-    "nc2_etf_distance": Metric("NC2, centred", high=math.sqrt(2), centred=True, block=True),
-    "nc2_equinorm": Metric("NC2, lengths", high=lambda k: math.sqrt(k - 1), centred=True, block=True),
+    "nc2_etf_distance": Metric(
+        "NC2, centred", ideal=_least_distance, low=_least_distance, high=math.sqrt(2), centred=True, block=True
+    ),
+    "nc2_equinorm": Metric(
+        "NC2, lengths", ideal=_least_spread, high=lambda k, r: math.sqrt(k - 1), centred=True, block=True
+    ),
     "nc2_equiangular": Metric(
         "NC2, angles",
-        high=lambda k: k / (k - 1),
+        ideal=_of_a_simplex(0.0),
+        low=_equiangular_bound,
+        high=lambda k, r: k / (k - 1),
         centred=True,
         block=True,
         block_high=1.5,  # NaN for two classes
     ),
     "nc3_self_duality": Metric("NC3, centred", high=2.0, centred=True, block=True),
-    "nc3_alignment": Metric("NC3, alignment", high=2.0, centred=True, block=True),
+    "nc3_alignment": Metric(
+        "NC3, alignment", ideal=_least_distance, low=_least_distance, high=2.0, centred=True, block=True
+    ),
     "nc4_ncc_mismatch": Metric("NC4, not the nearest mean", high=1.0, block=True),
-    "nc2_etf_distance_classifier": Metric(high=math.sqrt(2)),
-    "nc2_equinorm_classifier": Metric(high=lambda k: math.sqrt(k - 1)),
-    "nc2_equiangular_classifier": Metric(high=lambda k: k / (k - 1)),
-    "rank_between": Metric(ideal=lambda k: k - 1, low=0, high=lambda k: k - 1),
-    "paper_eq13_uncentred": Metric("NC2, eq. 13", high=math.sqrt(2)),
+    "nc2_etf_distance_classifier": Metric(ideal=_least_distance, low=_least_distance, high=math.sqrt(2)),
+    "nc2_equinorm_classifier": Metric(high=lambda k, r: math.sqrt(k - 1)),
+    "nc2_equiangular_classifier": Metric(
+        ideal=_of_a_simplex(0.0), low=_equiangular_bound, high=lambda k, r: k / (k - 1)
+    ),
+    "rank_between": Metric(ideal=lambda k, r: r, low=0, high=lambda k, r: r),
+    "paper_eq13_uncentred": Metric("NC2, eq. 13", ideal=_least_distance, low=_least_distance, high=math.sqrt(2)),
     "paper_eq13_uncentred_printed_constant": Metric(
-        ideal=_printed_minimum, low=_printed_minimum, high=lambda k: math.sqrt(k / (k - 1))
+        ideal=_printed_minimum, low=_printed_minimum, high=lambda k, r: math.sqrt(k / (k - 1))
     ),
     "paper_eq14_uncentred": Metric("NC3, eq. 14", high=2.0),
-    "absent_classes": Metric(ideal=0, low=0, high=lambda k: k),
-    "small_classes": Metric(ideal=0, low=0, high=lambda k: k),
-    "minority_cosine": Metric("cosine among minority classes", ideal=lambda k: -1 / (k - 1), low=-1.0, high=1.0),
+    "absent_classes": Metric(ideal=0, low=0, high=lambda k, r: k),
+    "small_classes": Metric(ideal=0, low=0, high=lambda k, r: k),
+    "minority_cosine": Metric(
+        "cosine among minority classes", ideal=_of_a_simplex(lambda k, r: -1 / (k - 1)), low=-1.0, high=1.0
+    ),
     "classifier_norm_ratio": Metric(ideal=1.0),
 }
 """What ``nc_report`` can have of all classes together, in its order."""
@@ -92,13 +130,15 @@ class Ideal(NamedTuple):
     high: float
 
 
-def ideal_values(num_classes: int) -> dict[str, Ideal]:
+def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     """Ideal value and range of every key that ``nc_report`` can have, in its order.
 
     Parameters
     ----------
     num_classes : K ≥ 2; a few ideals and ranges depend on it. Where classes are absent, those of the class means
         are those of the remaining number of classes.
+    dim : d, the number of features. Below K − 1 there is no simplex of K classes, and the values are the least that
+        exist in so few dimensions. Left out, there is room for a simplex.
 
     Returns
     -------
@@ -107,26 +147,42 @@ def ideal_values(num_classes: int) -> dict[str, Ideal]:
     Raises
     ------
     ValueError
-        K < 2, or no whole number.
+        K < 2 or dim < 1, or not whole numbers.
+
+    Notes
+    -----
+    For d < K − 1, ``nc2_etf_distance``, ``nc3_alignment`` and ``paper_eq13_uncentred`` cannot be less than
+    √(2 − 2√(d/(K − 1))), which K vectors reach whose Gram matrix is a projection. NC1, ``nc3_self_duality`` and NC4
+    can still be 0, and so can ``nc2_equinorm``, but for an odd K in one dimension. The least ``nc2_equiangular`` is
+    not known: the value is NaN, and ``low`` a bound that may not be reached. NaN are also ``minority_cosine``, and of
+    majority and minority what depends on d: ask for the number of classes in the block.
 
     Examples
     --------
     >>> import nclib as nc
     >>> nc.ideal_values(10)["nc1_trace_ratio"]
     Ideal(value=0.0, low=0.0, high=inf)
+    >>> round(nc.ideal_values(1000, dim=256)["nc2_etf_distance"].value, 3)
+    0.994
     """
-    if not isinstance(num_classes, numbers.Integral):
-        raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")
-    if num_classes < 2:
-        raise ValueError(f"neural collapse needs at least 2 classes, got {num_classes}")
+    for name, number, least in (("num_classes", num_classes, 2), ("dim", 1 if dim is None else dim, 1)):
+        if not isinstance(number, numbers.Integral):
+            raise ValueError(f"{name} must be a whole number, got {number!r}")
+        if number < least:
+            what = "neural collapse needs at least 2 classes" if name == "num_classes" else "dim must be at least 1"
+            raise ValueError(f"{what}, got {number}")
+    full = num_classes - 1
+    rank = full if dim is None else min(dim, full)
 
-    def ideal(metric: Metric, high: Number) -> Ideal:
-        return Ideal(*(end(num_classes) if callable(end) else end for end in (metric.ideal, metric.low, high)))
+    def ideal(metric: Metric, rank: int, high: Number) -> Ideal:
+        return Ideal(*(end(num_classes, rank) if callable(end) else end for end in (metric.ideal, metric.low, high)))
 
-    values = {name: ideal(metric, metric.high) for name, metric in METRICS.items()}
+    values = {name: ideal(metric, rank, metric.high) for name, metric in METRICS.items()}
     for group in ("majority", "minority"):
         for name, metric in METRICS.items():
             if metric.block:
                 high = metric.high if metric.block_high is None else metric.block_high
-                values[f"{name}_{group}"] = ideal(metric, high)
+                of_block = ideal(metric, full, high)
+                known = rank == full or not callable(metric.ideal)
+                values[f"{name}_{group}"] = of_block if known else of_block._replace(value=math.nan)
     return values

@@ -190,6 +190,105 @@ def test_a_block_may_have_more_unequal_angles_than_all_classes_have():
     assert ideal_values(100)["nc2_equiangular_minority"].high == 1.5
 
 
+FEW = [(4, 2), (5, 1), (6, 1), (10, 3), (10, 7), (10, 8), (20, 5)]
+
+
+def in_few_dimensions(num_classes: int, dim: int, seed: int = 0) -> Tensor:
+    """(K, d) centred rows whose Gram matrix is a projection."""
+    return torch.linalg.qr(centred(normal(num_classes, dim, seed=seed))).Q
+
+
+@pytest.mark.parametrize(("classes", "dim"), FEW)
+def test_the_least_values_without_a_simplex_are_reached(classes, dim):
+    v, ideal = in_few_dimensions(classes, dim), ideal_values(classes, dim)
+    m = class_moments(torch.cat([v, v]), torch.arange(2 * classes) % classes, classes)
+    reached = {
+        "nc2_etf_distance": nc2_etf_distance(v),
+        "nc2_etf_distance_classifier": nc2_etf_distance(v),
+        "nc3_alignment": nc3_alignment(v, m),
+        "paper_eq13_uncentred": paper_eq13_uncentred(m),
+        "paper_eq13_uncentred_printed_constant": paper_eq13_uncentred_printed_constant(m),
+        "rank_between": m.rank_between,
+        "nc1_trace_ratio": nc1_trace_ratio(m),
+        "nc3_self_duality": nc3_self_duality(v, m),
+    }
+    assert reached == pytest.approx({key: ideal[key].value for key in reached}, abs=1e-9)
+    if dim > 1:
+        angles = 2 * math.pi * torch.arange(classes, dtype=torch.float64) / classes
+        even = torch.stack([angles.cos(), angles.sin()], 1)
+    else:
+        even = torch.cat([torch.ones(classes // 2), torch.full((classes - classes // 2,), -1.0)])[:, None].double()
+        even[classes // 2 :] *= (classes // 2) / (classes - classes // 2)
+    assert even.sum(0).abs().max() < 1e-12
+    assert nc2_equinorm(even) == pytest.approx(ideal["nc2_equinorm"].value, abs=1e-12)
+
+
+def descend(distance, *start: Tensor) -> float:
+    parts = [part.clone().requires_grad_() for part in start]
+    optimiser = torch.optim.LBFGS(parts, max_iter=400, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimiser.zero_grad()
+        value = distance(*parts)
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    return float(distance(*parts).detach())
+
+
+@pytest.mark.parametrize(("classes", "dim"), FEW)
+def test_no_optimiser_gets_below_the_least_values(classes, dim):
+    ideal = ideal_values(classes, dim)
+    etf = simplex_etf(classes, classes - 1) @ simplex_etf(classes, classes - 1).T
+    off_diagonal = ~torch.eye(classes, dtype=torch.bool)
+
+    def of_etf(gram):
+        return torch.linalg.norm(gram / torch.linalg.norm(gram) - etf / torch.linalg.norm(etf))
+
+    def of_lengths(v):
+        lengths = torch.linalg.norm(centred(v), dim=1)
+        return lengths.std(correction=0) / lengths.mean()
+
+    def of_angles(v):
+        unit = v / torch.linalg.norm(v, dim=1, keepdim=True)
+        return (unit @ unit.T + 1 / (classes - 1))[off_diagonal].abs().mean()
+
+    for seed in range(3):
+        v, w = normal(classes, dim, seed=seed), normal(classes, dim, seed=seed + 50)
+        assert descend(lambda v: of_etf(centred(v) @ centred(v).T), v) >= ideal["nc2_etf_distance"].value - 1e-9
+        assert descend(lambda v, w: of_etf(w @ centred(v).T), v, w) >= ideal["nc3_alignment"].value - 1e-9
+        assert descend(of_lengths, v) >= ideal["nc2_equinorm"].value - 1e-9
+        assert descend(of_angles, v) >= ideal["nc2_equiangular"].low > 0
+
+
+def test_ideal_values_with_room_for_a_simplex_do_not_depend_on_the_dimension():
+    for dim in (9, 10, 512):
+        assert ideal_values(10, dim) == ideal_values(10)
+    few = ideal_values(1000, dim=256)
+    assert few["nc2_etf_distance"].value == pytest.approx(math.sqrt(2 - 2 * math.sqrt(256 / 999)))
+    unknown = {key for key, ideal in few.items() if math.isnan(ideal.value)}
+    alone = {"nc2_equiangular", "nc2_equiangular_classifier", "minority_cosine"}
+    blocks = {f"{key}_{group}" for key in ("nc2_etf_distance", "nc2_equinorm", "nc2_equiangular", "nc3_alignment")
+              for group in ("majority", "minority")}  # fmt: skip
+    assert unknown == alone | blocks
+    for dim in (0, 2.0):
+        with pytest.raises(ValueError, match="dim must be"):
+            ideal_values(10, dim)
+
+
+def test_more_classes_than_a_simplex_has_corners_are_told_with_the_least_value():
+    labels = torch.arange(60) % 6
+    with pytest.warns(UserWarning, match=r"no simplex of 6 classes in fewer than 5 dimensions.*d = 3: 0\.671.*dim=3"):
+        report = nc_report(normal(60, 3), labels)
+    assert report["nc2_etf_distance"] >= ideal_values(6, 3)["nc2_etf_distance"].value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nc_report(normal(60, 5), labels)
+        warnings.simplefilter("ignore", EmptyClassWarning)
+        nc_report(normal(60, 3), labels % 4, num_classes=6)  # four classes are there
+
+
 def test_minority_collapse_by_hand():
     w = torch.tensor([[4.0, 0.0], [0.0, 4.0], [1.0, 1.0], [2.0, 2.0], [0.5, 0.5]])
     assert minority_cosine(w, [2, 3, 4]) == pytest.approx(1.0)
@@ -291,8 +390,9 @@ def numpy_moments(h: Tensor, labels: Tensor, weighting: str) -> dict[str, np.nda
     classes = range(labels.max() + 1)
     counts = np.array([(labels == k).sum() for k in classes])
     means = np.stack([h[labels == k].mean(0) for k in classes])
-    weights = np.full(len(counts), 1 / len(counts)) if weighting == "class" else counts / len(h)
-    mean = weights @ means
+    alike, by_size = np.full(len(counts), 1 / len(counts)), counts / len(h)
+    mean = (alike if weighting == "class" else by_size) @ means
+    weights = by_size if weighting == "sample" else alike
     within = sum((x - means[y])[:, None] * (x - means[y])[None, :] for x, y in zip(h, labels, strict=True))
     return {
         "counts": counts,
@@ -362,7 +462,7 @@ def close(actual, expected, rtol: float = 1e-10) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=rtol * float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("weighting", ["class", "sample", "mixed"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_moments_agree_with_numpy(weighting, dtype):
     h, labels, _, _ = random_problem()
@@ -375,7 +475,7 @@ def test_moments_agree_with_numpy(weighting, dtype):
     assert torch.equal(m.within_cov, m.within_cov.T)
 
 
-@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("weighting", ["class", "sample", "mixed"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_report_agrees_with_numpy(weighting, seed):
     problem = random_problem(seed)
@@ -386,7 +486,7 @@ def test_the_report_agrees_with_numpy(weighting, seed):
         assert report[key] == pytest.approx(value, rel=1e-10), key
 
 
-@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("weighting", ["class", "sample", "mixed"])
 def test_a_block_is_the_report_of_its_classes_alone(weighting):
     h, labels, logits, w = random_problem()
     report = nc_report(h, labels, logits, w, weighting, minority=MINORITY)
@@ -402,6 +502,87 @@ def test_a_block_is_the_report_of_its_classes_alone(weighting):
         m = class_moments(h, labels, K)
         expected = nc4_ncc_mismatch(h[rows], logits[rows], m)  # against all class means, not the block's own
         assert report[f"nc4_ncc_mismatch_{name}"] == pytest.approx(expected, abs=1e-15)
+
+
+def as_the_notebook_of_papyan_has_it(h, labels, w):
+    """NC1 from the K − 1 largest eigenvalues and without 1/K, std of torch, W − M squared."""
+    means = np.stack([h[labels == k].mean(0) for k in range(K)])
+    centred = means - means.mean(0)
+    within = sum(np.outer(x - means[y], x - means[y]) for x, y in zip(h, labels, strict=True)) / len(h)
+    values, vectors = np.linalg.eigh(centred.T @ centred / K)
+    inverse = vectors[:, -(K - 1) :] / values[-(K - 1) :] @ vectors[:, -(K - 1) :].T
+    lengths = np.sqrt((centred**2).sum(1))
+    unit = centred / lengths[:, None]
+    gaps = np.abs(unit @ unit.T + 1 / (K - 1))
+    return {
+        "Sw_invSb": np.trace(within @ inverse),
+        "norm_M_CoV": lengths.std(ddof=1) / lengths.mean(),
+        "cos_M": (gaps.sum() - np.trace(gaps)) / (K * (K - 1)),
+        "W_M_dist": ((w / np.linalg.norm(w) - centred / np.linalg.norm(centred)) ** 2).sum(),
+    }
+
+
+def as_the_script_of_zhu_has_it(h, labels, w, b):
+    """Centred at the sample mean, classes alike; NC1 over K; NC2 of the classifier alone; NC3 of W H."""
+    means, mean = np.stack([h[labels == k].mean(0) for k in range(K)]), h.mean(0)
+    within = sum(np.outer(x - means[y], x - means[y]) for x, y in zip(h, labels, strict=True)) / len(h)
+    between = sum(np.outer(m - mean, m - mean) for m in means) / K
+    etf = (np.eye(K) - 1 / K) / np.sqrt(K - 1)
+    own, both = w @ w.T, w @ (means - mean).T
+    return {
+        "collapse_metric": np.trace(within @ np.linalg.pinv(between, rcond=1e-10)) / K,
+        "ETF_metric": np.linalg.norm(own / np.linalg.norm(own) - etf),
+        "WH_relation_metric": np.linalg.norm(both / np.linalg.norm(both) - etf),
+        "Wh_b_relation_metric": np.linalg.norm(w @ mean + b),
+    }
+
+
+def test_the_values_of_the_most_copied_scripts_follow_from_ours():
+    h, labels, _, w = random_problem()
+    b, m = normal(K, seed=9), class_moments(h, labels, K)
+    mixed = m.with_weighting("mixed")
+    theirs = as_the_notebook_of_papyan_has_it(h.numpy(), labels.numpy(), w.numpy())
+    assert theirs == pytest.approx(
+        {
+            "Sw_invSb": K * nc1_pinv(m),
+            "norm_M_CoV": math.sqrt(K / (K - 1)) * nc2_equinorm(m.centred_means),
+            "cos_M": nc2_equiangular(m.centred_means),
+            "W_M_dist": nc3_self_duality(w, m) ** 2,
+        },
+        rel=1e-9,
+    )
+    theirs = as_the_script_of_zhu_has_it(h.numpy(), labels.numpy(), w.numpy(), b.numpy())
+    assert theirs == pytest.approx(
+        {
+            "collapse_metric": nc1_pinv(mixed),
+            "ETF_metric": nc2_etf_distance(w),
+            "WH_relation_metric": nc3_alignment(w, mixed),
+            "Wh_b_relation_metric": float(torch.linalg.norm(w @ mixed.global_mean + b)),
+        },
+        rel=1e-9,
+    )
+
+
+def test_uniformity_and_unnormalised_duality_are_those_of_the_public_package():
+    h, labels, _, w = random_problem()
+    m = class_moments(h, labels, K)
+    means = np.stack([h.numpy()[labels == k].mean(0) for k in range(K)])
+    centred = means - means.mean(0)
+    unit = centred / np.sqrt((centred**2).sum(1, keepdims=True))
+    distances = [np.sqrt(((unit[i] - unit[j]) ** 2).sum()) for i in range(K) for j in range(i)]
+    assert metrics.nc2_uniformity(m.centred_means) == pytest.approx(np.var(distances), rel=1e-10)
+    assert metrics.nc2_uniformity(m.centred_means, log=True) == pytest.approx(np.var(np.log(distances)), rel=1e-10)
+    products = [w.numpy()[k] @ centred[k] for k in range(K)]
+    assert metrics.nc3_unnormalised_duality(w, m) == pytest.approx(np.var(products, ddof=1), rel=1e-10)
+    assert metrics.nc3_unnormalised_duality(3 * w, m) == pytest.approx(9 * np.var(products, ddof=1), rel=1e-10)
+    etf = class_moments(*collapsed()[:2], 10)
+    assert metrics.nc2_uniformity(etf.centred_means, log=True) == pytest.approx(0, abs=1e-20)
+    assert metrics.nc3_unnormalised_duality(collapsed()[3], etf) == pytest.approx(0, abs=1e-20)
+    assert math.isnan(metrics.nc2_uniformity(torch.ones(1, 3))) and math.isnan(
+        metrics.nc2_uniformity(torch.zeros(3, 3))
+    )
+    with pytest.raises(ValueError, match=r"w must have shape \(6, 11\)"):
+        metrics.nc3_unnormalised_duality(w[:3], m)
 
 
 # ------------------------------------------------------------------------ invariances, one dictionary for all
@@ -469,7 +650,7 @@ def shift(h, y, logits, w):
 SAME = [rotate, scale_features, scale_classifier, reorder, relabel, duplicate, float32, numpy_arrays]
 
 
-@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("weighting", ["class", "sample", "mixed"])
 @pytest.mark.parametrize("change", [*SAME, shift], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("name", METRICS)
 def test_invariance(name, change, weighting):
@@ -684,7 +865,7 @@ def test_perfect_collapse_scores_the_ideal_values():
         assert value == pytest.approx(ideal[key].value, abs=1e-9), key
 
 
-@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("weighting", ["class", "sample", "mixed"])
 @pytest.mark.parametrize("seed", range(3))
 def test_values_are_floats_within_their_ranges(seed, weighting):
     report = nc_report(*random_problem(seed), weighting, minority=MINORITY)
@@ -739,6 +920,34 @@ def test_moments_of_other_features_are_refused(other):
     for mine, theirs in ((h, other(h)), (other(h), h)):
         with pytest.raises(ValueError, match=r"moments are of other data.* or features; leave moments out"):
             nc_report(mine, labels, logits, w, moments=class_moments(theirs, labels, K))
+
+
+def test_moments_of_other_features_with_the_same_means_and_variances_are_refused():
+    h, labels, _, _ = random_problem()
+    h[:, 3] *= 1e-4  # small features count as much
+    means = class_moments(h, labels, K).class_means
+    swapped = h.clone()
+    swapped[:, 3] = (2 * means[labels] - h)[:, 3]  # mirrored at the class means: all variances as before
+    for other in (swapped, means[labels] + (h - means[labels]) @ rotation(D)):
+        m = class_moments(other, labels, K)
+        torch.testing.assert_close(m.class_variances, class_moments(h, labels, K).class_variances)
+        torch.testing.assert_close(m.class_means, means)
+        with pytest.raises(ValueError, match="moments are of other data"):
+            nc_report(h, labels, moments=m)
+    dead = torch.cat([h, 1e8 + torch.zeros(len(h), 1)], 1)  # a feature of rounding alone hides nothing
+    other = torch.cat([swapped, dead[:, -1:]], 1)
+    nc_report(dead, labels, moments=class_moments(dead, labels, K))
+    with pytest.raises(ValueError, match="moments are of other data"):
+        nc_report(dead, labels, moments=class_moments(other, labels, K))
+
+
+def test_moments_say_what_they_hold():
+    m = ClassMoments(3, 4)
+    assert repr(m) == "ClassMoments(num_classes=3, dim=4, weighting='class': 0 samples of 0 classes)"
+    m = ClassMoments(3, 4, "mixed", covariance=False).update(normal(20, 4), torch.arange(20) % 2)
+    assert repr(m) == (
+        "ClassMoments(num_classes=3, dim=4, weighting='mixed', covariance=False: 20 samples of 2 classes)"
+    )
 
 
 @pytest.mark.parametrize("size", [1e-150, 1.0, 1e150])
@@ -1022,7 +1231,7 @@ def test_means_that_coincide_up_to_rounding_give_an_infinite_cdnv():
 
 @pytest.mark.parametrize("offset", [0.0, 3.0, 1e8])
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("weighting", ["class", "sample"])
+@pytest.mark.parametrize("weighting", ["class", "sample", "mixed"])
 def test_class_means_that_all_coincide_up_to_rounding_are_no_geometry(weighting, classes, offset):
     values = normal(30, 4) + offset
     h = torch.cat([values[torch.randperm(30, generator=generator(k))] for k in range(classes)])
@@ -1154,7 +1363,7 @@ def test_finite_features_whose_sum_overflows_are_accepted():
 
 
 def test_moments_refuse_what_makes_no_sense():
-    with pytest.raises(ValueError, match=r"'class' .* or 'sample' .* got 'mean'"):
+    with pytest.raises(ValueError, match=r"'class' .*, 'sample' .* or 'mixed' .*, got 'mean'"):
         ClassMoments(3, 2, "mean")
     with pytest.raises(ValueError, match="got 'mean'"):
         ClassMoments(3, 2).with_weighting("mean")
