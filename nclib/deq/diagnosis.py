@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nclib.deq.cell import Parts, State, flat_rows, functional_form
+from nclib.deq.cell import Parts, State, flat_rows, functional_form, uncompiled
 from nclib.deq.gradients import Autocast, Implicit
 from nclib.deq.jacobian import spectral_radius, vjp
 from nclib.deq.layer import DEQ
@@ -98,8 +99,9 @@ def diagnose(
         - ``map``: the cell's value at one point changes by more than 1e-5 when it is called again, or that of the first
           row when the other rows become copies of it. Then ``converged`` alone is judged besides.
         - ``converged``: a row misses the solver's tolerance. Quantiles of the evaluations and the trace are with it.
-        - ``fixed_point``: the search finds none, or one that moves by more than 10 % at the smaller tolerance, as a
-          state does that grows until the relative residual is small. The findings below are for rows that have one.
+        - ``fixed_point``: the search finds none, or one that moves by more than 10 % at the smaller tolerance, or a
+          state that has grown tenfold while ‖f(z) − z‖ stays above a tenth of what it was: a state that grows without
+          end has a small relative residual, too. What follows is for the rows that have one.
         - ``starts``: the search ends at points more than 1 % apart, or 100 tolerances where that is more.
         - ``spectral_radius``: of ∂f/∂z at z*, above 1.01 in some row: plain iteration moves away from z*.
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
@@ -120,8 +122,8 @@ def diagnose(
 
     Notes
     -----
-    Errors of the cell or the layer are raised as in a call. What changes between the forward and the backward pass
-    outside the layer cannot be seen.
+    Errors of the cell or the layer are raised as in a call. A change between the forward and the backward pass that is
+    made outside the layer cannot be seen, and what a plain callable closes over cannot be restored.
 
     Examples
     --------
@@ -138,14 +140,14 @@ def diagnose(
     amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
     forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.no_grad(), forked, amp(), _untouched(layer):
-        wide = torch.float32 if amp.enabled else x.dtype
         x, *args = (t.detach().clone() for t in (x, *args))
-        x = x.to(torch.promote_types(x.dtype, wide)) if x.is_floating_point() else x
         start, parts = layer.start(x) if z0 is None else z0, None
         if not isinstance(start, Tensor):
             parts = Parts(tuple(tuple(part.shape[1:]) for part in start))
             start = parts.pack(start)
-        start = start.detach().to(torch.promote_types(start.dtype, wide) if amp.enabled else start.dtype, copy=True)
+        start = start.detach().clone()
+        if amp.enabled:  # as the layer does
+            x, start = (t.float() if t.dtype in HALF_FLOOR else t for t in (x, start))
         exact = not amp.enabled and start.dtype not in HALF_FLOOR
         return _examine(_Rows(layer, parts, start, x, tuple(args)), starts, exact)
 
@@ -183,8 +185,8 @@ class _Rows:
         return replace(self, start=self.start[which], x=self.x[which], args=tuple(t[which] for t in self.args))
 
     def f(self, z: Tensor) -> Tensor:
-        cell = self.layer.cell if self.parts is None else self.parts.wrap(self.layer.cell)
-        return cell(z, self.x, *self.args)
+        cell = uncompiled(self.layer.cell)
+        return (cell if self.parts is None else self.parts.wrap(cell))(z, self.x, *self.args)
 
     def call(self, z: Tensor, solver: Solver | None = None) -> tuple[Tensor, Solution]:
         """The layer itself, started at z."""
@@ -214,13 +216,17 @@ def _examine(rows: _Rows, starts: int, exact: bool) -> Diagnosis:
     random = torch.Generator(start.device).manual_seed(0)
     own = rows.call(start)[1]
     found = {"map": _map(rows, random), "converged": _converged(own, tol)}
-    why, kept = found["map"].says, torch.zeros(0, dtype=torch.long)
+    why, kept = "map", torch.zeros(0, dtype=torch.long)
     if found["map"].ok:
         usable = own.value.isfinite().flatten(1).all(1).view(_per_row(start))
         loose, residual = rows.search(tol, torch.where(usable, own.value, start))
         z, _ = rows.search(tight, loose)
-        found["fixed_point"], exists = _fixed_point(residual <= tol, _apart(loose, z), own.converged)
-        why, kept = "no row has a fixed point.", torch.nonzero(exists).flatten()[:ROWS]
+        first = rows.f(start)
+        grown = _norm(z) > 10 * (_norm(start) + _norm(first))
+        step = torch.maximum(_norm(rows.f(z) - z), torch.finfo(z.dtype).eps * _norm(z))  # rounding hides smaller ones
+        moved = torch.where(grown & (step > 0.1 * _norm(first - start)), 1, _apart(loose, z))
+        found["fixed_point"], exists = _fixed_point(residual <= tol, moved, own.converged)
+        why, kept = "fixed_point", torch.nonzero(exists).flatten()[:ROWS]
     if len(kept):
         some, z, done = rows.at(kept), z[kept], own.converged[kept]
         found["starts"] = _starts(some, z, tight, starts, random)
@@ -232,7 +238,9 @@ def _examine(rows: _Rows, starts: int, exact: bool) -> Diagnosis:
     layer.gradient = rule
     found["cost"] = _cost(rows, own.num_evals)
     names = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
-    return Diagnosis({name: found.get(name, Finding(None, f"Not judged: {why}")) for name in names}, own.trace, tol)
+    return Diagnosis(
+        {name: found.get(name, Finding(None, f"Not judged, see {why}.")) for name in names}, own.trace, tol
+    )
 
 
 def _map(rows: _Rows, random: torch.Generator) -> Finding:
@@ -242,9 +250,9 @@ def _map(rows: _Rows, random: torch.Generator) -> Finding:
     repeated, mixed = float(_apart(value, again).max()), float(_apart(value[:1], copies[:1]))
     says = "The cell is one map, row by row."
     if repeated > REPEATED:
-        says = f"the cell changes by {repeated:.0%} when called again: it is random (functional.dropout) or changes itself."
+        says = f"The cell changes by {repeated:.0%} if called again: it is random (functional.dropout) or has changed."
     elif mixed > REPEATED:
-        says = f"the cell mixes rows, as BatchNorm does in training: the others change the first by {mixed:.0%}."
+        says = f"The cell mixes rows, as BatchNorm does in training: the others change the first by {mixed:.0%}."
     return Finding(max(repeated, mixed) <= REPEATED, says, {"change_repeated": repeated, "change_by_other_rows": mixed})
 
 
@@ -270,27 +278,24 @@ def _fixed_point(solved: Tensor, moved: Tensor, converged: Tensor) -> tuple[Find
         says += f" For {weak} of them the layer's solver is too weak: take Broyden, more max_steps or a larger tol."
     if seeming:
         says += (
-            f" {seeming} only seem solved and move by {worst:.0%} when solved better: a growing state, or a large tol."
+            f" {seeming} only seem solved: solved better, they move by {worst:.0%}. The state grows, or tol is large."
         )
     numbers = {"rows_with_one": count, "rows_seeming": seeming, "rows_beyond_the_solver": weak, "moved": worst}
     return Finding(count == len(exists), says, numbers), exists
 
 
 def _starts(rows: _Rows, z: Tensor, tol: float, starts: int, random: torch.Generator) -> Finding:
-    points, known, tried = [z], [torch.ones(len(z), dtype=torch.bool, device=z.device)], 0
+    solved, elsewhere = [], []
     for size in range(starts + 1):  # 0 is the start at zero
         noise = _noise(z, random)
         point, residual = rows.search(tol, size * noise)
-        near = [_apart(point, each, 1e-4 * _norm(noise)) <= max(SAME, 100 * tol) for each in points]
-        seen = torch.stack([each & have for each, have in zip(near, known, strict=True)]).any(0)
-        points, known = [*points, point], [*known, (residual <= tol) & ~seen]
-        tried += int((residual <= tol).sum())
-    count = torch.stack(known).sum(0)
-    several = int((count > 1).sum())
+        solved.append(residual <= tol)
+        elsewhere.append(solved[-1] & (_apart(point, z, 1e-4 * _norm(noise)) > max(SAME, 100 * tol)))
+    tried, several = int(torch.stack(solved).sum()), int(torch.stack(elsewhere).any(0).sum())
     says = f"{tried} of {len(z) * (starts + 1)} solves from zero and random starts converge, all to the same point."
     if several:
-        says = f"{several} of {len(z)} rows have several fixed points, at least {int(count.max())}: the start decides."
-    return Finding(not several, says, {"rows_with_several": several, "points": count.tolist(), "solves": tried})
+        says = f"{several} of {len(z)} rows have several fixed points: the start decides which one is found."
+    return Finding(not several, says, {"rows": len(z), "rows_with_several": several, "solves": tried})
 
 
 def _radius(rows: _Rows, z: Tensor, random: torch.Generator) -> Finding:
@@ -299,7 +304,7 @@ def _radius(rows: _Rows, z: Tensor, random: torch.Generator) -> Finding:
     worst = float(radius.max())
     says = f"The spectral radius of ∂f/∂z at z* is up to {worst:.2f}: plain iteration "
     far = "moves away from it. Scale the cell down, or keep to Broyden or Anderson, with Implicit."
-    says += "contracts there." if worst <= EXPANSIVE else far
+    says += ("contracts there." if worst < 1 else "hardly contracts there.") if worst <= EXPANSIVE else far
     return Finding(worst <= EXPANSIVE, says, {"radius": radius.tolist()})
 
 
@@ -380,7 +385,7 @@ def _cost(rows: _Rows, evaluations: int) -> Finding:
             z = recorded.call(rows.start)[0]
         _grad(z, [t for t in (recorded.x, *leaves) if t.requires_grad], torch.ones_like(z))
 
-    one, whole = _seconds(lambda: rows.f(rows.start)), _seconds(step)
+    one, whole = (_seconds(run, rows.x.device) for run in (lambda: rows.f(rows.start), step))
     says = f"A step, forward and backward, takes {whole / one:.0f} times as long as one evaluation; the forward solve "
     says += f"makes {evaluations}."
     return Finding(None, says, {"step_seconds": whole, "evaluation_seconds": one, "ratio": whole / one})
@@ -420,7 +425,13 @@ def _per_row(z: Tensor) -> tuple[int, ...]:
     return (-1,) + (1,) * (z.dim() - 1)
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    from torch.utils.benchmark import Timer  # waits for the device
-
-    return Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads()).timeit(3).mean
+def _seconds(run: Callable[[], object], device: torch.device) -> float:
+    """The least of four calls."""
+    times = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - begin)
+    return min(times)
