@@ -49,6 +49,7 @@ from nclib.deq import (
     Neumann as Neumann,
     Phantom as Phantom,
     Unrolled as Unrolled,
+    diagnose as diagnose,
     jacobian_frobenius_sq as jacobian_frobenius_sq,
     spectral_radius as spectral_radius,
 )

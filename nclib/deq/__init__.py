@@ -4,10 +4,11 @@ The cell, the solver and the gradient are three separate values. The forward sol
 evaluates the cell once more at z*, so what is kept in between is z* and x, whatever the number of steps.
 
 ``layer`` has ``DEQ`` itself, ``gradients`` the rules and their backward passes, ``cell`` the cell as the layer sees it,
-``jacobian`` what the Jacobian at a point tells.
+``jacobian`` what the Jacobian at a point tells, ``diagnosis`` why a layer misbehaves.
 """
 
 from nclib.deq.cell import Cell, State
+from nclib.deq.diagnosis import Diagnosis, diagnose
 from nclib.deq.gradients import (
     BackwardNotConverged,
     Gradient,
@@ -25,6 +26,7 @@ __all__ = [
     "REVERSAL",
     "BackwardNotConverged",
     "Cell",
+    "Diagnosis",
     "ForwardNotConverged",
     "Gradient",
     "Implicit",
@@ -33,6 +35,7 @@ __all__ = [
     "Reversible",
     "State",
     "Unrolled",
+    "diagnose",
     "failures_counted",
     "jacobian_frobenius_sq",
     "row_jacobians",

@@ -1,0 +1,255 @@
+"""``diagnose`` names what is wrong with layers that are built wrong, and finds nothing wrong with healthy ones."""
+
+import copy
+import json
+import warnings
+
+import pytest
+import torch
+from cells import ConvCell, TanhCell, TwoPartCell, random, zeros_of_two_parts
+from torch import nn
+
+import nclib as nc
+from nclib.deq import Reversible
+
+X = random(6, 4)
+
+
+class Wrong(TanhCell):
+    """A tanh cell with one fault in how it is differentiated."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.fault = fault
+        self.register_buffer("gain", torch.ones((), dtype=torch.float64))
+
+    def forward(self, z, x):
+        if self.fault == "buffer" and torch.is_grad_enabled():
+            self.gain.mul_(0.5)
+        if self.fault == "no_grad":
+            with torch.no_grad():
+                return super().forward(z, x)
+        w = self.w.detach() if self.fault == "parameter" else self.w
+        z, x = (z.detach(), x) if self.fault == "z" else (z, x.detach()) if self.fault == "x" else (z, x)
+        return torch.tanh(self.gain.clone() * z @ w.T + x @ self.u.T)
+
+
+class Expansive(nn.Module):
+    def forward(self, z, x):
+        return x - 1.5 * z
+
+
+def dropped(z, x):
+    return 0.5 * nn.functional.dropout(z, 0.5) + x
+
+
+def expand(z, x):
+    return z + 1
+
+
+BAD = {
+    "no fixed point, plain": (lambda: nc.DEQ(expand, nc.FixedPointIteration()), {"converged", "fixed_point"}),
+    "no fixed point, Broyden": (lambda: nc.DEQ(expand), {"fixed_point"}),
+    "no fixed point, slow": (
+        lambda: nc.DEQ(lambda z, x: nn.functional.softplus(z + 3), nc.Anderson(1e-3)),
+        {"fixed_point"},
+    ),
+    "two fixed points": (
+        lambda: nc.DEQ(lambda z, x: torch.tanh(2 * z + 0.1 * x), nc.Anderson(), z0=torch.sign),
+        {"starts"},
+    ),
+    "expansive, Broyden": (lambda: nc.DEQ(Expansive(), nc.Broyden(1e-6)), {"spectral_radius"}),
+    "expansive, plain": (
+        lambda: nc.DEQ(Expansive(), nc.FixedPointIteration()),
+        {"converged", "spectral_radius"},
+    ),
+    "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged"}),
+    "dead input": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3), nc.Anderson()), {"input"}),
+    "dropout": (lambda: nc.DEQ(dropped, nc.Anderson()), {"map", "converged"}),
+    "rows mixed": (lambda: nc.DEQ(lambda z, x: 0.5 * (z - z.mean(0)) + x, nc.Anderson()), {"map"}),
+    "few backward steps": (
+        lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(nc.FixedPointIteration(1e-8, 1))),
+        {"gradient"},
+    ),
+    **{
+        f"wrong gradient: {fault}": (lambda fault=fault: nc.DEQ(Wrong(fault), nc.Anderson()), {"gradient"})
+        for fault in ("buffer", "no_grad", "parameter", "z", "x")
+    },
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_layer_is_complained_about_for_what_is_wrong_with_it_alone(name):
+    make, complaints = BAD[name]
+    found = nc.diagnose(make(), X)
+    assert set(found.complaints) == complaints, found
+
+
+@pytest.mark.parametrize("fault", [None, "buffer"])
+def test_a_buffer_that_changes_while_gradients_are_recorded_is_what_makes_the_gradient_wrong(fault):
+    told = nc.diagnose(nc.DEQ(Wrong(fault), nc.Anderson()), X).as_dict()["gradient"]
+    assert told["ok"] is (fault is None)
+    assert ("buffer" in told["says"]) is (fault == "buffer")
+
+
+HEALTHY = {
+    "linear": (lambda: nc.DEQ(lambda z, x: 0.5 * z + x), X),
+    "tanh": (lambda: nc.DEQ(TanhCell(dtype=torch.float32), nc.Anderson()), X.float()),
+    "images": (lambda: nc.DEQ(ConvCell(), nc.Broyden(1e-3)), random(3, 8, 6, 6, dtype=torch.float32)),
+    "one row": (lambda: nc.DEQ(TanhCell()), X[:1]),
+    "half": (lambda: nc.DEQ(lambda z, x: 0.5 * z + x, nc.Anderson(1e-2)), X.bfloat16()),
+    "at zero": (lambda: nc.DEQ(lambda z, x: 0.5 * torch.tanh(z) + x), torch.zeros(3, 2)),
+    **{
+        str(rule): (lambda rule=rule: nc.DEQ(TanhCell(), gradient=rule), X)
+        for rule in (nc.Neumann(2), nc.Phantom(), nc.Phantom(4, 0.5), nc.Unrolled(30), Reversible(30))
+    },
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_healthy_layer_gets_no_complaint(name, mode):
+    make, x = HEALTHY[name]
+    layer = getattr(make(), mode)()
+    found = nc.diagnose(layer, x)
+    assert found.complaints == [], found
+    assert found.findings["converged"].ok and found.findings["gradient"].ok, found
+
+
+def test_numbers_are_those_of_a_linear_map():
+    found = nc.diagnose(nc.DEQ(lambda z, x: 0.8 * z + x, nc.FixedPointIteration(1e-6, 200)), X).as_dict()
+    assert found["spectral_radius"]["radius"] == pytest.approx([0.8] * 6)
+    assert found["converged"]["rows_converged"] == found["converged"]["rows"] == 6
+    assert len(found["converged"]["residual_worst"]) == found["converged"]["evaluations"]["most"]
+    assert found["gradient"]["error"] < 1e-3 and found["gradient"]["cosine"] == pytest.approx(1)
+    assert found["starts"]["rows_with_several"] == 0 and found["starts"]["solves"] == 30
+    assert found["cost"]["ratio"] > 1 and found["cost"]["ok"] is None
+
+
+def test_a_state_of_several_tensors_with_args():
+    class Cell(TwoPartCell):
+        def forward(self, z, x, gain):
+            return super().forward(z, gain * x)
+
+    layer = nc.DEQ(Cell(), nc.Anderson(1e-6))
+    x, gain = random(5, 7), 1 + random(5, 1).abs()
+    found = nc.diagnose(layer, x, zeros_of_two_parts(5), (gain,))
+    assert found.complaints == [] and found.findings["gradient"].ok
+
+
+@pytest.mark.parametrize("gradient", [nc.Implicit(), nc.Unrolled(20)])
+def test_integers_for_x(gradient):
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.mix = nn.Embedding(7, 4), nn.Linear(4, 4)
+            nn.init.orthogonal_(self.mix.weight, 0.4)
+
+        def forward(self, z, x):
+            return torch.tanh(self.mix(z) + self.table(x).mean(1))
+
+    layer = nc.DEQ(Tokens(), None if isinstance(gradient, nc.Unrolled) else nc.Anderson(5e-3), gradient)
+    layer.z0 = lambda x: torch.zeros(len(x), 4)
+    found = nc.diagnose(layer, torch.arange(12).view(4, 3) % 7)
+    assert found.complaints == [] and found.findings["gradient"].ok, found
+
+
+@pytest.mark.parametrize("gradient", [nc.Implicit(), nc.Phantom(3)])
+def test_under_autocast(gradient):
+    layer = nc.DEQ(TanhCell(dtype=torch.float32), nc.Anderson(1e-2), gradient)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = nc.diagnose(layer, X.float())
+    assert found.complaints == [] and found.findings["gradient"].ok, found
+
+
+def test_rows_that_are_never_finite_are_counted_and_the_others_judged():
+    x = X.clone()
+    x[1] = torch.nan
+    found = nc.diagnose(nc.DEQ(TanhCell(), nc.Anderson()), x)
+    told = found.as_dict()
+    assert found.complaints == ["converged", "fixed_point"]
+    assert told["converged"]["rows_never_finite"] == 1 and told["fixed_point"]["rows_with_one"] == 5
+    assert told["gradient"]["ok"] and told["converged"]["worst_residual"] is None
+    json.dumps(told, allow_nan=False)
+
+
+def test_where_no_row_is_finite_everything_else_is_left_unjudged():
+    found = nc.diagnose(nc.DEQ(TanhCell()), X * torch.nan)
+    assert found.complaints == ["converged", "fixed_point"]
+    assert found.findings["gradient"].ok is None and "see fixed_point" in found.findings["gradient"].says
+
+
+@pytest.mark.parametrize("fault", [None, "buffer"])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_nothing_of_the_layer_changes(fault, recorded):
+    layer = nc.DEQ(Wrong(fault), nc.Anderson(), return_solution=False).train()
+    x = X.clone().requires_grad_()
+    z, before = layer(x), copy.deepcopy(layer.state_dict())
+    kept = {name: dict(vars(module)) for name, module in layer.named_modules()}
+    versions = [t._version for t in layer.buffers()]
+    state = torch.get_rng_state()
+    layer.register_forward_hook(lambda *_: pytest.fail("the layer's own hook was called"))
+    with torch.set_grad_enabled(recorded), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nc.diagnose(layer, x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert {name: dict(vars(module)) for name, module in layer.named_modules()} == kept
+    assert all(torch.equal(t, before[name]) for name, t in layer.state_dict().items())
+    assert [t._version for t in layer.buffers()] == versions
+    assert x.grad is None and all(p.grad is None for p in layer.parameters())
+    z.sum().backward()
+
+
+def test_an_error_leaves_the_layer_as_it_was():
+    layer = nc.DEQ(TanhCell(), return_solution=False)
+    with pytest.raises(RuntimeError):
+        nc.diagnose(layer, X[:, :3])
+    assert layer.return_solution is False and isinstance(layer.gradient, nc.Implicit)
+
+
+def test_the_same_answer_twice_whatever_the_random_state():
+    layer, told = nc.DEQ(TanhCell()), []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        told.append(nc.diagnose(layer, X).as_dict())
+        told[-1].pop("cost")
+    assert told[0] == told[1]
+
+
+def test_it_works_in_inference_mode_and_with_batch_norm_in_evaluation():
+    cell = nn.Module()
+    cell.norm, cell.forward = nn.BatchNorm1d(4).double(), lambda z, x: 0.5 * cell.norm(z) + x
+    layer = nc.DEQ(cell).eval()
+    with torch.inference_mode():
+        assert nc.diagnose(layer, X).complaints == []
+
+
+def test_batch_norm_in_training_mode_mixes_rows_and_keeps_its_statistics():
+    cell = nn.Module()
+    cell.norm, cell.forward = nn.BatchNorm1d(4).double(), lambda z, x: 0.5 * cell.norm(z) + x
+    found = nc.diagnose(nc.DEQ(cell, allow_live=True), X)
+    assert "map" in found.complaints and "mixes rows" in found.findings["map"].says
+    assert cell.norm.num_batches_tracked == 0
+
+
+def test_something_else_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"layer is a Linear; give the DEQ itself"):
+        nc.diagnose(nn.Linear(4, 4), X)
+
+
+def test_it_prints_a_line_for_each_finding():
+    found = nc.diagnose(nc.DEQ(expand), X)
+    first, *lines = str(found).splitlines()
+    assert first == "Diagnosis: fixed_point" and len(lines) == len(found.findings)
+    assert [line.split()[0] for line in lines[:3]] == ["ok", "ok", "PROBLEM"]
+
+
+def test_the_picture_is_the_trace():
+    pytest.importorskip("matplotlib").use("agg")
+    x = X.clone()
+    x[1] = torch.nan
+    found = nc.diagnose(nc.DEQ(TanhCell(), nc.Anderson()), x)
+    ax = found.plot()
+    assert ax.get_yscale() == "log" and len(ax.lines) == 6 + 2
+    assert ax.lines[0].get_ydata().tolist() == found.trace[:, 0].tolist()
+    assert found.plot(ax) is ax
