@@ -15,6 +15,14 @@ from nclib.system import paths
 PAGE = (paths.root() / "book/collapse.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("page", ["collapse", "findings", "corrections"])
+def test_the_numbers_of_the_pages_are_generated(page):
+    text = (paths.root() / f"book/{page}.md").read_text(encoding="utf-8")
+    spans = re.findall(r"<!--(n|t):([\w-]+)-->\n?(.*?)\n?<!--/\1-->", text, re.DOTALL)
+    made = {"n": collapse_tables.numbers(), "t": collapse_tables.tables()}
+    assert spans and [said for _, _, said in spans] == [made[kind][name] for kind, name, _ in spans]
+
+
 def value(run_rows, metric, split="train"):
     rows = run_rows[(run_rows["metric"] == metric) & (run_rows["split"] == split)]
     return rows.loc[rows["epoch"].idxmax(), "value"]
