@@ -110,6 +110,7 @@ figures: setup
 	for name in collapse_pooled collapse_terminal collapse_accuracy; do for end in csv json; do cp build/figures/full/with/*/tables/neural_collapse/$$name.$$end results/reference/tables/$$name-full.$$end; done; done
 	for name in collapse collapse_norms $(LARGE); do cp build/figures/full/with/*/figures/neural_collapse/$$name.png results/reference/figures/$$name-full.png; done
 	$(BIN)/python -c '$(PALETTE)' results/reference/figures/*.png
+	$(BIN)/nclib numbers
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The command line: ``nclib reproduce | report | train | measure | runs | data | doctor | verify | certify``.
+"""The command line: ``nclib reproduce | report | train | measure | numbers | runs | data | doctor | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
 and an exit code: 2 for what was asked wrongly, 1 for what failed, 130, 143 or such (128 + its number) after a signal.
@@ -470,6 +470,23 @@ def _model_and_loader(source: str) -> tuple[Any, Any]:
     if not isinstance(found, tuple) or len(found) != 2:
         raise ValueError(f"{source} must return (model, loader), got {type(found).__name__}")
     return found
+
+
+@app.command()
+def numbers(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 where a number differs.")] = False,
+) -> None:
+    """Write the numbers of the tracked runs into README.md and book/*.md, between the marks that name them."""
+    from nclib.papers.neural_collapse.numbers import numbers as measured
+    from nclib.publish.numbers import fill_pages
+
+    changed = fill_pages(measured(), write=not check)
+    for span in changed:
+        typer.echo(span)
+    if check and changed:
+        say_error(f"{len(changed)} numbers differ from the tracked runs; to write them: nclib numbers")
+        raise typer.Exit(1)
+    typer.echo(f"{len(changed)} numbers written" if changed else "every number is the one of the tracked runs")
 
 
 for command, name in ((health.doctor, None), (health.verify, None), (health.certify_statements, "certify")):

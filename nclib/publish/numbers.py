@@ -1,0 +1,96 @@
+"""Numbers and tables in README and the book, between marks that name them.
+
+A page holds ``<!--n:NAME-->−17 %<!--/n-->`` within a line, or ``<!--t:NAME-->`` and ``<!--/t-->`` on lines of their own
+around a table. `fill` writes what the runs give between the marks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from nclib.system import paths
+from nclib.system.files import write_atomic
+
+_MARK = re.compile(r"<!--(/?)([nt])(?::([\w-]+))?-->")
+
+
+class SpanError(ValueError):
+    """A page has a span that cannot be filled."""
+
+    exit_code = 1
+
+
+def spans(text: str, page: str = "the page") -> list[tuple[str, int, int]]:
+    """Name of each span, and where the text between its marks starts and ends.
+
+    Raises
+    ------
+    SpanError
+        Where a mark opens a span that no mark closes, or closes one that none opens.
+    """
+    found, last = [], None
+    for mark in _MARK.finditer(text):
+        closes, kind, name = mark.groups()
+        line = text.count("\n", 0, mark.start()) + 1
+        if last is None and (closes or not name):
+            raise SpanError(f"{page}, line {line}: {mark[0]} does not open a span; write <!--{kind}:NAME--> before it")
+        if last and mark[0] != f"<!--/{last[2]}-->":
+            raise SpanError(f"{page}, line {line}: {last[0]} is not closed before {mark[0]}; add <!--/{last[2]}-->")
+        if last:
+            found.append((last[3], last.end(), mark.start()))
+        last = None if last else mark
+    if last:
+        raise SpanError(f"{page}: {last[0]} is not closed; add <!--/{last[2]}-->")
+    return found
+
+
+def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[str, list[str]]:
+    """The text with every span filled, and the names of the spans that had another content.
+
+    Parameters
+    ----------
+    text : Markdown
+    values : name → text; a table starts with | and gets lines of its own
+    page : its name in errors
+
+    Raises
+    ------
+    SpanError
+        Where a span is not closed, or has a name that `values` lacks.
+
+    Examples
+    --------
+    >>> fill("It falls by <!--n:fall-->3<!--/n--> %.", {"fall": "17"})
+    ('It falls by <!--n:fall-->17<!--/n--> %.', ['fall'])
+    """
+    parts, changed, at = [], [], 0
+    for name, start, end in spans(text, page):
+        if name not in values:
+            near = difflib.get_close_matches(name, values, 1)
+            raise SpanError(f"{page}: no number is named {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        value = f"\n{values[name]}\n" if values[name].startswith("|") else values[name]
+        if text[start:end] != value:
+            changed.append(name)
+        parts += [text[at:start], value]
+        at = end
+    return "".join([*parts, text[at:]]), changed
+
+
+def fill_pages(values: Mapping[str, str], write: bool = True, pages: Iterable[Path] | None = None) -> list[str]:
+    """Fill README.md and book/*.md, or `pages`; "book/collapse.md: NAME" for each span that had another content.
+
+    With ``write=False`` the pages stay as they are. Where one of them has a wrong span, none is written.
+    """
+    root = paths.root()
+    filled, changed = {}, []
+    for page in pages or (root / "README.md", *sorted((root / "book").glob("*.md"))):
+        name = page.relative_to(root).as_posix() if page.is_relative_to(root) else page.name
+        filled[page], names = fill(page.read_text(encoding="utf-8"), values, name)
+        changed += [f"{name}: {each}" for each in names]
+    for page, text in filled.items():
+        if write and text != page.read_text(encoding="utf-8"):
+            write_atomic(page, text.encode("utf-8"))
+    return changed
