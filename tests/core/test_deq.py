@@ -1133,5 +1133,5 @@ def test_states_on_the_way_of_several_tensors_and_impossible_ones():
     for at in ([0], [2.0], 5, [True], "5"):
         with pytest.raises(ValueError, match=r"such as at=\[5, 10\]"):
             layer(x, z0=zeros_of_two_parts(4), at=at)
-    with pytest.raises(ValueError, match="Reversible.*keeps no states"):
+    with pytest.raises(ValueError, match=r"Reversible.*keeps no states"):
         layer(x, z0=zeros_of_two_parts(4), at=[1], gradient=Reversible(3))
