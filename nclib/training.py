@@ -270,6 +270,12 @@ def _optimiser(train: TrainConfig, weights: Iterable[Tensor]) -> torch.optim.Opt
     return kind(weights, betas=(train.momentum, 0.999), **common)
 
 
+def _network(config: RunConfig, num_classes: int, channels: int) -> Classifier:
+    model = build_model(config.model, num_classes, channels, config.seed)
+    model.feature_ball = config.train.e_h if config.train.constraint == "projection" else None
+    return model
+
+
 class _Trainer:
     """State of one training between epochs."""
 
@@ -281,11 +287,9 @@ class _Trainer:
         dtype = _DTYPES[train.precision]
         image = self.split.train_images.shape[1:]
         try_own_code(config.model, num_classes, image)
-        self.model = build_model(config.model, num_classes, image[0], config.seed).to(device, dtype)
+        self.model = _network(config, num_classes, image[0]).to(device, dtype)
         if isinstance(self.model.block, DEQ):
             self.model.block.on_failure = "ignore"  # the history has the share of each epoch
-        if train.constraint == "projection":
-            self.model.feature_ball = train.e_h
         if train.compile:
             self.model.encoder.compile()
             getattr(self.model.block, "cell", self.model.block).compile()
@@ -430,6 +434,10 @@ class _Trainer:
             self.classes += [(epoch, name, *row) for row in per_class_rows(outputs, len(self.split.counts))]
             self.outputs[name] = outputs
 
+    def logged(self) -> dict[str, float]:
+        """The rows that the last epoch added to the history."""
+        return {f"{split}/{metric}": value for epoch, split, metric, value in self.history if epoch == self.epoch}
+
     def result(self) -> Run:
         def array(values: Any) -> np.ndarray:
             return values.detach().cpu().numpy()
@@ -472,6 +480,7 @@ def train(
     device: torch.device | str | None = None,
     checkpoint: Checkpoint | None = None,
     progress: Callable[[int, int], None] | None = None,
+    log: Callable[[int, dict[str, float]], None] | None = None,
     session: Callable[[], dict[str, Any]] | None = None,
 ) -> Run:
     """Train what `config` describes, from the start or from the checkpoint's last epoch.
@@ -482,6 +491,7 @@ def train(
     device : left out: the first CUDA device where there is one, else the CPU. Not part of the run's identity
     checkpoint : loaded before the first epoch and saved after each but the last; left out: nothing is kept
     progress : called as ``progress(finished_epochs, epochs)``
+    log : called as ``log(epoch, metrics)`` after each epoch, with all that is in its history: {"steps/loss": 2.3, …}
     session : gives what each checkpoint says of the session that writes it, such as code, device and cost so far; the
         facts of a run that goes on from it hold that, with the epoch
 
@@ -520,9 +530,34 @@ def train(
             trainer.cost.append((trainer.epoch, trained - started, time.perf_counter() - trained))
             if checkpoint is not None and trainer.epoch < config.train.epochs:
                 checkpoint.save(trainer.state(session() if session is not None else {}))
+            if log is not None:
+                log(trainer.epoch, trainer.logged())
             if progress is not None:
                 progress(trainer.epoch, config.train.epochs)
         return trainer.result()
+
+
+def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
+    """The network of a finished run, from its configuration and its weights (`RunStore.weights`); no images are needed,
+    but for a whole network of the user's own.
+
+    Raises
+    ------
+    ConfigError
+        When the weights are those of another network.
+    """
+    first, classifier = weights.get("encoder.0.weight"), weights["classifier.weight"]
+    own = config.model.network is not None
+    channels = make_split(config.data, config.seed).train_images.shape[1] if own else first.shape[1]
+    return _loaded(_network(config, len(classifier), channels).to(classifier.dtype), config, weights)
+
+
+def _loaded(model: Classifier, config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ConfigError(f"the weights are not those of {config.label()}: {error}") from None
+    return model
 
 
 def reopen(
@@ -537,8 +572,4 @@ def reopen(
         When the weights are those of another network.
     """
     trainer = _Trainer(config, device)
-    try:
-        trainer.model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ConfigError(f"the weights are not those of {config.label()}: {error}") from None
-    return trainer.model, trainer.split, trainer.loaders
+    return _loaded(trainer.model, config, weights), trainer.split, trainer.loaders

@@ -9,6 +9,7 @@ replaced, and its run goes on from its checkpoint; once everything is done the j
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,10 @@ DEATHS = 20
 
 
 # Dask's profiler would look at the training a hundred times a second, an eighth of its time.
-ENVIRONMENT = ("OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False")
+ENVIRONMENT = (
+    *("OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE", "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False"),
+    "PYTHONSAFEPATH=1",  # jobs start in the clone: no file there is taken for a module of Python
+)
 
 
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -68,11 +72,13 @@ def cluster(asked: argparse.Namespace, folder: Path) -> SLURMCluster:
 
 def main() -> int:
     asked = options()
+    if shutil.which("sbatch") is None:
+        return print("slurm.py: no sbatch here; type this on the login node of a SLURM cluster", file=sys.stderr) or 2
     paths.results().mkdir(parents=True, exist_ok=True)
     private = tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results())
     with private as folder, cluster(asked, Path(folder)) as workers:
         workers.adapt(minimum_jobs=asked.jobs, maximum_jobs=asked.jobs)
-        command = [sys.executable, "-m", "nclib.cli", *asked.command, "--scheduler", f"{folder}/scheduler.json"]
+        command = [sys.executable, "-P", "-m", "nclib.cli", *asked.command, "--scheduler", f"{folder}/scheduler.json"]
         return subprocess.run(command).returncode
 
 

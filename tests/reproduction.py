@@ -59,7 +59,7 @@ class Bench:
         self.environment: dict[str, str] = {}
         self.said: list[str] = []
 
-    def train(self, config, store, device, progress):
+    def train(self, config, store, device, progress, log=None):
         run = run_id(config)
         self.trained[run] += 1
         if run in self.broken:

@@ -14,7 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -374,6 +374,8 @@ def train(
         typer.echo("another process is training it; waiting for that")
     elif source := take(run, default_store()):
         typer.echo(f"nothing to train: {source} was evaluated at every epoch asked for")
+    elif said := jobs.changed_code(run, default_store()):
+        typer.echo(f"{said}; this is another run")
     with progress_bar("training") as progress:
         root = str(default_store().root)
         jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
@@ -439,13 +441,12 @@ def measure(
 
 @contextmanager
 def _importable_from_here() -> Iterator[None]:
-    here = os.getcwd()
-    sys.path.insert(0, here)
+    before = sys.path[:]
+    sys.path.append(os.getcwd())
     try:
         yield
     finally:
-        with suppress(ValueError):  # the user's code has removed it
-            sys.path.remove(here)
+        sys.path[:] = before
 
 
 def _model_and_loader(source: str) -> tuple[Any, Any]:

@@ -97,6 +97,12 @@ class GradientConfig(Config):
         return _apply_method(options, _GRADIENT_OPTIONS, "implicit")
 
 
+def setting(imbalance: str | None, num_majority: int | None = None, ratio: float | None = None) -> str:
+    """How the classes are weighted, as run ids and the column ``setting`` have it: "balanced", "KA3-R10", "exp-R10"."""
+    shapes = {"step": f"KA{num_majority}-R{ratio or 1:g}", "exponential": f"exp-R{ratio or 1:g}"}
+    return shapes.get(imbalance or "", "balanced")
+
+
 _RESOLVED_FOLDER = re.compile(r"folder:[A-Za-z0-9._-]+@[0-9a-f]{12}")
 
 
@@ -150,6 +156,10 @@ class DataConfig(Config):
         not_here = set() if imbalance == "step" else {"num_majority"}
         return apply_defaults(options, {"majority": default}, f"imbalance {imbalance!r}", not_here)
 
+    @property
+    def setting(self) -> str:
+        return setting(self.imbalance, self.num_majority, self.ratio)
+
     @pydantic.field_validator("dataset")
     @classmethod
     def _folder_is_resolved(cls, name: str) -> str:
@@ -184,6 +194,8 @@ class ModelConfig(Config):
         and with `width` if it takes that. It returns an `nn.Module` that maps images to logits and ends in a Linear
     source : digest of the source of your own code, so that changed code makes another run; left out: as it is now.
         Where it is given, as in a stored run, nothing is looked up
+    name : what the column ``model`` of a table says instead of the kind, to tell two cells of your own apart. No part
+        of the identity
     groups : groups of every GroupNorm
     feature_norm : "none" or "batchnorm" (BatchNorm1d on the pooled features, which centres them)
     head : the classifier without bias: "linear"; "etf", fixed at a simplex ETF with rows of norm 1 (Zhu et al. 2021;
@@ -212,6 +224,7 @@ class ModelConfig(Config):
     num_blocks: int | None = pydantic.Field(default=None, ge=1)
     network: str | None = added_later(None)
     source: str | None = added_later(None, pattern="^[0-9a-f]{16}$")
+    name: str | None = added_later(None, pattern=r"^\S[^\n\r\t<>]{0,59}$")
 
     @property
     def own_code(self) -> str | None:
@@ -219,8 +232,16 @@ class ModelConfig(Config):
         return self.network or (self.cell if self.cell not in CELLS else None)
 
     def replace(self, **changes: Any) -> typing.Self:
-        """As of every configuration; other code has another source."""
-        return super().replace(**({"source": None} if {"cell", "network"} & changes.keys() else {}) | changes)
+        """As of every configuration; other code has another source and name."""
+        other = {"source": None, "name": None} if {"cell", "network"} & changes.keys() else {}
+        return super().replace(**other | changes)
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _is_no_other_kind(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:
+        if name in typing.get_args(ModelKind) and name != info.data.get("kind"):
+            raise ValueError(f"{name!r} is a kind of model, and this one is of another; choose another name")
+        return name
 
     @pydantic.field_validator("cell", "network")
     @classmethod
@@ -301,8 +322,10 @@ class TrainConfig(Config):
     20
     """
 
-    epochs: int = pydantic.Field(default=100, ge=1)
-    batch_size: int = pydantic.Field(default=128, ge=2)  # BatchNorm has nothing to normalise in a batch of one
+    epochs: int = pydantic.Field(default=100, ge=1, lt=2**32)
+    batch_size: int = pydantic.Field(
+        default=128, ge=2, lt=2**32
+    )  # BatchNorm has nothing to normalise in a batch of one
     lr: float = pydantic.Field(default=0.1, gt=0)
     momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
     weight_decay: float = pydantic.Field(default=5e-4, ge=0)

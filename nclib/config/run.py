@@ -19,8 +19,8 @@ SCHEMA_VERSION = 1
 class StoredConfig(Config):
     """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
 
-    `profile` is a label that says for which profile the run was first asked; it is not part of the identity. Each kind
-    is a subclass with its own `execute`; `nclib.engine.kinds` lists them by name.
+    `profile` is a label that says for which profile the run was first asked; it is not part of the identity, nor is the
+    name of its model. Each kind is a subclass with its own `execute`; `nclib.engine.kinds` lists them by name.
     """
 
     on_cpu: ClassVar[bool] = False
@@ -97,14 +97,11 @@ class RunConfig(StoredConfig):
         return job.train(self)
 
     def label(self) -> str:
-        data = self.data
-        name = data.dataset.removeprefix("folder:").split("@")[0]
-        shape = data.imbalance
-        if data.imbalance == "step":
-            shape = f"KA{data.num_majority}-R{data.ratio:g}"
-        elif data.imbalance == "exponential":
-            shape = f"exp-R{data.ratio:g}"
-        return f"{name}-{shape}-{self.model.kind}"
+        name = self.data.dataset.removeprefix("folder:").split("@")[0]
+        return f"{name}-{self.data.setting}-{self.model.kind}"
+
+    def canonical(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude={"profile": True, "model": {"name"}})
 
 
 class PostHocConfig(StoredConfig):

@@ -21,6 +21,8 @@ _SECONDS_PER_BATCH = 0.022
 SECONDS_PER_GMAC = 0.021
 _DEQ_OVER_EXPLICIT = 2.1
 
+_TINY, _TINY_TOOK = 1.0, 5.0
+"""Seconds by the constants, and as they were: a run below both mostly starts up, and tells of its like alone."""
 _FEWEST = 3
 """Finished runs of a kind before they say more than those of the other kinds."""
 _LATEST = 300
@@ -51,30 +53,36 @@ class CostModel:
 
     Parameters
     ----------
-    ratios : for each kind, seconds here over seconds there
-    speed : the same over all kinds, for those that are not in `ratios`
+    ratios : for each kind, and for tiny runs of it (True) and others, seconds here over seconds there
+    speed : the same over all classifiers, for the kinds that are not in `ratios`
     """
 
-    ratios: Mapping[str, float] = field(default_factory=dict)
-    speed: float = 1.0
+    ratios: Mapping[tuple[str, bool], float] = field(default_factory=dict)
+    speed: Mapping[bool, float] = field(default_factory=dict)
 
     @classmethod
     def fit(cls, finished: Iterable[tuple[StoredConfig, float]]) -> CostModel:
         """The model of finished runs and their seconds. A kind counts for itself from its third finished run on."""
-        kinds: defaultdict[str, list[float]] = defaultdict(list)
+        kinds: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
+        classifiers: defaultdict[bool, list[float]] = defaultdict(list)
         for config, seconds in finished:
             kind, reckoned = _reckoned(config)
+            tiny = reckoned < _TINY and seconds < _TINY_TOOK
             if seconds > 0:
-                kinds[kind].append(seconds / max(reckoned, 1e-9))
-        if not kinds:
-            return cls()
+                ratio = seconds / max(reckoned, 1e-9)
+                kinds[kind, tiny].append(ratio)
+                if isinstance(config, RunConfig):  # the seconds of other kinds are in units of their own
+                    classifiers[tiny].append(ratio)
         ratios = {kind: statistics.median(each) for kind, each in kinds.items() if len(each) >= _FEWEST}
-        return cls(ratios, statistics.median(ratio for each in kinds.values() for ratio in each))
+        return cls(ratios, {tiny: statistics.median(each) for tiny, each in classifiers.items()})
 
     def seconds(self, config: StoredConfig) -> float:
         """Estimated seconds of a run on one core of this machine."""
         kind, reckoned = _reckoned(config)
-        return reckoned * self.ratios.get(kind, self.speed)
+        tiny = reckoned < _TINY
+        known = [self.ratios.get((kind, tiny)), self.ratios.get((kind, False))]
+        known += [self.speed.get(tiny), self.speed.get(False), 1.0]
+        return reckoned * next(ratio for ratio in known if ratio is not None)
 
 
 def makespan(seconds: Iterable[float], workers: int) -> float:

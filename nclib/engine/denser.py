@@ -16,7 +16,7 @@ import pandas as pd
 
 from nclib.config import RunConfig, StoredConfig, TrainConfig, digest, run_id
 from nclib.engine.reading import read_csv, read_object
-from nclib.engine.store import RunStore, config_file, done_file
+from nclib.engine.store import RunStore, config_file, done_file, labels
 from nclib.metrics import ideal_values
 from nclib.system.files import csv_bytes, json_bytes
 
@@ -75,7 +75,8 @@ def _asked(config: RunConfig, files: dict[str, bytes], source: str) -> dict[str,
     for name in files.keys() & {"history.csv", "classes.csv"}:
         files[name] = csv_bytes(_logged(read_csv(io.BytesIO(files[name])), config.train))
     record = read_object(files["provenance.json"])
-    record |= {"profile": config.profile, "facts": {"taken_from": source} | record.get("facts", {})}
+    record.pop("model", None)
+    record |= labels(config) | {"facts": {"taken_from": source} | record.get("facts", {})}
     files["provenance.json"] = json_bytes(record)
     return files | {"DONE": done_file(files)}
 

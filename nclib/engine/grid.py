@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import math
 import os
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from nclib.system import provenance
 from nclib.system.terminal import duration
 
 Progress = Callable[[float, float, str], None]
+Log = Callable[[str, int, Mapping[str, float]], None]
 
 ATTEMPTS = 3
 """How often a run is handed to a cluster that loses it, or hangs in it, before it is named as failed. Deaths of workers
@@ -56,6 +58,7 @@ def run_serially(
     device: str | None,
     until: float,
     stored: Callable[[str], None],
+    log: Log,
 ) -> dict[str, str]:
     """Train these runs in this process, one after the other, until that time; returns what failed, with the reason."""
     total, failures = sum(config.work() for config in absent.values()), {}
@@ -69,7 +72,7 @@ def run_serially(
                 raise _TimeIsUp
 
         try:
-            train_run(absent[run].model_dump_json(), str(store.root), device, note)
+            train_run(absent[run].model_dump_json(), str(store.root), device, note, functools.partial(log, run))
             forecast.done(run, _seconds_of(run, store))
         except _TimeIsUp:
             break
@@ -107,9 +110,11 @@ class Grid:
         executor: concurrent.futures.Executor,
         until: float = math.inf,
         stored: Callable[[str], None] = lambda run: None,
+        log: Log = lambda run, epoch, metrics: None,
     ) -> None:
         self.absent, self.store, self.forecast, self.tell, self.device = absent, store, forecast, tell, device
-        self.executor, self.until, self.stored = executor, until, stored
+        self.executor, self.until, self.stored, self.log = executor, until, stored, log
+        self.told: deque[tuple[str, int, Mapping[str, float]]] = deque()
         self.cluster = executor if isinstance(executor, cluster.ClusterExecutor) else None
         self.token = f".client-{secrets.token_hex(8)}"
         self.watch = cluster.Watch()
@@ -137,6 +142,7 @@ class Grid:
                 self._report()
                 pause = max(_POLL_SECONDS, 20 * (time.monotonic() - clock))  # looking around costs 5 % at most
             self._await_shared()
+            self._report()
         return self.failures
 
     def _stop(self) -> None:
@@ -198,6 +204,9 @@ class Grid:
         if run not in self.absent:
             return
         self.watch.heard(run, message["worker"])
+        if "metrics" in message:
+            self.told.append((run, message["epoch"], message["metrics"]))
+            return
         now, done, total = time.monotonic(), message["done"], message["total"]
         last = self.heartbeats.get(run, Heartbeat(done, 0.0, now, 0.0))
         pace = (now - last.at) / (done - last.done) if done > last.done > 0 else 0.0
@@ -243,6 +252,8 @@ class Grid:
         return max(STALL_SECONDS, 20 * seconds / epochs)
 
     def _report(self) -> None:
+        while self.told:
+            self.log(*self.told.popleft())
         pending = set(self.futures.values())
         progress = {run: self.store.progress(run) if run in pending else 1.0 for run in self.absent}
         done = sum(self.absent[run].work() * share for run, share in progress.items())

@@ -17,13 +17,15 @@ import pandas as pd
 import torch
 
 from nclib import models, training
-from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, digest, run_id
 from nclib.data import DataError, describe, fetch
 from nclib.engine import cluster
 from nclib.engine.denser import take
 from nclib.engine.kinds import read_config
-from nclib.engine.store import DamageWarning, RunStore, default_store
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
 from nclib.system import own_code, provenance
+
+Log = Callable[[int, Mapping[str, float]], None]
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Job:
     base : id there of the run that this one ``needs``; None where it needs none
     device : where to compute
     progress : to be called with the units of work done and all of them
+    log : to be called with an epoch and its metrics
     checkpoint : keeps the state of an interrupted run, with load() and save(state)
     cost : time and memory so far
     """
@@ -55,6 +58,7 @@ class Job:
     base: str | None
     device: torch.device
     progress: Callable[[float, float], None]
+    log: Log
     checkpoint: Any
     cost: provenance.Cost
 
@@ -66,6 +70,7 @@ class Job:
             device=self.device,
             checkpoint=self.checkpoint,
             progress=self.progress,
+            log=self.log,
             session=lambda: here | {"cost": self.cost.as_dict()},
         )
         tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
@@ -87,7 +92,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make(config: StoredConfig, store: RunStore, device: torch.device, progress: Callable[[float, float], None]) -> None:
+def make(
+    config: StoredConfig,
+    store: RunStore,
+    device: torch.device,
+    progress: Callable[[float, float], None],
+    log: Log | None = None,
+) -> None:
     """Make one run and store it; the run that it needs is made first if it is not there."""
     run, needed, base = run_id(config), config.needs(), None
     device = torch.device("cpu") if config.on_cpu else device
@@ -101,36 +112,49 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
         store.note_progress(run, done, total)
         progress(done, total)
 
+    own = config.model.own_code if isinstance(config, RunConfig) else None
+    code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
     train = getattr(config, "train", None)
     classifier = isinstance(train, TrainConfig)
     with one_thread(), provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = config.execute(Job(store, base, device, note, store.checkpoint(run), cost))
+        result = config.execute(Job(store, base, device, note, log or _no_log, store.checkpoint(run), cost))
         with training.arithmetic(train, device) if classifier else contextlib.nullcontext():
             record = provenance.capture(device, [config.seed], cost)
     said = sorted({str(warning.message) for warning in caught})
     facts = {**result.facts, **({"base": base} if base else {})}
-    store.save(config, result.tables, result.arrays, result.weights, record | {"facts": facts, "warnings": said})
+    store.save(config, result.tables, result.arrays, result.weights, record | {"facts": facts, "warnings": said}, code)
     for warning in caught:
         if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
             warnings.warn(warning.message, stacklevel=2)
 
 
+def _no_log(epoch: int, metrics: Mapping[str, float]) -> None:
+    pass
+
+
 def train_run(
-    config_json: str, root: str, device: str | None = None, progress: Callable[[float, float], None] | None = None
+    config_json: str,
+    root: str,
+    device: str | None = None,
+    progress: Callable[[float, float], None] | None = None,
+    log: Log | None = None,
 ) -> str:
     """Make sure that one run is stored, training or continuing it if it is not; returns its id.
 
-    Safe to call from any number of processes at once: they take turns, and all but the first find the run done.
+    Safe to call from any number of processes at once: they take turns, and all but the first find the run done. One
+    that is stored is left as it is, also in a store that may only be read.
     """
     config = read_config(config_json)
     store, run = RunStore(root), run_id(config)
+    if store.is_sound(run):
+        return run
     store.clear_cut_off([run])
     with store.lock(run) as lock:
         if store.is_sound(run):
             store.clear_partial(run)
         elif not take(config, store, lock):
-            make(config, store, training.usable_device(device), progress or (lambda done, total: None))
+            make(config, store, training.usable_device(device), progress or (lambda done, total: None), log)
     return run
 
 
@@ -164,6 +188,9 @@ def worker_entry(config_json: str, root: str, token: str, version: str, device: 
     def note(done: float, total: float) -> None:
         cluster.tell(token, run=run, done=done, total=total, shared=shared)
 
+    def log(epoch: int, metrics: Mapping[str, float]) -> None:
+        cluster.tell(token, run=run, epoch=epoch, metrics=dict(metrics))
+
     with _ONE_AT_A_TIME:  # in a worker with several threads; those that wait are not watched
         note(0, 0)
         for dataset in datasets(config):
@@ -175,7 +202,7 @@ def worker_entry(config_json: str, root: str, token: str, version: str, device: 
                 f"on {cluster.here()}: {error}. Workers import cells and networks of your own: start them where the "
                 "module is on the Python path (PYTHONPATH)"
             ) from None
-        train_run(config_json, str(store.root), device, note)
+        train_run(config_json, str(store.root), device, note, log)
     return {} if shared else store.pack(run)
 
 
@@ -207,6 +234,28 @@ def check_own_code(configs: Iterable[StoredConfig]) -> None:
             models.try_own_code(model, about["classes"], about["shape"])
         else:
             own_code.load(model.own_code, model.source)
+
+
+class CodeChanged(UserWarning):
+    """Code of the user's own has changed since a run was trained with it, so the same options are another run."""
+
+
+def changed_code(config: StoredConfig, store: RunStore) -> str:
+    """Why a run with code of the user's own is another one than a stored run of the same options; "" where none is."""
+    if not isinstance(config, RunConfig) or not config.model.own_code:
+        return ""
+    options = config.canonical()
+    start = run_id(config).removesuffix(digest(options))
+    for folder in sorted(store.root.glob(f"{start}*/DONE"), key=lambda done: done.stat().st_mtime, reverse=True):
+        with contextlib.suppress(CorruptRun):
+            other = store.open(folder.parent.name)
+            if other.config | {"model": other.config["model"] | {"source": config.model.source}} == options:
+                kept = {path.name: path.read_bytes() for path in folder.parent.glob("code.*")}
+                now = {f"code.{name}": content for name, content in own_code.files(config.model.own_code).items()}
+                names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)] if kept else []
+                which = ", ".join(sorted(name.removeprefix("code.") for name in names)) or config.model.own_code
+                return f"{which} has changed since {other.run_id} was trained"
+    return ""
 
 
 def ensure_dataset(dataset: str) -> None:

@@ -15,32 +15,32 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from nclib.config import ConfigError, RunConfig
+from nclib.config.parts import setting
 from nclib.system import paths
 from nclib.system.lazy import install
 from nclib.system.terminal import short
 
+if TYPE_CHECKING:
+    from nclib.models import Classifier
+
 HISTORY = ["epoch", "split", "metric", "value"]
-_COLUMNS = {"dataset": "data.dataset", "model": "model.kind", "K_A": "data.num_majority", "R": "data.ratio"}
+_COLUMNS = {
+    "dataset": "data.dataset",
+    "model": "model.kind",
+    "setting": "data.imbalance",
+    "K_A": "data.num_majority",
+    "R": "data.ratio",
+}
 FRAME_COLUMNS = [
-    "run_id",
-    "profile",
-    "dataset",
-    "model",
-    "K_A",
-    "R",
-    "seed",
-    "protocol",
-    "split",
-    "epoch",
-    "metric",
-    "value",
+    *("run_id", "profile", "dataset", "model", "setting", "K_A", "R", "seed", "protocol"),
+    *("split", "epoch", "metric", "value"),
 ]
 
 
@@ -88,8 +88,8 @@ class Files(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A finished run. Its tables (always "history": epoch, split, metric, value), arrays and provenance are read and
-    checked when they are first asked for; a damaged one raises `CorruptRun` then."""
+    """A finished run. Its tables (always "history": epoch, split, metric, value), arrays, weights and provenance are
+    read and checked when they are first asked for; a damaged one raises `CorruptRun` then."""
 
     run_id: str
     config: dict[str, Any]
@@ -112,6 +112,61 @@ class StoredRun:
     def provenance(self) -> dict[str, Any]:
         return self.files["provenance.json"]
 
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        if "weights.pt" not in self.files:
+            raise CorruptRun(
+                f"run {self.run_id} is known from the reference results alone, which keep no weights; "
+                "nclib.ensure_runs([config]) trains it here"
+            )
+        return self.files["weights.pt"]
+
+    def network(self, code: str | None = None) -> Classifier:
+        """The trained network of a classifier, on the CPU and in evaluation mode.
+
+        Parameters
+        ----------
+        code : of a run with a cell or network of your own its name, such as "my_cells:MyCell". A stored run imports no
+            code unless you name it
+
+        Returns
+        -------
+        Classifier
+            Called with normalised images (B, C, H, W), it returns logits, features and, of a DEQ, its solution.
+
+        Raises
+        ------
+        ConfigError
+            Where the run has no network, or code of your own that `code` does not name.
+        OwnCodeError
+            Where that code has changed since.
+        CorruptRun
+            Where the weights are damaged, or the run is one of the reference results, which have none.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import nclib as nc
+        >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+        >>> config = nc.RunConfig(data=data, model=nc.ModelConfig(width=2), train=nc.TrainConfig(epochs=1))
+        >>> frame = nc.ensure_runs([config])
+        >>> nc.load_run(config).network()(torch.zeros(3, 1, 8, 8)).logits.shape
+        torch.Size([3, 10])
+        """
+        from nclib import training
+
+        if self.config["kind"] != "classifier":
+            raise ConfigError(f"run {self.run_id} has no network: it is of kind {self.config['kind']!r}")
+        config = RunConfig(**self.config)
+        if config.model.own_code != code:
+            raise ConfigError(
+                f"run {self.run_id} has no code of your own; leave {code!r} out"
+                if config.model.own_code is None
+                else f"a stored run imports no code, and this one has some. If you trust it, name it: "
+                f"network({config.model.own_code!r})"
+            )
+        return training.trained(config, self.weights).eval()
+
     def whole(self) -> StoredRun:
         """The same run with every file read, so that damage is found now."""
         for name in self.files:
@@ -133,7 +188,7 @@ def check_options(run: str, config: Mapping[str, Any]) -> None:
 
 
 def read_part(run: str, name: str, content: bytes) -> Any:
-    """What lies in a file of a run: a table, arrays or a record.
+    """What lies in a file of a run: a table, arrays, weights or a record.
 
     Raises
     ------
@@ -143,10 +198,13 @@ def read_part(run: str, name: str, content: bytes) -> Any:
     try:
         if name == "arrays.npz":
             return read_arrays(content)
+        if name == "weights.pt":
+            return read_tensors(content)
         if name == "provenance.json":
             record = read_object(content)
-            if not str(profile := record.get("profile", "")).isprintable() or not isinstance(profile, str):
-                raise ValueError("its profile is no name")
+            for label in ("profile", "model"):
+                if not isinstance(told := record.get(label, ""), str) or not told.isprintable():
+                    raise ValueError(f"its {label} is no name")
             return record
         table = read_csv(io.BytesIO(content))
         if name == "history.csv":
@@ -181,9 +239,11 @@ def dotted(config: Mapping[str, Any], key: str) -> Any:
 
 
 def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
-    """dataset (without a folder's fingerprint), model, K_A, R (1 for balanced) and seed of a plain configuration;
-    None where a configuration has no such thing. A configuration that builds on another run has those of its base."""
+    """dataset (without a folder's fingerprint), model, setting ("balanced", "KA3-R10"; never missing, so groupby
+    keeps all), K_A, R (1 for balanced) and seed of a plain configuration; None where a configuration has no such thing.
+    A configuration that builds on another run has those of its base."""
     facts = {name: dotted(config.get("base", config), key) for name, key in _COLUMNS.items()}
+    facts["setting"] = setting(facts["setting"], facts["K_A"], facts["R"])
     if facts["dataset"] is not None:
         facts |= {"dataset": facts["dataset"].split("@")[0], "R": facts["R"] or 1.0}
     return facts | {"seed": config.get("seed", 0)}
@@ -208,6 +268,7 @@ _NOT_SHARED = {"data": ("imbalance", "num_majority", "ratio"), "train": ("log_ev
 def tidy(run: StoredRun, columns: Sequence[str] = ()) -> pd.DataFrame:
     """The history of a run as tidy rows (`FRAME_COLUMNS` and the requested dotted keys)."""
     facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), **identity_columns(run.config)}
+    facts["model"] = run.provenance.get("model") or facts["model"]
     facts |= {"protocol": protocol(run.config)} | {key: dotted(run.config, key) for key in columns}
     return run.history.assign(**facts)[[*FRAME_COLUMNS, *columns]]
 

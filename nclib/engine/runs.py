@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -16,13 +17,13 @@ from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.data import DataError
 from nclib.engine.costs import CostModel, Forecast
 from nclib.engine.denser import denser, take
-from nclib.engine.grid import Grid, Progress, run_serially
-from nclib.engine.jobs import check_own_code, datasets
+from nclib.engine.grid import Grid, Log, Progress, run_serially
+from nclib.engine.jobs import CodeChanged, changed_code, check_own_code, datasets
 from nclib.engine.kinds import read_config
 from nclib.engine.outline import outline
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import finished, load_run, reference_store
-from nclib.engine.store import RunStore, default_store, stack, tidy, wall_seconds
+from nclib.engine.store import RunStore, default_store, labels, stack, tidy, wall_seconds
 from nclib.system import provenance
 
 TRAIN = ("missing", "never", "finished")
@@ -77,7 +78,7 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     for run, config in _unique(configs).items():
         there = store.has(run) or denser(config, store)
         state = "stored" if there else "reference" if reference.has(run) else "missing"
-        columns = identity_columns(config.canonical())
+        columns = _columns(config)
         rows.append({"run_id": run, **columns, "state": state, "seconds": model.seconds(config)})
     columns = ["run_id", *identity_columns({}), "state", "seconds"]
     return pd.DataFrame(rows, columns=columns).round({"seconds": 2})
@@ -95,6 +96,7 @@ def ensure_runs(
     train: Literal["missing", "never", "finished"] = "missing",
     progress: Progress | None = None,
     device: str | None = None,
+    log: Log | None = None,
 ) -> pd.DataFrame:
     """The results of these runs as one tidy table, training first what is not stored.
 
@@ -109,6 +111,8 @@ def ensure_runs(
         "finished" is the same here: `nclib.engine.partial.drawable` has left out the others
     progress : called as ``progress(epochs_done, epochs_total, text)``
     device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
+    log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for TensorBoard and such;
+        the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}. Of an executor, a cluster's tell
 
     Returns
     -------
@@ -144,13 +148,19 @@ def ensure_runs(
                 f"and train={train!r} forbids training them: {', '.join(lacking)}. train='missing' trains them here"
             )
     else:
-        failures = train_missing(list(absent.values()), executor, progress, device).failures
+        failures = train_missing(list(absent.values()), executor, progress, device, log=log).failures
         if failures:
             raise RunsFailed(failures)
     frames = []
     for run, config in wanted.items():
-        frames.append(tidy(found[run] or load_run(run)).assign(profile=config.profile))
+        frames.append(tidy(found[run] or load_run(run)).assign(profile=config.profile, model=_columns(config)["model"]))
     return stack(frames)
+
+
+def _columns(config: StoredConfig) -> dict[str, Any]:
+    """`identity_columns` of a run as it is asked for: with the name that its model is given there."""
+    facts = identity_columns(config.canonical())
+    return facts | {"model": labels(config).get("model", facts["model"])}
 
 
 # --- training what is missing -------------------------------------------------------------------------------------
@@ -173,6 +183,7 @@ def train_missing(
     minutes: float | None = None,
     urgency: Mapping[str, int] | None = None,
     stored: Callable[[str], None] | None = None,
+    log: Log | None = None,
 ) -> Training:
     """Train those of the runs that are not stored, the longest first; arguments as of `ensure_runs`.
 
@@ -210,13 +221,19 @@ def train_missing(
         absent = dict(sorted(absent.items(), key=lambda item: item[1].seed))
         until = time.monotonic() + 60 * minutes
     check_own_code(absent.values())
+    changed = [said for config in absent.values() if (said := changed_code(config, store))]
+    for said in {said.partition(" has changed")[0]: said for said in changed}.values():  # once for all its runs
+        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
+    log = log or _no_matter
     forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None, urgency=ranks)
     if not absent:
         failures: dict[str, str] = {}
     elif executor is None:
-        failures = run_serially(absent, store, forecast, progress or _quiet, device, until, stored)
+        failures = run_serially(absent, store, forecast, progress or _quiet, device, until, stored, log)
     else:
-        failures = Grid(absent, store, forecast, progress or _quiet, device, executor, until, stored).train()
+        failures = Grid(
+            absent, store, forecast, progress or _quiet, device, executor, until, stored, log or _no_matter
+        ).train()
     unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []
     forecast.close(len(failures) + len(unfinished))
     return Training(failures, forecast, unfinished)
@@ -226,7 +243,7 @@ def _quiet(done: float, total: float, text: str) -> None:
     pass
 
 
-def _no_matter(run: str) -> None:
+def _no_matter(run: str, *about: Any) -> None:
     pass
 
 

@@ -40,7 +40,6 @@ from nclib.engine.reading import (
     read_file,
     read_object,
     read_part,
-    read_tensors,
     stack,
     tidy,
     wall_seconds,
@@ -49,7 +48,8 @@ from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
 
 _FILES = ("config.json", "history.csv", "arrays.npz", "weights.pt", "provenance.json")
-"""What every run has; there may be more tables."""
+"""What every run has; there may be more tables, and copies of the user's own code, which are never read."""
+_READ = _FILES[2:]
 
 
 class DamageWarning(UserWarning):
@@ -106,7 +106,6 @@ class RunStore:
                 if not self.has(run):
                     raise CorruptRun(f"run {run} has no DONE, so it is not complete")
                 config, contents = self._verified(run)
-                self._tensors(run, contents)
                 record = self._run(run, config, contents, contents.__getitem__).whole().provenance
                 if record.get("cost") is not None and wall_seconds(record) is None:
                     raise CorruptRun(f"run {run}: provenance.json does not say how long it took")
@@ -191,16 +190,18 @@ class RunStore:
         arrays: Mapping[str, np.ndarray],
         weights: Mapping[str, torch.Tensor],
         provenance: Mapping[str, Any],
+        code: Mapping[str, bytes] | None = None,
     ) -> str:
         """Write a finished run and return its id. A kill or a full disk in the middle leaves no run, only its
-        checkpoint."""
+        checkpoint. `code` are the files of the user's own code that made it."""
         run = run_id(config)
         final, writing = self.root / run, self.root / f"{run}.writing"
         _remove_folder(writing)
         writing.mkdir(parents=True)
         contents = {f"{name}.csv": csv_bytes(frame) for name, frame in tables.items()}
         contents["config.json"] = config_file(config)
-        contents["provenance.json"] = json_bytes({"profile": config.profile, **provenance})
+        contents["provenance.json"] = json_bytes({**labels(config), **provenance})
+        contents |= {f"code.{name}": content for name, content in (code or {}).items()}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         contents["arrays.npz"] = buffer.getvalue()
@@ -332,7 +333,7 @@ class RunStore:
     def _run(
         self, run: str, config: dict[str, Any], names: Iterable[str], content: Callable[[str], bytes]
     ) -> StoredRun:
-        parts = [name for name in names if name.endswith(".csv") or name in ("arrays.npz", "provenance.json")]
+        parts = [name for name in names if name.endswith(".csv") or name in _READ]
         return StoredRun(run, config, Files(parts, lambda name: read_part(run, name, content(name))))
 
     def is_sound(self, run: str) -> bool:
@@ -363,7 +364,8 @@ class RunStore:
             self.set_aside(self.root / run, str(damage))
             return None
         if os.path.lexists(self.partial(run)):
-            with contextlib.suppress(filelock.Timeout), self.lock(run, timeout=0):  # held: its trainer does it
+            # held: its trainer does it; an OSError: a store that may only be read
+            with contextlib.suppress(filelock.Timeout, OSError), self.lock(run, timeout=0):
                 self.clear_partial(run)
         return found
 
@@ -386,13 +388,7 @@ class RunStore:
 
     def weights(self, run: str) -> dict[str, torch.Tensor]:
         """Final weights of a run, every file checked; raises as `load`."""
-        return self._tensors(run, self._verified(run)[1])
-
-    def _tensors(self, run: str, contents: Mapping[str, bytes]) -> dict[str, torch.Tensor]:
-        try:
-            return read_tensors(contents["weights.pt"])
-        except CorruptRun as damage:
-            raise CorruptRun(f"run {run}: weights.pt: {damage}") from None
+        return self.load(run).weights
 
     def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
         """Histories of several runs as one tidy table.
@@ -429,6 +425,13 @@ class RunStore:
             (folder / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is no run
             _remove_folder(folder)
             _remove_folder(self.partial(run))
+
+
+def labels(config: StoredConfig) -> dict[str, Any]:
+    """What a record says of a run that is no part of its identity: the profile that asked for it first, and the name of
+    its model where it has one."""
+    model = getattr(getattr(config, "model", None), "name", None)
+    return {"profile": config.profile} | ({"model": model} if model else {})
 
 
 def config_file(config: StoredConfig) -> bytes:

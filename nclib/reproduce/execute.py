@@ -214,9 +214,6 @@ def end_children(before: set[Any], patience: float = 10.0) -> None:
 def environment() -> Iterator[None]:
     """What the processes started in the block inherit: absolute folders, because a notebook runs in its own one; one
     thread; this very nclib; kernels of this Python even where another is registered for the user."""
-    package = Path(__file__).resolve().parents[2]
-    path = [str(package)] if package.name not in ("site-packages", "dist-packages") else []
-    path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     values = {
         "NCLIB_ROOT": str(paths.root()),
         "NCLIB_RESULTS": str(paths.results()),
@@ -228,10 +225,11 @@ def environment() -> Iterator[None]:
     }
     if not _has_home():  # an account without a home, as in a container with --user: Jupyter asks for one
         values["HOME"] = str(paths.results() / ".home")
-    if path:
-        values["PYTHONPATH"] = os.pathsep.join(path)
-    with processes.environment_restored(values):
-        os.environ.update(values)
+    with processes.environment_restored([*values, "PYTHONPATH"]), tempfile.TemporaryDirectory(prefix="nclib-") as alone:
+        # a link: with the clone itself on the path, a file in it named like a module of Python would be taken for that
+        Path(alone, "nclib").symlink_to(Path(__file__).resolve().parents[1])
+        path = [alone, *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+        os.environ.update(values | {"PYTHONPATH": os.pathsep.join(path)})
         yield
 
 

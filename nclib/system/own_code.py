@@ -21,6 +21,8 @@ from typing import Any
 
 _loaded: dict[str, str] = {}
 """Digest of the source of each module as it was imported here."""
+_FOLDER = "NCLIB_CODE"
+"""The variable that tells the processes which a command starts where it was typed, see `search_here`."""
 
 
 class OwnCodeError(ValueError):
@@ -64,6 +66,11 @@ def digest(name: str) -> str:
         )
     parts = [f"{each} {_read(path)[0]}" for each, path in sorted(sources.items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def files(name: str) -> dict[str, bytes]:
+    """The files that `digest` is of, by the names of their modules."""
+    return {f"{module}{path.suffix}": path.read_bytes() for module, path in _sources(name.partition(":")[0]).items()}
 
 
 def load(name: str, source: str | None) -> Any:
@@ -111,13 +118,18 @@ def imported(name: str) -> Any:
 
 def search_here() -> None:
     """Find modules in the working directory too, after all other places, here and in processes that this one starts:
-    for commands that name one."""
-    here = os.getcwd()
-    if not {"", here} & set(sys.path):
-        sys.path.append(here)
-    known = os.environ.get("PYTHONPATH", "")
-    if here not in known.split(os.pathsep):
-        os.environ["PYTHONPATH"] = f"{known}{os.pathsep}{here}" if known else here
+    for commands that name one. PYTHONPATH would put it before the standard library."""
+    os.environ[_FOLDER] = os.getcwd()
+    _search()
+
+
+def _search() -> None:
+    folder = os.environ.get(_FOLDER, "")
+    if folder and not {"", folder} & set(sys.path):
+        sys.path.append(folder)
+
+
+_search()
 
 
 def _may_change(module: str, path: Path) -> bool:

@@ -31,7 +31,7 @@ def trained(project, monkeypatch):
     """Ids of what gets trained; training itself takes no time."""
     ids = []
 
-    def train(config, store, device, progress):
+    def train(config, store, device, progress, log=None):
         ids.append(run_id(config))
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})

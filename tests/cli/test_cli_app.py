@@ -19,7 +19,7 @@ from nclib.cli import app
 from nclib.config import ConfigError, ModelConfig, RunConfig, recipe, run_id
 from nclib.engine import cluster, runs
 from nclib.engine.reading import CorruptRun
-from nclib.engine.store import default_store
+from nclib.engine.store import RunStore, default_store
 from nclib.papers import certify
 from nclib.papers.experiments import experiment
 from nclib.publish import notebooks
@@ -265,3 +265,13 @@ def test_progress_is_no_bar_where_stderr_is_closed(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", None)
     with terminal.progress_bar("training") as tell:
         tell(1, 2, "one")
+
+
+def test_a_stored_run_of_a_store_that_may_only_be_read_is_shown(stored, monkeypatch):
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("lock", "clear_cut_off", "clear_partial"):
+        monkeypatch.setattr(RunStore, name, refused)
+    shown = nclib("train", "--width", 2, "--seed", 0)
+    assert shown.exit_code == 0 and "stored already" in shown.stdout and "accuracy_balanced" in shown.stdout

@@ -232,3 +232,9 @@ def test_a_name_that_is_given_twice_is_refused(text):
 def test_a_configuration_needs_no_torch():
     code = "import sys; from nclib.config import *; run_id(RunConfig()); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("option", ["epochs", "batch_size"])
+def test_a_number_of_400_digits_is_refused(option):
+    with pytest.raises(ConfigError, match=f"TrainConfig.{option}: Input should be less than 4294967296"):
+        RunConfig(train={option: 10**400})

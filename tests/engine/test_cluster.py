@@ -728,6 +728,13 @@ def slurm(monkeypatch):
         yield module
 
 
+def test_without_sbatch_the_slurm_recipe_says_so_in_a_sentence(slurm, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["slurm.py", "--interface", "lo", "reproduce"])
+    monkeypatch.setenv("PATH", "")
+    assert slurm.main() == 2
+    assert capsys.readouterr().err == "slurm.py: no sbatch here; type this on the login node of a SLURM cluster\n"
+
+
 def test_the_slurm_recipe_asks_for_one_worker_and_one_gpu_a_job(slurm, tmp_path):
     words = (
         "--interface lo --partition gpu --jobs 8 --time 04:00:00 --memory 40GB --gpu reproduce table1 --profile paper"

@@ -45,6 +45,13 @@ def test_a_kind_that_has_not_finished_yet_goes_by_the_speed_of_the_others():
     assert CostModel.fit([]) == built_in and CostModel.fit([(_config(), 0.0)]) == built_in
 
 
+def test_a_run_that_is_mostly_start_up_says_nothing_of_others():
+    tiny, built_in = _config(epochs=1, n_max=2), CostModel()
+    assert CostModel.fit([(tiny, 1.9)]).seconds(_config(epochs=100)) == built_in.seconds(_config(epochs=100))
+    other = SolverSweepConfig(base=_config("deq"))
+    assert CostModel.fit([(other, 900.0)]).seconds(_config()) == built_in.seconds(_config()), "of another kind"
+
+
 def test_makespan_is_between_its_bounds_and_exact_where_it_is_known():
     assert makespan([3, 3, 2, 2, 2], 2) == 7 and makespan([], 4) == 0 and makespan([5], 0) == 5
     assert makespan([1, 1, 1, 9], 2) == 10 and makespan([9, 1, 1, 1], 2) == 9

@@ -284,6 +284,51 @@ def test_code_that_was_edited_is_imported_anew(folder):
     assert sys.modules["my_cells"].HALF == 0.4
 
 
+def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):
+    runs.ensure_runs([cell()])
+    stored = default_store().root / run_id(cell())
+    assert (stored / "code.my_cells.py").read_text() == SOURCE and (stored / "code.helper.py").is_file()
+    assert "code.helper.py" in default_store().verify(run_id(cell()))
+    (folder / "helper.py").write_text("HALF = 0.4\n")
+    said = f"^helper.py has changed since {stored.name} was trained; it trains again$"
+    with pytest.warns(jobs.CodeChanged, match=said) as caught:
+        runs.ensure_runs([cell().replace(seed=seed) for seed in (0, 0)])
+    assert len(caught) == 1
+    assert jobs.changed_code(cell().replace(seed=1), default_store()) == "", "which was never trained"
+    (folder / "helper.py").write_text("HALF = 0.3\n")
+    told = nclib("train", "--config", stored / "config.json", "--cell", "my_cells:Cell")
+    assert "helper.py has changed since" in told.output and told.exit_code == 0
+
+
+def test_two_cells_of_ones_own_are_told_apart_by_their_names(folder):
+    named = [c.replace(model=c.model.replace(name=n)) for c, n in ((cell(), "plain"), (cell("Grouped"), "grouped"))]
+    assert [run_id(c) for c in named] == [run_id(cell()), run_id(cell("Grouped"))], "a name is no part of the identity"
+    frame = runs.ensure_runs(named)
+    assert frame["model"].unique().tolist() == ["plain", "grouped"]
+    assert runs.plan(named)["model"].tolist() == ["plain", "grouped"]
+    assert default_store().frame([run_id(named[0])])["model"].unique().tolist() == ["plain"]
+    assert runs.ensure_runs([cell()])["model"].unique().tolist() == ["deq"], "as it is asked for"
+    assert named[0].model.replace(cell="my_cells:Grouped").name is None
+    for wrong in ("explicit", " x", "a\nb", "<script>", ""):
+        with pytest.raises(ConfigError, match=r"ModelConfig.name: .*(kind of model|pattern)"):
+            named[0].model.replace(name=wrong)
+
+
+@pytest.mark.parametrize("make", [cell, network])
+def test_the_network_of_a_stored_run_with_own_code_is_made_where_the_code_is_named(make, folder):
+    runs.ensure_runs([make()])
+    run = nc.load_run(run_id(make()))
+    name = make().model.own_code
+    with pytest.raises(ConfigError, match=f"imports no code.*network\\('{name}'\\)"):
+        run.network()
+    with pytest.raises(ConfigError, match="imports no code"):
+        run.network("os:_exit")
+    assert isinstance(run.network(name), models.Classifier)
+    (folder / "helper.py").write_text("HALF = 0.4\n")
+    with pytest.raises(ValueError, match="is not the one this run is to be made with"):
+        run.network(name)
+
+
 # --- workers --------------------------------------------------------------------------------------------------
 
 

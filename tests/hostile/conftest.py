@@ -55,7 +55,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(root)
 
-    def train(config, store, device, progress):
+    def train(config, store, device, progress, log=None):
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
 

@@ -35,7 +35,7 @@ def test_a_notebook_is_drawn_and_said_while_the_runs_of_others_are_trained(bench
     monkeypatch.setattr(drawing, "FIRST", ("neural_collapse/fig2",))  # seeds 1 and 2; fig1 has 0 and 1
     begun = []
 
-    def train(config, store, device, progress):
+    def train(config, store, device, progress, log=None):
         begun.append(config.seed)
         limit = time.monotonic() + 60
         while config.seed == 0 and not any(line.startswith("neural_collapse/fig2: executed") for line in bench.said):

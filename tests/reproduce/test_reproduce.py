@@ -322,7 +322,7 @@ def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, req
     request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))  # not nohup's
     train, handler = bench.train, signal.getsignal(number)
 
-    def stopped(config, store, device, progress):
+    def stopped(config, store, device, progress, log=None):
         if config.seed == 1:
             os.kill(os.getpid(), number)
             time.sleep(5)
