@@ -366,8 +366,7 @@ def memory(batch: int = 32, channels: int = 64) -> list[Figure]:
 
     one, figures = saved(lambda: cell(x, x)), []
     for steps in (5, 40):
-        layer = DEQ(cell, Broyden(1e-12, steps))
-        layer.warn_backward = False
+        layer = DEQ(cell, Broyden(1e-12, steps), on_failure="ignore")
         kept = saved(lambda: layer(x))  # noqa: B023
         z, _ = layer(x)
         back = saved(lambda: z.sum().backward())  # noqa: B023

@@ -45,6 +45,7 @@ from nclib.data import load_dataset as load_dataset
 from nclib.deq import (
     DEQ as DEQ,
     BackwardNotConverged as BackwardNotConverged,
+    ForwardNotConverged as ForwardNotConverged,
     Implicit as Implicit,
     Neumann as Neumann,
     Phantom as Phantom,

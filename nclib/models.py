@@ -231,8 +231,8 @@ def build_solver(cfg: SolverConfig) -> solver.FixedPointIteration | solver.Ander
     return _SOLVERS[cfg.method](**cfg.model_dump(exclude={"method"}, exclude_none=True))
 
 
-def build_gradient(cfg: GradientConfig) -> deq.Gradient:
-    """The gradient of an equilibrium `cfg` describes."""
+def build_gradient(cfg: GradientConfig, tol: float) -> deq.Gradient:
+    """The gradient of an equilibrium `cfg` describes; `tol` is what counts as converged after a number of steps."""
     match cfg.method:
         case "implicit":
             return deq.Implicit()
@@ -241,9 +241,9 @@ def build_gradient(cfg: GradientConfig) -> deq.Gradient:
         case "neumann":
             return deq.Neumann(terms=cfg.steps)
         case "reversible":
-            return deq.Reversible(steps=cfg.steps, beta=cfg.beta)
+            return deq.Reversible(steps=cfg.steps, beta=cfg.beta, tol=tol)
         case _:
-            return deq.Unrolled(steps=cfg.steps)
+            return deq.Unrolled(steps=cfg.steps, tol=tol)
 
 
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
@@ -281,7 +281,9 @@ def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
         cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
     if cfg.kind == "deq":
         start = "zeros" if cfg.start == "zeros" else "x"  # "previous" is up to the training
-        return DEQ(cell, solver=build_solver(cfg.solver), gradient=build_gradient(cfg.gradient), z0=start)
+        method = build_solver(cfg.solver)
+        rule = build_gradient(cfg.gradient, method.tol)
+        return DEQ(cell, None if isinstance(rule, (deq.Unrolled, deq.Reversible)) else method, rule, z0=start)
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
 
 

@@ -1,19 +1,20 @@
 """Batched fixed-point solvers: three methods, one loop, and the evidence returned with the answer.
 
 A problem is a map f whose value is shaped like its argument, row by row; ``fixed_point`` looks for z = f(z) in every
-row separately. The method (``FixedPointIteration``, ``Anderson``, ``Broyden``) is a frozen value that only holds
-numbers; what it remembers is allocated once per solve, in such a way that rows which have converged leave the work.
-Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
+row separately. The method (``FixedPointIteration``, ``Anderson``, ``Broyden``, or a ``Solver`` of your own) is a frozen
+value that only holds numbers; what it remembers is allocated once per solve, in such a way that rows which have
+converged leave the work. Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import numpy as np
 import torch
@@ -50,8 +51,8 @@ class Solution:
 
     Attributes
     ----------
-    value : (B, *) best finite iterate of each row, in the type and layout of z0; z0 where no evaluation was finite. The
-        layer returns this very tensor: changed in place, it is no longer what the evidence speaks of
+    value : (B, *) best finite iterate of each row, in the type and layout of z0; NaN where no evaluation was finite.
+        The layer returns this very tensor: changed in place, it is no longer what the evidence speaks of
     residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite
     converged : (B,) bool, residual ≤ tol
     status : (B,) integer codes of ``Status``
@@ -79,12 +80,140 @@ class Solution:
     trace: Tensor
     part_residual: Tensor | None = None
 
+    def summary(self) -> dict[str, float]:
+        """Plain numbers for a log: how many rows, how many of each ``Status``, the worst residual, the evaluations.
+
+        Returns
+        -------
+        dict
+            rows, converged, max_steps, diverged, worst_residual (NaN where there are no rows), num_evals.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import nclib as nc
+        >>> nc.fixed_point(lambda z: 0.5 * z + 1, nc.Broyden(), torch.full((2, 3), 2.0)).summary()
+        {'rows': 2, 'converged': 2, 'max_steps': 0, 'diverged': 0, 'worst_residual': 0.0, 'num_evals': 1}
+        """
+        found = {code.name.lower(): int((self.status == code).sum()) for code in Status}
+        worst = float(self.residual.max()) if len(self.residual) else math.nan
+        return {"rows": len(self.residual)} | found | {"worst_residual": worst, "num_evals": self.num_evals}
+
     def __repr__(self) -> str:
-        found = ", ".join(f"{int((self.status == code).sum())} {code.name.lower()}" for code in Status)
-        worst = f"{float(self.residual.max()):.1e}" if len(self.residual) else "–"
+        told = self.summary()
+        found = ", ".join(f"{told[code.name.lower()]} {code.name.lower()}" for code in Status)
+        worst = f"{told['worst_residual']:.1e}" if told["rows"] else "–"
         parts = self.value if isinstance(self.value, tuple) else (self.value,)
         shapes = ", ".join(str(tuple(part.shape)) for part in parts)
         return f"Solution({shapes}: {found}; worst residual {worst}; {self.num_evals} evaluations)"
+
+
+class Memory(Protocol):
+    """What a method remembers during one solve; see ``Solver``.
+
+    All tensors are matrices, one row for each row of the batch that is still worked on. There are ever fewer of these:
+    of n states allocated for B rows, a method uses the first b.
+    """
+
+    def take(self, z: Tensor, fz: Tensor) -> Tensor:
+        """Store what is needed of the evaluation fz = f(z), both (b, n), and return fz − z. The loop measures its norm
+        and decides by it which rows are done, so return nothing else. Neither tensor may be kept or changed."""
+        ...
+
+    def step(self, z: Tensor) -> Tensor:
+        """The next point (b, n), a tensor of its own, from the z of the last ``take`` and from what is stored."""
+        ...
+
+    def move(self, holes: Tensor, movers: Tensor) -> None:
+        """Rows that are done leave: store at the places ``holes`` what is stored at ``movers``. Between ``take`` and
+        ``step``; from then on only the first rows are in use."""
+        ...
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """What ``fixed_point``, ``DEQ`` and ``Implicit`` take as a solver: numbers, and a memory for each solve.
+
+    ``FixedPointIteration``, ``Anderson`` and ``Broyden`` are such values, and so is any object with these three
+    attributes; nothing needs to be inherited. The loop evaluates f, measures residuals, keeps the best iterate of each
+    row, and lets rows leave; a method only says where to evaluate next.
+
+    Attributes
+    ----------
+    tol : relative residual at which a row is done
+    max_steps : calls of f allowed per row
+
+    Examples
+    --------
+    Aitken's Δ² method in the form of Irons and Tuck, row by row:
+
+    >>> from dataclasses import dataclass
+    >>> import torch
+    >>> import nclib as nc
+    >>> class Held:
+    ...     def __init__(self, z):
+    ...         self.r, self.last, self.weight = torch.empty_like(z), torch.zeros_like(z), torch.ones_like(z[:, :1])
+    ...     def take(self, z, fz):
+    ...         return torch.sub(fz, z, out=self.r[: len(z)])
+    ...     def move(self, holes, movers):
+    ...         for memory in (self.r, self.last, self.weight):
+    ...             memory[holes] = memory[movers]
+    ...     def step(self, z):
+    ...         r, last, weight = (memory[: len(z)] for memory in (self.r, self.last, self.weight))
+    ...         change = r - last
+    ...         if last.any():
+    ...             weight *= -(last * change).sum(1, keepdim=True) / change.square().sum(1, keepdim=True)
+    ...         last.copy_(r)
+    ...         return z + weight * r
+    >>> @dataclass(frozen=True)
+    ... class Aitken:
+    ...     tol: float = 1e-4
+    ...     max_steps: int = 50
+    ...     def start(self, z):
+    ...         return Held(z)
+    >>> solution = nc.fixed_point(lambda z: 1 - 0.9 * z, Aitken(tol=1e-6), torch.zeros(2, 3))
+    >>> solution.converged.tolist(), solution.num_evals
+    ([True, True], 3)
+    """
+
+    @property
+    def tol(self) -> float: ...
+
+    @property
+    def max_steps(self) -> int: ...
+
+    def start(self, z: Tensor) -> Memory:
+        """The memory of a solve that starts at z (B, n), in float32 or float64."""
+        ...
+
+
+Kind = TypeVar("Kind")
+
+
+@dataclass_transform(frozen_default=True)
+def settings(kind: type[Kind]) -> type[Kind]:
+    """A frozen dataclass that answers an unknown option with those that it has."""
+    kind = dataclass(frozen=True)(kind)
+    made, allowed = kind.__init__, [field.name for field in fields(kind)]
+
+    @functools.wraps(made)
+    def init(self: Kind, *values: object, **options: object) -> None:
+        for name in options:
+            if name not in allowed:
+                raise TypeError(f"{kind.__name__} has no option {name!r}; it takes {', '.join(allowed)}")
+        made(self, *values, **options)
+
+    kind.__init__ = init
+    return kind
+
+
+def check_solver(given: str, solver: object) -> None:
+    if isinstance(solver, type) or not isinstance(solver, Solver):
+        raise TypeError(
+            f"{given}: give a FixedPointIteration(...), Anderson(...) or Broyden(...), or a solver of your "
+            "own, see nclib.solver.Solver"
+        )
+    _check(solver)
 
 
 def _check(solver: Solver, **conditions: tuple[bool, str]) -> None:
@@ -114,7 +243,7 @@ def _history(number: object) -> tuple[bool, str]:
     return is_whole(number) and number >= 1, "an integer of at least 1"
 
 
-@dataclass(frozen=True)
+@settings
 class FixedPointIteration:
     """Plain or damped iteration, z ← damping·z + (1 − damping)·f(z).
 
@@ -152,7 +281,7 @@ class FixedPointIteration:
         return _Picard(self, z)
 
 
-@dataclass(frozen=True)
+@settings
 class Anderson:
     """Anderson acceleration of type II: the combination of the last values whose residuals cancel best.
 
@@ -199,7 +328,7 @@ class Anderson:
         return _Differences(self, z)
 
 
-@dataclass(frozen=True)
+@settings
 class Broyden:
     """Broyden's "good" method on r(z) = f(z) − z from the Jacobian −I, with limited memory and full steps.
 
@@ -240,9 +369,6 @@ class Broyden:
         return _Steps(self, z)
 
 
-Solver = FixedPointIteration | Anderson | Broyden
-
-
 def paper_solver() -> Broyden:
     """The solver of Sun & Shi (2024), §5.1: Broyden, relative residual 1e-3, at most 20 steps.
 
@@ -257,11 +383,6 @@ def paper_solver() -> Broyden:
     20
     """
     return Broyden(tol=1e-3, max_steps=20)
-
-
-# What each method remembers. ``take`` stores the residual r = f(z) − z in the method's memory, and returns it;
-# ``step`` returns the next z; ``move`` fills the places of rows that left. z, fz and r are (b, n), and the first b rows
-# of every memory are theirs.
 
 
 class _Picard:
@@ -369,8 +490,6 @@ class _Steps:
         return z + new
 
 
-@torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen
-@torch.no_grad()
 def fixed_point(
     f: Callable[..., Tensor],
     solver: Solver,
@@ -396,7 +515,7 @@ def fixed_point(
     Parameters
     ----------
     f : maps (b, *) to (b, *) row by row; it must not keep or change the tensors it is given
-    solver : ``FixedPointIteration``, ``Anderson`` or ``Broyden``
+    solver : ``FixedPointIteration``, ``Anderson``, ``Broyden``, or one of your own, see ``nclib.solver.Solver``
     z0 : (B, *) start; never changed. In half precision f is evaluated at half-precision points, while the residual and
         everything the method remembers stay in float32
     args : tensors (B, *) that belong to the rows. With them, rows that are done leave the work; without them f may
@@ -426,8 +545,32 @@ def fixed_point(
     >>> bool(torch.allclose(solution.value, torch.tensor(2.0), rtol=1e-4))
     True
     """
+    return solve(f, solver, z0, args, rows, parts).solution
+
+
+class Solved(NamedTuple):
+    """What a solve gives the layer."""
+
+    solution: Solution
+    failed: int  # rows that did not converge; counted by the host, which need not wait for the device
+    states: list[Tensor]  # the states after so many evaluations, (B, *) each
+
+
+@torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen
+@torch.no_grad()
+def solve(
+    f: Callable[..., Tensor],
+    solver: Solver,
+    z0: Tensor,
+    args: Sequence[Tensor] = (),
+    rows: Literal["leave", "halve", "stay"] = "leave",
+    parts: Sequence[int] | None = None,
+    max_steps: int | None = None,
+    at: Sequence[int] = (),
+) -> Solved:
+    """``fixed_point``, with a limit of its own, and the states after each number of evaluations in ``at``."""
     _check_problem(solver, z0, args, rows, parts)
-    batch = len(z0)
+    batch, max_steps = len(z0), max_steps or solver.max_steps
     flatten, restore = _layout(z0)
     dtype = torch.promote_types(z0.dtype, torch.float32)
     rows = rows if args else "stay"
@@ -440,6 +583,7 @@ def fixed_point(
     sizes = [z.shape[1]] if parts is None else list(parts)
     best_parts = np.full((len(sizes), batch), np.inf)
     status, steps, trace = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64), []
+    states: dict[int, Tensor] = {}
 
     def to_device(array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(array)  # from pinned memory, for which the host need not wait
@@ -476,9 +620,12 @@ def fixed_point(
         solved = live & (residual <= solver.tol)
         lost = live & ~solved & ~(finite & (size <= limit[place])).all(0)
         status[place[solved]], status[place[lost]] = Status.CONVERGED, Status.DIVERGED
-        gone = live if len(trace) == solver.max_steps else solved | lost
+        gone = live if len(trace) == max_steps else solved | lost
         if gone.any():
             value[to_device(place[gone])] = best_z[to_device(np.flatnonzero(gone))]
+            hopeless = gone & np.isinf(best[place])
+            if hopeless.any():
+                value[to_device(place[hopeless])] = math.nan
             live = live & ~gone
             left = np.count_nonzero(live)
             if not left:
@@ -501,8 +648,10 @@ def fixed_point(
         if left < b:
             new = torch.where(to_device(live).unsqueeze(1), new, best_z)
         z = new.to(z0.dtype).to(dtype)
+        if len(trace) in at:
+            states[len(trace)] = value.index_copy(0, to_device(place[live]), z[to_device(np.flatnonzero(live))])
 
-    return Solution(
+    solution = Solution(
         value=restore(value).to(z0.dtype),
         residual=to_device(best).to(dtype),
         converged=to_device(status == Status.CONVERGED),
@@ -512,6 +661,8 @@ def fixed_point(
         trace=to_device(np.array(trace).reshape(len(trace), batch)).to(dtype),
         part_residual=None if parts is None else to_device(np.ascontiguousarray(best_parts.T)).to(dtype),
     )
+    found = [restore(states.get(count, value)).to(z0.dtype) for count in at]
+    return Solved(solution, int(np.count_nonzero(status != Status.CONVERGED)), found)
 
 
 def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch: int) -> Tensor:
@@ -563,8 +714,7 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
 
 
 def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str, parts: Sequence[int] | None) -> None:
-    if not isinstance(solver, Solver):
-        raise TypeError(f"solver={solver!r}: give a FixedPointIteration(...), Anderson(...) or Broyden(...)")
+    check_solver(f"solver={solver!r}", solver)
     if isinstance(args, Tensor):
         raise TypeError("args must be a sequence of tensors; for a single one (tensor,)")
     for name, tensor in (("z0", z0), *((f"args[{i}]", arg) for i, arg in enumerate(args))):

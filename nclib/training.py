@@ -282,6 +282,8 @@ class _Trainer:
         image = self.split.train_images.shape[1:]
         try_own_code(config.model, num_classes, image)
         self.model = build_model(config.model, num_classes, image[0], config.seed).to(device, dtype)
+        if isinstance(self.model.block, DEQ):
+            self.model.block.on_failure = "ignore"  # the history has the share of each epoch
         if train.constraint == "projection":
             self.model.feature_ball = train.e_h
         if train.compile:
@@ -349,8 +351,6 @@ class _Trainer:
         """One pass over the training set; raises `TrainingDiverged` when the loss is no longer finite."""
         train, model, epoch = self.config.train, self.model, self.epoch + 1
         layer = model.block if isinstance(model.block, DEQ) else None
-        if layer is not None:
-            layer.warn_backward = False  # one warning an epoch, below, instead of a look at every batch
         tally = _Tally(len(self.split.counts), self.device)
         total = train.epochs * len(self.train_batches)
         torch.manual_seed(1_000_003 * self.config.seed + epoch)  # the probes of the Jacobian regulariser

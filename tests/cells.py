@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from nclib.deq import DEQ
+from nclib.deq import DEQ, Reversible, Unrolled
 from nclib.solver import Anderson, Broyden, FixedPointIteration
 
 EXACT = [FixedPointIteration(1e-13, 500), Anderson(1e-13, 300), Broyden(1e-13, 300)]
@@ -42,15 +42,20 @@ class ConvCell(nn.Module):
         return torch.relu(self.norm2(self.conv2(torch.relu(self.norm1(self.conv1(z))))) + x)
 
 
+def with_rule(cell, solver, gradient, **options):
+    """A layer with the rule, and with the solver where the rule takes one."""
+    return DEQ(cell, None if isinstance(gradient, (Unrolled, Reversible)) else solver, gradient, **options)
+
+
 def linear_layer(gradient, rho=0.8, solver=EXACT[2]):
     a = random(3, 3, seed=5)
     a = nn.Parameter(rho * a / torch.linalg.matrix_norm(a, 2))
-    return DEQ(lambda z, x: z @ a.T + x, solver, gradient), a
+    return with_rule(lambda z, x: z @ a.T + x, solver, gradient), a
 
 
-def tanh_layer(gradient, *settings, **options):
+def tanh_layer(gradient, **options):
     a = 0.3 * random(3, 3, seed=1)
-    return DEQ(lambda z, x: torch.tanh(z @ a.T) + x, EXACT[2], gradient, *settings, **options), a
+    return with_rule(lambda z, x: torch.tanh(z @ a.T) + x, EXACT[2], gradient, **options), a
 
 
 class TwoPartCell(nn.Module):

@@ -19,7 +19,7 @@ from nclib.deq.gradients import (
     Unrolled,
 )
 from nclib.deq.jacobian import jacobian_frobenius_sq, row_jacobians, spectral_radius
-from nclib.deq.layer import DEQ, REVERSAL
+from nclib.deq.layer import DEQ, REVERSAL, ForwardNotConverged, failures_counted
 
 __all__ = [
     "DEQ",
@@ -27,6 +27,7 @@ __all__ = [
     "BackwardNotConverged",
     "Cell",
     "Diagnosis",
+    "ForwardNotConverged",
     "Gradient",
     "Implicit",
     "Neumann",
@@ -35,6 +36,7 @@ __all__ = [
     "State",
     "Unrolled",
     "diagnose",
+    "failures_counted",
     "jacobian_frobenius_sq",
     "row_jacobians",
     "spectral_radius",

@@ -163,12 +163,12 @@ class Parts:
             raise ValueError(f"the cell maps parts of shapes {allowed} to {got}; it must return the shapes it is given")
 
 
-def unpacked(parts: Parts | None, z: Tensor, solution: Solution) -> tuple[State, Solution]:
-    """z* and its evidence, as the cell names the parts."""
+def unpacked(parts: Parts | None, states: Sequence[Tensor], solution: Solution) -> tuple[list[State], Solution]:
+    """States and their evidence, as the cell names the parts."""
     if parts is None:
-        return z, solution
-    same, value = z is solution.value, parts.unpack(solution.value)
-    return value if same else parts.unpack(z), replace(solution, value=value)
+        return list(states), solution
+    value = parts.unpack(solution.value)
+    return [value if z is solution.value else parts.unpack(z) for z in states], replace(solution, value=value)
 
 
 def check_state(x: Tensor, z0: Sequence[Tensor]) -> None:

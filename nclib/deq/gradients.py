@@ -6,16 +6,18 @@ The backward pass of a node is written in differentiable operations.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from nclib.deq.cell import Parts, flat_rows, refuse_others, unpacked
 from nclib.deq.jacobian import vjp
-from nclib.solver import Solver, fixed_point, is_real, is_whole
+from nclib.solver import Solution, Solver, check_solver, is_real, is_whole, settings, solve
 
 if TYPE_CHECKING:
     from nclib.deq.layer import DEQ
@@ -40,13 +42,24 @@ class BackwardNotConverged(RuntimeWarning):
     """
 
 
+def missed(solution: Solution) -> str:
+    """How many rows did not converge, of how many."""
+    return f"{int((~solution.converged).sum())} of {len(solution.converged)} rows"
+
+
 def _at_least_one(rule: object, name: str) -> None:
     number = getattr(rule, name)
     if not is_whole(number) or number < 1:
         raise ValueError(f"{type(rule).__name__}({name}={number!r}): {name} must be an integer of at least 1")
 
 
-@dataclass(frozen=True)
+def _positive(rule: object, name: str) -> None:
+    number = getattr(rule, name)
+    if not is_real(number) or number <= 0:
+        raise ValueError(f"{type(rule).__name__}({name}={number!r}): {name} must be a finite number above 0")
+
+
+@settings
 class Implicit:
     """The exact gradient, uᵀ∂f with u = g + Jᵀu, where g is the cotangent of z* and J = ∂f/∂z at z*.
 
@@ -55,6 +68,10 @@ class Implicit:
     Parameters
     ----------
     solver : for u; None takes the forward one. Its tolerance is relative to each row, whatever the size of the loss
+    steps : products with Jᵀ, if few of them are wanted and an approximate gradient is meant; rows that reach the
+        tolerance before need fewer. Then nothing warns, and ``layer.last_backward.residual`` has the residual r of each
+        row. If J contracts with factor ρ, u is off by at most r/(1 − ρ) of ‖g + Jᵀu‖. None goes on until the solver's
+        own limit, and warns where the tolerance is missed
 
     Examples
     --------
@@ -65,16 +82,25 @@ class Implicit:
     >>> layer(x)[0].sum().backward()
     >>> [round(value, 3) for value in x.grad[0].tolist()]
     [2.0, 2.0]
+
+    Two products with Jᵀ, and what they leave:
+
+    >>> z, _ = layer(x, gradient=nc.Implicit(nc.FixedPointIteration(), steps=2))
+    >>> torch.autograd.grad(z.sum(), x)[0], layer.last_backward.residual
+    (tensor([[1.5000, 1.5000]]), tensor([0.1429]))
     """
 
     solver: Solver | None = None
+    steps: int | None = None
 
     def __post_init__(self) -> None:
-        if not (self.solver is None or isinstance(self.solver, Solver)):
-            raise TypeError(f"Implicit(solver={self.solver!r}): give a FixedPointIteration, Anderson, Broyden or None")
+        if self.solver is not None:
+            check_solver(f"Implicit(solver={self.solver!r})", self.solver)
+        if self.steps is not None:
+            _at_least_one(self, "steps")
 
 
-@dataclass(frozen=True)
+@settings
 class Neumann:
     """A truncated inverse, u = Σ_{i<terms} (Jᵀ)ⁱ g; Neumann(1) takes (I − J)⁻¹ for the identity.
 
@@ -99,11 +125,14 @@ class Neumann:
         _at_least_one(self, "terms")
 
 
-@dataclass(frozen=True)
+@settings
 class Phantom:
     """The gradient of ``steps`` damped steps from z*, u = (1−damping) Σ_{i<steps} (damping·I + (1−damping)·Jᵀ)ⁱ g.
 
-    Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one evaluation at z*.
+    Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one evaluation at z*, which is
+    backpropagation through the steps where z* is an equilibrium. Where the solve stopped earlier, the steps would move
+    on from z*, as those of torchdeq do; for these solve without gradients and call
+    ``layer(x, z0=z, gradient=Unrolled(steps))``.
     Source: Geng et al. 2021, eq. 9, with λ = 1 − damping.
 
     Parameters
@@ -131,13 +160,14 @@ class Phantom:
             raise ValueError(f"Phantom(damping={self.damping!r}): damping must be in [0, 1)")
 
 
-@dataclass(frozen=True)
+@settings
 class Unrolled:
-    """Backpropagation through plain applications of the cell, started at z0; the solver is not used.
+    """Backpropagation through plain applications of the cell, started at z0; there is no solver.
 
     Parameters
     ----------
     steps : how many, at least 1
+    tol : relative residual up to which the ``Solution`` calls a row converged; it changes nothing else
 
     Examples
     --------
@@ -151,14 +181,16 @@ class Unrolled:
     """
 
     steps: int
+    tol: float = 1e-3
 
     def __post_init__(self) -> None:
         _at_least_one(self, "steps")
+        _positive(self, "tol")
 
 
-@dataclass(frozen=True)
+@settings
 class Reversible:
-    """The exact gradient of a fixed number of steps, in memory that does not grow with it; the solver is not used.
+    """The exact gradient of a fixed number of steps, in memory that does not grow with it; there is no solver.
 
     From y = z = z0, one step is
 
@@ -172,6 +204,7 @@ class Reversible:
     ----------
     steps : at least 1, of two evaluations of the cell each; the backward pass makes as many again, with their products.
     beta : in (0, 2), not 1. The default of 0.5 is ours.
+    tol : as in ``Unrolled``
 
     Notes
     -----
@@ -199,9 +232,11 @@ class Reversible:
 
     steps: int
     beta: float = 0.5
+    tol: float = 1e-3
 
     def __post_init__(self) -> None:
         _at_least_one(self, "steps")
+        _positive(self, "tol")
         if not (is_real(self.beta) and 0 < self.beta < 2 and self.beta != 1):
             raise ValueError(f"Reversible(beta={self.beta!r}): beta must be in (0, 2) and not 1")
 
@@ -215,9 +250,16 @@ class Autocast:
     dtype: torch.dtype
     enabled: bool
 
-    def __call__(self) -> torch.autocast:
-        # Without the cache: weights that were cast while nothing was recorded would come back without a gradient.
-        return torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False)
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        # Without caches: weights that were cast while nothing was recorded would come back without a gradient, and so
+        # would those of torch.nn.utils.parametrize.cached().
+        cached, parametrize._cache_enabled = parametrize._cache_enabled, 0
+        try:
+            with torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False):
+                yield
+        finally:
+            parametrize._cache_enabled = cached
 
 
 @dataclass(frozen=True)
@@ -348,8 +390,18 @@ def _implicit(
         return g + vjp(held[1], held[2], u)
 
     sizes = None if rule.parts is None else rule.parts.sizes
-    solution = fixed_point(adjoint, solver, g, (g, *args), rows="halve", parts=sizes)
-    rule.layer._record_backward(unpacked(rule.parts, solution.value, solution)[1], solver.tol)
+    solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, rule.gradient.steps)
+    rule.layer.last_backward = unpacked(rule.parts, [], solution)[1]
+    if failed and rule.gradient.steps is None:
+        rule.layer._tell(
+            BackwardNotConverged,
+            lambda: (
+                f"backward solve: {missed(solution)} missed tol={solver.tol:g}, worst relative residual "
+                f"{float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more "
+                "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom(); "
+                "Implicit(steps=...) takes few products on purpose."
+            ),
+        )
     return (solution.value * scale).to(cotangent.dtype)
 
 
@@ -427,7 +479,7 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, last, rule.parts)
+        rule.layer._record_reversal((y, z), start, last, rule)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from nclib.deq.cell import flat_rows
+from nclib.deq.cell import Parts, State, check_state, flat_rows
 from nclib.solver import evaluate_cell, is_whole
 
 
@@ -20,10 +20,16 @@ def vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor
     return torch.autograd.grad(fz, [at], u.to(fz.dtype), **options)[0]
 
 
-def _linearise(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
+def _linearise(f: Callable[[State], State], z: State, detach: bool) -> tuple[Tensor, Tensor]:
+    """f(z) and z, the parts of a state of several tensors one after the other."""
     if torch.is_inference_mode_enabled():
         raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
     with torch.enable_grad():
+        if not isinstance(z, Tensor):
+            check_state(z[0], z)
+            parts = Parts(tuple(tuple(part.shape[1:]) for part in z))
+            f, z = parts.wrap(f), parts.pack(z)
+        z = z.detach() if detach else z
         z = z if z.requires_grad else z.detach().requires_grad_()
         return evaluate_cell(f, z, (), len(z)), z
 
@@ -96,7 +102,7 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
 
 
 def spectral_radius(
-    f: Callable[[Tensor], Tensor], z: Tensor, num_iters: int = 80, generator: torch.Generator | None = None
+    f: Callable[[State], State], z: State, num_iters: int = 80, generator: torch.Generator | None = None
 ) -> Tensor:
     """Largest modulus of an eigenvalue of J = ∂f/∂z, for each row.
 
@@ -112,8 +118,8 @@ def spectral_radius(
 
     Parameters
     ----------
-    f : maps (B, *) to (B, *) row by row
-    z : (B, *), in float64 for full accuracy
+    f : maps (B, *) to (B, *) row by row, or a tuple of such tensors to a tuple of them
+    z : (B, *), in float64 for full accuracy; or a tuple of such tensors, which are one state
     num_iters : products with Jᵀ
     generator : of the random start; left out, torch's own, whose state changes the last digits
 
@@ -138,7 +144,7 @@ def spectral_radius(
     """
     if not is_whole(num_iters) or num_iters < 1:
         raise ValueError(f"num_iters={num_iters!r}: give a whole number of at least 1")
-    fz, z = _linearise(f, z.detach())
+    fz, z = _linearise(f, z, detach=True)
     batch, size = len(z), math.prod(z.shape[1:])
     num_iters = min(num_iters, size)
     tiny = math.sqrt(torch.finfo(z.dtype).eps)
@@ -161,8 +167,8 @@ def spectral_radius(
 
 
 def jacobian_frobenius_sq(
-    f: Callable[[Tensor], Tensor],
-    z: Tensor,
+    f: Callable[[State], State],
+    z: State,
     num_probes: int = 1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -173,8 +179,8 @@ def jacobian_frobenius_sq(
 
     Parameters
     ----------
-    f : maps (B, *) to (B, *) row by row
-    z : (B, *)
+    f : maps (B, *) to (B, *) row by row, or a tuple of such tensors to a tuple of them
+    z : (B, *), or a tuple of such tensors, which are one state
     num_probes : independent v, at least 1
     generator : of the v; left out, torch's own
 
@@ -199,7 +205,7 @@ def jacobian_frobenius_sq(
     if not is_whole(num_probes) or num_probes < 1:
         raise ValueError(f"num_probes={num_probes!r}: give a whole number of at least 1")
     recorded = torch.is_grad_enabled()
-    fz, z = _linearise(f, z)
+    fz, z = _linearise(f, z, detach=False)
     total = z.new_zeros(len(z))
     for _ in range(num_probes):
         signs = torch.randint(0, 2, z.shape, device=z.device, generator=generator)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import BuiltinFunctionType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -31,26 +32,62 @@ from nclib.deq.gradients import (
     Equilibrium,
     Gradient,
     Implicit,
+    Phantom,
     Reverse,
     Reversible,
     Rule,
     Unrolled,
+    missed,
     refuse_transforms,
 )
-from nclib.solver import EPSILON, Solution, Solver, Status, evaluate_cell, fixed_point, paper_solver
+from nclib.solver import EPSILON, Solution, Solver, Status, check_solver, evaluate_cell, is_whole, paper_solver, solve
 
 REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
 _OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack|returned a (tuple|list)", re.IGNORECASE)
+_BY_STEPS = Unrolled | Reversible  # rules that bring their own forward pass
 
 
-class DEQ(nn.Module):
+class ForwardNotConverged(RuntimeWarning):
+    """Rows of a forward solve missed the tolerance, so their z* is not an equilibrium, or NaN.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import nclib as nc
+    >>> layer = nc.DEQ(lambda z, x: 2 * z + x, nc.FixedPointIteration(max_steps=5), on_failure="raise")
+    >>> try:
+    ...     layer(torch.ones(1, 2))
+    ... except nc.ForwardNotConverged as error:
+    ...     print(str(error)[:77])
+    forward solve: 1 of 1 rows missed tol=0.0001, worst relative residual 5.1e-01
+    """
+
+
+class _More(TypedDict, total=False):
+    args: Sequence[Tensor]
+    solver: Solver | None
+    gradient: Gradient | None
+
+
+Returned = TypeVar("Returned", bound=bool)  # whether a call returns the Solution, too
+
+
+class DEQ(nn.Module, Generic[Returned]):
     """A layer whose output solves z* = cell(z*, x, *args).
 
-    Call it with x (B, *), whose first axis is the rows. Further arguments of the call: ``z0`` (B, *), the start,
-    required where z and x differ in shape; ``args``, a tuple of tensors (B, *) of any type that belong to the rows;
-    ``solver``, for this call alone. It returns z* and the ``Solution``. z* is its value to the bit, with the gradient
-    attached while torch records gradients, in training and evaluation. Both are one tensor in memory: clone z* before
-    you change it in place.
+    Call it with x (B, *), whose first axis is the rows. It returns z* and the ``Solution``. z* is its value to the bit,
+    with the gradient attached while torch records gradients, in training and evaluation. Both are one tensor in memory:
+    clone z* before you change it in place. Further arguments of the call:
+
+    - ``z0`` (B, *), the start, required where z and x differ in shape.
+    - ``args``, a tuple of tensors (B, *) of any type that belong to the rows. Dropout with one mask for a whole solve,
+      which is a map like any other, takes its mask here: (B, 1, D) for tokens (B, T, D).
+    - ``solver`` and ``gradient``, for this call alone. A rule that takes steps of its own (``Unrolled``,
+      ``Reversible``) replaces the layer's solver, too.
+    - ``at``, numbers of evaluations, for a loss on the way: ``layer(x, at=[5, 10])`` returns a list in place of z*, the
+      states after 5 and after 10 evaluations and z*. A row that has stopped before has its z* there. Each state has the
+      gradient of the rule at that state, of ``Unrolled`` that of the steps so far; with ``Implicit``, whose formula
+      holds at an equilibrium alone, all but z* get that of ``Phantom()``. ``Reversible`` refuses it.
 
     A state of several tensors starts at a tuple, ``layer(x, z0=(z1, z2))``. The cell then takes and returns tuples, z*
     is one, and each part has its own residual (``solution.part_residual``): a row is solved when every part is. In
@@ -68,7 +105,7 @@ class DEQ(nn.Module):
     solver : see ``nclib.solver``; left out, ``paper_solver()``: Broyden, relative residual 1e-3, at most 20
         evaluations.
     gradient : ``Implicit`` (the default), ``Neumann``, ``Phantom``, ``Unrolled``, ``Reversible``. The last two take a
-        fixed number of steps and no solver, of which ``tol`` alone decides what counts as converged.
+        fixed number of steps, so that a solver given with them is refused.
     z0 : start where none is given in the call: "x" (then one step is the explicit block cell(x, x)), "zeros", or a
         function of x that returns a tensor (B, *) or a tuple of them.
     allow_live : accept BatchNorm and dropout that are in training mode inside the cell. They make f another map at each
@@ -78,13 +115,17 @@ class DEQ(nn.Module):
     eval_solver : takes the place of ``solver`` in evaluation mode, ``layer.eval()``; None changes nothing. The mode
         decides which solver is used and nothing else: gradients are recorded whenever torch records them. A backward
         pass uses the solver of its forward pass, unless ``Implicit(solver=...)`` names another.
-    return_solution : False returns z* alone, so that the layer stands in ``nn.Sequential``. The ``Solution`` is then at
-        ``layer.last_solution`` until the next call.
+    return_solution : False returns z* alone, so that the layer stands in ``nn.Sequential``.
+    on_failure : what happens when a solve misses its tolerance for some row, forward or backward, in training and
+        evaluation: "warn" once with ``ForwardNotConverged`` and once with ``BackwardNotConverged``, "raise" them, or
+        "ignore" it. Set ``layer.on_failure = "warn"`` again to be warned again.
 
     Notes
     -----
-    Nothing is said of rows that are not solved: look at ``solution.converged``. Such a row has its best iterate, and
-    its gradient is the same formula there, not that of an equilibrium.
+    A row that is not solved has its best iterate, and its gradient is the same formula there, not that of an
+    equilibrium. A row of which no evaluation was finite is NaN. ``solution.converged`` says which rows are solved; the
+    ``Solution`` of the last call stays at ``layer.last_solution``. A fixed number of steps, as of ``Unrolled``, is
+    never said to have failed: look at ``solution.residual``.
 
     Compile the whole cell, torch.compile(cell) or cell.compile(): the solve runs it compiled, the backward pass eager.
     A cell with parts compiled on their own needs torch._functorch.config.donated_buffer = False before its first call.
@@ -103,16 +144,19 @@ class DEQ(nn.Module):
     parameters are refused by name, as torch refuses what it has saved; of Python numbers and of what a plain callable
     closes over nobody can tell.
 
+    Weights that are parametrised, as by ``weight_norm`` or ``orthogonal`` of torch.nn.utils.parametrizations, are
+    computed at each evaluation of the cell; inside ``with torch.nn.utils.parametrize.cached():`` once a solve. Under
+    DistributedDataParallel each process solves its own rows.
+
     ``last_backward`` is the ``Solution`` of the last implicit backward solve. Of ``Reversible`` it is the start as the
-    backward pass found it, with its relative error as the residual. The first one that does not converge warns
-    ``BackwardNotConverged`` and sets ``warn_backward`` to False; set it to True to be warned again.
+    backward pass found it, with its relative error as the residual.
 
     Examples
     --------
     z = z/2 + x has the solution z = 2x, whose derivative is 2.
 
     >>> import torch
-    >>> from nclib import DEQ, Anderson
+    >>> from nclib import DEQ, Anderson, Unrolled
     >>> layer = DEQ(lambda z, x: 0.5 * z + x, Anderson(tol=1e-6))
     >>> x = torch.tensor([[1.0], [3.0]], dtype=torch.float64, requires_grad=True)
     >>> z, solution = layer(x)
@@ -122,6 +166,12 @@ class DEQ(nn.Module):
     >>> x.grad.round(decimals=3).tolist()
     [[2.0], [2.0]]
     >>> z, solution = layer(x, solver=Anderson(tol=1e-2))
+
+    A loss on the way, here with plain steps:
+
+    >>> (early, late), solution = layer(x, gradient=Unrolled(20), at=[2])
+    >>> early.tolist(), late.round(decimals=3).tolist()
+    ([[1.75], [5.25]], [[2.0], [6.0]])
 
     A state of two tensors, and a layer that returns z* alone:
 
@@ -137,6 +187,69 @@ class DEQ(nn.Module):
     2
     """
 
+    if TYPE_CHECKING:  # what torch.nn.Module leaves open
+
+        @overload
+        def __init__(
+            self: DEQ[Literal[True]],
+            cell: Cell,
+            solver: Solver | None = None,
+            gradient: Gradient | None = None,
+            z0: Literal["x", "zeros"] | Callable[[Tensor], State] = "x",
+            allow_live: bool = False,
+            eval_solver: Solver | None = None,
+            return_solution: Literal[True] = True,
+            on_failure: Literal["warn", "raise", "ignore"] = "warn",
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: DEQ[Literal[False]],
+            cell: Cell,
+            solver: Solver | None = None,
+            gradient: Gradient | None = None,
+            z0: Literal["x", "zeros"] | Callable[[Tensor], State] = "x",
+            allow_live: bool = False,
+            eval_solver: Solver | None = None,
+            *,
+            return_solution: Literal[False],
+            on_failure: Literal["warn", "raise", "ignore"] = "warn",
+        ) -> None: ...
+
+        @overload
+        def __call__(
+            self: DEQ[Literal[True]], x: Tensor, z0: Tensor | None = None, **more: Unpack[_More]
+        ) -> tuple[Tensor, Solution]: ...
+        @overload
+        def __call__(
+            self: DEQ[Literal[True]], x: Tensor, z0: tuple[Tensor, ...], **more: Unpack[_More]
+        ) -> tuple[tuple[Tensor, ...], Solution]: ...
+        @overload
+        def __call__(
+            self: DEQ[Literal[True]],
+            x: Tensor,
+            z0: State | None = None,
+            *,
+            at: Sequence[int],
+            **more: Unpack[_More],
+        ) -> tuple[list[Any], Solution]: ...
+        @overload
+        def __call__(
+            self: DEQ[Literal[False]], x: Tensor, z0: Tensor | None = None, **more: Unpack[_More]
+        ) -> Tensor: ...
+        @overload
+        def __call__(
+            self: DEQ[Literal[False]], x: Tensor, z0: tuple[Tensor, ...], **more: Unpack[_More]
+        ) -> tuple[Tensor, ...]: ...
+        @overload
+        def __call__(
+            self: DEQ[Literal[False]],
+            x: Tensor,
+            z0: State | None = None,
+            *,
+            at: Sequence[int],
+            **more: Unpack[_More],
+        ) -> list[Any]: ...
+
     def __init__(
         self,
         cell: Cell,
@@ -146,65 +259,89 @@ class DEQ(nn.Module):
         allow_live: bool = False,
         eval_solver: Solver | None = None,
         return_solution: bool = True,
+        on_failure: Literal["warn", "raise", "ignore"] = "warn",
     ) -> None:
         super().__init__()
         self.cell = cell
-        self.solver = paper_solver() if solver is None else solver
         self.gradient = Implicit() if gradient is None else gradient
+        _check_rule(self.gradient, solver=solver, eval_solver=eval_solver)
+        self.solver = paper_solver() if solver is None else solver
         self.eval_solver = eval_solver
-        _check_solvers(solver=self.solver, eval_solver=eval_solver)
-        if not isinstance(self.gradient, Gradient):
-            raise TypeError(
-                f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom(), Unrolled(steps) or "
-                "Reversible(steps)"
-            )
         if not callable(z0) and (not isinstance(z0, str) or z0 not in ("x", "zeros")):
             raise ValueError(f"z0={z0!r}: allowed are 'x', 'zeros' and a function of x that returns the start")
         self.z0 = z0
         self.allow_live = allow_live
         self.return_solution = return_solution
+        self.on_failure = on_failure
         self.last_solution: Solution | None = None
         self.last_backward: Solution | None = None
-        self.warn_backward = True
+
+    @property
+    def on_failure(self) -> Literal["warn", "raise", "ignore"]:
+        return self._on_failure
+
+    @on_failure.setter
+    def on_failure(self, choice: Literal["warn", "raise", "ignore"]) -> None:
+        if choice not in ("warn", "raise", "ignore"):
+            raise ValueError(f"on_failure={choice!r}: allowed are 'warn', 'raise' and 'ignore'")
+        self._on_failure, self._told = choice, set()
 
     def extra_repr(self) -> str:
-        evaluation = "" if self.eval_solver is None else f", eval_solver={self.eval_solver}"
-        return f"solver={self.solver}, gradient={self.gradient}, z0={self.z0!r}{evaluation}"
+        shown = {"gradient": self.gradient, "z0": self.z0}
+        if not isinstance(self.gradient, _BY_STEPS):
+            shown = {"solver": self.solver, "eval_solver": self.eval_solver} | shown
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
 
     def forward(
-        self, x: Tensor, z0: State | None = None, args: Sequence[Tensor] = (), solver: Solver | None = None
-    ) -> tuple[State, Solution] | State:
+        self,
+        x: Tensor,
+        z0: State | None = None,
+        args: Sequence[Tensor] = (),
+        solver: Solver | None = None,
+        gradient: Gradient | None = None,
+        at: Sequence[int] | None = None,
+    ) -> tuple[State | list[State], Solution] | State | list[State]:
         if torch.compiler.is_compiling():
             if torch.compiler.is_exporting():
                 raise RuntimeError(
                     "torch.export cannot record an equilibrium layer, since the values decide how many steps its solve "
                     "takes. Export what stands before and after the layer, and its cell, each on its own."
                 )
-            return _call_eager(self, x, z0, args, solver)
-        return self._call(x, z0, args, solver)
+            return _call_eager(self, x, z0, args, solver, gradient, at)
+        return self._call(x, z0, args, solver, gradient, at)
 
     def _call(
-        self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver | None
-    ) -> tuple[State, Solution] | State:
-        _check_solvers(solver=solver)
+        self,
+        x: Tensor,
+        z0: State | None,
+        args: Sequence[Tensor],
+        solver: Solver | None,
+        gradient: Gradient | None,
+        at: Sequence[int] | None,
+    ) -> tuple[State | list[State], Solution] | State | list[State]:
+        gradient = self.gradient if gradient is None else gradient
+        _check_rule(gradient, solver=solver)
+        _check_at(at, gradient)
         if solver is None:
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
-        z, solution = self._solve(x, z0, args, solver)
-        if self.return_solution:
-            return z, solution
-        self.last_solution = solution
-        return z
+        self.last_solution = None  # its memory is free for this solve
+        states, self.last_solution = self._solve(x, z0, args, solver, gradient, () if at is None else at)
+        z = states[-1] if at is None else states
+        return (z, self.last_solution) if self.return_solution else z
 
-    def _solve(self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver) -> tuple[State, Solution]:
+    def _solve(
+        self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver, gradient: Gradient, at: Sequence[int]
+    ) -> tuple[list[State], Solution]:
+        """The states at so many evaluations and z*, and the evidence."""
         _check_call(x, z0, args)
+        start = self.start(x) if z0 is None else z0
         if z0 is None and callable(self.z0):
-            z0 = self.start(x)
-            _check_call(x, z0, args)
-        if not isinstance(self.gradient, Unrolled):
+            _check_call(x, start, args)
+        if not isinstance(gradient, Unrolled):
             own = self.cell.parameters() if isinstance(self.cell, nn.Module) else ()
-            refuse_transforms(x, *(z0 if isinstance(z0, tuple) else (z0,)), *args, *own)
+            refuse_transforms(x, *(start if isinstance(start, tuple) else (start,)), *args, *own)
         self._refuse_live()
-        start, parts, cell = self.start(x) if z0 is None else z0, None, self.cell
+        parts, cell = None, self.cell
         if not isinstance(start, Tensor):
             parts = Parts(tuple(tuple(part.shape[1:]) for part in start))
             start, cell = parts.pack(start), parts.wrap(cell)
@@ -214,15 +351,15 @@ class DEQ(nn.Module):
         if torch.is_autocast_enabled(device):  # or what f adds x to would be rounded to half precision each time
             x, start = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (x, start))
         try:
-            if isinstance(self.gradient, Unrolled):
-                return self._unroll(cell, parts, solver.tol, start, x, *args)
-            if isinstance(self.gradient, Reversible):
-                return self._reverse(parts, solver.tol, start, x, *args)
+            if isinstance(gradient, Unrolled):
+                return self._unroll(cell, parts, gradient, at, start, x, *args)
+            if isinstance(gradient, Reversible):
+                return self._reverse(parts, gradient, start, x, *args)
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
             rows = "halve" if x.is_cuda or uncompiled(self.cell) is not self.cell else "leave"
             held = tuple(t.detach() for t in (x, *args))
             sizes = None if parts is None else parts.sizes
-            solution = fixed_point(cell, solver, start.detach(), held, rows=rows, parts=sizes)
+            solution, failed, states = solve(cell, solver, start.detach(), held, rows, sizes, at=at)
         except (RuntimeError, ValueError, TypeError) as error:
             refuse_transforms(error=error)
             if isinstance(error, TypeError) and not _takes(uncompiled(self.cell), 2 + len(args)):
@@ -233,26 +370,70 @@ class DEQ(nn.Module):
                 )
             said = hasattr(error, "__notes__")  # why, by the solver
             if z0 is None and not said and _OF_SHAPES.search(str(error)):
+                shape = f"{tuple(start.shape)}" if parts is None else f"{[(len(x), *shape) for shape in parts.shapes]}"
                 error.add_note(
-                    f"The layer started at z0={self.z0!r}, shaped like x {tuple(x.shape)}. "
+                    f"The layer started at z0={self.z0!r}, which made a state {shape} of x {tuple(x.shape)}. "
                     "If the state has another shape, give the start: layer(x, z0=torch.zeros(...)), or of a state of "
                     "several tensors layer(x, z0=(z1, z2))."
                 )
             raise
+        value = solution.value
+        found = unpacked(parts, [*states, value], solution)
+        if failed:
+            self.last_solution = found[1]  # for whoever catches the error
+            self._tell(ForwardNotConverged, lambda: self._why(solution, solver.tol, cell, *held))
         if not torch.is_grad_enabled():
-            return unpacked(parts, solution.value, solution)
-        rule, leaves = self._rule(solver, parts, solution.value, x, *args)
-        z = Equilibrium.apply(rule, 1 + len(args), solution.value, x, *args, *leaves)
-        return unpacked(parts, z, solution)
+            return found
+        rule, leaves = self._rule(gradient, solver, parts, value, x, *args)
+        early = replace(rule, gradient=Phantom()) if isinstance(gradient, Implicit) else rule
+        rules = [*(early for _ in states), rule]
+        given = zip(rules, [*states, value], strict=True)
+        nodes = [Equilibrium.apply(rule, 1 + len(args), state, x, *args, *leaves) for rule, state in given]
+        return unpacked(parts, nodes, solution)[0], found[1]
 
-    def _rule(self, solver: Solver, parts: Parts | None, value: Tensor, *rows: Tensor) -> tuple[Rule, list[Tensor]]:
+    def _rule(
+        self, gradient: Gradient, solver: Solver, parts: Parts | None, value: Tensor, *rows: Tensor
+    ) -> tuple[Rule, list[Tensor]]:
         """What the backward pass needs besides the tensors, and the leaves of the cell."""
         device = value.device.type
         amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-        f, leaves = functional_form(self.cell, parts, value, *rows)
+        with amp():
+            f, leaves = functional_form(self.cell, parts, value, *rows)
         fixed = versions(self.cell)
-        rule = Rule(f, self.gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed)
-        return rule, leaves
+        return Rule(f, gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed), leaves
+
+    def _tell(self, kind: type[RuntimeWarning], message: Callable[[], str]) -> None:
+        if self.on_failure == "raise":
+            raise kind(message())
+        if self._listens(kind):
+            self._told.add(kind)
+            warnings.warn(message(), kind, stacklevel=7)
+
+    def _listens(self, kind: type[RuntimeWarning]) -> bool:
+        return self.on_failure == "raise" or (self.on_failure == "warn" and kind not in self._told)
+
+    def _why(self, solution: Solution, tol: float, cell: Cell, *rows: Tensor) -> str:
+        """How many rows of a forward solve failed, and what to try."""
+        lost = int(solution.residual.isinf().sum())
+        told = f"forward solve: {missed(solution)} missed tol={tol:g}, worst relative residual "
+        told += f"{float(solution.residual.max()):.1e}. "
+        if lost:
+            return told + (
+                f"Of {lost} no evaluation was finite, so that their z* is NaN: look for NaN and inf in x and in the "
+                "parameters of the cell."
+            )
+        with torch.no_grad():
+            first, second = (cell(solution.value, *rows) for _ in range(2))
+        if not bool((_residual(first, second, None) <= tol).all()):
+            return told + (
+                "The cell gives another value each time it is called at the same point, so there is no fixed point to "
+                "find: put torch.nn.functional.dropout, noise and batch statistics outside the cell, or draw one mask "
+                "for the whole solve and give it in the call, layer(x, args=(mask,))."
+            )
+        return told + (
+            "Their z* is the best iterate. Allow more max_steps, raise tol, or make the cell contract more "
+            "(nclib.spectral_radius at z* should be below 1)."
+        )
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""
@@ -285,18 +466,25 @@ class DEQ(nn.Module):
                     "eval mode until backward() is done, or pass allow_live=True."
                 )
 
-    def _unroll(self, cell: Cell, parts: Parts | None, tol: float, z: Tensor, *rows: Tensor) -> tuple[State, Solution]:
-        by_part, steps = [], self.gradient.steps
-        for _ in range(steps):
+    def _unroll(
+        self, cell: Cell, parts: Parts | None, gradient: Unrolled, at: Sequence[int], z: Tensor, *rows: Tensor
+    ) -> tuple[list[State], Solution]:
+        by_part, states = [], {}
+        for step in range(1, gradient.steps + 1):
             last, z = z, evaluate_cell(cell, z, rows, len(z)).to(z.dtype)
             by_part.append(_residual(last.detach(), z.detach(), parts))
+            if step in at:
+                states[step] = z
         with torch.no_grad():
             by_part.append(_residual(z, cell(z, *rows), parts))
-        return unpacked(parts, z, _evidence(z.detach(), by_part, tol, parts))
+        solution = _evidence(z.detach(), by_part, gradient.tol, parts)
+        return unpacked(parts, [*(states.get(count, z) for count in at), z], solution)
 
-    def _reverse(self, parts: Parts | None, tol: float, start: Tensor, *rows: Tensor) -> tuple[State, Solution]:
+    def _reverse(
+        self, parts: Parts | None, gradient: Reversible, start: Tensor, *rows: Tensor
+    ) -> tuple[list[State], Solution]:
         cell = uncompiled(self.cell) if parts is None else parts.wrap(uncompiled(self.cell))
-        by_part, beta = [], self.gradient.beta
+        by_part, beta = [], gradient.beta
 
         def evaluate(point: Tensor) -> Tensor:
             point = point.to(start.dtype)
@@ -307,45 +495,48 @@ class DEQ(nn.Module):
         wide = torch.promote_types(start.dtype, torch.float64)
         with torch.no_grad():
             y = z = start.to(wide)
-            for _ in range(self.gradient.steps):
+            for _ in range(gradient.steps):
                 y = (1 - beta) * y + beta * evaluate(z)
                 z = (1 - beta) * z + beta * evaluate(y)
             evaluate(z)
             value = z.to(start.dtype)
-        solution = _evidence(value, by_part, tol, parts)
-        if not torch.is_grad_enabled():
-            return unpacked(parts, value, solution)
-        rule, leaves = self._rule(self.solver, parts, value, *rows)
-        return unpacked(parts, Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves), solution)
+        solution = _evidence(value, by_part, gradient.tol, parts)
+        if torch.is_grad_enabled():
+            rule, leaves = self._rule(gradient, self.solver, parts, value, *rows)
+            value = Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves)
+        return unpacked(parts, [value], solution)
 
-    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor, parts: Parts | None) -> None:
+    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) -> None:
         """By how much y and z miss the start, relative to the larger of it and the last z."""
-        missed, *sizes = (
+        missed_by, *sizes = (
             torch.linalg.vector_norm(flat_rows(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
         )
-        off = torch.maximum(*missed.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
-        solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * self.gradient.steps
-        self._warn_once(
-            unpacked(parts, found[1], replace(solution, steps=calls * solution.steps, num_evals=calls))[1],
-            f"reversible backward: {{}} rows missed their start by more than {REVERSAL:g} of their size, the worst by "
-            "{:.1e}: rounding has grown too large, and their gradient is wrong. Take fewer steps or a beta nearer to "
-            "0.",
-        )
+        off = torch.maximum(*missed_by.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
+        solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * rule.gradient.steps
+        solution = replace(solution, steps=calls * solution.steps, num_evals=calls)
+        self.last_backward = unpacked(rule.parts, [], solution)[1]
+        if self._listens(BackwardNotConverged) and not bool(solution.converged.all()):
+            self._tell(
+                BackwardNotConverged,
+                lambda: (
+                    f"reversible backward: {missed(solution)} missed their start by more than {REVERSAL:g} of their "
+                    f"size, the worst by {float(off.max()):.1e}: rounding has grown too large, and their gradient is "
+                    "wrong. Take fewer steps or a beta nearer to 0."
+                ),
+            )
 
-    def _record_backward(self, solution: Solution, tol: float) -> None:
-        self._warn_once(
-            solution,
-            f"backward solve: {{}} rows missed tol={tol:g}, worst relative residual {{:.1e}}; the gradient of those "
-            "rows is approximate. Allow more max_steps with Implicit(solver=...), make the cell more contractive, or "
-            "choose Phantom().",
-        )
 
-    def _warn_once(self, backward: Solution, message: str) -> None:
-        self.last_backward = backward
-        if self.warn_backward and not bool(backward.converged.all()):
-            self.warn_backward = False
-            rows = f"{int((~backward.converged).sum())} of {len(backward.converged)}"
-            warnings.warn(message.format(rows, float(backward.residual.max())), BackwardNotConverged, stacklevel=3)
+@contextmanager
+def failures_counted(model: nn.Module) -> Iterator[None]:
+    """Within the block no layer of the model warns of a failed solve or raises: the caller counts them."""
+    layers = [(layer, layer._on_failure) for layer in model.modules() if isinstance(layer, DEQ)]
+    for layer, _ in layers:
+        layer._on_failure = "ignore"
+    try:
+        yield
+    finally:
+        for layer, choice in layers:
+            layer._on_failure = choice
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
@@ -384,10 +575,32 @@ def _takes(cell: Cell, count: int) -> bool:
     return True
 
 
-def _check_solvers(**solvers: Solver | None) -> None:
+def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
+    """A gradient rule, and the solvers given together with it."""
+    if not isinstance(gradient, Gradient):
+        raise TypeError(
+            f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom(), Unrolled(steps) or "
+            "Reversible(steps)"
+        )
     for name, solver in solvers.items():
-        if not (solver is None or isinstance(solver, Solver)):
-            raise TypeError(f"{name}={solver!r}: give a FixedPointIteration, Anderson or Broyden from nclib.solver")
+        if solver is None:
+            continue
+        check_solver(f"{name}={solver!r}", solver)
+        if isinstance(gradient, _BY_STEPS):
+            raise ValueError(
+                f"{name}={solver!r} has nothing to do: gradient={gradient!r} applies the cell a fixed number of times. "
+                f"Leave {name} out, or choose Implicit() or Phantom(); what counts as converged is "
+                f"{type(gradient).__name__}(steps, tol=...)"
+            )
+
+
+def _check_at(at: Sequence[int] | None, gradient: Gradient) -> None:
+    if at is None:
+        return
+    if not isinstance(at, (list, tuple, range)) or not all(is_whole(count) and count >= 1 for count in at):
+        raise ValueError(f"at={at!r}: give numbers of evaluations of at least 1, such as at=[5, 10]")
+    if isinstance(gradient, Reversible):
+        raise ValueError("at=...: Reversible(steps) keeps no states on the way; use Unrolled(steps) or a solver")
 
 
 def _check_call(x: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
@@ -395,6 +608,11 @@ def _check_call(x: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
         raise TypeError("args is a tensor; give a tuple of tensors: layer(x, args=(tensor,))")
     state, z0 = (z0, None) if isinstance(z0, (tuple, list)) else (None, z0)
     for name, value in {"x": x, "z0": x if z0 is None else z0, **{f"args[{i}]": t for i, t in enumerate(args)}}.items():
+        if name == "z0" and isinstance(value, Mapping):
+            raise TypeError(
+                f"{name} is a {type(value).__name__}; the parts of a state have no names here: give the tuple of its "
+                "values, layer(x, z0=tuple(state.values())), and let the cell take and return such tuples"
+            )
         if not isinstance(value, Tensor):
             raise TypeError(
                 f"{name} is a {type(value).__name__} and must be a tensor (B, *). What else the cell takes goes into "

@@ -9,18 +9,21 @@ import sys
 import numpy as np
 import pytest
 import torch
-from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, tanh_layer, zeros_of_two_parts
+from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, tanh_layer, with_rule, zeros_of_two_parts
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 from nclib import deq
 from nclib.deq import (
     DEQ,
+    BackwardNotConverged,
+    ForwardNotConverged,
     Implicit,
     Neumann,
     Phantom,
     Reversible,
     Unrolled,
+    failures_counted,
     jacobian_frobenius_sq,
     row_jacobians,
     spectral_radius,
@@ -76,7 +79,7 @@ def test_a_state_of_another_shape_needs_its_start():
 @pytest.mark.parametrize("gradient", [Implicit(), Neumann(60), Phantom(60), Unrolled(60)], ids=str)
 def test_states_without_a_feature_axis(gradient):
     x = random(5).requires_grad_()
-    z, solution = DEQ(lambda z, x: 0.5 * torch.sin(z) + x, EXACT[2], gradient)(x)
+    z, solution = with_rule(lambda z, x: 0.5 * torch.sin(z) + x, EXACT[2], gradient)(x)
     (grad,) = torch.autograd.grad(z.sum(), x)
     assert z.shape == solution.residual.shape == (5,)
     assert torch.allclose(grad, 1 / (1 - 0.5 * torch.cos(z)), rtol=1e-8)
@@ -94,7 +97,7 @@ def masked(a):
 def test_conditions_stay_with_their_rows(gradient):
     a, x, keep = 0.4 * random(4, 4, seed=1), random(6, 4, seed=2), random(6, 4, seed=3) > -0.5
     gain = torch.tensor([0.01, 1.9, 0.2, 1.5, 0.05, 0.8]).double().unsqueeze(1)  # so that rows leave at their own time
-    layer = DEQ(masked(a), Broyden(1e-12, 200), gradient)
+    layer = with_rule(masked(a), Broyden(1e-12, 200), gradient)
     inputs = [t.clone().requires_grad_() for t in (x, gain)]
     z, solution = layer(inputs[0], args=(keep, inputs[1]))
     assert solution.converged.all()
@@ -161,7 +164,7 @@ def test_the_backward_pass_evaluates_the_cell_under_the_autocast_of_the_forward(
     cell.conv2.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     x = (random(16, 8, 4, 4, dtype=torch.float32) * torch.logspace(-1, 1, 16).view(-1, 1, 1, 1)).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        z, solution = DEQ(cell, Broyden(1e-2, 30), gradient)(x)
+        z, solution = with_rule(cell, Broyden(1e-2, 30), gradient)(x)
     forward = len(seen)
     (grad,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
     grad.sum().backward()
@@ -213,7 +216,7 @@ def test_live_modules_inside_the_cell_are_refused(module):
     with pytest.raises(ValueError, match=rf"cell.extra is a live {type(module).__name__}"):
         DEQ(Cell())(x)
     DEQ(Cell()).eval()(x)
-    DEQ(Cell(), Broyden(1e-1, 3), allow_live=True)(x)
+    DEQ(Cell(), Broyden(1e-1, 3), allow_live=True, on_failure="ignore")(x)
 
 
 def test_batch_norm_without_running_statistics_is_live_even_in_evaluation():
@@ -285,8 +288,8 @@ def test_modules_that_come_to_life_before_the_backward_pass_are_refused(gradient
             return self.drop(super().forward(z, x))
 
     for allow_live in (False, True):
-        layer = DEQ(Cell(), Broyden(1e-6, 50), gradient, allow_live=allow_live).eval()
-        layer.warn_backward = False
+        layer = with_rule(Cell(), Broyden(1e-6, 50), gradient, allow_live=allow_live).eval()
+        layer.on_failure = "ignore"
         z, _ = layer(random(3, 4))
         layer.train()
         if allow_live:
@@ -335,7 +338,7 @@ def test_impossible_settings_are_refused(make, error):
 )
 def test_numbers_of_numpy_are_settings_like_others(given, same):
     x = random(3, 4).requires_grad_()
-    got, expected = (torch.autograd.grad(DEQ(TanhCell(), EXACT[2], g)(x)[0].sum(), x)[0] for g in (given(), same))
+    got, expected = (torch.autograd.grad(with_rule(TanhCell(), EXACT[2], g)(x)[0].sum(), x)[0] for g in (given(), same))
     assert torch.equal(got, expected)
 
 
@@ -371,7 +374,7 @@ def test_cells_that_return_something_else_are_refused(gradient, value):
 
 
 def test_status_codes_reach_the_layer():
-    _, solution = DEQ(lambda z, x: 2 * z + x, FixedPointIteration(1e-6, 5))(random(2, 3))
+    _, solution = DEQ(lambda z, x: 2 * z + x, FixedPointIteration(1e-6, 5), on_failure="ignore")(random(2, 3))
     assert (solution.status == Status.MAX_STEPS).all()
 
 
@@ -408,7 +411,7 @@ def test_a_call_and_the_evaluation_mode_can_have_a_solver_of_their_own():
 def test_the_backward_pass_uses_the_solver_of_its_forward_pass_unless_it_has_its_own():
     x = random(3, 4, seed=3).requires_grad_()
     for gradient, tol in ((Implicit(), 1e-9), (Implicit(Broyden(1e-3, 90)), 1e-3)):
-        layer = DEQ(TanhCell(), Broyden(1e-2, 90), gradient)
+        layer = with_rule(TanhCell(), Broyden(1e-2, 90), gradient)
         layer(x, solver=Broyden(1e-9, 90))[0].sum().backward()
         worst = layer.last_backward.residual.max()
         assert worst <= tol and (worst > 1e-9) == (tol > 1e-9)
@@ -459,8 +462,8 @@ def test_a_causal_mask_is_a_buffer_of_the_cell_or_closed_over(gradient):
             return torch.tanh(z @ self.mask.T + x)
 
     x = random(6, 4) * torch.logspace(-3, 1, 6).double().unsqueeze(1)
-    z, solution = DEQ(Cell(), EXACT[2], gradient)(x)
-    assert torch.equal(z, DEQ(lambda z, x: torch.tanh(z @ mask.T + x), EXACT[2], gradient)(x)[0])
+    z, solution = with_rule(Cell(), EXACT[2], gradient)(x)
+    assert torch.equal(z, with_rule(lambda z, x: torch.tanh(z @ mask.T + x), EXACT[2], gradient)(x)[0])
     assert solution.converged.all() or isinstance(gradient, Unrolled)
 
 
@@ -556,8 +559,8 @@ ALL_RULES = [Implicit(), Neumann(60), Phantom(60, 0.1), Unrolled(60)]
 @pytest.mark.parametrize("module", [True, False])
 def test_a_state_of_several_tensors_has_the_value_and_the_gradients_of_one_that_holds_them(gradient, module):
     cell, x = TwoPartCell(), random(4, 7, seed=2).requires_grad_()
-    one = DEQ(lambda z, x: torch.tanh(z @ cell.w.T + x), EXACT[2], gradient)
-    z, solution = DEQ(cell if module else cell.forward, EXACT[2], gradient)(x, z0=zeros_of_two_parts(4))
+    one = with_rule(lambda z, x: torch.tanh(z @ cell.w.T + x), EXACT[2], gradient)
+    z, solution = with_rule(cell if module else cell.forward, EXACT[2], gradient)(x, z0=zeros_of_two_parts(4))
     expected, _ = one(x, z0=torch.zeros(4, 7).double())
     assert [tuple(part.shape) for part in z] == [(4, 3), (4, 2, 2)] and solution.converged.all()
     assert torch.allclose(joined(z), expected, rtol=0, atol=1e-11)
@@ -596,7 +599,7 @@ def test_a_row_is_solved_when_every_part_is(solver, gradient):
     def cell(z, x):
         return x[:, :1] + 0.0 * z[0], 0.9 * torch.cos(z[1]) + x[:, 1:]
 
-    layer = DEQ(cell, solver, gradient)
+    layer = with_rule(cell, solver, gradient)
     z, solution = layer(x, z0=(torch.zeros(5, 1).double(),) * 2)
     by_hand = torch.stack([(f - z).abs()[:, 0] / (f.abs()[:, 0] + 1e-8) for f, z in zip(cell(z, x), z, strict=True)], 1)
     assert torch.allclose(solution.part_residual, by_hand, rtol=1e-4, atol=1e-9)
@@ -663,13 +666,13 @@ def test_a_start_made_of_x_lets_a_state_of_several_tensors_stand_in_a_sequential
         return torch.zeros_like(x), torch.zeros_like(x)
 
     x = random(4, 3)
-    inside = DEQ(cell, EXACT[2], gradient, z0=zeros, return_solution=False)
+    inside = with_rule(cell, EXACT[2], gradient, z0=zeros, return_solution=False)
     first, second = nn.Sequential(nn.Identity(), inside)(x)
-    expected, _ = DEQ(cell, EXACT[2], gradient)(x, z0=zeros(x))
+    expected, _ = with_rule(cell, EXACT[2], gradient)(x, z0=zeros(x))
     assert torch.equal(first, expected[0]) and torch.equal(second, expected[1])
-    other = DEQ(cell, EXACT[2], gradient, z0=lambda x: 1 / 0)  # a start in the call comes first
+    other = with_rule(cell, EXACT[2], gradient, z0=lambda x: 1 / 0)  # a start in the call comes first
     assert torch.equal(other(x, z0=zeros(x))[0][0], first)
-    single = DEQ(TanhCell(), EXACT[2], gradient, z0=lambda x: x + 1)
+    single = with_rule(TanhCell(), EXACT[2], gradient, z0=lambda x: x + 1)
     assert torch.equal(single(x_ := random(4, 4))[1].trace, single(x_, z0=x_ + 1)[1].trace)
     with pytest.raises(ValueError, match="z0 has shape"):
         DEQ(cell, gradient=gradient, z0=lambda x: x[:2])(x)
@@ -721,7 +724,7 @@ def test_a_part_that_starts_at_zero_may_grow():
         x := random(3, 2), z0=(torch.zeros_like(x), torch.zeros_like(x))
     )
     assert solution.converged.all() and torch.allclose(first, x / 0.75) and torch.allclose(second, x / 1.5)
-    up = DEQ(lambda z, x: (0.5 * z[0], 9.0 * z[1] + x), FixedPointIteration(1e-6, 90))
+    up = DEQ(lambda z, x: (0.5 * z[0], 9.0 * z[1] + x), FixedPointIteration(1e-6, 90), on_failure="ignore")
     assert (up(x, z0=(x, torch.zeros_like(x)))[1].status == Status.DIVERGED).all()
 
 
@@ -876,3 +879,259 @@ def test_the_state_and_its_evidence_are_one_tensor_as_the_docstring_says():
     with torch.no_grad():
         z, solution = layer(x)
     assert z.data_ptr() == solution.value.data_ptr() and "clone z* before" in DEQ.__doc__
+
+
+# ---- what is said of a solve that failed
+
+
+def contracting_by_row(z, x):
+    """Factors of 0.1 and of 0.999: of two rows one is solved in 20 steps."""
+    return x * z + 1.0
+
+
+BY_ROW = torch.tensor([[0.1], [0.999], [0.999], [0.2]]).double()
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_solve_that_failed_warns_once_a_layer_in_training_and_in_evaluation(train, returns):
+    """A network whose weights were NaN looked healthy in evaluation."""
+    layer = DEQ(contracting_by_row, FixedPointIteration(1e-9, 20), return_solution=returns).train(train)
+    said = r"forward solve: 2 of 4 rows missed tol=1e-09, worst relative residual .*best iterate\. Allow more max_steps"
+    with torch.no_grad(), pytest.warns(ForwardNotConverged, match=said) as caught:
+        layer(BY_ROW)
+    assert len(caught) == 1 and caught[0].filename == __file__, "the line that calls the layer"
+    assert layer.last_solution.converged.tolist() == [True, False, False, True]
+    layer(BY_ROW)  # once
+    layer.on_failure = "warn"
+    with pytest.warns(ForwardNotConverged):
+        layer(BY_ROW)
+    DEQ(contracting_by_row, Broyden(1e-9, 100))(BY_ROW)  # solved
+
+
+def test_a_failed_solve_raises_or_is_ignored_where_that_is_asked_for():
+    layer = DEQ(contracting_by_row, FixedPointIteration(1e-9, 20), on_failure="ignore")
+    _, solution = layer(BY_ROW)
+    layer.on_failure = "raise"
+    for _ in range(2):
+        with pytest.raises(ForwardNotConverged, match="2 of 4 rows"):
+            layer(BY_ROW)
+        assert torch.equal(layer.last_solution.residual, solution.residual), "the evidence is there after the error"
+    layer = DEQ(contracting_by_row, Broyden(1e-9, 99), Implicit(FixedPointIteration(1e-9, 20)), on_failure="raise")
+    with pytest.raises(BackwardNotConverged, match="2 of 4 rows"):
+        layer(BY_ROW.clone().requires_grad_())[0].sum().backward()
+    for make in (lambda: DEQ(TanhCell(), on_failure="error"), lambda: setattr(layer, "on_failure", None)):
+        with pytest.raises(ValueError, match="allowed are 'warn', 'raise' and 'ignore'"):
+            make()
+
+
+def test_a_broken_network_is_nan_and_said_to_be():
+    layer = DEQ(TanhCell()).eval()
+    with torch.no_grad():
+        layer.cell.w.fill_(torch.nan)
+        with pytest.warns(ForwardNotConverged, match=r"Of 3 no evaluation was finite.*look for NaN and inf"):
+            z, solution = layer(random(3, 4))
+    assert z.isnan().all() and solution.status.tolist() == [Status.DIVERGED] * 3
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_cell_that_draws_at_each_call_is_told_why_it_has_no_fixed_point(parts):
+    drop = nn.functional.dropout
+    if parts:
+        layer = DEQ(lambda z, x: (drop(0.5 * z[0] + x), 0.5 * z[1]), Anderson(1e-4, 30))
+        options = {"z0": (torch.zeros(8, 6).double(), torch.zeros(8, 2).double())}
+    else:
+        layer, options = DEQ(lambda z, x: drop(0.5 * z + x), Anderson(1e-4, 30)), {}
+    with pytest.warns(ForwardNotConverged, match=r"another value each time.*nn\.functional\.dropout.*args=\(mask,\)"):
+        layer(random(8, 6), **options)
+
+
+def test_steps_of_a_fixed_number_are_no_failure():
+    for rule in (Unrolled(2), Reversible(2)):
+        _, solution = DEQ(TanhCell(), gradient=rule, on_failure="raise")(random(3, 4))
+        assert not solution.converged.any()
+
+
+def test_failures_that_somebody_counts_are_not_said():
+    network = nn.Sequential(DEQ(contracting_by_row, FixedPointIteration(1e-9, 20), return_solution=False))
+    with failures_counted(network):
+        network(BY_ROW)
+    assert network[0].on_failure == "warn"
+    with pytest.warns(ForwardNotConverged):
+        network(BY_ROW)
+
+
+def test_a_compiled_network_says_that_a_solve_failed():
+    torch._dynamo.reset()
+    network = nn.Sequential(
+        nn.Identity(), DEQ(contracting_by_row, FixedPointIteration(1e-9, 20), return_solution=False)
+    )
+    with torch.no_grad(), pytest.warns(ForwardNotConverged, match="2 of 4 rows"):
+        torch.compile(network, backend="eager")(BY_ROW)
+
+
+def test_the_summary_of_a_solution_is_of_plain_numbers():
+    layer = DEQ(contracting_by_row, FixedPointIteration(1e-9, 20), on_failure="ignore")
+    told = layer(BY_ROW)[1].summary()
+    assert told.pop("worst_residual") == pytest.approx(0.05, rel=0.2)
+    assert told == {"rows": 4, "converged": 2, "max_steps": 2, "diverged": 0, "num_evals": 20}
+    assert {type(number) for number in layer(BY_ROW)[1].summary().values()} == {int, float}
+
+
+# ---- a rule for one call
+
+
+def test_a_rule_for_one_call_takes_the_place_of_the_layers():
+    layer, x = DEQ(TanhCell(), EXACT[2]), random(3, 4).requires_grad_()
+    for rule in (Neumann(3), Phantom(2), Implicit(EXACT[1]), Unrolled(4), Reversible(4)):
+        (z, solution), (other, expected) = layer(x, gradient=rule), with_rule(layer.cell, EXACT[2], rule)(x)
+        assert torch.equal(z, other) and torch.equal(solution.trace, expected.trace)
+        grads = [torch.autograd.grad(value.sum(), (x, layer.cell.w)) for value in (z, other)]
+        assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+    assert layer.gradient == Implicit()
+    loose = DEQ(TanhCell(), gradient=Unrolled(2))(x, gradient=Phantom(), solver=Broyden(1e-9, 90))
+    assert loose[1].converged.all(), "of a call with another rule the solver has something to do"
+
+
+@pytest.mark.parametrize("rule", [Unrolled(2), Reversible(2)])
+@pytest.mark.parametrize("name", ["solver", "eval_solver", "in the call", "of a layer with such a rule"])
+def test_a_solver_that_would_do_nothing_is_refused(name, rule):
+    """It was taken and ignored."""
+    x = random(3, 4)
+    calls = {
+        "solver": lambda: DEQ(TanhCell(), solver=Broyden(), gradient=rule),
+        "eval_solver": lambda: DEQ(TanhCell(), gradient=rule, eval_solver=Broyden()),
+        "in the call": lambda: DEQ(TanhCell())(x, solver=Broyden(), gradient=rule),
+        "of a layer with such a rule": lambda: DEQ(TanhCell(), gradient=rule)(x, solver=Broyden()),
+    }
+    with pytest.raises(ValueError, match=r"solver=Broyden.*has nothing to do: gradient=(Unrolled|Reversible)"):
+        calls[name]()
+    assert "solver=" not in repr(DEQ(TanhCell(), gradient=rule))
+    with pytest.raises(TypeError, match="give an Implicit"):
+        DEQ(TanhCell())(x, gradient="implicit")
+
+
+def test_what_counts_as_converged_after_steps_belongs_to_their_rule():
+    x = random(3, 4)
+    for rule in (Unrolled, Reversible):
+        loose, tight = (DEQ(TanhCell(), gradient=rule(6, tol=tol))(x)[1] for tol in (1.0, 1e-9))
+        assert loose.converged.all() and not tight.converged.any()
+        for tol in (0, -1.0, torch.inf, "1"):
+            with pytest.raises(ValueError, match="tol must be a finite number above 0"):
+                rule(6, tol=tol)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Anderson(m=5), "Anderson has no option 'm'; it takes tol, max_steps, history, ridge, damping"),
+        (lambda: Broyden(damping=0.5), "Broyden has no option 'damping'; it takes tol, max_steps, history"),
+        (lambda: Phantom(tau=0.5), "Phantom has no option 'tau'; it takes steps, damping"),
+        (lambda: Implicit(tol=1e-3), "Implicit has no option 'tol'; it takes solver, steps"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_those_there_are(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_a_state_with_names_is_asked_for_as_a_tuple():
+    x = random(3, 4)
+    start = lambda x: {"a": torch.zeros_like(x), "b": torch.zeros_like(x)}  # noqa: E731
+    for call in (lambda: DEQ(TanhCell())(x, z0=start(x)), lambda: DEQ(TanhCell(), z0=start)(x)):
+        with pytest.raises(TypeError, match=r"z0 is a dict.*z0=tuple\(state\.values\(\)\)"):
+            call()
+
+
+def test_a_start_made_of_x_in_another_shape_than_the_state_is_told_so():
+    mix = random(5, 3, seed=4)
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        DEQ(lambda z, x: torch.tanh(0.3 * z + x @ mix.T), z0=torch.zeros_like)(random(2, 3))
+    assert "a state (2, 3) of x (2, 3). If the state has another shape" in "".join(caught.value.__notes__)
+
+
+# ---- states on the way
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_states_on_the_way_are_those_of_the_trajectory(rows):
+    x, seen = BY_ROW[:rows], []
+
+    def cell(z, x):
+        seen.append(z)
+        return contracting_by_row(z, x)
+
+    def iterate(count):
+        z = x
+        for _ in range(count):
+            z = contracting_by_row(z, x)
+        return z
+
+    layer = DEQ(cell, FixedPointIteration(1e-12, 40), on_failure="ignore")
+    (five, ten, late, last), solution = layer(x, at=[5, 10, 99])
+    assert torch.equal(five, iterate(5)) and torch.equal(ten, iterate(10))
+    assert torch.equal(last, layer(x)[0]) and torch.equal(late, last) and torch.equal(solution.value, last)
+    for solver in EXACT[1:]:
+        seen.clear()
+        (two, one, last), solution = DEQ(lambda z, x: cell(z, x), solver)(x[:1], at=(2, 1))
+        assert torch.equal(torch.cat((one, two)), torch.cat(seen[1:3])) and solution.converged.all()
+    states = DEQ(cell, FixedPointIteration(1e-12, 40), return_solution=False, on_failure="ignore")(x, at=range(1, 3))
+    assert isinstance(states, list) and len(states) == 3 and torch.equal(states[1], iterate(2))
+    assert len(DEQ(cell, FixedPointIteration(1e-2, 900))(x, at=[])[0]) == 1
+
+
+def test_a_row_that_has_stopped_has_its_final_state_on_the_way():
+    layer = DEQ(contracting_by_row, Broyden(1e-9, 100))
+    spread = torch.tensor([[0.1], [0.999]]).double()
+    slow = lambda z, x: 0.5 * torch.tanh(z) * x + 0.1 * torch.sin(3 * z) + x  # noqa: E731
+    x = random(6, 3) * torch.logspace(-3, 1, 6).double().unsqueeze(1)
+    (state, last), solution = DEQ(slow, Anderson(1e-9, 90))(x, at=[6])
+    stopped = solution.steps <= 6
+    assert stopped.any() and not stopped.all()
+    assert torch.equal((state == last).all(1), stopped)
+    assert layer(spread, at=[1])[0][0].shape == (2, 1)
+
+
+@pytest.mark.parametrize("rule", [Unrolled(8), Implicit(), Phantom(2), Neumann(3)], ids=str)
+def test_a_loss_on_the_way_has_the_gradient_of_the_rule_at_each_state(rule):
+    cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
+    inputs, weights = (x, cell.w, cell.u), random(3, 3, 4, seed=7)
+    layer = with_rule(cell, FixedPointIteration(1e-12, 200), rule)
+    states, _ = layer(x, at=[2, 5])
+    got = torch.autograd.grad(sum((w * z).sum() for w, z in zip(weights, states, strict=True)), inputs)
+
+    def iterate(z, count):
+        for _ in range(count):
+            z = cell(z, x)
+        return z
+
+    if isinstance(rule, Unrolled):
+        expected = [iterate(x, 2), iterate(x, 5), iterate(x, 8)]
+    else:
+        expected = []
+        for state in states:
+            terms = {Implicit: 1 if state is not states[-1] else 200, Phantom: 2, Neumann: 3}[type(rule)]
+            at = state.detach().requires_grad_()
+            fz = cell(at, x)
+            g = u = weights[len(expected)]
+            for _ in range(terms - 1):
+                u = g + torch.autograd.grad(fz, at, u, retain_graph=True)[0]
+            expected.append((fz, u))
+        loss = sum((u * fz).sum() for fz, u in expected)
+    if isinstance(rule, Unrolled):
+        loss = sum((w * z).sum() for w, z in zip(weights, expected, strict=True))
+    for a, b in zip(got, torch.autograd.grad(loss, inputs), strict=True):
+        assert torch.allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_states_on_the_way_of_several_tensors_and_impossible_ones():
+    cell, x = TwoPartCell(), random(4, 7, seed=2)
+    layer = DEQ(cell, EXACT[0])
+    ((first, second), last), _ = layer(x, z0=zeros_of_two_parts(4), at=[1])
+    expected = cell(zeros_of_two_parts(4), x)
+    assert torch.equal(first, expected[0]) and torch.equal(second, expected[1]) and len(last) == 2
+    for at in ([0], [2.0], 5, [True], "5"):
+        with pytest.raises(ValueError, match=r"such as at=\[5, 10\]"):
+            layer(x, z0=zeros_of_two_parts(4), at=at)
+    with pytest.raises(ValueError, match="Reversible.*keeps no states"):
+        layer(x, z0=zeros_of_two_parts(4), at=[1], gradient=Reversible(3))

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 import torch
-from cells import EXACT, ConvCell, TanhCell, TwoPartCell, linear_layer, random, zeros_of_two_parts
+from cells import EXACT, ConvCell, TanhCell, TwoPartCell, linear_layer, random, with_rule, zeros_of_two_parts
 from marks import slow
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
@@ -117,7 +117,7 @@ def test_second_derivatives_are_those_of_the_closed_form_of_each_rule(gradient, 
             return torch.tanh(self.a * z + x)
 
     cell, x = Cell(), random(5, 1, seed=3).requires_grad_()
-    z, solution = DEQ(cell if module else cell.forward, FixedPointIteration(1e-14, 300), gradient)(x)
+    z, solution = with_rule(cell if module else cell.forward, FixedPointIteration(1e-14, 300), gradient)(x)
     first = torch.autograd.grad(z.sum(), (x, cell.a), create_graph=True)
 
     point = [t.clone().requires_grad_() for t in (solution.value, x.detach(), cell.a.detach().expand(5, 1))]
@@ -237,7 +237,7 @@ def test_a_backward_solve_that_fails_warns_once_and_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         layer(x)[0].sum().backward()
-    layer.warn_backward = True
+    layer.on_failure = "warn"
     with pytest.warns(BackwardNotConverged):
         layer(x)[0].sum().backward()
 
@@ -311,7 +311,7 @@ class WithUnused(TanhCell):
 def test_parameters_that_the_cell_does_not_use_get_no_gradient(gradient):
     """Weight decay shrinks a parameter whose gradient is zero, and leaves one alone that has none."""
     cell = WithUnused()
-    DEQ(cell, EXACT[2], gradient)(random(3, 4))[0].sum().backward()
+    with_rule(cell, EXACT[2], gradient)(random(3, 4))[0].sum().backward()
     assert cell.unused.grad is None and cell.w.grad.abs().sum() > 0
 
 
@@ -321,8 +321,8 @@ def test_parameters_given_by_functional_call_are_those_of_the_backward_pass(grad
     own, other = TanhCell(), TanhCell(rho=0.4)
     x = random(3, 4, seed=3).requires_grad_()
     given = {f"cell.{name}": p.detach().clone().requires_grad_() for name, p in other.named_parameters()}
-    z, _ = torch.func.functional_call(DEQ(own, EXACT[2], gradient), given, (x,))
-    expected, _ = DEQ(other, EXACT[2], gradient)(x)
+    z, _ = torch.func.functional_call(with_rule(own, EXACT[2], gradient), given, (x,))
+    expected, _ = with_rule(other, EXACT[2], gradient)(x)
     assert torch.equal(z, expected)
     got = torch.autograd.grad(z.square().sum(), (x, *given.values()))
     for a, b in zip(got, torch.autograd.grad(expected.square().sum(), (x, *other.parameters())), strict=True):
@@ -352,7 +352,7 @@ def test_gradients_of_a_cell_with_recurrent_weights_that_are_listed_twice():
 
     cell, x = Cell(), random(3, 5, 4).requires_grad_()
     got, expected = (
-        torch.autograd.grad(DEQ(cell, EXACT[2], gradient)(x)[0].square().sum(), (x, *cell.parameters()))
+        torch.autograd.grad(with_rule(cell, EXACT[2], gradient)(x)[0].square().sum(), (x, *cell.parameters()))
         for gradient in (Implicit(), Unrolled(80))
     )
     for a, b in zip(got, expected, strict=True):
@@ -365,7 +365,7 @@ def test_hooks_on_parameters_run_once(gradient, create_graph):
     cell, seen = TanhCell(), []
     cell.w.register_hook(seen.append)
     x = random(3, 4).requires_grad_()
-    torch.autograd.grad(DEQ(cell, EXACT[2], gradient)(x)[0].sum(), (cell.w, x), create_graph=create_graph)
+    torch.autograd.grad(with_rule(cell, EXACT[2], gradient)(x)[0].sum(), (cell.w, x), create_graph=create_graph)
     assert len(seen) == 1
 
 
@@ -436,7 +436,7 @@ def test_a_graph_that_a_callable_closes_over_can_be_used_again(gradient):
 
     def loss(make):
         shift = torch.sin(weight)  # its backward needs weight, so that the graph holds something to free
-        layer = DEQ(lambda z, x: 0.4 * torch.tanh(z) + x + shift, EXACT[2], make)
+        layer = with_rule(lambda z, x: 0.4 * torch.tanh(z) + x + shift, EXACT[2], make)
         return layer(x)[0].sum() + layer(2 * x)[0].sum() + shift.square().sum()
 
     (got,) = torch.autograd.grad(loss(gradient), weight)
@@ -465,7 +465,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_steps():
     x, layer = random(4, 8, 4, 4, dtype=torch.float32), None
     for steps in (2, 12):
         kept.clear()
-        layer = DEQ(Cell(), FixedPointIteration(1e-12, steps))
+        layer = DEQ(Cell(), FixedPointIteration(1e-12, steps), on_failure="ignore")
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             layer(x)
         assert sum(kept) <= 2 * x.numel() + sum(p.numel() for p in layer.parameters())
@@ -498,7 +498,7 @@ def test_an_implicit_backward_keeps_at_most_two_evaluations_of_the_cell():
     one = peak(lambda: cell(x, x))
     for steps in (5, 40):
         layer = DEQ(cell, Broyden(1e-2, steps), Implicit(Broyden(1e-4, steps)))
-        layer.warn_backward = False
+        layer.on_failure = "ignore"
         assert one < peak(lambda: layer(x)[0].sum().backward()) <= 2 * one  # noqa: B023
 
 
@@ -511,6 +511,7 @@ def test_nothing_is_leaked():
         z.square().sum().backward()
         refs = [weakref.ref(z), weakref.ref(solution.value)]
         del z, solution
+        layer(x)  # which keeps its own solution
         assert all(ref() is None for ref in refs)
     finally:
         gc.enable()
@@ -527,7 +528,7 @@ def test_layers_can_be_copied_and_saved():
 
 @pytest.mark.parametrize("gradient", [Implicit(), Phantom(), Unrolled(3), Reversible(3)], ids=str)
 def test_layers_can_be_checkpointed(gradient):
-    layer, x = DEQ(TanhCell(), EXACT[2], gradient), random(3, 4).requires_grad_()
+    layer, x = with_rule(TanhCell(), EXACT[2], gradient), random(3, 4).requires_grad_()
     (expected,) = torch.autograd.grad(layer(x)[0].sum(), x)
     kept = checkpoint(lambda x: layer(x)[0], x, use_reentrant=False)
     assert torch.equal(torch.autograd.grad(kept.sum(), x)[0], expected)
@@ -576,7 +577,7 @@ def test_gradients_of_reversible_steps_against_differences():
 
 def test_many_reversible_steps_reach_the_equilibrium_and_its_gradient():
     cell, x = TanhCell(), random(3, 4, seed=3).requires_grad_()
-    exact, near = DEQ(cell, EXACT[2])(x)[0], DEQ(cell, Broyden(1e-6), Reversible(36))(x)
+    exact, near = DEQ(cell, EXACT[2])(x)[0], DEQ(cell, gradient=Reversible(36, tol=1e-6))(x)
     assert near[1].converged.all() and torch.allclose(near[0], exact, rtol=0, atol=1e-6)
     for a, b in zip(*(torch.autograd.grad(t.sum(), (x, cell.w)) for t in (exact, near[0])), strict=True):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -707,7 +708,7 @@ def test_a_mask_that_changes_before_the_backward_pass_is_refused_by_name(kind):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_a_buffer_that_changes_before_the_backward_pass_is_refused_by_name(rule):
-    layer = DEQ(GainCell(), FixedPointIteration(tol=1e-6, max_steps=50), rule)
+    layer = with_rule(GainCell(), FixedPointIteration(tol=1e-6, max_steps=50), rule)
     z, _ = layer(torch.ones(2, 4))
     layer.cell.gain.mul_(2)
     with pytest.raises(RuntimeError, match=r"cell\.gain was modified by an inplace operation after the forward pass"):
@@ -721,3 +722,49 @@ def test_a_buffer_that_changes_before_the_backward_pass_is_refused_by_name(rule)
         z.sum().backward()
         gradients.append(layer.cell.weight.grad)
     assert torch.equal(*gradients)
+
+
+def test_few_products_on_purpose_do_not_warn_and_leave_their_error_on_record():
+    a = 0.5 * torch.linalg.qr(random(6, 6, seed=1))[0]
+    for solver in (None, FixedPointIteration(1e-12, 100), Broyden(1e-12, 100)):
+        for steps in (1, 2, 5):
+            layer, x = DEQ(lambda z, x: z @ a.T + x, EXACT[2], Implicit(solver, steps)), random(3, 6).requires_grad_()
+            layer.on_failure = "raise"
+            g = random(3, 6, seed=2)
+            (got,) = torch.autograd.grad(layer(x)[0], x, g)
+            record, exact = layer.last_backward, torch.linalg.solve(torch.eye(6).double() - a.T, g.T).T
+            assert record.num_evals == steps and not record.converged.any()
+            size = (g + got @ a).norm(dim=1)
+            assert torch.allclose(record.residual, (g + got @ a - got).norm(dim=1) / size, rtol=1e-6)
+            assert ((got - exact).norm(dim=1) <= record.residual * size / (1 - 0.5) * (1 + 1e-9)).all(), "as documented"
+            if solver == FixedPointIteration(1e-12, 100):
+                series = torch.autograd.grad(layer(x, gradient=Neumann(steps))[0], x, g)[0]
+                assert torch.allclose(got, series, rtol=0, atol=1e-12)
+    for steps in (0, 2.0, True):
+        with pytest.raises(ValueError, match="steps must be"):
+            Implicit(steps=steps)
+    assert Implicit(steps=5).solver is None
+
+
+@pytest.mark.parametrize("rule", [Implicit(), Phantom(2), Reversible(6), Unrolled(6)], ids=str)
+@pytest.mark.parametrize("module", [True, False])
+def test_parametrised_weights_that_are_cached_have_their_gradient(rule, module):
+    """Computed within the solve, which records nothing, they came back without one, and the backward pass used them."""
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4).double())
+
+        def forward(self, z, x):
+            return torch.tanh(0.3 * self.linear(z) + x)
+
+    torch.manual_seed(0)
+    cell, x = Cell(), random(3, 4)
+    layer = with_rule(cell if module else cell.forward, EXACT[2], rule)
+    expected = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()))
+    with nn.utils.parametrize.cached():
+        got = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()))
+    assert all(
+        torch.allclose(a, b, rtol=1e-9, atol=0) and b.abs().sum() > 0 for a, b in zip(got, expected, strict=True)
+    )

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from cells import EXACT, TanhCell, linear_layer, random
+from cells import EXACT, TanhCell, TwoPartCell, linear_layer, random
 from torch.autograd import gradcheck
 
 from nclib.deq import (
@@ -138,3 +138,26 @@ def test_the_jacobians_of_rows_are_those_of_the_closed_form():
     assert torch.equal(row_jacobians(lambda x: x.detach(), x), torch.zeros(4, 5, 5).double())
     with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
         row_jacobians(layer, x)
+
+
+def test_a_state_of_several_tensors_is_one_state_to_the_jacobian():
+    cell, x = TwoPartCell(), random(3, 7, seed=2)
+    z = random(3, 3, seed=4), random(3, 2, 2, seed=5)
+    packed = torch.cat([part.flatten(1) for part in z], 1)
+
+    def of_parts(z):
+        return cell(z, x)
+
+    def of_one(z):
+        return torch.cat([part.flatten(1) for part in cell((z[:, :3], z[:, 3:].view(-1, 2, 2)), x)], 1)
+
+    dense = torch.stack([torch.autograd.functional.jacobian(of_one, packed)[b, :, b] for b in range(3)])
+    assert torch.allclose(spectral_radius(of_parts, z), torch.linalg.eigvals(dense).abs().amax(1), rtol=1e-8)
+    found = jacobian_frobenius_sq(of_parts, z, 4000, torch.Generator().manual_seed(1))
+    assert torch.allclose(found, dense.square().sum((1, 2)), rtol=0.1)
+    (grad,) = torch.autograd.grad(found.sum(), cell.w)
+    assert grad.abs().sum() > 0
+    with pytest.raises(TypeError, match="the cell returned a Tensor"):
+        spectral_radius(lambda z: z[0], z)
+    with pytest.raises(ValueError, match=r"z0\[1\] has shape \(2, 3\)"):
+        spectral_radius(of_parts, (z[0], z[0][:2]))

@@ -10,6 +10,8 @@ from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_pa
 from nclib.papers.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
 from nclib.solver import FixedPointIteration
 
+pytestmark = pytest.mark.filterwarnings("ignore::nclib.deq.ForwardNotConverged")  # of noise, without training
+
 ENCODER, CELL = 6_448_192, 4_720_640
 ARMS = {
     "explicit": {},

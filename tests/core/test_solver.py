@@ -13,6 +13,7 @@ import torch
 from marks import slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nclib.deq import DEQ, Implicit
 from nclib.models import ResidualCell
 from nclib.solver import (
     AUTOCAST_SHARE,
@@ -21,6 +22,7 @@ from nclib.solver import (
     Broyden,
     FixedPointIteration,
     Solution,
+    Solver,
     Status,
     fixed_point,
     paper_solver,
@@ -580,10 +582,16 @@ def test_a_diverged_row_keeps_its_best_finite_iterate(method, rows):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_any_finite_value_the_start_comes_back(method):
+def test_without_any_finite_evaluation_a_row_is_nan_and_no_other(method):
+    """It was its start, so that a broken network looked healthy."""
     z0 = random(2, 3)
     answer = fixed_point(lambda z: z * math.nan, method(), z0)
-    assert torch.equal(answer.value, z0) and answer.residual.isinf().all()
+    assert answer.value.isnan().all() and answer.residual.isinf().all() and z0.isfinite().all()
+    for rows in ("leave", "halve", "stay"):
+        bad = torch.tensor([[1.0], [0.0], [1.0], [0.0]]).double()
+        some = fixed_point(lambda z, bad: 0.5 * z + 0 / bad, method(1e-6), random(4, 3), (bad,), rows=rows)
+        assert some.value.isnan().all(1).tolist() == some.value.isnan().any(1).tolist() == [False, True, False, True]
+        assert some.converged.tolist() == [True, False, True, False]
     assert (answer.status == Status.DIVERGED).all() and answer.num_evals == 1
 
 
@@ -870,3 +878,67 @@ def test_parts_are_the_features_of_the_state(parts):
     else:
         with pytest.raises(ValueError, match=r"numbers of features that sum to those of z0"):
             fixed_point(torch.cos, Broyden(), z0, parts=parts)
+
+
+# ---- a solver of one's own
+
+
+class Halving:
+    """z + r/2, with the first r of each row remembered, to see that memories move with their rows."""
+
+    def __init__(self, tol=1e-9, max_steps=200):
+        self.tol, self.max_steps, self.starts = tol, max_steps, []
+
+    def start(self, z):
+        memory = HalvingMemory(z)
+        self.starts.append(memory)
+        return memory
+
+
+class HalvingMemory:
+    def __init__(self, z):
+        self.r, self.first, self.count = torch.empty_like(z), None, 0
+
+    def take(self, z, fz):
+        r = torch.sub(fz, z, out=self.r[: len(z)])
+        self.first = r.clone() if self.first is None else self.first
+        return r
+
+    def move(self, holes, movers):
+        for memory in (self.r, self.first):
+            memory[holes] = memory[movers]
+
+    def step(self, z):
+        return z + 0.5 * self.r[: len(z)]
+
+
+@pytest.mark.parametrize("rows", ["leave", "halve", "stay"])
+def test_a_solver_of_ones_own_has_all_that_ours_have(rows):
+    x = random(8, 40) * torch.logspace(-3, 0, 8).double().unsqueeze(1)
+    own, ours = (
+        fixed_point(tanh_cell(0.9), method, torch.zeros_like(x), (x,), rows=rows)
+        for method in (Halving(), FixedPointIteration(1e-9, 200, 0.5))
+    )
+    assert own.converged.all() and len(set(own.steps.tolist())) > 2
+    assert torch.equal(own.steps, ours.steps) and torch.allclose(own.value, ours.value, rtol=1e-12)
+    moved = Halving()
+    fixed_point(tanh_cell(0.9), moved, torch.zeros_like(x), (x,), rows=rows)
+    (memory,) = moved.starts
+    if rows == "leave":
+        last = int(own.steps.argmax())
+        assert torch.allclose(memory.first[0], torch.tanh(x[last])), "the last row left stands first"
+    layer, y = DEQ(tanh_cell(0.9), Halving(), Implicit(Halving())), x.clone().requires_grad_()
+    (got,) = torch.autograd.grad(layer(y)[0].sum(), y)
+    exact = DEQ(tanh_cell(0.9), Broyden(1e-12, 200))
+    assert torch.allclose(got, torch.autograd.grad(exact(y)[0].sum(), y)[0], rtol=1e-6, atol=1e-8)
+
+
+def test_what_is_no_solver_is_refused():
+    own = Halving()
+    for wrong in (Halving, Broyden, "broyden", object(), None):
+        with pytest.raises(TypeError, match=r"solver of your own, see nclib\.solver\.Solver"):
+            fixed_point(torch.cos, wrong, torch.zeros(1, 2))
+    for name, value in (("tol", 0), ("tol", math.nan), ("max_steps", 0), ("max_steps", 2.5)):
+        with pytest.raises(ValueError, match=rf"Halving\({name}={value}\): {name} must be"):
+            fixed_point(torch.cos, Halving(**{name: value}), torch.zeros(1, 2))
+    assert isinstance(own, Solver) and all(isinstance(method(), Solver) for method in METHODS)

@@ -200,7 +200,8 @@ class ShallowNetwork(nn.Module):
         self.phi, self.deq, self.matrix = layers, None, None
         if config.kind in _DEQS:
             cell = _Cell(torch.randn(m, m, generator=matrix), layers[0], math.sqrt(config.sigma_a2))
-            self.deq = DEQ(cell, build_solver(config.solver), z0="zeros")
+            # The history has the share of what did not converge.
+            self.deq = DEQ(cell, build_solver(config.solver), z0="zeros", on_failure="ignore")
             self.sigma_b = math.sqrt(1 - config.sigma_a2)
         elif len(layers) == 2:
             self.matrix = nn.Parameter(torch.randn(m, m, generator=matrix))

@@ -82,7 +82,7 @@ class RegressorConfig(Config):
         if self.iterations is None:
             solver, gradient = FixedPointIteration(tol=self.tol, max_steps=100), Implicit()
         else:
-            solver, gradient = FixedPointIteration(tol=EQUILIBRIUM), Unrolled(self.iterations)
+            solver, gradient = None, Unrolled(self.iterations, tol=EQUILIBRIUM)
         return ReluDEQ(inputs, self.width, solver, gradient, norm=norm, spread=self.spread, **start)
 
     def label(self) -> str:
@@ -199,7 +199,7 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, top, total_steps=config.steps)
     layer = model.deq if isinstance(model, ReluDEQ) else None
     if layer is not None:
-        layer.warn_backward = False  # counted below instead
+        layer.on_failure = "ignore"  # counted below instead
     rows: list[tuple[int, str, str, float]] = []
     every, missed = max(1, config.steps // _LOGS), 0
     for step in range(1, config.steps + 1):
