@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib.deq.cell import Parts, State, flat_rows, functional_form, uncompiled
-from nclib.deq.gradients import Autocast, Implicit
+from nclib.deq.gradients import Autocast, Gradient, Implicit
 from nclib.deq.jacobian import spectral_radius, vjp
 from nclib.deq.layer import DEQ
 from nclib.solver import HALF_FLOOR, Anderson, Broyden, FixedPointIteration, Solution, Solver
@@ -163,7 +163,7 @@ def _untouched(layer: DEQ) -> Iterator[None]:
                 copies.setdefault(id(tensor), tensor.detach().clone())
         vars(module)["_buffers"] = type(kept)((name, copies.get(id(t))) for name, t in kept.items())
     try:
-        layer.return_solution, layer.warn_backward, layer.on_failure = True, False, "ignore"
+        layer.return_solution, layer.on_failure = True, "ignore"
         yield
     finally:
         for module, attributes in before:
@@ -188,30 +188,32 @@ class _Rows:
         cell = uncompiled(self.layer.cell)
         return (cell if self.parts is None else self.parts.wrap(cell))(z, self.x, *self.args)
 
-    def call(self, z: Tensor, solver: Solver | None = None) -> tuple[Tensor, Solution]:
+    def call(
+        self, z: Tensor, solver: Solver | None = None, gradient: Gradient | None = None
+    ) -> tuple[Tensor, Solution]:
         """The layer itself, started at z."""
-        z, solution = self.layer.forward(self.x, self.parts.unpack(z) if self.parts else z, self.args, solver)
+        start = z if self.parts is None else self.parts.unpack(z)
+        z, solution = self.layer.forward(self.x, start, self.args, solver, gradient)
         if self.parts is None:
             return z, solution
         return self.parts.pack(z), replace(solution, value=self.parts.pack(solution.value))
 
     def search(self, tol: float, start: Tensor) -> tuple[Tensor, Tensor]:
         """The best point of three methods and its residual. Every row goes on to the next where one fails."""
-        self.layer.gradient = Implicit()
         value, residual = start.clone(), start.new_full((len(start),), math.inf, dtype=torch.float64)
         for solver in (Broyden(tol, 200), Anderson(tol, 200, 10), FixedPointIteration(tol, 200, 0.5)):
             todo = torch.nonzero(residual > tol).flatten()
             if len(todo):
-                found = self.at(todo).call(start[todo], solver)[1]
+                found = self.at(todo).call(start[todo], solver, Implicit())[1]
                 better = found.residual < residual[todo]
                 value[todo[better]], residual[todo[better]] = found.value[better], found.residual[better].double()
         return value, residual
 
 
 def _examine(rows: _Rows, starts: int, exact: bool) -> Diagnosis:
-    layer, rule, start = rows.layer, rows.layer.gradient, rows.start
+    layer, start = rows.layer, rows.start
     solver = layer.solver if layer.training or layer.eval_solver is None else layer.eval_solver
-    tol = getattr(rule, "tol", solver.tol)
+    tol = getattr(layer.gradient, "tol", solver.tol)
     tight = min(tol, max(tol / 100, 50 * torch.finfo(start.dtype).eps)) if exact else tol
     random = torch.Generator(start.device).manual_seed(0)
     own = rows.call(start)[1]
@@ -233,9 +235,7 @@ def _examine(rows: _Rows, starts: int, exact: bool) -> Diagnosis:
         found["input"] = _input(some, z, tight, random)
         errors = _cell_errors(some, z, random) if exact else {}  # before gradients are recorded, which may change it
         found["spectral_radius"] = _radius(some, z, random)
-        layer.gradient = rule
         found["gradient"] = _gradient(some.at(done), z[done], errors, random)
-    layer.gradient = rule
     found["cost"] = _cost(rows, own.num_evals)
     names = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
     return Diagnosis(
@@ -369,7 +369,7 @@ def _gradient(rows: _Rows, z: Tensor, errors: dict[str, float], random: torch.Ge
     g, total = (torch.where(settled.view(_per_row(z)), t, 0) for t in (g, total))
     a, b = (torch.cat([t.flatten() for t in _grad(*of)]) for of in ((ours, targets, g), (fz, targets, total)))
     error, cosine = float(_apart(a[None], b[None])), float(torch.cosine_similarity(a, b, dim=0))
-    exact = isinstance(rule, Implicit) and getattr(rule, "steps", None) is None
+    exact = isinstance(rule, Implicit) and rule.steps is None
     says = f"The gradient is {error:.1%} off that through {steps} plain steps at z*"
     says += "." if exact else f", with cosine {cosine:.2f}: {type(rule).__name__} approximates it."
     if exact and error > WRONG:

@@ -253,3 +253,12 @@ def test_the_picture_is_the_trace():
     assert ax.get_yscale() == "log" and len(ax.lines) == 6 + 2
     assert ax.lines[0].get_ydata().tolist() == found.trace[:, 0].tolist()
     assert found.plot(ax) is ax
+
+
+@pytest.mark.parametrize("name", ["no fixed point, plain", "few backward steps"])
+def test_a_layer_that_would_raise_is_diagnosed_and_will_raise_again(name):
+    layer = BAD[name][0]()
+    layer.on_failure = "raise"
+    assert set(nc.diagnose(layer, X).complaints) == BAD[name][1]
+    with pytest.raises((nc.ForwardNotConverged, nc.BackwardNotConverged)):
+        layer(X.clone().requires_grad_())[0].sum().backward()
