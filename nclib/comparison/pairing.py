@@ -304,5 +304,5 @@ def _difference(first: Mapping[str, Any], second: Mapping[str, Any], names: Iter
 
 
 def _shown(values: pd.Series, metric: str) -> pd.Series:
-    """Accuracies in percent, without the rounding errors by which equal counts of images would differ."""
-    return (100 * values).round(9) if metric.startswith("accuracy_") else values
+    """Accuracies in percent."""
+    return 100 * values if metric.startswith("accuracy_") else values

@@ -112,9 +112,9 @@ def interval(values: Sequence[float]) -> Interval:
     if n < 2:
         return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
     size = float(np.abs(values).max())
-    scaled = values / size if np.isfinite(size) and size else values  # squares of 1e200 and 1e-200 are inf and 0
-    half = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1) * scaled.std(ddof=1) / np.sqrt(n)
-    return Interval(float(values.mean()), float(half * size if scaled is not values else half), n)
+    unit = size if np.isfinite(size) and not (1e-100 < size < 1e100) and size else 1.0  # whose squares are inf or 0
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1) * (values / unit).std(ddof=1) / np.sqrt(n) * unit
+    return Interval(float(values.mean()), float(half), n)
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
