@@ -117,8 +117,8 @@ def gradient_rules(case: str, batch: int, channels: int, repeats: int) -> list[F
     x.requires_grad_(True)
 
     def gradients(cell: nn.Module, x: torch.Tensor, solver: Solver, rule: Gradient) -> torch.Tensor:
-        layer = DEQ(cell, None if isinstance(rule, (Unrolled, Reversible)) else solver, rule, on_failure="ignore")
-        found = torch.autograd.grad(layer(x)[0].square().mean(), [*cell.parameters(), x])
+        layer = DEQ(cell, solver, on_failure="ignore")
+        found = torch.autograd.grad(layer(x, gradient=rule)[0].square().mean(), [*cell.parameters(), x])
         return torch.cat([grad.flatten() for grad in found])
 
     tight, wide = Broyden(1e-9, 300), x.detach().double().requires_grad_()

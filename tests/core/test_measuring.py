@@ -538,6 +538,7 @@ def test_labels_may_be_lists_arrays_or_small_integers(cnn):
     assert nc.measure(cnn, [(x.numpy(), y) for x, y in batches(IMAGES)]).equals(expected)
 
 
+@pytest.mark.filterwarnings("ignore::nclib.deq.ForwardNotConverged")  # of noise, without training
 def test_our_own_equilibrium_network_is_measured():
     config = nc.ModelConfig(kind="deq", width=4)
     net = nc.build_model(config, num_classes=K, in_channels=1, seed=0)

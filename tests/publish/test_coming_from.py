@@ -25,16 +25,19 @@ def test_every_name_of_ours_is_public(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_program_of_the_page_runs(page, capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", text_of(page), flags=re.DOTALL)
-    exec(compile(code, page, "exec"), {})
+    programs = re.findall(r"```python\n(.*?)```", text_of(page), flags=re.DOTALL)
+    assert programs
+    for code in programs:
+        exec(compile(code, page, "exec"), {})
 
 
 def test_attributes_and_options_of_ours_are_there():
     text = text_of("coming_from_torchdeq")
     for name in set(re.findall(r"`solution\.(\w+)`", text)):
         assert name in nc.Solution.__annotations__, name
-    options = {nc.DEQ: {"eval_solver", "return_solution", "allow_live", "z0"}, nc.Anderson: {"history", "ridge"}}
-    options |= {nc.Broyden: {"history"}, nc.Phantom: {"steps", "damping"}, nc.Implicit: {"solver"}}
+    options = {nc.DEQ: {"eval_solver", "return_solution", "allow_live", "z0", "on_failure"}}
+    options |= {nc.Anderson: {"history", "ridge"}}
+    options |= {nc.Broyden: {"history"}, nc.Phantom: {"steps", "damping"}, nc.Implicit: {"solver", "steps"}}
     for value, names in options.items():
         assert names <= set(inspect.signature(value).parameters) and all(name in text for name in names)
     moments = nc.class_moments(torch.randn(20, 3), torch.arange(20) % 2, 2)
@@ -71,3 +74,78 @@ def test_gradients_are_those_of_torchdeq(theirs, ours):
     solver = nc.Anderson(tol=1e-12, max_steps=200)
     found = gradient(lambda f, x: nc.DEQ(f, solver, ours, z0="zeros")(x)[0])
     torch.testing.assert_close(found, gradient(solve_theirs), atol=1e-10, rtol=0)
+
+
+def stopped_early(steps, k):
+    """The problem of the page's last section: a tanh cell of spectral norm 0.95, and a solve of so many plain steps."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.linalg.qr(torch.randn(16, 16, dtype=torch.float64, generator=generator))[0]
+    weight = 0.95 * (q + q.T) / torch.linalg.matrix_norm(q + q.T, 2)
+    x = 0.3 * torch.randn(32, 16, dtype=torch.float64, generator=generator)
+    weight.requires_grad_()
+
+    def cell(z, x):
+        return torch.tanh(z @ weight + x)
+
+    solver = nc.FixedPointIteration(tol=1e-14, max_steps=steps + 1)
+    layer = nc.DEQ(cell, solver, nc.Phantom(k), z0="zeros", on_failure="ignore")
+    with torch.no_grad():
+        (z, _), _ = layer(x, at=[steps])
+    ported, _ = layer(x, z0=z, gradient=nc.Unrolled(k))
+    return cell, x, weight, layer, ported
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_the_port_of_grad_k_is_that_of_torchdeq(steps):
+    cell, x, weight, _, ported = stopped_early(steps, 5)
+    z = torch.zeros_like(x)
+    with torch.no_grad():
+        for _ in range(steps):
+            z = cell(z, x)
+    for _ in range(5):
+        z = cell(z, x)
+    outputs = [z]
+    try:
+        import torchdeq
+    except ModuleNotFoundError:
+        pass  # by hand it is what theirs does
+    else:
+        deq = torchdeq.get_deq(f_solver="fixed_point_iter", f_max_iter=steps, f_tol=1e-14, grad=5)
+        outputs.append(deq(lambda z: cell(z, x), torch.zeros_like(x))[0][-1])
+    (got,) = torch.autograd.grad(ported.square().sum(), weight)
+    for output in outputs:
+        torch.testing.assert_close(ported, output, atol=1e-14, rtol=0)
+        (expected,) = torch.autograd.grad(output.square().sum(), weight)
+        torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("steps", "apart"), [(8, "9 %"), (64, "0.002 %")])
+def test_phantom_differs_from_it_by_what_the_page_says(steps, apart):
+    _, x, weight, layer, ported = stopped_early(steps, 5)
+    exact, phantom = (torch.autograd.grad(z.square().sum(), weight)[0] for z in (ported, layer(x)[0]))
+    off = float((phantom - exact).norm() / exact.norm())
+    assert f"{100 * off:.1g} %" == apart and f"and {apart}" in text_of("coming_from_torchdeq")
+
+
+def test_states_on_the_way_have_the_gradients_of_torchdeq_up_to_its_one_more_step():
+    """torchdeq returns f of each state; a linear loss has the same cotangents, so that the gradients are equal."""
+    torchdeq = pytest.importorskip("torchdeq", reason='the peer is not installed: pip install ".[peers]"')
+    cell, x, weight, _, _ = stopped_early(1, 1)
+    deq = torchdeq.get_deq(
+        f_solver="fixed_point_iter", f_max_iter=12, f_tol=1e-14, grad=1, indexing=[3, 7], core="indexing"
+    )
+    theirs = deq(lambda z: cell(z, x), torch.zeros_like(x))[0]
+    solver = nc.FixedPointIteration(tol=1e-14, max_steps=13)
+    layer = nc.DEQ(cell, solver, nc.Phantom(), z0="zeros", on_failure="ignore")
+    ours, _ = layer(x, at=[3, 7])
+    for state, output in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(cell(state, x), output, atol=1e-14, rtol=0)
+        pair = [torch.autograd.grad(value.sum(), weight)[0] for value in (state, output)]
+        torch.testing.assert_close(*pair, atol=1e-12, rtol=0)
+
+
+def test_the_solver_of_ones_own_that_the_guide_shows_solves(capsys):
+    text = text_of("own_cell")
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "class Aitken" in code]
+    exec(compile(code, "own_cell", "exec"), {})
+    assert "8 converged" in capsys.readouterr().out
