@@ -75,7 +75,7 @@ def save_figure(
     base = _base("figures", name, caption, profile)
     contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
     if data is not None:
-        contents["csv"] = csv_bytes(data)
+        contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
     return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
 
 
