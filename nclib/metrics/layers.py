@@ -13,6 +13,12 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _NO_BLOCKS = (nn.Flatten, nn.Unflatten, nn.modules.dropout._DropoutNd, nn.Identity)
 
 
+def modules_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Every module under all of its names; what torch.compile wrapped goes by the name of the wrapper."""
+    named = model.named_modules(remove_duplicate=False)
+    return {".".join(part for part in name.split(".") if part != "_orig_mod"): module for name, module in named}
+
+
 def module_named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
     if name not in modules:
         near = get_close_matches(name, modules, n=1)
@@ -32,8 +38,8 @@ def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> di
         names = [layers] if isinstance(layers, str) else list(layers)
         named = dict.fromkeys(names, pool)
     for name, how in {"": pool, **named}.items():
-        if not (callable(how) or how in ("mean", "flatten")):
-            raise ValueError(f"pool must be 'mean', 'flatten' or a function that returns (B, d), got {how!r}")
+        if not (callable(how) or how in ("mean", "flatten", "cls")):
+            raise ValueError(f"pool must be 'mean', 'flatten', 'cls' or a function that returns (B, d), got {how!r}")
         if name not in modules:
             module_named(modules, name.removesuffix(".input"))
     return named
@@ -58,7 +64,9 @@ def blocks_of(model: nn.Module) -> list[str]:
     found: list[str] = []
 
     def visit(parent: nn.Module, prefix: str) -> None:
-        children = [(f"{prefix}{name}", child) for name, child in parent.named_children()]
+        # not named_children, which leaves out a module that has been before; a compiled one is what it wraps
+        parts = ((name, child) for name, child in parent._modules.items() if child is not None)
+        children = [(f"{prefix}{name}", getattr(child, "_orig_mod", child)) for name, child in parts]
         runs = isinstance(parent, nn.Sequential)
         last = None  # of a run of single layers
         for name, child in children:

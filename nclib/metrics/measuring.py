@@ -1,7 +1,7 @@
 """Neural collapse in every layer of any network: ``measure``, ``features``, ``measure_file``.
 
-``measure`` makes one pass over the data, with one ``ClassMoments`` a layer. Torch and NumPy are enough to import this
-module; the table needs pandas.
+``measure`` makes one pass over the data, with one ``ClassMoments`` a layer, and what it keeps of it does not grow, but
+for the features that ``keep`` allows. Torch and NumPy are enough to import this module; the table needs pandas.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,11 +23,17 @@ from torch import Tensor, nn
 from nclib.metrics.chance import effective_rank, nc1_chance
 from nclib.metrics.checks import Weighting, as_tensor, check_logits, check_weighting, scaled_rows
 from nclib.metrics.classifier import nc0
-from nclib.metrics.definitions import class_balanced_pinv, ncc_mismatches
+from nclib.metrics.definitions import (
+    mean_of_whitened,
+    nc1_cdnv,
+    ncc_mismatches,
+    ratio,
+    whitened_squares,
+)
 from nclib.metrics.hooks import run
 from nclib.metrics.layers import Layers, Pool
-from nclib.metrics.moments import ClassMoments
-from nclib.metrics.report import count_classes, in_order, moments_report
+from nclib.metrics.moments import ClassMoments, EmptyClassWarning
+from nclib.metrics.report import count_classes, in_order, moments_report, tell_of_no_simplex
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +43,7 @@ class Features(NamedTuple):
     """What ``features`` returns, in the order of the arguments of ``nc_report``."""
 
     h: Tensor
-    labels: Tensor
+    labels: Tensor | np.ndarray
     logits: Tensor | None
     w: Tensor | None
 
@@ -55,6 +61,8 @@ def measure(
     wide: Literal["refuse", "means"] = "refuse",
     max_dim: int = 4096,
     keep: int = 2**30,
+    second_pass: bool = False,
+    test: Iterable[Any] | None = None,
 ) -> pd.DataFrame:
     """Neural collapse in the layers of a network, as a table.
 
@@ -63,27 +71,35 @@ def measure(
 
     Parameters
     ----------
-    model : any network. Wrappers of ``torch.compile`` and ``DataParallel`` are looked through.
+    model : any network. Wrappers of ``torch.compile`` and ``DataParallel`` are looked through, and what is compiled
+        runs eager.
     loader : yields (inputs, labels). Inputs are a tensor, a tuple of tensors (several arguments) or a mapping (keyword
         arguments) and are moved to the model's device; labels are integers 0 … K−1, a tensor, an array or a list.
+        Empty batches are passed over.
     layers : which layers, by the names of ``model.named_modules()``. "NAME" is the output of a module, "NAME.input"
         what enters it. A mapping gives each its own pooling. None takes the input of the classifier and the output of
         every block, see Notes; "all" the output of every single layer in place of the blocks.
     num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
     pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
-        of (B, T, D), "flatten" keeps all numbers, a function takes the output and returns (B, d). With layers=None the
-        function is given feature maps alone: what is (B, d) already stays as it is.
+        of (B, T, D), "cls" takes the first token of (B, T, D) and is "mean" elsewhere, "flatten" keeps all numbers, a
+        function takes the output and returns (B, d). With layers=None the function is given feature maps alone: what
+        is (B, d) already stays as it is.
     per_class : add rows for each class, with a column ``class``, which is missing in the rows of whole layers. Then
         ``table.pivot(index=["metric", "class"], columns="layer", values="value")`` has them all, and
         ``table[table["class"].isna()]`` is the table without them.
-    classifier : "auto" finds the linear layer with K outputs that is called last; otherwise the name of a module with a
-        (K, d) weight; None for a network without one. Without a classifier, what needs its weight is left out.
-    weighting : "class" or "sample", see ``ClassMoments``.
+    classifier : "auto" finds the linear layer with K outputs, of several the one whose outputs the network returns;
+        otherwise the name of a module with a (K, d) weight; None for a network without one. Without a classifier, what
+        needs its weight is left out.
+    weighting : "class", "sample" or "mixed", see ``ClassMoments``.
     wide : what happens to a layer with d > ``max_dim`` features, whose d × d moments would be too large. "refuse" stops
         and says so; "means" leaves out what needs them: ``nc1_pinv`` and its chance level, ``effective_rank``.
     max_dim : the largest d for which d × d moments are kept; 4096 takes 134 MB a layer.
     keep : bytes of features kept in memory for the metrics that compare samples with final class means. Beyond it,
         ``nc4_ncc_mismatch`` and ``nc1_pinv_class_balanced`` are left out, with a warning.
+    second_pass : read the loader twice instead, and keep no features: every metric of data of any size. The loader must
+        give the same samples again, in any order, so it cannot be an iterator.
+    test : another loader, of test data, which is measured against the training data of ``loader``: rows that end in
+        ``_test``.
 
     Returns
     -------
@@ -95,6 +111,12 @@ def measure(
         weight, ``nc0`` and ``accuracy`` belong to the classifier's input alone. ``nc4_ncc_mismatch`` of any other layer
         is the share of samples whose nearest class mean in that layer is not the class that the network predicts.
 
+        With ``test``, the collapse of test data: ``nc1_trace_ratio_test``, the mean square distance of test samples
+        from the training mean of their class over tr Σ_B of the training data; ``nc1_cdnv_test``, of the test data by
+        itself; ``ncc_accuracy_test``, the share whose nearest training mean is that of their class;
+        ``nc4_ncc_mismatch_test``, the share whose nearest training mean is not what the network predicts;
+        ``samples_test``, ``absent_classes_test`` and, of the classifier's input, ``accuracy_test``.
+
         With ``per_class``, rows with a class: ``samples``, ``nc1_trace_ratio`` (its variance over tr Σ_B; their mean
         over samples is the value of the layer), ``feature_norm``, ``mean_length`` (‖μ_k − μ‖), ``nc4_ncc_mismatch``
         and, of the classifier's input, ``accuracy``.
@@ -103,15 +125,16 @@ def measure(
     ------
     ValueError
         A layer that does not exist or is not called, an output that has no samples along its first axis, labels that
-        do not fit, NaN or infinite features, a layer that is too wide.
+        do not fit, NaN or infinite features, a layer that is too wide, several layers that may be the classifier.
     ImportError
         pandas is not installed.
 
     Warns
     -----
     UserWarning
-        A layer that was not named, but found, is left out, ``keep`` is too small, or the network's output does not
-        follow from that of its classifier: rows change their order, or other layers enter it.
+        A layer that was not named, but found, is left out; ``keep`` is too small; the network's output does not follow
+        from that of its classifier: rows change their order, or other layers enter it; an equilibrium layer (``DEQ``)
+        did not converge on some of the rows; a layer has fewer than K − 1 dimensions, where no simplex exists.
 
     Notes
     -----
@@ -127,11 +150,16 @@ def measure(
     left out, and so is a block whose features are those of the classifier's input: they are listed once, as
     "NAME.input".
 
-    A module that is called several times in one forward pass, such as a tied cell, is measured at its last call. Of a
-    tuple the first tensor is taken, of a mapping ``last_hidden_state`` or else the first tensor. Three axes are
+    A module that is called several times in one forward pass, such as a tied cell, is measured at its last call; one
+    that stands under several names and is called as often, such as a single ReLU in an ``nn.Sequential``, at each call
+    under one name. Of a tuple that a layer returns the first tensor is taken, of a mapping ``last_hidden_state`` or
+    else the first tensor; of one that the network returns ``logits`` or else the first tensor (B, K). Three axes are
     (B, T, D), tokens and features, except in a network with Conv1d layers, where they are (B, C, L); in one with both
     Conv1d and attention, recurrent, embedding or LayerNorm layers "mean" is refused and a function needed. Layers with
     ``batch_first=False`` may give (T, B, D).
+
+    Sources of what is measured on test data: Papyan, Han & Donoho 2020 (nearest class mean), Galanti, György & Hutter
+    2022 (CDNV), Hui, Belkin & Nakkiran 2022 (weak and strong collapse on test data).
 
     Examples
     --------
@@ -153,50 +181,109 @@ def measure(
     check_weighting(weighting)
     if layers is not None and not layers:
         raise ValueError("layers is empty; give names of modules, or None for every block")
+    if second_pass and iter(loader) is loader:
+        raise ValueError("second_pass=True reads the loader twice, and an iterator can be read once: pass a list of it")
     measured: dict[str, _Layer] = {}
-    all_labels, predicted, head, left = [], [], None, keep
+    head, kept, left = None, [], 0 if second_pass else keep
+    right, all_predicted = torch.zeros(0), True  # (K,) samples of each class that are predicted
     twins: set[str] | None = None  # found layers that give what the classifier takes
     with closing(run(model, loader, layers, num_classes, pool, classifier)) as batches:
         for batch in batches:
-            head = batch.head
-            all_labels.append(batch.labels)
-            if batch.logits is not None:
-                predicted.append(batch.logits.argmax(1).cpu())
+            head, num_classes = batch.head, batch.num_classes
+            for name in measured.keys() - batch.outputs.keys():  # left out since this batch
+                del measured[name]
             if batch.found and head is not None:
                 now = _like(batch.outputs, f"{head.name}.input")
                 twins = now if twins is None else twins & now
             for name, h in batch.outputs.items():
                 if name not in measured:
-                    measured[name] = _Layer.of(name, h, batch.num_classes, weighting, wide, max_dim)
+                    measured[name] = _Layer.of(name, h, num_classes, weighting, wide, max_dim)
                 measured[name].update(h, batch.labels)
                 left -= h.numel() * h.element_size()
-                measured[name].kept.append(h.cpu())
-            if left < 0:
-                for layer in measured.values():
-                    layer.kept.clear()
+            seen = _Seen.of(batch)
+            right = _added(right, seen.right(num_classes))
+            all_predicted &= seen.predicted is not None
+            if left >= 0:
+                kept.append(seen)
+            else:
+                kept.clear()
     for name in twins or ():
-        del measured[name]
-    if left < 0:
+        measured.pop(name, None)
+    settled = (num_classes, pool, None if head is None else head.name)
+    if left < 0 and not second_pass:
         warnings.warn(
             f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
-            "out. Give a larger keep or fewer layers",
+            "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
             stacklevel=2,
         )
-    labels = torch.cat(all_labels)
-    prediction = torch.cat(predicted) if sum(map(len, predicted)) == len(labels) else None
     rows: list[tuple] = []
-    with warnings.catch_warnings(record=True) as said:  # of absent classes, once and not for every layer
-        warnings.simplefilter("always")
-        for name, layer in measured.items():
-            of_head = head is not None and name == f"{head.name}.input"
-            h = torch.cat(layer.kept) if layer.kept else None
-            rows += layer.rows(labels, prediction, h, head.weight if of_head else None, of_head, per_class)
-    for warning in {str(warning.message): warning for warning in said}.values():
-        warnings.warn(warning.message, stacklevel=2)
+    said: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as said:  # of absent classes, once and not for every layer
+            warnings.simplefilter("always")
+            _ = [layer.moments.present for layer in measured.values()]
+            for seen in _again(model, loader, layers, *settled) if second_pass else kept:
+                _compare(measured, seen)
+            if second_pass and not all(layer.compared_all() for layer in measured.values()):
+                raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
+            if test is not None:
+                for seen in _seen(run(model, test, layers, *settled, said=("layers",))):
+                    right_test = seen.right(num_classes)
+                    for name in measured.keys() & seen.outputs.keys():
+                        measured[name].test(seen.outputs[name], seen.labels, seen.predicted, right_test)
+            for name, layer in measured.items():
+                of_head = head is not None and name == f"{head.name}.input"
+                w = head.weight if of_head else None
+                rows += layer.rows(w, right if of_head and all_predicted else None, per_class)
+    finally:
+        for warning in {str(warning.message): warning for warning in said}.values():
+            warnings.warn(warning.message, stacklevel=2)
+    present = next(iter(measured.values())).moments.counts.count_nonzero()
+    tell_of_no_simplex({f"{name!r}": layer.moments.dim for name, layer in measured.items()}, int(present))
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     if not per_class:
         return frame.drop(columns="class")
     return frame.astype({"class": "Int64"})
+
+
+class _Seen(NamedTuple):
+    """A batch, on the CPU."""
+
+    outputs: dict[str, Tensor]
+    labels: Tensor
+    predicted: Tensor | None
+
+    @classmethod
+    def of(cls, batch: Any) -> _Seen:
+        predicted = None if batch.logits is None else batch.logits.argmax(1).cpu()
+        return cls({name: h.cpu() for name, h in batch.outputs.items()}, batch.labels, predicted)
+
+    def right(self, num_classes: int) -> Tensor:
+        """(K,) samples of each class that are predicted."""
+        found = self.labels[:0] if self.predicted is None else self.labels[self.predicted == self.labels]
+        return torch.bincount(found, minlength=num_classes).double()
+
+
+def _seen(batches: Any) -> Iterator[_Seen]:
+    with closing(batches):
+        yield from map(_Seen.of, batches)
+
+
+def _again(model: nn.Module, loader: Iterable[Any], *settled: Any) -> Iterator[_Seen]:
+    """The batches of a second pass, of which all has been said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield from _seen(run(model, loader, *settled, said=("layers", "solves")))
+
+
+def _compare(measured: dict[str, _Layer], seen: _Seen) -> None:
+    for name in measured.keys() & seen.outputs.keys():
+        measured[name].compare(seen.outputs[name], seen.labels, seen.predicted)
+
+
+def _added(total: Tensor | None, more: Tensor) -> Tensor:
+    """Sums over batches, which start as nothing."""
+    return more if total is None or not len(total) else total + more
 
 
 def _like(outputs: dict[str, Tensor], own: str) -> set[str]:
@@ -221,14 +308,15 @@ def features(
     ----------
     model, pool, num_classes, classifier : as in ``measure``
     loader : yields (inputs, labels); labels are handed back as they are, so those of out-of-distribution data may be
-        anything
+        anything, numbers of any kind or texts
     layer : name of a module, or "NAME.input"; None is the input of the classifier
 
     Returns
     -------
     Features
         ``h`` (N, d), ``labels`` (N,), ``logits`` (N, K) or None, ``w`` (K, d), the classifier's weight, or None where
-        there is no classifier or the layer is not its input. All on the CPU. ``nc_report(*features(…))`` works.
+        there is no classifier or the layer is not its input. All on the CPU. ``nc_report(*features(…))`` works. Labels
+        that are not numbers are a NumPy array.
 
     Raises
     ------
@@ -245,7 +333,7 @@ def features(
     """
     parts: list[tuple] = []
     chosen = [] if layer is None else [layer]
-    with closing(run(model, loader, chosen, num_classes, pool, classifier, layer is None)) as batches:
+    with closing(run(model, loader, chosen, num_classes, pool, classifier, layer is None, any_labels=True)) as batches:
         for batch in batches:
             own = f"{batch.head.name}.input" if batch.head is not None else None
             name = layer or own
@@ -254,7 +342,8 @@ def features(
             parts.append((batch.outputs[name].cpu(), batch.labels, logits))
     h, labels, logits = zip(*parts, strict=True)
     whole = None if any(part is None for part in logits) else torch.cat(logits)
-    return Features(torch.cat(h), torch.cat(labels), whole, w)
+    join = torch.cat if isinstance(labels[0], Tensor) else np.concatenate
+    return Features(torch.cat(h), join(labels), whole, w)
 
 
 def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
@@ -295,7 +384,11 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
     layer = _Layer.of("h", h, num_classes, "class", "means", 4096)
     layer.update(h, labels)
     predicted = None if logits is None else check_logits(logits, len(h), num_classes).argmax(1)
-    return {metric: value for _, _, metric, value in layer.rows(labels.long(), predicted, h, w, True, False)}
+    seen = _Seen({"h": h}, labels.long(), predicted)
+    _compare({"h": layer}, seen)
+    tell_of_no_simplex({path: h.shape[1]}, int(layer.moments.counts.count_nonzero()))
+    rows = layer.rows(w, None if predicted is None else seen.right(num_classes), False)
+    return {metric: value for _, _, metric, value in rows}
 
 
 def _arrays(path: str, largest: int = 2**33) -> dict[str, np.ndarray]:
@@ -330,8 +423,11 @@ class _Layer:
     name: str
     moments: ClassMoments
     norm_sums: Tensor  # (K,) Σ_i ‖h_i‖
-    norms: list[Tensor] = field(default_factory=list)  # ‖h_i‖ of all samples: one number each
-    kept: list[Tensor] = field(default_factory=list)
+    norm_squares: float = 0.0  # Σ_i (‖h_i‖ − their mean)²
+    compared: Tensor | None = None  # (K,) samples that were compared with the final class means
+    whitened: Tensor | None = None  # (K,), see whitened_squares
+    mismatched: Tensor | None = None  # (K,) of these, whose nearest class mean is not what was predicted
+    tested: _Tested | None = None
 
     @classmethod
     def of(cls, name: str, h: Tensor, num_classes: int, weighting: Weighting, wide: str, max_dim: int) -> _Layer:
@@ -345,25 +441,48 @@ class _Layer:
         return cls(name, moments, torch.zeros(num_classes, dtype=torch.float64))
 
     def update(self, h: Tensor, labels: Tensor) -> None:
+        before = int(self.moments.counts.sum())
+        self._add_to(self.moments, h, labels)
+        norms = torch.linalg.vector_norm(h.double(), dim=1).cpu()
+        # as ClassMoments adds up: nothing is subtracted, and nothing kept of the samples
+        gap = norms.mean() - self.norm_sums.sum() / before if before else norms.new_zeros(())
+        self.norm_squares += float((norms - norms.mean()).square().sum())
+        self.norm_squares += float(gap.square()) * before * len(h) / (before + len(h))
+        self.norm_sums.index_add_(0, labels.long(), norms)
+
+    def _add_to(self, moments: ClassMoments, h: Tensor, labels: Tensor) -> None:
         try:
-            self.moments.update(h, labels)
+            moments.update(h, labels)
         except ValueError as error:
             raise ValueError(f"layer {self.name!r}: {error}") from None
-        norms = torch.linalg.vector_norm(h.double(), dim=1).cpu()
-        self.norm_sums.index_add_(0, labels.long(), norms)
-        self.norms.append(norms)
 
-    def rows(
-        self,
-        labels: Tensor,
-        predicted: Tensor | None,
-        h: Tensor | None,
-        w: Tensor | None,
-        of_head: bool,
-        per_class: bool,
-    ) -> list[tuple[str, int | None, str, float]]:
-        m, norms = self.moments, torch.cat(self.norms)
-        counts = m.counts.cpu().double()
+    def compare(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
+        """With the final class means."""
+        m = self.moments
+        self.compared = _added(self.compared, torch.bincount(labels, minlength=m.num_classes))
+        self.whitened = _added(self.whitened, whitened_squares(h, labels, m))
+        if predicted is not None:
+            wrong = ncc_mismatches(h, predicted, m).cpu()
+            self.mismatched = _added(self.mismatched, torch.bincount(labels[wrong], minlength=m.num_classes))
+
+    def compared_all(self) -> bool:
+        return self.compared is not None and torch.equal(self.compared, self.moments.counts.cpu())
+
+    def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None, right: Tensor) -> None:
+        if self.tested is None:
+            self.tested = _Tested(ClassMoments(self.moments.num_classes, self.moments.dim, covariance=False))
+        tested = self.tested
+        self._add_to(tested.moments, h, labels)
+        tested.nearest += int((~ncc_mismatches(h, labels, self.moments)).sum())
+        if predicted is None:
+            tested.predicted = False
+        else:
+            tested.mismatched += int(ncc_mismatches(h, predicted, self.moments).sum())
+            tested.right += int(right.sum())
+
+    def rows(self, w: Tensor | None, right: Tensor | None, per_class: bool) -> list[tuple[str, int | None, str, float]]:
+        """Of the classifier's input alone: w, and right, the samples of each class that are predicted."""
+        m, counts = self.moments, self.moments.counts.cpu().double()
         report = moments_report(m, None if w is None else scaled_rows(w, "w").to(m.device))
         by_class = {
             "samples": counts,
@@ -371,29 +490,62 @@ class _Layer:
             "feature_norm": self.norm_sums / counts,
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
-        if h is not None:
-            report["nc1_pinv_class_balanced"] = class_balanced_pinv(h, labels, m)
-        if h is not None and predicted is not None:
-            wrong = ncc_mismatches(h, predicted, m).cpu()
-            report["nc4_ncc_mismatch"] = float(wrong.double().mean())
-            by_class["nc4_ncc_mismatch"] = torch.bincount(labels[wrong], minlength=m.num_classes) / counts
+        if self.whitened is not None:
+            report["nc1_pinv_class_balanced"] = mean_of_whitened(self.whitened, m)
+        if self.mismatched is not None:
+            report["nc4_ncc_mismatch"] = ratio(self.mismatched.sum(), counts.sum())
+            by_class["nc4_ncc_mismatch"] = self.mismatched / counts
         report = {"dim": m.dim, "samples": int(counts.sum()), **in_order(report, m.num_classes)}
         report |= nc1_chance(m)
         if m._sums.scatter is not None:
             report["effective_rank"] = effective_rank(m)
-        report["feature_norm"] = float(norms.mean())
-        report["feature_norm_spread"] = float(norms.std(correction=0) / norms.mean())
+        norm = self.norm_sums.sum() / counts.sum()
+        report["feature_norm"] = float(norm)
+        report["feature_norm_spread"] = float((self.norm_squares / counts.sum()).sqrt() / norm)
         if w is not None:
             report["nc0"] = nc0(w)
-        if of_head and predicted is not None:
-            right = predicted == labels
-            report["accuracy"] = float(right.double().mean())
-            by_class["accuracy"] = torch.bincount(labels[right], minlength=m.num_classes) / counts
+        if right is not None:
+            report["accuracy"] = ratio(right.sum(), counts.sum())
+            by_class["accuracy"] = right / counts
+        if self.tested is not None:
+            report |= self.tested.report(m, right is not None)
         rows = [(self.name, None, metric, float(value)) for metric, value in report.items()]
         if per_class:
             values = {metric: of_classes.tolist() for metric, of_classes in by_class.items()}
             rows += [(self.name, k, metric, float(values[metric][k])) for k in range(len(counts)) for metric in values]
         return rows
+
+
+@dataclass
+class _Tested:
+    """What is accumulated of test data in a layer."""
+
+    moments: ClassMoments
+    nearest: int = 0  # samples whose nearest training mean is that of their class
+    mismatched: int = 0  # or is not what was predicted
+    right: int = 0
+    predicted: bool = True  # whether all samples have predictions
+
+    def report(self, train: ClassMoments, with_accuracy: bool) -> dict[str, float]:
+        m = self.moments
+        samples, both = int(m.counts.sum()), (m.counts > 0) & (train.counts > 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EmptyClassWarning)  # counted below
+            moved = (
+                (m.class_means - train.class_means)[both].square().sum(1)
+            )  # Σ_i ‖h_i − ν‖² = n ‖μ − ν‖² + Σ_i ‖h_i − μ‖²
+            around = (m.counts[both] * (moved + m.class_variances[both])).sum() / m.counts[both].sum()
+            report = {
+                "samples_test": samples,
+                "absent_classes_test": int((m.counts == 0).sum()),
+                "nc1_trace_ratio_test": ratio(around, train._weighted_rows().square().sum()),
+                "nc1_cdnv_test": nc1_cdnv(m),
+                "ncc_accuracy_test": self.nearest / samples,
+            }
+        if self.predicted:
+            report["nc4_ncc_mismatch_test"] = self.mismatched / samples
+            report |= {"accuracy_test": self.right / samples} if with_accuracy else {}
+        return report
 
 
 def _pandas() -> Any:

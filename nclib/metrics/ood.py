@@ -40,7 +40,7 @@ def ood_scores(
     w : (K, d) classifier rows; "nci" alone needs them
     method : "neco", "nci" or "mahalanobis"
     logits : (N, K) of the samples; "nci" predicts with them, without them with h wᵀ, that is, without a bias
-    dim : of "neco"; left out, K − 1, the dimension of a simplex of K classes
+    dim : of "neco", below d; left out, K − 1 for the K classes that have samples, the dimension of their simplex
     alpha : of "nci", the weight of ‖h‖₁; the paper tunes it on validation data
 
     Returns
@@ -51,7 +51,8 @@ def ood_scores(
     Raises
     ------
     ValueError
-        An unknown method, shapes that do not fit, w missing for "nci", moments without a covariance.
+        An unknown method, shapes that do not fit, w missing for "nci", moments without a covariance, "neco" without a
+        dim where K − 1 ≥ d.
 
     Notes
     -----
@@ -79,9 +80,14 @@ def ood_scores(
     if method == "mahalanobis":
         return _mahalanobis(h, moments)
     if method == "neco":
-        dim = min(moments.num_classes - 1, moments.dim) if dim is None else dim
-        if not 1 <= dim <= moments.dim:
-            raise ValueError(f"dim must lie in 1 … {moments.dim}, the number of features, got {dim}")
+        classes = int((moments.counts > 0).sum())
+        given, dim = dim, classes - 1 if dim is None else dim
+        if not 1 <= dim < moments.dim:
+            why = "" if given is not None else f", which is one less than the {classes} classes: pass another"
+            raise ValueError(
+                f"dim must lie in 1 … {moments.dim - 1}, since all {moments.dim} components hold the whole of h and "
+                f"every score is 1; got {dim}{why}"
+            )
         components = torch.linalg.eigh(moments.within_cov + sampled.between_cov)[1][:, -dim:]
         return _quotient(torch.linalg.vector_norm(h @ components, dim=1), torch.linalg.vector_norm(h, dim=1))
     if w is None:

@@ -541,6 +541,7 @@ def test_labels_may_be_lists_arrays_or_small_integers(cnn):
 def test_our_own_equilibrium_network_is_measured():
     config = nc.ModelConfig(kind="deq", width=4)
     net = nc.build_model(config, num_classes=K, in_channels=1, seed=0)
+    net.block.eval_solver = nc.Anderson(tol=1e-3, max_steps=200)
     table = nc.measure(net, batches(IMAGES))
     assert list(table["layer"].unique()) == ["encoder", "classifier.input"]
     block = nc.measure(net, batches(IMAGES), ["block"])  # the classifier takes its mean, so it was not listed twice
@@ -579,6 +580,309 @@ def test_absent_classes_are_said_once(cnn):
     with pytest.warns(nc.metrics.EmptyClassWarning, match="1 of 4") as said:
         table = nc.measure(cnn, batches(IMAGES, LABELS % 3))
     assert len(said) == 1 and values(table, "conv1")["absent_classes"] == 1
+
+
+def test_a_module_that_stands_in_several_places_is_measured_at_each():
+    torch.manual_seed(0)
+    relu, linear = nn.ReLU(), [nn.Linear(7, 6), nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, K)]
+    shared = nn.Sequential(linear[0], relu, linear[1], relu, linear[2], relu, linear[3])
+    own = nn.Sequential(linear[0], nn.ReLU(), linear[1], nn.ReLU(), linear[2], nn.ReLU(), linear[3])
+    x = normal(60, 7)
+    for names in (None, "all", ["3", "1"], "3"):
+        assert nc.measure(shared, batches(x), names).equals(nc.measure(own, batches(x), names)), names
+    assert list(nc.measure(shared, batches(x))["layer"].unique()) == ["1", "3", "6.input"]
+
+    class Tied(nn.Module):  # a block three times
+        def __init__(self):
+            super().__init__()
+            block = nn.Sequential(nn.Linear(7, 7), nn.Tanh())
+            self.stage, self.head = nn.ModuleList([block, block, block]), nn.Linear(7, K)
+
+        def forward(self, x):
+            for block in self.stage:
+                x = block(x)
+            return self.head(x.square())
+
+    tied = Tied()
+    table = nc.measure(tied, batches(x), ["stage.0.1", "stage.1.1", "stage.2.1"])
+    h = x
+    for i in range(3):
+        h = tied.stage[0](h).detach()
+        expected = nc.nc_report(h, LABELS)["nc1_cdnv"]
+        assert values(table, f"stage.{i}.1")["nc1_cdnv"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_module_with_two_names_is_measured_once_and_by_either_name():
+    class Aliased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stage, self.head = nn.Sequential(Block(3), Block(3)), nn.Linear(3, K)
+            self.last, self.out = self.stage[1], self.head
+
+        def forward(self, x):
+            return self.out(F.relu(self.stage(x)).mean((2, 3)))
+
+    net, x = Aliased(), normal(60, 3, 4, 4)
+    table = nc.measure(net, batches(x))
+    assert list(table["layer"].unique()) == ["stage.0", "stage.1", "head.input"]
+    for name in ("last", "stage.1"):
+        alone = nc.measure(net, batches(x), name)
+        assert values(alone, name)["nc1_cdnv"] == values(table, "stage.1")["nc1_cdnv"]
+    assert torch.equal(nc.features(net, batches(x), classifier="out").w, net.head.weight)
+
+
+class Several(nn.Module):
+    """Returns what ``output`` makes of the features and of the outputs of two heads."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.encoder, self.a, self.b, self.output = nn.Linear(8, 16), nn.Linear(16, K), nn.Linear(16, K), output
+
+    def forward(self, x):
+        h = self.encoder(x).relu()
+        return self.output(h, self.a(h), self.b(h))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda h, a, b: (h, -a),
+        lambda h, a, b: {"features": h, "scores": [-a]},
+        lambda h, a, b: (-a, h),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the network's output does not follow")
+def test_predictions_of_a_network_that_returns_several_tensors_are_its_own(output):
+    net, x = Several(output), normal(60, 8)
+    table = nc.measure(net, batches(x), classifier="a")
+    right = (-net.a(net.encoder(x).relu())).argmax(1) == LABELS
+    assert values(table, "a.input")["accuracy"] == pytest.approx(right.double().mean().item())
+
+
+def test_two_heads_are_asked_for_and_not_guessed():
+    x = normal(60, 8)
+    for output in (lambda h, a, b: (a, b), lambda h, a, b: (a + b) / 2, lambda h, a, b: h):
+        net = Several(output)
+        with pytest.raises(ValueError, match=r"several layers have 4 outputs .*'a', 'b'\. Name it with classifier=…"):
+            nc.measure(net, batches(x), num_classes=K)
+        assert "a.input" in set(nc.measure(net, batches(x), num_classes=K, classifier="a")["layer"])
+    for output in (lambda h, a, b: a, lambda h, a, b: (h, a.softmax(1)), lambda h, a, b: {"logits": a + 1, "more": b}):
+        net = Several(output)
+        if output(x, x, x) is not x and isinstance(output(x, x, x), dict):
+            with pytest.raises(ValueError, match="'b'"):  # b is returned as it is
+                nc.measure(net, batches(x), ["a.input", "b.input"], classifier="c")
+            continue
+        assert torch.equal(nc.features(net, batches(x), num_classes=K).w, net.a.weight)
+    chain = nn.Sequential(nn.Linear(8, K), nn.ReLU(), nn.Linear(K, K))  # wide layers before are no heads
+    assert torch.equal(nc.features(chain, batches(x)).w, chain[2].weight)
+
+
+def test_a_compiled_network_that_has_run_is_measured_as_it_is(cnn):
+    cnn.eval()
+    expected = nc.measure(cnn, batches(IMAGES), "all")
+    cnn.compile(backend="eager")
+    with torch.no_grad():
+        cnn(IMAGES)
+    assert nc.measure(cnn, batches(IMAGES), "all").equals(expected)
+    torch.manual_seed(0)
+    parts, x = (
+        nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, K)),
+        normal(60, 7),
+    )
+    expected = {names: nc.measure(parts, batches(x), names) for names in (None, "all")}
+    for i in (0, 2):
+        parts[i] = torch.compile(parts[i], backend="eager")
+    parts.eval()(x)
+    for names, table in expected.items():
+        assert nc.measure(parts, batches(x), names).equals(table)
+
+
+def test_empty_batches_are_passed_over(cnn):
+    expected = nc.measure(cnn, batches(IMAGES))
+    empty = (IMAGES[:0], LABELS[:0])
+    assert nc.measure(cnn, [empty, *batches(IMAGES), empty]).equals(expected)
+    found = nc.features(cnn, [empty, *batches(IMAGES), (IMAGES[:0], [])])
+    assert torch.equal(found.labels, LABELS)
+
+
+def test_features_hand_labels_back_as_they_are(cnn):
+    for labels in (LABELS.double() / 3, F.one_hot(LABELS)):
+        assert torch.equal(nc.features(cnn, [(IMAGES[:25], labels[:25]), (IMAGES[25:], labels[25:])]).labels, labels)
+    texts = [f"class {k}" for k in LABELS]
+    found = nc.features(cnn, [(IMAGES[:25], texts[:25]), (IMAGES[25:], texts[25:])]).labels
+    assert isinstance(found, np.ndarray) and found.tolist() == texts
+
+
+def test_cls_takes_the_first_token():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches = nn.Conv2d(1, 8, 2, 2)
+            self.stage = nn.Sequential(*[nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)])
+            self.head = nn.Linear(8, K)
+
+        def forward(self, x):
+            return self.head(self.stage(self.patches(x).flatten(2).mT)[:, 0])
+
+    net = Tokens()
+    table = nc.measure(net, batches(IMAGES), ["patches", "stage.0", "stage.1", "head.input"], pool="cls")
+    by_hand = {"patches": "mean", "stage.0": lambda h: h[:, 0], "stage.1": lambda h: h[:, 0], "head.input": "mean"}
+    pd.testing.assert_frame_equal(table, nc.measure(net, batches(IMAGES), by_hand))
+    assert list(nc.measure(net, batches(IMAGES), pool="cls")["layer"].unique()) == ["patches", "stage.0", "head.input"]
+    assert "stage.1" in set(nc.measure(net, batches(IMAGES))["layer"])
+
+
+# ------------------------------------------------------------------------------------------------ equilibrium layers
+
+
+class Equilibrium(nn.Module):
+    """Rows of size ``hard`` take more evaluations than others."""
+
+    def __init__(self, cell=None, **choices):
+        super().__init__()
+        self.linear, self.head = nn.Linear(6, 6, bias=False), nn.Linear(6, K)
+        self.linear.weight.data = torch.linalg.qr(normal(6, 6)).Q
+        self.cell = nn.Sequential(self.linear, nn.Tanh()) if cell is None else cell
+        self.deq = nc.DEQ(_Injected(self.cell), **{"solver": nc.FixedPointIteration(tol=1e-5, max_steps=60)} | choices)
+
+    def forward(self, x):
+        return self.head(self.deq(x)[0] * 2)
+
+
+class _Injected(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, z, x):
+        return self.inner(0.1 + 0.9 * z) * (0.1 + 0.85 * (x[:, :1].abs() > 1)) + x
+
+
+@pytest.mark.parametrize("hard", [slice(0, 60), slice(30, 31)])  # in every batch, and in the second alone
+def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard):
+    x = 0.5 * normal(60, 6).clamp(-1, 1)
+    x[hard] = 2 * normal(60, 6)[hard]
+    net = Equilibrium()
+    with pytest.warns(UserWarning) as said:
+        table = nc.measure(net, batches(x), layers="all")
+    told = [str(warning.message) for warning in said]
+    left = {name for name in ("linear", "cell.0", "cell.1") if any(f"layer '{name}' gives" in text for text in told)}
+    assert left and all("This layer is left out" in text for text in told if "gives" in text)
+    assert len(told) == len({text.partition(" gives")[0] for text in told})  # once each
+    measured = set(table["layer"])
+    assert measured == {"head.input"} and not left & measured
+
+
+def test_rows_that_did_not_converge_are_counted():
+    x = normal(60, 6)
+    few = {"solver": nc.FixedPointIteration(tol=1e-5, max_steps=10)}
+    net = Equilibrium(**few)
+    with torch.no_grad():
+        missed = int((~net.eval().deq(x)[1].converged).sum())
+    assert 0 < missed < 60
+    for function in (nc.measure, nc.features):
+        with pytest.warns(
+            UserWarning, match=rf"layer 'deq' did not converge on {missed} of 60 rows \(worst res"
+        ) as said:
+            function(net, batches(x), *(["head.input"],) * (function is nc.measure))
+        assert len(said) == 1
+    alone = nn.Sequential(nc.DEQ(net.deq.cell, return_solution=False, **few), nn.Linear(6, K))
+    with pytest.warns(UserWarning, match=rf"layer '0' did not converge on {missed} of 60 rows"):
+        nc.measure(alone, batches(x), ["1.input"], second_pass=True)
+    nc.measure(Equilibrium(), batches(0.1 * x), ["head.input"])  # nothing to say
+    nc.measure(Equilibrium(gradient=nc.Unrolled(3)), batches(x), ["head.input"])  # a fixed number of steps
+
+
+def test_a_broken_equilibrium_does_not_look_healthy():
+    net, x = Equilibrium(), normal(60, 6)
+    net.linear.weight.data *= math.nan
+    with pytest.warns(UserWarning, match=r"'deq' did not converge on \d+ of \d+ rows \(worst residual inf\)"):
+        try:
+            nc.measure(net, batches(x), ["head.input"])
+        except ValueError as error:
+            assert "NaN" in str(error)  # where the layer returns NaN
+
+
+# --------------------------------------------------------------------------------------- test data, a second pass
+
+
+def test_test_data_are_measured_against_the_class_means_of_the_training_data(cnn):
+    x, y = normal(40, 1, 8, 8, seed=5), torch.arange(40) ** 2 % K % 3  # class 3 is absent, and 2 too
+    table = nc.measure(cnn, batches(IMAGES), test=batches(x, y))
+    plain = nc.measure(cnn, batches(IMAGES))
+    assert table[~table["metric"].str.endswith("_test")].reset_index(drop=True).equals(plain)
+    train, test = (nc.features(cnn, loader) for loader in (batches(IMAGES), batches(x, y)))
+    means = torch.stack([train.h[k == LABELS].double().mean(0) for k in range(K)])
+    gaps = torch.cdist(test.h.double(), means)
+    between = (means - means.mean(0)).square().sum(1).mean()
+    got = values(table, "head.input")
+    expected = {
+        "samples_test": 40,
+        "absent_classes_test": K - y.unique().numel(),
+        "nc1_trace_ratio_test": float(gaps[torch.arange(40), y].square().mean() / between),
+        "ncc_accuracy_test": float((gaps.argmin(1) == y).double().mean()),
+        "nc4_ncc_mismatch_test": float((gaps.argmin(1) != test.logits.argmax(1)).double().mean()),
+        "accuracy_test": float((test.logits.argmax(1) == y).double().mean()),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected["nc1_cdnv_test"] = metrics.nc1_cdnv(nc.class_moments(test.h, y, K))
+    assert {key: value for key, value in got.items() if key.endswith("_test")} == pytest.approx(expected, rel=1e-6)
+    assert "accuracy_test" not in values(table, "conv1") and "ncc_accuracy_test" in values(table, "conv1")
+    same = nc.measure(cnn, batches(IMAGES), test=batches(IMAGES))
+    for metric in ("nc1_trace_ratio", "nc4_ncc_mismatch", "nc1_cdnv"):
+        for layer in ("conv1", "head.input"):
+            here = values(same, layer)
+            assert here[f"{metric}_test"] == pytest.approx(here[metric], rel=1e-9), (metric, layer)
+
+
+def test_a_second_pass_has_what_is_kept_otherwise(cnn):
+    expected = nc.measure(cnn, batches(IMAGES), per_class=True)
+    loader = DataLoader(TensorDataset(IMAGES, LABELS), 16, shuffle=True)
+    for given in (batches(IMAGES), loader):
+        table = nc.measure(cnn, given, per_class=True, keep=0, second_pass=True)
+        pd.testing.assert_frame_equal(table, expected, rtol=1e-5)
+
+    class Shrinking(list):
+        def __iter__(self):
+            yield from [self.pop() for _ in range(len(self))][: len(self) or 2]
+            self.append((IMAGES[:1], LABELS[:1]))
+
+    with pytest.raises(ValueError, match="gave other samples the second time"):
+        nc.measure(cnn, Shrinking(batches(IMAGES)), second_pass=True)
+
+
+def test_layers_without_room_for_a_simplex_are_told(cnn):
+    labels = torch.arange(60) % 12
+    net = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 20), nn.ReLU(), nn.Linear(20, 12))
+    with pytest.warns(
+        UserWarning, match=r"no simplex of 12 classes in fewer than 11 dimensions.*: '1' \(d = 5: 0\.807\)\."
+    ) as said:
+        table = nc.measure(net, batches(normal(60, 8), labels))
+    assert len(said) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807
+
+
+STREAM = """
+import torch, psutil, warnings, nclib as nc
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net, seen = torch.nn.Sequential(torch.nn.Linear(8, 512), torch.nn.Linear(512, 10)), []
+def stream():
+    for i in range(3000):
+        if i in (100, 1000, 2999):
+            seen.append(psutil.Process().memory_info().rss / 2**20)
+        yield torch.randn(64, 8), torch.randint(10, (64,))
+nc.measure(net, stream(), keep=0)
+print(*seen)
+"""
+
+
+@pytest.mark.slow
+def test_a_stream_of_any_length_takes_the_memory_of_its_first_batches():
+    done = subprocess.run([sys.executable, "-c", STREAM], capture_output=True, text=True, timeout=300, check=True)
+    early, thousand, last = map(float, done.stdout.split())
+    assert thousand < 1.1 * early and last < 1.1 * thousand, (early, thousand, last)
 
 
 # ------------------------------------------------------------------------------------------- wide layers and memory
@@ -626,8 +930,8 @@ def test_the_core_needs_no_pandas():
     [
         ({"layers": ["conv3"]}, "no module 'conv3'; did you mean 'conv"),
         ({"layers": []}, "layers is empty"),
-        ({"layers": {"conv1": "max"}}, "pool must be 'mean', 'flatten' or a function"),
-        ({"pool": "max"}, "pool must be 'mean', 'flatten' or a function"),
+        ({"layers": {"conv1": "max"}}, "pool must be 'mean', 'flatten', 'cls' or a function"),
+        ({"pool": "max"}, "pool must be 'mean', 'flatten', 'cls' or a function"),
         ({"layers": "conv1", "pool": lambda h: h}, r"pool must return \(B, d\) = \(25, d\).*\(25, 5, 6, 6\)"),
         ({"layers": ["spare"]}, "the forward pass does not call 'spare'"),
         ({"classifier": "haed"}, "no module 'haed'; did you mean 'head'"),
@@ -645,6 +949,9 @@ def test_the_core_needs_no_pandas():
         ({"loader": [(IMAGES, ["a"] * 60)]}, "labels must be integers"),
         ({"loader": [(IMAGES, F.one_hot(LABELS))]}, r"one axis, \(B,\), got \(60, 4\)"),
         ({"loader": [(IMAGES, LABELS + 1)]}, r"layer 'conv1': labels must lie in 0 … 3, got 1 … 4"),
+        ({"loader": [(IMAGES, [])]}, "a batch has 60 inputs and no labels"),
+        ({"loader": [(IMAGES[:0], LABELS[:0])]}, "no batches, or empty ones alone"),
+        ({"loader": iter([(IMAGES, LABELS)]), "second_pass": True}, "an iterator can be read once"),
         ({"loader": [(IMAGES, LABELS[:50])]}, "whose first axis is not the batch of 50"),
         ({"loader": [(IMAGES * math.nan, LABELS)]}, "layer 'conv1': h has NaN"),
     ],
@@ -675,7 +982,7 @@ def problem(seed=0, d=12):
 
 def test_neco_is_the_share_of_the_norm_in_the_principal_components():
     train, other, w, moments = problem()
-    for dim in (None, 2, 12):
+    for dim in (None, 2, 11):
         components = PCA(dim or K - 1).fit(train.numpy()).components_
         expected = np.linalg.norm(other.numpy() @ components.T, axis=1) / np.linalg.norm(other.numpy(), axis=1)
         np.testing.assert_allclose(nc.ood_scores(other, moments, w, "neco", dim=dim), expected, rtol=1e-9)
@@ -683,6 +990,14 @@ def test_neco_is_the_share_of_the_norm_in_the_principal_components():
     collapsed = nc.class_moments(flat[LABELS], LABELS, K)
     np.testing.assert_allclose(nc.ood_scores(flat, collapsed), 1, rtol=1e-9)
     assert nc.ood_scores(torch.zeros(1, 12), moments).item() == 0
+
+
+def test_neco_counts_the_classes_that_are_there():
+    train, other, _, _ = problem()
+    with pytest.warns(nc.metrics.EmptyClassWarning):
+        some = nc.class_moments(train, LABELS, 30)  # 26 classes without samples
+    torch.testing.assert_close(nc.ood_scores(other, some), nc.ood_scores(other, problem()[3]))
+    assert nc.ood_scores(other, some).std() > 0.01
 
 
 def test_nci_is_the_formula_of_its_paper():
@@ -731,7 +1046,8 @@ def test_scores_agree_with_pytorch_ood():
         ({"method": "nci"}, "pass w"),
         ({"method": "nci", "w": normal(K, 3)}, r"w must have shape \(4, 12\), got \(4, 3\)"),
         ({"method": "nci", "w": normal(K, 12), "logits": normal(5, 2)}, r"logits must have shape \(30, 4\)"),
-        ({"dim": 13}, r"dim must lie in 1 … 12"),
+        ({"dim": 12}, r"dim must lie in 1 … 11, since all 12 components.*got 12$"),
+        ({"moments": nc.class_moments(normal(60, 12), torch.arange(60) % 15, 15)}, "14, which is one less than the 15"),
         ({"moments": nc.ClassMoments(K, 12, covariance=False).update(normal(60, 12), LABELS)}, "covariance=False"),
     ],
 )
