@@ -350,7 +350,7 @@ class _Watch:
     def _which_returned(self, heads: list[_Call], returned: list[Tensor]) -> list[_Call]:
         """The one of several layers with K outputs whose outputs the network returns."""
         heads_of_rows = [call for call in heads if isinstance(call.output, Tensor) and call.output.ndim == 2]
-        for same in (_equal, _probabilities, _follows):
+        for same in (_equal, _probabilities, _shifted):
             found = [call for call in heads_of_rows if any(same(x, call.output) for x in returned)]
             if found:
                 break
@@ -505,8 +505,11 @@ def _probabilities(output: Tensor, logits: Tensor | None) -> bool:
 
 def _follows(output: Tensor, logits: Tensor) -> bool:
     """Whether an output (B, K) has the predictions of these logits, or is they with the same added to each row."""
-    if (output.argmax(1) == logits.argmax(1)).float().mean() > 0.9:
-        return True
+    return bool((output.argmax(1) == logits.argmax(1)).float().mean() > 0.9) or _shifted(output, logits)
+
+
+def _shifted(output: Tensor, logits: Tensor) -> bool:
+    """Whether an output (B, K) is these logits with the same added to each row."""
     added = output.float() - logits.float()
     return bool((added - added[:1]).abs().max() <= 1e-3 * logits.float().abs().max())
 
