@@ -391,14 +391,15 @@ def measure(
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION|FILE.npz",
-            help="A function without arguments that returns (model, loader), or a file with h, labels, logits, w.",
+            help="A function without arguments that returns (model, loader) or (model, loader, test loader), or a file "
+            "with h, labels, logits, w.",
         ),
     ],
     layer: Annotated[
         list[str] | None, typer.Option(help="A layer's name, or all; left out: every block and the classifier's input.")
     ] = None,
     classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
-    pool: Annotated[str, typer.Option(help="mean or flatten: how a feature map becomes a vector.")] = "mean",
+    pool: Annotated[str, typer.Option(help="mean, flatten or cls: how a feature map becomes a vector.")] = "mean",
     per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)] = None,
 ) -> None:
@@ -422,8 +423,11 @@ def measure(
             table = pd.DataFrame(report.items(), columns=["metric", "value"])
         else:
             with _importable_from_here():
-                model, loader = _model_and_loader(source)
-                table = measuring.measure(model, loader, "all" if layer == ["all"] else layer, classes, pool, per_class)
+                model, loader, *test = _model_and_loaders(source)
+                wanted = "all" if layer == ["all"] else layer
+                table = measuring.measure(
+                    model, loader, wanted, classes, pool, per_class, test=test[0] if test else None
+                )
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if csv is not None:  # a pipe, or /dev/stdout, cannot be replaced; of a link that what it leads to is
@@ -448,7 +452,7 @@ def _importable_from_here() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def _model_and_loader(source: str) -> tuple[Any, Any]:
+def _model_and_loaders(source: str) -> tuple[Any, ...]:
     from importlib import import_module
 
     module, colon, name = source.partition(":")
@@ -467,8 +471,8 @@ def _model_and_loader(source: str) -> tuple[Any, Any]:
     except ValueError as error:
         *_, place = traceback.extract_tb(error.__traceback__)
         raise ValueError(f"{source}: {error} ({place.filename}, line {place.lineno})") from None
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise ValueError(f"{source} must return (model, loader), got {type(found).__name__}")
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")
     return found
 
 

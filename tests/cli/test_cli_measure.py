@@ -20,6 +20,9 @@ def load():
     hidden = [torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6), torch.nn.ReLU()]
     net = torch.nn.Sequential(*hidden, torch.nn.Linear(6, 3))
     return net, [(torch.randn(60, 5), torch.arange(60) % 3)]
+def tested():
+    net, loader = load()
+    return net, loader, [(torch.randn(20, 5), torch.arange(20) % 3)]
 def wrong():
     return 1
 def broken():
@@ -58,6 +61,13 @@ def test_measure_prints_and_writes_the_table_of_a_network(own):
     classes = nclib("measure", f"{own}:load", "--layer", "0", "--per-class", "--csv", "table.csv")
     assert classes.exit_code == 0 and classes.stdout.splitlines()[0].split() == ["metric", "class", "0"]
     assert set(pd.read_csv("table.csv")["class"].dropna()) == {0, 1, 2}
+
+
+def test_measure_takes_test_data_from_a_function_that_returns_them(own):
+    done = nclib("measure", f"{own}:tested", "--csv", "table.csv", "--pool", "cls")
+    assert done.exit_code == 0 and "ncc_accuracy_test" in done.stdout
+    table = pd.read_csv("table.csv").set_index(["layer", "metric"])["value"]
+    assert table["4.input", "samples_test"] == 20 and 0 <= table["4.input", "accuracy_test"] <= 1
 
 
 @pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such device")
@@ -119,10 +129,10 @@ def test_measure_writes_a_table_whole_and_never_over_the_features(own, monkeypat
         (["own:"], "neither MODULE:FUNCTION"),
         (["no_such_module_anywhere:load"], "there is no module 'no_such_module_anywhere'"),
         (["OWN:laod"], "has no function 'laod'"),
-        (["OWN:wrong"], r"must return (model, loader), got int"),
+        (["OWN:wrong"], r"must return (model, loader) or (model, loader, test), got int"),
         (["OWN:broken"], "invalid literal for int() with base 10: 'many' ("),
         (["OWN:load", "--layer", "7"], "no module '7'"),
-        (["OWN:load", "--pool", "max"], "pool must be 'mean', 'flatten'"),
+        (["OWN:load", "--pool", "max"], "pool must be 'mean', 'flatten', 'cls'"),
         (["text.npz"], "text.npz is not an .npz file"),
         (["objects.npz"], "objects.npz cannot be read"),
         (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds 'h', 'x'"),

@@ -55,9 +55,11 @@ nc1_cdnv(m=moments)
 nc1_chance(m=moments, seed=0)
 nc2_etf_distance(v=w)
 nc2_equinorm(v=w)
+nc2_uniformity(v=w, log=False)
 nc2_equiangular(v=w)
 nc3_self_duality(w=w, m=moments)
 nc3_alignment(w=w, m=moments)
+nc3_unnormalised_duality(w=w, m=moments)
 nc4_ncc_mismatch(h=h, logits=logits, m=moments)
 effective_rank(m=moments)
 minority_cosine(w=w, minority=[1, 2])
@@ -65,7 +67,7 @@ classifier_norm_ratio(w=w, minority=[1, 2])
 paper_eq13_uncentred(m=moments)
 paper_eq13_uncentred_printed_constant(m=moments)
 paper_eq14_uncentred(w=w, m=moments)
-ideal_values(num_classes=3)
+ideal_values(num_classes=3, dim=4)
 nc_report(h=h, labels=labels, logits=logits, w=w, weighting='class', minority=[2], moments=None, num_classes=3)
 measure(model=network, loader=loader, layers=None, num_classes=3, pool='mean', max_dim=64, keep=2**20)
 features(model=network, loader=loader, layer=None, pool='mean', num_classes=3)
@@ -176,11 +178,15 @@ nc1_chance m                            ttttttttttttt
 nc1_chance seed                         w.tttttt..wtw
 nc2_etf_distance v                      uwwwwrrrwwrru
 nc2_equinorm v                          uwwwwrrrwwrrw
+nc2_uniformity v                        uwwwwrrrwwrru
+nc2_uniformity log                      wwwwwwwwwwwww
 nc2_equiangular v                       uwwwurrrwwrru
 nc3_self_duality w                      uwwwwrrrwwrrr
 nc3_self_duality m                      ttttttttttttt
 nc3_alignment w                         uwwwwrrrwwrrr
 nc3_alignment m                         ttttttttttttt
+nc3_unnormalised_duality w              wwwwurrrwwrrr
+nc3_unnormalised_duality m              ttttttttttttt
 nc4_ncc_mismatch h                      wwwwwrrrwrrrr
 nc4_ncc_mismatch logits                 wwwwwrrrwrrrr
 nc4_ncc_mismatch m                      ttttttttttttt
@@ -194,6 +200,7 @@ paper_eq13_uncentred_printed_constant m ttttttttttttt
 paper_eq14_uncentred w                  uwwwwrrrwwrrr
 paper_eq14_uncentred m                  ttttttttttttt
 ideal_values num_classes                rrrrrrrrurrrr
+ideal_values dim                        rurrrrrruuurr
 nc_report h                             uuurrrrrurrrr
 nc_report labels                        uurrrrrrrrrrr
 nc_report logits                        uuuuurrrururr
