@@ -741,7 +741,9 @@ class Equilibrium(nn.Module):
         self.linear, self.head = nn.Linear(6, 6, bias=False), nn.Linear(6, K)
         self.linear.weight.data = torch.linalg.qr(normal(6, 6)).Q
         self.cell = nn.Sequential(self.linear, nn.Tanh()) if cell is None else cell
-        self.deq = nc.DEQ(_Injected(self.cell), **{"solver": nc.FixedPointIteration(tol=1e-5, max_steps=60)} | choices)
+        self.deq = nc.DEQ(
+            _Injected(self.cell), **(choices or {"solver": nc.FixedPointIteration(tol=1e-5, max_steps=60)})
+        )
 
     def forward(self, x):
         return self.head(self.deq(x)[0] * 2)
