@@ -43,6 +43,9 @@ REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, rel
 _OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack|returned a (tuple|list)", re.IGNORECASE)
 
 
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 has none, and refuses by itself
+
+
 class DEQ(nn.Module):
     """A layer whose output solves z* = cell(z*, x, *args).
 
@@ -175,7 +178,7 @@ class DEQ(nn.Module):
         self, x: Tensor, z0: State | None = None, args: Sequence[Tensor] = (), solver: Solver | None = None
     ) -> tuple[State, Solution] | State:
         if torch.compiler.is_compiling():
-            if torch.compiler.is_exporting():
+            if _is_exporting():
                 raise RuntimeError(
                     "torch.export cannot record an equilibrium layer, since the values decide how many steps its solve "
                     "takes. Export what stands before and after the layer, and its cell, each on its own."
