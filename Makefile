@@ -30,7 +30,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup constraints reproduce test test-slow lab bench bench-scale bench-gpu peers survival figures lint clean clean-results
+.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench bench-scale bench-gpu peers survival figures lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,13p' Makefile
@@ -70,6 +70,15 @@ test: setup
 
 test-slow: setup
 	NCLIB_SCREENS=results/screens $(PYTEST) -m slow $(ARGS)
+
+# The core on the oldest torch that it accepts, in an environment of its own that is removed afterwards.
+OLDEST := solver deq gradients jacobian metrics measuring losses imbalance
+test-oldest:
+	"$$PYTHON" -m venv build/oldest
+	build/oldest/bin/python -m pip install -q "torch==2.6.*" numpy pytest hypothesis \
+		filelock matplotlib pandas pillow pydantic pyyaml rich scikit-learn scipy seaborn typer
+	build/oldest/bin/python -m pytest $(OLDEST:%=tests/core/test_%.py) $(ARGS)
+	rm -rf build/oldest
 
 lab: setup
 	$(BIN)/jupyter lab $(firstword $(wildcard notebooks/index.ipynb) notebooks) $(ARGS)

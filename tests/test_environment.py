@@ -1,6 +1,7 @@
 """One list of dependencies, told the same way to pip, conda, make and the code itself."""
 
 import ast
+import functools
 import importlib.metadata
 import json
 import os
@@ -398,16 +399,29 @@ def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
 
 
 def test_the_python_of_the_page_on_own_cells_runs(tmp_path, monkeypatch):
-    """All but the training, which takes a profile's time."""
-    import nclib
-
-    cell, use = _python("book/own_cell.md")
+    """On few images, in one epoch."""
+    cell, *blocks = _python("book/own_cell.md")
     (tmp_path / "my_cells.py").write_text(textwrap.dedent(cell))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    few = {"data": {"n_max": 6, "test_per_class": 3}, "train": {"epochs": 1, "batch_size": 32}}
+    monkeypatch.setattr(nclib, "RunConfig", functools.partial(nclib.RunConfig, **few), raising=False)
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert sorted(names["frame"]["seed"].unique()) == [0, 1, 2] and not names["network"].training
+    assert re.search(r"^digits-balanced-deq-s3-\w+,1,steps/loss,\d", Path("progress.csv").read_text(), re.MULTILINE)
+
+
+def test_the_job_array_of_the_page_on_scale_trains_one_run_a_job(monkeypatch):
+    (study,) = re.findall(r"```\n(# study\.py.*?)```", (ROOT / "book/scale.md").read_text(encoding="utf-8"), re.DOTALL)
     asked = []
-    monkeypatch.setattr(nclib, "ensure_runs", asked.extend, raising=False)
-    exec(use, {})
-    assert [config.seed for config in asked] == [0, 1, 2] and asked[0].model.cell == "my_cells:MyCell"
+    monkeypatch.setattr(nclib, "ensure_runs", asked.append, raising=False)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")
+    names: dict = {}
+    exec(study, names)
+    first, last = map(int, re.search(r"--array=(\d+)-(\d+)", study).groups())
+    assert asked == [[names["configs"][4]]] and range(first, last + 1) == range(len(names["configs"]))
 
 
 def test_no_other_document_has_python_that_is_not_run():

@@ -47,6 +47,9 @@ _OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack|returned a (t
 _BY_STEPS = Unrolled | Reversible  # rules that bring their own forward pass
 
 
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 has none, and refuses by itself
+
+
 class ForwardNotConverged(RuntimeWarning):
     """Rows of a forward solve missed the tolerance, so their z* is not an equilibrium, or NaN.
 
@@ -302,7 +305,7 @@ class DEQ(nn.Module, Generic[Returned]):
         at: Sequence[int] | None = None,
     ) -> tuple[State | list[State], Solution] | State | list[State]:
         if torch.compiler.is_compiling():
-            if torch.compiler.is_exporting():
+            if _is_exporting():
                 raise RuntimeError(
                     "torch.export cannot record an equilibrium layer, since the values decide how many steps its solve "
                     "takes. Export what stands before and after the layer, and its cell, each on its own."

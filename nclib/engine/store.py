@@ -388,7 +388,8 @@ class RunStore:
 
     def weights(self, run: str) -> dict[str, torch.Tensor]:
         """Final weights of a run, every file checked; raises as `load`."""
-        return self.load(run).weights
+        config, contents = self._verified(run)
+        return self._run(run, config, contents, contents.__getitem__).weights
 
     def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
         """Histories of several runs as one tidy table.

@@ -854,7 +854,8 @@ def test_a_compiled_network_breaks_at_the_layer_and_nowhere_else(caplog):
 
 
 def test_export_is_refused():
-    with pytest.raises(RuntimeError, match=r"torch\.export cannot record an equilibrium layer"):
+    ours = r"torch\.export cannot record an equilibrium layer"
+    with pytest.raises(RuntimeError, match=ours if hasattr(torch.compiler, "is_exporting") else "skip function"):
         torch.export.export(Around(), (random(3, 4, dtype=torch.float32),))
 
 

@@ -51,4 +51,4 @@ def test_the_page_trust_says_whose_conf_is_run(tmp_path, monkeypatch):
     assert build._book() == tmp_path / "book", "that of the folder one is in"
     monkeypatch.setenv("NCLIB_ROOT", str(ROOT))
     assert build._book() == ROOT / "book"
-    assert "whose `pyproject.toml` names nclib" in PAGE and "runs its notebooks and its `book/conf.py`" in PAGE
+    assert "whose `pyproject.toml` names nclib-deq." in PAGE and "runs its notebooks and its `book/conf.py`" in PAGE
