@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from nclib.pairing import pairs
 from nclib.papers.neural_collapse import collapse_tables
 from nclib.papers.neural_collapse.collapse_tables import BALANCED, ROWS, SCALE, tracked
@@ -10,6 +12,7 @@ _JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1")
 _MEASURED = (*_JUDGED, "trace", "acc", "minority", "majority")
 
 
+@functools.cache
 def numbers() -> dict[str, str]:
     """Name → text for `nclib.publish.numbers.fill`, from the tracked runs. It takes half a minute."""
     found = {**collapse_tables.numbers(), **collapse_tables.tables()}
@@ -17,7 +20,10 @@ def numbers() -> dict[str, str]:
 
 
 def _changes(found: dict[str, str]) -> str:
-    lines = ["| | paper, imbalance: DEQ | R = 100, K_A = 3, 5, 7 | R = 10, K_A = 3 | balanced |", "|---|---|---|---|---|"]
+    lines = [
+        "| | paper, imbalance: DEQ | R = 100, K_A = 3, 5, 7 | R = 10, K_A = 3 | balanced |",
+        "|---|---|---|---|---|",
+    ]
     for name in _MEASURED:
         cells = [found.get(f"collapse-{name}-{group}-ci", "–") for group in ("r100", "r10", "balanced")]
         lines.append(f"| {ROWS[name].label} | {_claim(name)} | {' | '.join(cells)} |")
