@@ -10,9 +10,15 @@ import scipy.stats
 from nclib.papers.neural_collapse import collapse_tables
 from nclib.papers.neural_collapse.collapse_tables import BALANCED, GROUPS, R10, R100, ROWS, compared, tracked
 from nclib.papers.neural_collapse.duality import COSINES
+from nclib.papers.neural_collapse.numbers import numbers
+from nclib.publish.numbers import fill_pages
 from nclib.system import paths
 
 PAGE = (paths.root() / "book/collapse.md").read_text(encoding="utf-8")
+
+
+def test_every_number_between_marks_is_that_of_the_tracked_runs():
+    assert fill_pages(numbers(), write=False) == []
 
 
 def value(run_rows, metric, split="train"):

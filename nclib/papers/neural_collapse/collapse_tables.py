@@ -72,6 +72,7 @@ JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 
 
+@functools.cache
 def tables() -> dict[str, str]:
     """Markdown tables by name."""
     return {
@@ -86,6 +87,7 @@ def tables() -> dict[str, str]:
     }
 
 
+@functools.cache
 def numbers() -> dict[str, str]:
     """Numbers by name: "collapse-nc2c-r100" is the change, with "-ci" behind it its interval as well."""
     found = {}
