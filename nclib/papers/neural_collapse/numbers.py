@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from nclib.comparison import pairs
 from nclib.papers.neural_collapse import collapse_tables
 from nclib.papers.neural_collapse.collapse_tables import BALANCED, ROWS, SCALE, tracked
@@ -10,6 +12,7 @@ _JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1")
 _MEASURED = (*_JUDGED, "trace", "acc", "minority", "majority")
 
 
+@functools.cache
 def numbers() -> dict[str, str]:
     """Name → text for `nclib.publish.numbers.fill`, from the tracked runs. It takes half a minute."""
     found = {**collapse_tables.numbers(), **collapse_tables.tables()}
