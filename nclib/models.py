@@ -283,7 +283,9 @@ def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
         start = "zeros" if cfg.start == "zeros" else "x"  # "previous" is up to the training
         method = build_solver(cfg.solver)
         rule = build_gradient(cfg.gradient, method.tol)
-        return DEQ(cell, None if isinstance(rule, (deq.Unrolled, deq.Reversible)) else method, rule, z0=start)
+        solver = None if isinstance(rule, (deq.Unrolled, deq.Reversible)) else method
+        # the output of a classifier has its solution, and evaluations report the share that converged
+        return DEQ(cell, solver, rule, z0=start, on_failure="ignore")
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
 
 

@@ -7,7 +7,6 @@ import ast
 import functools
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -64,6 +63,8 @@ def _there_is_no(name: str, package: str) -> str:
         return said
     if places := _places(name):
         return f"{said}; it is in a wing: {', or '.join(places)}"
+    from difflib import get_close_matches  # only for a wrong name
+
     near = get_close_matches(name, homes(package), n=1)
     return f"{said}; did you mean {near[0]!r}?" if near else said
 

@@ -139,10 +139,12 @@ def test_solver_options_reach_the_solver(method):
 
 
 def test_gradient_options_reach_the_gradient():
-    assert build_gradient(GradientConfig(method="phantom")) == deq.Phantom(steps=1, damping=0.0)
-    assert build_gradient(GradientConfig(method="neumann", steps=3)) == deq.Neumann(terms=3)
-    assert build_gradient(GradientConfig(method="unrolled", steps=3)) == deq.Unrolled(steps=3)
-    assert build_gradient(GradientConfig(method="reversible", steps=3)) == deq.Reversible(steps=3, beta=0.5)
+    assert build_gradient(GradientConfig(method="phantom"), 1e-3) == deq.Phantom(steps=1, damping=0.0)
+    assert build_gradient(GradientConfig(method="neumann", steps=3), 1e-3) == deq.Neumann(terms=3)
+    assert build_gradient(GradientConfig(method="unrolled", steps=3), 1e-3) == deq.Unrolled(steps=3, tol=1e-3)
+    assert build_gradient(GradientConfig(method="reversible", steps=3), 1e-3) == deq.Reversible(
+        steps=3, beta=0.5, tol=1e-3
+    )
     assert build_gradient(GradientConfig(method="reversible", steps=3, beta=0.8)) == deq.Reversible(3, 0.8)
     assert build_gradient(GradientConfig()) == deq.Implicit()
 
@@ -177,7 +179,7 @@ def test_every_option_but_the_profile_enters_the_identity():
 def test_json_round_trip_keeps_the_identity():
     config = RunConfig(
         data=DataConfig(imbalance="step", num_majority=3, ratio=10.0, n_max=50),
-        model=ModelConfig(kind="deq", width=4, gradient=GradientConfig(method="phantom")),
+        model=ModelConfig(kind="deq", width=4, gradient=GradientConfig(method="phantom"), 1e-3),
         train=recipe("paper", epochs=2),
         seed=3,
         profile="quick",
