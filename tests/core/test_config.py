@@ -179,7 +179,7 @@ def test_every_option_but_the_profile_enters_the_identity():
 def test_json_round_trip_keeps_the_identity():
     config = RunConfig(
         data=DataConfig(imbalance="step", num_majority=3, ratio=10.0, n_max=50),
-        model=ModelConfig(kind="deq", width=4, gradient=GradientConfig(method="phantom"), 1e-3),
+        model=ModelConfig(kind="deq", width=4, gradient=GradientConfig(method="phantom")),
         train=recipe("paper", epochs=2),
         seed=3,
         profile="quick",

@@ -189,7 +189,8 @@ def test_a_site_that_another_process_has_made_meanwhile_is_not_made_again(smoke,
 def test_without_sphinx_it_names_the_extra(smoke, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "myst_nb" else find(name))
-    with pytest.raises(
+    said = r'myst-nb is not installed; in the clone, type: pip install "\.\[book\]"'
+    with pytest.raises(build.SphinxMissing, match=said):
         build.SphinxMissing, match=r'myst-nb is not installed; in the clone, type: pip install "\.\[book\]"'
     ):
         build.build("smoke")
