@@ -90,6 +90,6 @@ def test_no_file_of_the_folder_is_taken_for_a_module_of_python(folder, words):
 
 def test_started_as_a_module_the_command_looks_elsewhere_first_too(folder):
     """Python has by then taken what it needs to start from the folder."""
-    code = "import sys; sys.path.insert(0, ''); import nclib.cli; sys.argv = ['nclib', 'train', '--profile', 'smoke']; "
+    code = "import sys, nclib.cli; sys.path.insert(0, ''); sys.argv = ['nclib', 'train', '--profile', 'smoke']; "
     done, executed = run(folder, start=["-P", "-c", f"{code}nclib.cli.main()"])
     assert done.returncode == 0 and "multiprocessing" not in executed, (executed, done.stderr[-2000:])

@@ -145,8 +145,10 @@ def test_gradient_options_reach_the_gradient():
     assert build_gradient(GradientConfig(method="reversible", steps=3), 1e-3) == deq.Reversible(
         steps=3, beta=0.5, tol=1e-3
     )
-    assert build_gradient(GradientConfig(method="reversible", steps=3, beta=0.8)) == deq.Reversible(3, 0.8)
-    assert build_gradient(GradientConfig()) == deq.Implicit()
+    assert build_gradient(GradientConfig(method="reversible", steps=3, beta=0.8), 1e-3) == deq.Reversible(
+        3, 0.8, tol=1e-3
+    )
+    assert build_gradient(GradientConfig(), 1e-3) == deq.Implicit()
 
 
 def test_identity_is_pinned():
