@@ -171,19 +171,22 @@ def unpacked(parts: Parts | None, states: Sequence[Tensor], solution: Solution) 
     return [value if z is solution.value else parts.unpack(z) for z in states], replace(solution, value=value)
 
 
-def check_state(x: Tensor, z0: Sequence[Tensor]) -> None:
+def check_state(x: Tensor, z0: Sequence[Tensor], name: str = "z0") -> None:
     if len(z0) < 2 or not all(isinstance(part, Tensor) for part in z0):
+        further = "What else the cell takes goes into args: layer(x, args=(tensor,))" if name == "z0" else ""
         raise TypeError(
-            f"z0 is a {type(z0).__name__} of {len(z0)}: {', '.join(type(part).__name__ for part in z0)}. A state of "
-            "several tensors starts at at least two of them, z0=(z1, z2), a single one at the tensor itself. What else "
-            "the cell takes goes into args: layer(x, args=(tensor,))"
+            f"{name} is a {type(z0).__name__} of {len(z0)}: {', '.join(type(part).__name__ for part in z0)}. A state "
+            f"of several tensors is a tuple of at least two of them, {name}=(z1, z2), a single one is the tensor "
+            f"itself. {further}".rstrip()
         )
     first = z0[0]
     for i, part in enumerate(z0):
         if part.dim() == 0 or len(part) != len(x) or 0 in part.shape[1:]:
-            raise ValueError(f"z0[{i}] has shape {tuple(part.shape)}; its first axis must be the {len(x)} rows of x")
+            raise ValueError(
+                f"{name}[{i}] has shape {tuple(part.shape)}; its first axis must be the {len(x)} rows of x"
+            )
         if not part.is_floating_point() or (part.dtype, part.device) != (first.dtype, first.device):
             raise ValueError(
-                f"z0[{i}] is {part.dtype} on {part.device} and z0[0] {first.dtype} on {first.device}; the parts of a "
-                "state must have one floating-point type and one device"
+                f"{name}[{i}] is {part.dtype} on {part.device} and {name}[0] {first.dtype} on {first.device}; the "
+                "parts of a state must have one floating-point type and one device"
             )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from nclib.deq.cell import Parts, State, check_state, flat_rows
 from nclib.solver import evaluate_cell, is_whole
+
+Point = TypeVar("Point", bound=State)
 
 
 def vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
@@ -25,8 +28,8 @@ def _linearise(f: Callable[[State], State], z: State, detach: bool) -> tuple[Ten
     if torch.is_inference_mode_enabled():
         raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
     with torch.enable_grad():
-        if not isinstance(z, Tensor):
-            check_state(z[0], z)
+        if isinstance(z, (tuple, list)):
+            check_state(z[0], z, "z")
             parts = Parts(tuple(tuple(part.shape[1:]) for part in z))
             f, z = parts.wrap(f), parts.pack(z)
         z = z.detach() if detach else z
@@ -102,7 +105,7 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
 
 
 def spectral_radius(
-    f: Callable[[State], State], z: State, num_iters: int = 80, generator: torch.Generator | None = None
+    f: Callable[[Point], Point], z: Point, num_iters: int = 80, generator: torch.Generator | None = None
 ) -> Tensor:
     """Largest modulus of an eigenvalue of J = ∂f/∂z, for each row.
 
@@ -167,8 +170,8 @@ def spectral_radius(
 
 
 def jacobian_frobenius_sq(
-    f: Callable[[State], State],
-    z: State,
+    f: Callable[[Point], Point],
+    z: Point,
     num_probes: int = 1,
     generator: torch.Generator | None = None,
 ) -> Tensor:

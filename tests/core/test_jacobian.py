@@ -159,5 +159,5 @@ def test_a_state_of_several_tensors_is_one_state_to_the_jacobian():
     assert grad.abs().sum() > 0
     with pytest.raises(TypeError, match="the cell returned a Tensor"):
         spectral_radius(lambda z: z[0], z)
-    with pytest.raises(ValueError, match=r"z0\[1\] has shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"z\[1\] has shape \(2, 3\)"):
         spectral_radius(of_parts, (z[0], z[0][:2]))

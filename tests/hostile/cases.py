@@ -30,13 +30,13 @@ FixedPointIteration(tol=1e-4, max_steps=5, damping=0.5)
 Anderson(tol=1e-4, max_steps=5, history=2, ridge=1e-8, damping=0.5)
 Broyden(tol=1e-4, max_steps=5, history=2)
 fixed_point(f=half, solver=Anderson(), z0=points, args=(points,), rows='leave', parts=[1, 2])
-Implicit(solver=Anderson())
+Implicit(solver=Anderson(), steps=2)
 Neumann(terms=2)
 Phantom(steps=2, damping=0.5)
-Unrolled(steps=2)
-Reversible(steps=2, beta=0.5)
-DEQ(cell=half, solver=Anderson(), gradient=Implicit(), z0='x', eval_solver=Broyden())
-DEQ.__call__(layer, x=points, z0=points, args=(), solver=Anderson())
+Unrolled(steps=2, tol=1e-3)
+Reversible(steps=2, beta=0.5, tol=1e-3)
+DEQ(cell=half, solver=Anderson(), gradient=Implicit(), z0='x', eval_solver=Broyden(), on_failure='warn')
+DEQ.__call__(layer, x=points, z0=points, args=(), solver=Anderson(), gradient=Implicit(), at=[1])
 row_jacobians(f=half, x=points)
 spectral_radius(f=half, z=points, num_iters=2)
 jacobian_frobenius_sq(f=half, z=points, num_probes=1)
@@ -130,28 +130,34 @@ fixed_point args                        tttttttttttrr
 fixed_point rows                        rrrrrrrrrrrrr
 fixed_point parts                       ttttttttttwtt
 Implicit solver                         rrrrrrrrrrwrr
+Implicit steps                          rwrrrrrrwrwrr
 Neumann terms                           rwrrrrrrwrrrr
 Phantom steps                           rwrrrrrrwrrrr
 Phantom damping                         wrrwrrrrrrrrr
 Unrolled steps                          rwrrrrrrwrrrr
+Unrolled tol                            rwrwwrrrwrrrr
 Reversible steps                        rwrrrrrrwrrrr
 Reversible beta                         rrrwrrrrrrrrr
+Reversible tol                          rwrwwrrrwrrrr
 DEQ cell                                wwwwwwwwwwwww
 DEQ solver                              rrrrrrrrrrwrr
 DEQ gradient                            rrrrrrrrrrwrr
 DEQ z0                                  rrrrrrrrrrrwr
 DEQ eval_solver                         rrrrrrrrrrwrr
+DEQ on_failure                          rrrrrrrrrrrrr
 DEQ.__call__ x                          wwwwuuuuwwrrr
 DEQ.__call__ z0                         wwwwuuuuwrwrr
 DEQ.__call__ args                       tttttttttttrr
 DEQ.__call__ solver                     rrrrrrrrrrwrr
+DEQ.__call__ gradient                   rrrrrrrrrrwrr
+DEQ.__call__ at                         rrrrrrrrrrwrr
 row_jacobians f                         ttttttttttttt
 row_jacobians x                         wwwwwwwwwtttt
 spectral_radius f                       ttttttttttttt
-spectral_radius z                       wwwwwwwwwtttt
+spectral_radius z                       wwwwwwwwwtttr
 spectral_radius num_iters               rwrrrrrrwrrrr
 jacobian_frobenius_sq f                 ttttttttttttt
-jacobian_frobenius_sq z                 wwwwwwwwwtttt
+jacobian_frobenius_sq z                 wwwwwwwwwtttr
 jacobian_frobenius_sq num_probes        rwrrrrrr.rrrr
 ClassMoments num_classes                rwrrrrrrrrrrr
 ClassMoments dim                        rwrrrrrrrrrrr
@@ -340,7 +346,10 @@ LEFT_OUT = {
     "Solution Status Classifier Encoder BasicBlock ResidualCell MDEQCell WeightTied UntiedCells CosineLinear Output "
     "Dataset Split Features Ideal Metric Outputs Run Checkpoint Config StoredConfig "
     "OwnNetwork PostHocConfig LookConfig": "made by others",
-    "BackwardNotConverged EmptyClassWarning ConfigError DataError TrainingDiverged": "said, not called",
+    "BackwardNotConverged ForwardNotConverged EmptyClassWarning ConfigError DataError "
+    "TrainingDiverged": "said, not called",
+    "Solver Memory Solved solve settings check_solver failures_counted": "what a solver of one's own fulfils, and what "
+    "the layer and the evaluation share",
     "paper_solver build_solver build_gradient scene_places default_device usable_device "
     "try_own_code": "no number given",
     "collect class_means feature_moments summarise evaluate per_class_rows usable arithmetic train reopen nested "

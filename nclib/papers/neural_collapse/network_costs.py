@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from nclib.config import ConfigError, RunConfig
+from nclib.deq import failures_counted
 from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
 from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
@@ -66,7 +67,7 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
         rows["last block"] = 0
         handles.append(cell.register_forward_hook(evaluations))
     try:
-        with evaluating(model), torch.no_grad():
+        with evaluating(model), failures_counted(model), torch.no_grad():
             model(images)
     finally:
         for handle in handles:

@@ -21,6 +21,7 @@ from nclib.config import (
     TrainConfig,
     run_id,
 )
+from nclib.deq import failures_counted
 from nclib.engine import runs
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import load_run, reference_store
@@ -101,7 +102,7 @@ def test_multiplications_are_those_that_torch_counts(options):
 
 def test_evaluations_of_an_equilibrium_are_those_of_its_solve():
     model, images = build_model(ModelConfig(kind="deq", width=2), 4, 1).eval(), _images(7)
-    with torch.no_grad():
+    with torch.no_grad(), failures_counted(model):
         steps = model(images).solution.steps
     assert len(set(steps.tolist())) > 1  # rows leave at different times
     table = network_costs.layer_table(model, images).set_index("stage")
