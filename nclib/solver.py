@@ -208,9 +208,12 @@ def settings(kind: type[Kind]) -> type[Kind]:
 
 
 def check_solver(given: str, solver: object) -> None:
+    """``given`` has a %r where the solver stands in what was typed."""
+    if isinstance(solver, (FixedPointIteration, Anderson, Broyden)):
+        return  # which was checked when it was made
     if isinstance(solver, type) or not isinstance(solver, Solver):
         raise TypeError(
-            f"{given}: give a FixedPointIteration(...), Anderson(...) or Broyden(...), or a solver of your "
+            f"{given % (solver,)}: give a FixedPointIteration(...), Anderson(...) or Broyden(...), or a solver of your "
             "own, see nclib.solver.Solver"
         )
     _check(solver)
@@ -623,9 +626,6 @@ def solve(
         gone = live if len(trace) == max_steps else solved | lost
         if gone.any():
             value[to_device(place[gone])] = best_z[to_device(np.flatnonzero(gone))]
-            hopeless = gone & np.isinf(best[place])
-            if hopeless.any():
-                value[to_device(place[hopeless])] = math.nan
             live = live & ~gone
             left = np.count_nonzero(live)
             if not left:
@@ -651,6 +651,10 @@ def solve(
         if len(trace) in at:
             states[len(trace)] = value.index_copy(0, to_device(place[live]), z[to_device(np.flatnonzero(live))])
 
+    hopeless = np.flatnonzero(np.isinf(best))
+    if len(hopeless):
+        for tensor in (value, *states.values()):
+            tensor[to_device(hopeless)] = math.nan
     solution = Solution(
         value=restore(value).to(z0.dtype),
         residual=to_device(best).to(dtype),
@@ -714,7 +718,7 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
 
 
 def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str, parts: Sequence[int] | None) -> None:
-    check_solver(f"solver={solver!r}", solver)
+    check_solver("solver=%r", solver)
     if isinstance(args, Tensor):
         raise TypeError("args must be a sequence of tensors; for a single one (tensor,)")
     for name, tensor in (("z0", z0), *((f"args[{i}]", arg) for i, arg in enumerate(args))):

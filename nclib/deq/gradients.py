@@ -95,7 +95,7 @@ class Implicit:
 
     def __post_init__(self) -> None:
         if self.solver is not None:
-            check_solver(f"Implicit(solver={self.solver!r})", self.solver)
+            check_solver("Implicit(solver=%r)", self.solver)
         if self.steps is not None:
             _at_least_one(self, "steps")
 

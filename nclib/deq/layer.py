@@ -588,7 +588,7 @@ def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
     for name, solver in solvers.items():
         if solver is None:
             continue
-        check_solver(f"{name}={solver!r}", solver)
+        check_solver(f"{name}=%r", solver)
         if isinstance(gradient, _BY_STEPS):
             raise ValueError(
                 f"{name}={solver!r} has nothing to do: gradient={gradient!r} applies the cell a fixed number of times. "
