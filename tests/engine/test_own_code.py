@@ -265,6 +265,7 @@ def test_the_random_state_is_left_alone_and_seeds_decide_the_initial_weights(fol
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.filterwarnings("ignore:there is no simplex of 10 classes")  # two features are enough to see it
 def test_an_own_network_is_measured_at_the_input_of_its_last_linear(folder):
     model = nc.build_model(network().model, 10, 1).eval()
     images = torch.randn(3, 1, 8, 8)

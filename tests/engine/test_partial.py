@@ -49,18 +49,19 @@ def test_without_any_pair_there_is_nothing_to_draw(there):
         ensure_runs(runs(STEP), train="finished")
 
 
-def rows(*settings):
-    columns = ["dataset", "K_A", "R", "seed"]
-    return pd.DataFrame([("digits", *setting) for setting in settings], columns=columns)
+def rows(*settings, models=("explicit", "deq")):
+    columns = ["dataset", "K_A", "R", "seed", "model"]
+    return pd.DataFrame([("digits", *setting, model) for setting in settings for model in models], columns=columns)
 
 
 def test_a_setting_counts_once_it_has_every_seed():
     planned = runs(BALANCED, STEP)
     balanced, step = [(None, 1.0, seed) for seed in range(3)], [(5, 2.0, seed) for seed in range(3)]
     found = rows(*balanced, *step)
-    assert len(partial.whole(found, planned)) == 6 and partial.of_settings(found, planned) == "all 2 settings"
+    assert len(partial.whole(found, planned)) == 12 and partial.of_settings(found, planned) == "all 2 settings"
     found = partial.whole(rows(*balanced[:2], *step), planned)
-    assert found["K_A"].tolist() == [5] * 3 and partial.of_settings(found, planned) == "1 of 2 settings so far"
+    assert found["K_A"].tolist() == [5] * 6 and partial.of_settings(found, planned) == "1 of 2 settings so far"
     assert partial.of_settings(rows(*balanced), runs(BALANCED)) == "the one setting"
+    assert partial.whole(rows(*balanced, models=["deq"]), planned).empty, "the other network has no seed"
     found = partial.whole(rows(*balanced[:2]), planned)
     assert found.empty and partial.of_settings(found, planned) == "0 of 2 settings so far"
