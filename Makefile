@@ -123,7 +123,7 @@ figures: setup
 
 lint: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check nclib tests benchmarks
+	$(BIN)/ruff format --check nclib companion tests benchmarks
 	$(BIN)/lint-imports --no-cache
 	@notebooks=$$(git ls-files 'notebooks/*.ipynb'); [ -z "$$notebooks" ] || $(BIN)/nbstripout --verify --keep-id $$notebooks
 

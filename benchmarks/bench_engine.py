@@ -20,8 +20,7 @@ import pandas as pd
 from common import Figure, finish, threads
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.engine import cluster
-from nclib.papers import experiments
+from nclib.engine import cluster, experiments
 
 TARGET_OVERHEAD = 1.05
 TASKS = 500

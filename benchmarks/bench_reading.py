@@ -15,10 +15,9 @@ import pandas as pd
 from common import Figure, finish, ratio, rounds, threads
 
 from nclib.config import run_id
-from nclib.engine import runs
+from nclib.engine import experiments, runs
 from nclib.engine.reading import stack, tidy
 from nclib.engine.store import default_store
-from nclib.papers import experiments
 from nclib.system import processes
 
 TARGET = 1 / 3

@@ -12,7 +12,7 @@ from myst_parser.mdit_to_docutils.sphinx_ import SphinxRenderer
 from sphinx import addnodes
 from sphinx.util import logging
 
-from nclib.publish.site import api
+from companion.site import api
 from nclib.system import processes
 
 processes.follow_parent()  # `nclib report` may be killed

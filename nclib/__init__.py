@@ -4,7 +4,7 @@ To begin: ``DEQ``, ``Anderson``, ``Broyden``, ``Implicit``, ``Phantom`` (an equi
 ``measure`` (neural collapse in the layers of any network); ``nc_report``, ``ClassMoments``, ``ideal_values`` (of any
 features); ``RunConfig``, ``ensure_runs``, ``pairs``, ``interval`` (trained runs and their differences).
 
-All else is in the wings. What a paper defines is in its own: ``from nclib.papers import neural_collapse as sun_shi``,
+All else is in the wings. What a paper defines is in its own: ``from companion import neural_collapse as sun_shi``,
 ``kernel_equivalence as ke``, ``separation_bias as sb``.
 
 Every public name stands once in ``__init__.pyi``, with its module. It is imported when it is first used, so that

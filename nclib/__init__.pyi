@@ -3,17 +3,14 @@
 from nclib import (
     comparison as comparison,
     config as config,
-    course as course,
     data as data,
     deq as deq,
     engine as engine,
     evaluation as evaluation,
     imbalance as imbalance,
-    laboratory as laboratory,
     losses as losses,
     metrics as metrics,
     models as models,
-    papers as papers,
     publish as publish,
     reproduce as reproduce,
     solver as solver,
@@ -73,12 +70,12 @@ from nclib.metrics import (
 from nclib.metrics.measuring import features as features, measure as measure
 from nclib.metrics.ood import ood_scores as ood_scores
 from nclib.models import build_model as build_model, count_parameters as count_parameters
-from nclib.papers.captions import (
+from nclib.publish.captions import (
     describe_runs as describe_runs,
     describe_seeds as describe_seeds,
     stand_ins as stand_ins,
 )
-from nclib.papers.experiments import experiment as experiment
+from nclib.engine.experiments import experiment as experiment
 from nclib.publish.answer import answer as answer
 from nclib.publish.artefacts import save_figure as save_figure, save_table as save_table
 from nclib.publish.readable import readable as readable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nclib.papers import certify
+from companion import certify
 
 PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
 
@@ -32,7 +32,7 @@ def test_the_contracts_on_imports_are_kept():
         ("solver", "from nclib.deq import DEQ"),
         ("metrics/report", "def later():\n    from nclib import training"),
         ("engine/store", "from nclib.publish import scorecard"),
-        ("papers/kernel_equivalence/exact", "from nclib.papers.neural_collapse import solver_sweep"),
+        ("papers/kernel_equivalence/exact", "from companion.neural_collapse import solver_sweep"),
         ("publish/plotting", "from nclib import metrics"),
         ("course/answers", "from nclib import metrics"),
         ("config/strict", "import torch"),

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from nclib.papers.neural_collapse import collapse_tables
-from nclib.papers.neural_collapse.collapse_tables import BALANCED, GROUPS, R10, R100, ROWS, compared, tracked
-from nclib.papers.neural_collapse.duality import COSINES
-from nclib.papers.neural_collapse.numbers import numbers
+from companion.neural_collapse import collapse_tables
+from companion.neural_collapse.collapse_tables import BALANCED, GROUPS, R10, R100, ROWS, compared, tracked
+from companion.neural_collapse.duality import COSINES
+from companion.neural_collapse.numbers import numbers
 from nclib.publish.numbers import fill_pages
 from nclib.system import paths
 

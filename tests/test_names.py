@@ -17,7 +17,7 @@ import nclib
 
 PACKAGE = Path(nclib.__file__).parent
 LAZY = sorted(".".join(("nclib", *stub.parent.relative_to(PACKAGE).parts)) for stub in PACKAGE.rglob("__init__.pyi"))
-PAPERS = [f"nclib.papers.{name}" for name in ("kernel_equivalence", "neural_collapse", "separation_bias")]
+PAPERS = [f"companion.{name}" for name in ("kernel_equivalence", "neural_collapse", "separation_bias")]
 
 KEPT = {
     "config": """
@@ -112,14 +112,14 @@ def test_names_cost_nothing_until_they_are_used():
         ("nclib", "nothing_like_it", "nclib has no 'nothing_like_it'"),
         ("nclib", "nc0", "it is in a wing: from nclib.metrics import nc0"),
         ("nclib", "over_seeds", "it is in a wing: from nclib.comparison import over_seeds"),
-        ("nclib", "peeled_table", "it is in a wing: from nclib.papers.neural_collapse import peeled_table"),
-        ("nclib", "layer_peeled", "it is in a wing: from nclib.papers.neural_collapse import layer_peeled"),
-        ("nclib", "coefficients", "it is in a wing: from nclib.papers.kernel_equivalence import coefficients"),
-        ("nclib", "grad_cam", "it is in a wing: from nclib.papers.separation_bias import grad_cam"),
+        ("nclib", "peeled_table", "it is in a wing: from companion.neural_collapse import peeled_table"),
+        ("nclib", "layer_peeled", "it is in a wing: from companion.neural_collapse import layer_peeled"),
+        ("nclib", "coefficients", "it is in a wing: from companion.kernel_equivalence import coefficients"),
+        ("nclib", "grad_cam", "it is in a wing: from companion.separation_bias import grad_cam"),
         ("nclib", "plotting", "it is in a wing: from nclib.publish import plotting"),
         ("nclib", "picture", "it is in a wing: from nclib.publish.plots.display import picture"),
-        ("nclib.papers.kernel_equivalence", "coeficients", "did you mean 'coefficients'?"),
-        ("nclib.papers.kernel_equivalence", "gotu_table", "from nclib.papers.separation_bias import gotu_table"),
+        ("companion.kernel_equivalence", "coeficients", "did you mean 'coefficients'?"),
+        ("companion.kernel_equivalence", "gotu_table", "from companion.separation_bias import gotu_table"),
     ],
 )
 def test_a_wrong_name_gets_the_nearest_and_a_name_elsewhere_its_place(package, name, said):

@@ -9,9 +9,9 @@ import re
 import pytest
 from spoken import NUMBERS
 
-from nclib.papers import certify
-from nclib.papers.neural_collapse import numbers as measured
-from nclib.papers.neural_collapse.proofs import STATEMENTS, theory_steps
+from companion import certify
+from companion.neural_collapse import numbers as measured
+from companion.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.publish.numbers import fill_pages, spans
 from nclib.system import paths, words
 

@@ -25,6 +25,7 @@ from nclib.cli import data as data_commands
 from nclib.cli import health
 from nclib.cli import runs as runs_commands
 from nclib.cli.output import Names, ProfileName, Settings, final_metrics, plain, print_facts, print_frame, say_error
+from nclib.system import plugins
 from nclib.system.terminal import ENDINGS, Terminated
 
 
@@ -239,14 +240,14 @@ def _parameters(name: str) -> dict[str, str]:
 def _site_after(profile: str, parameters: Mapping[str, Any]) -> bool:
     """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
     site: then it is only said."""
-    from nclib.publish.site import build
+    from nclib.publish import sites
     from nclib.system import other_parameters
 
     try:
         with other_parameters.results_with(other_parameters.folder_name(parameters)):
-            build.build(profile)
-    except build.ReportError as error:
-        if isinstance(error, build.SphinxMissing):
+            sites.build(profile)
+    except sites.ReportError as error:
+        if isinstance(error, sites.SphinxMissing):
             typer.echo(f"no web site: {error}")
             return True
         say_error(f"no web site: {error}")
@@ -266,7 +267,7 @@ def report(
     """
     from nclib.engine.profiles import get_profile
     from nclib.publish import notebooks
-    from nclib.publish.site.build import build
+    from nclib.publish.sites import build
     from nclib.reproduce.parameters import given_values
     from nclib.system import other_parameters
 
@@ -345,7 +346,7 @@ def train(
     from nclib.engine.reference import load_run
     from nclib.engine.store import default_store
     from nclib.engine.verification import FACTORS
-    from nclib.papers import captions
+    from nclib.publish import captions
     from nclib.system.terminal import progress_bar
 
     given = {
@@ -477,22 +478,7 @@ def _model_and_loaders(source: str) -> tuple[Any, ...]:
     return found
 
 
-@app.command()
-def numbers(
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 where a number differs.")] = False,
-) -> None:
-    """Write the numbers of the tracked runs into README.md and book/*.md, between the marks that name them."""
-    from nclib.papers.neural_collapse.numbers import numbers as measured
-    from nclib.publish.numbers import fill_pages
-
-    changed = fill_pages(measured(), write=not check)
-    for span in changed:
-        typer.echo(span)
-    if check and changed:
-        say_error(f"{len(changed)} numbers differ from the tracked runs; to write them: nclib numbers")
-        raise typer.Exit(1)
-    typer.echo(f"{len(changed)} numbers written" if changed else "every number is the one of the tracked runs")
-
-
-for command, name in ((health.doctor, None), (health.verify, None), (health.certify_statements, "certify")):
-    app.command(name)(command)
+app.command()(health.doctor)
+app.command()(health.verify)
+for name, command in plugins.added("commands").items():
+    app.command(name)(command.load())

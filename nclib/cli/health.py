@@ -81,8 +81,7 @@ def _found(name: str) -> str:
 
 
 def _costs(workers: int) -> dict[str, str]:
-    from nclib.engine import profiles, runs
-    from nclib.papers import experiments
+    from nclib.engine import experiments, profiles, runs
     from nclib.system.terminal import duration
 
     costs = {}
@@ -157,33 +156,3 @@ def _verdict(sound: bool, missed: Sequence[str], runs: int) -> str:
             "library works; train some with nclib reproduce and verify again"
         )
     return "sound: closed forms hold and the reference is reproduced. Results of other runs are findings"
-
-
-def certify_statements(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Statements; left out: all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of lines.")] = False,
-) -> None:
-    """Check the verdicts on the papers' statements: exact computations, and instances of the proofs.
-
-    The proofs stand in the source, beside the certificates.
-
-    Without ids it prints one line for each certificate, and at the end the verdicts on the ten statements of Sun & Shi
-    (2024). With ids it prints all about each: the statement, how it was read, the verdict, and what was checked. Exits
-    with 1 if a certificate fails. Only the standard library is needed; certificates that need sympy are skipped, and
-    named, where it is not installed.
-    """
-    from nclib.papers import certify
-
-    results = certify.certify(ids or None)
-    show = certify.as_json if as_json else certify.as_text if ids else certify.as_lines
-    typer.echo(show(results))
-    failed = [result.id for result in results if not result.ok]
-    missing = [] if ids else certify.left_out()
-    typer.echo(f"{len(results) - len(failed)} of {len(results)} certificates checked", err=as_json)
-    if not (ids or as_json):
-        typer.echo("\n" + certify.summary(results))
-    if failed:
-        typer.echo(f"failed: {', '.join(failed)}", err=True)
-    if missing:
-        typer.echo(f"left out, because sympy is not installed (pip install sympy): {', '.join(missing)}", err=True)
-    raise typer.Exit(1 if failed else 0)

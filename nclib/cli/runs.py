@@ -108,7 +108,7 @@ def export(
 ) -> None:
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
     from nclib.engine import runs
-    from nclib.papers.experiments import features_drawn
+    from nclib.engine.experiments import features_drawn
     from nclib.publish import notebooks
     from nclib.reproduce.reproduce import prepare
 

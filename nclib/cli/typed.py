@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nclib.config import ConfigError, RunConfig, digest
+from nclib.engine.builders import profile_options
 from nclib.engine.options import OPTIONS, build_config
 from nclib.engine.profiles import OVERRIDES, PROFILES
-from nclib.papers.builders import profile_options
 
 _OVERRIDES = {key: key.split(".")[-1] for key in OPTIONS if key.split(".")[-1] in OVERRIDES}
 

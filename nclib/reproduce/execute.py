@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nclib.publish.notebooks import available, executed, owner, source
-from nclib.system import paths, processes
+from nclib.system import paths, processes, provenance
 from nclib.system.files import sha256, write_atomic
 from nclib.system.terminal import short
 
@@ -148,11 +148,11 @@ def files_left(name: str, profile: str, before: Mapping[Path, tuple[int, int]], 
 def first_site(profile: str) -> str:
     """Make the web site of what there is so far, in a process of its own; its path, or nothing where it cannot be made:
     what is wrong is said by the call at the end."""
-    from nclib.publish.site import build
+    from nclib.publish import sites
 
     try:
-        return str(build.build(profile, echo=lambda line: None, draft=True))
-    except build.ReportError:
+        return str(sites.build(profile, echo=lambda line: None, draft=True))
+    except sites.ReportError:
         return ""
 
 
@@ -227,7 +227,8 @@ def environment() -> Iterator[None]:
         values["HOME"] = str(paths.results() / ".home")
     with processes.environment_restored([*values, "PYTHONPATH"]), tempfile.TemporaryDirectory(prefix="nclib-") as alone:
         # a link: with the clone itself on the path, a file in it named like a module of Python would be taken for that
-        Path(alone, "nclib").symlink_to(Path(__file__).resolve().parents[1])
+        for package in ("nclib", *provenance.packages()):
+            Path(alone, package).symlink_to(provenance.folder(package))
         path = [alone, *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
         os.environ.update(values | {"PYTHONPATH": os.pathsep.join(path)})
         yield

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nclib import data
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
-from nclib.engine import cluster, profiles, runs
+from nclib.engine import cluster, experiments, profiles, runs
 from nclib.engine.denser import take
 from nclib.engine.executors import Place, default_workers
 from nclib.engine.options import check_runs
 from nclib.engine.store import default_store
-from nclib.papers import experiments
 from nclib.publish.notebooks import MAIN_PAPER, select, source
 from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, urgency
 from nclib.reproduce.execute import end_children, environment

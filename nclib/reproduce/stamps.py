@@ -63,7 +63,7 @@ def made_from(task: Task, marks: Mapping[str, str], profile: str, library: Libra
         "its cells": [(cell["cell_type"], text_of(cell)) for cell in cells],
         "its parameters": values,
         "its runs": {run: marks.get(run, "") for run in task.runs},
-        **library.digests(task.name, cells),
+        **library.digests(task.name),
     }
     if task.optional:
         parts["the runs that are there"] = {run: mark_of(run) for run in task.found()}

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def install(extra: str) -> str:
 
 
 def _folder(package: str) -> Path:
-    return _ROOT.joinpath(*package.split(".")[1:])
+    return _ROOT.joinpath(*package.split("."))
 
 
 def _there_is_no(name: str, package: str) -> str:
@@ -72,7 +72,8 @@ def _there_is_no(name: str, package: str) -> str:
 def _places(name: str) -> list[str]:
     """How to import a name that modules of the library define, or the modules of that name."""
     defined = re.compile(rf"^(?:def|class) {name}\b|^{name}\b[^=\n]*= ", flags=re.MULTILINE)
-    files = sorted(_ROOT.rglob("*.py"), key=lambda file: (len(file.parts), file))
+    files = [*_ROOT.glob("nclib/**/*.py"), *_ROOT.glob("companion/**/*.py")]
+    files.sort(key=lambda file: (len(file.parts), file))
     homes = [file for file in files if defined.search(file.read_text(encoding="utf-8"))]
     modules = [file for file in files if file.stem == name]
     found = [_import(name, file) for file in homes] or [_import(name, file.parent / "x") for file in modules]
@@ -85,4 +86,4 @@ def _import(name: str, file: Path) -> str:
     packages = file.parent.glob("__init__.py*") if file.parent != _ROOT else ()
     offered = any(listed.search(package.read_text(encoding="utf-8")) for package in packages)
     place = file.parent if offered or file.stem == "x" else file.with_suffix("")
-    return f"from {'.'.join(('nclib', *place.relative_to(_ROOT).parts))} import {name}"
+    return f"from {'.'.join(place.relative_to(_ROOT).parts)} import {name}"

@@ -19,6 +19,8 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
+from nclib.system import plugins
+
 _loaded: dict[str, str] = {}
 """Digest of the source of each module as it was imported here."""
 _FOLDER = "NCLIB_CODE"
@@ -96,12 +98,12 @@ def load(name: str, source: str | None) -> Any:
     if _loaded.get(module) != now:
         for each, path in _sources(module).items():
             if _may_change(each, path):
-                sys.modules.pop(each, None)
+                sys.modules.pop(_now(each), None)
                 with contextlib.suppress(OSError, ValueError):  # it is told from its source by size and whole seconds
                     Path(cache_from_source(path)).unlink(missing_ok=True)
         importlib.invalidate_caches()
     try:
-        found = getattr(importlib.import_module(module), attribute, None)
+        found = getattr(importlib.import_module(_now(module)), attribute, None)
     except Exception as error:  # whatever the module does when it is imported
         raise OwnCodeError(f"{module} cannot be imported ({type(error).__name__}: {error})") from error
     if not callable(found):
@@ -110,10 +112,16 @@ def load(name: str, source: str | None) -> Any:
     return found
 
 
+def _now(module: str) -> str:
+    """Where a module is today that a stored run names by an earlier place; the run's identity keeps that."""
+    moved = plugins.added("moved")
+    return moved[module].value if module in moved else module
+
+
 def imported(name: str) -> Any:
     """What a name stands for where its module has been imported before, else None; nothing is imported."""
     module, _, attribute = name.partition(":")
-    return getattr(sys.modules.get(module), attribute, None)
+    return getattr(sys.modules.get(_now(module)), attribute, None)
 
 
 def search_here() -> None:
@@ -134,7 +142,7 @@ _search()
 
 def _may_change(module: str, path: Path) -> bool:
     """Whether a module is the user's, and not part of nclib or of an installed library."""
-    return module.split(".")[0] != "nclib" and not _is_installed(path)
+    return module.split(".")[0] not in ("nclib", "companion") and not _is_installed(path)
 
 
 def _is_installed(path: Path) -> bool:
@@ -196,7 +204,7 @@ def _absolute(named: tuple[str, ...], package: str) -> Iterator[str]:
 def _belongs(name: str, module: str) -> bool:
     """Whether an imported module is part of the source of `module`."""
     top, own = name.split(".")[0], module.split(".")[0]
-    if top == "nclib" or top in sys.stdlib_module_names:
+    if top in ("nclib", "companion") or top in sys.stdlib_module_names:
         return False
     if top == own:
         return True
@@ -216,7 +224,7 @@ def _folder(spec: ModuleSpec | None) -> Path | None:
 def _find(module: str) -> ModuleSpec | None:
     """Where a module is. `importlib.util.find_spec` would import its packages."""
     path, spec, name = None, None, ""
-    for part in module.split("."):
+    for part in _now(module).split("."):
         name = f"{name}.{part}" if name else part
         if name != part and path is None:
             return None  # what should be a package is a module

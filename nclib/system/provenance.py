@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nclib
+from nclib.system import plugins
 
 try:
     import resource
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 _FOLDER = Path(__file__).resolve().parent
-_MAKE_NO_RUN = ("reproduce", "laboratory", "course", "cli")
+_MAKE_NO_RUN = ("cli", "course", "laboratory", "reproduce", "site")
 _DISTRIBUTIONS = (
     "torch",
     "torchvision",
@@ -169,35 +170,28 @@ def digest(files: Iterable[Path]) -> str:
     return hashlib.sha256("".join(contents).encode()).hexdigest()
 
 
-def papers() -> list[str]:
-    """The modules that `NCLIB_PAPERS` names, see `nclib.engine.kinds`."""
-    return [name.strip() for name in os.environ.get("NCLIB_PAPERS", "").split(",") if name.strip()]
-
-
-def paper_sources() -> list[Path]:
-    """The files of `papers`: of a module its own, of a package all modules in it."""
-    found: list[Path] = []
-    for name in papers():
-        with contextlib.suppress(ImportError, ValueError):  # who imports the module says what is wrong with it
-            spec = importlib.util.find_spec(name)
-            if spec is not None and spec.origin:
-                own = Path(spec.origin)
-                found += sorted(own.parent.rglob("*.py")) if spec.submodule_search_locations else [own]
-    return found
-
-
-def code() -> str:
-    """Version of nclib and digest of those of its sources that make and store runs, `paper_sources` among them. Where
-    two processes differ in it, the same configuration may be another run."""
-    return _code(tuple(paper_sources()))
-
-
 @functools.cache
-def _code(added: tuple[Path, ...]) -> str:
-    package = _FOLDER.parent
-    sources = sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix())
-    making = [path for path in sources if path.relative_to(package).parts[0] not in _MAKE_NO_RUN]
-    return f"{nclib.__version__} (sources {digest([*making, *added])[:12]})"
+def code() -> str:
+    """Version of nclib and digest of the sources that make and store runs: its own, and those of the packages that add
+    kinds of runs. Where two processes differ in it, the same configuration may be another run."""
+    making = [
+        path
+        for package in map(folder, ("nclib", *packages()))
+        for path in sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix())
+        if path.relative_to(package).parts[0] not in _MAKE_NO_RUN
+    ]
+    return f"{nclib.__version__} (sources {digest(making)[:12]})"
+
+
+def packages() -> list[str]:
+    """The packages that add to nclib, see `nclib.system.plugins`."""
+    points = [point for group in ("kinds", "experiments", "commands") for point in plugins.added(group).values()]
+    return sorted({point.module.split(".")[0] for point in points})
+
+
+def folder(package: str) -> Path:
+    """Where a package lies."""
+    return Path(importlib.util.find_spec(package).origin).parent
 
 
 def describe_device(device: "torch.device | str | None" = None) -> dict[str, str | int | None]:

@@ -14,16 +14,16 @@ import typer
 from command import as_typed, nclib
 from marks import slow
 
+from companion import certify
 from nclib import data, models, training
 from nclib.cli import app
 from nclib.config import ConfigError, ModelConfig, RunConfig, recipe, run_id
 from nclib.engine import cluster, runs
+from nclib.engine.experiments import experiment
 from nclib.engine.reading import CorruptRun
 from nclib.engine.store import RunStore, default_store
-from nclib.papers import certify
-from nclib.papers.experiments import experiment
 from nclib.publish import notebooks
-from nclib.publish.site.build import SphinxMissing
+from nclib.publish.sites import SphinxMissing
 from nclib.reproduce import reproduce as reproduce_wing
 from nclib.reproduce import summary
 from nclib.system import paths, terminal

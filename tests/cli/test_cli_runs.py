@@ -6,14 +6,13 @@ import shlex
 import pytest
 from command import as_typed, nclib
 
+from companion.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.cli import typed as typed_module
 from nclib.config import ModelConfig, RunConfig, run_id
-from nclib.engine import profiles, runs
+from nclib.engine import experiments, profiles, runs
 from nclib.engine.options import build_config
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
-from nclib.papers import experiments
-from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.system import paths
 from nclib.system.files import sha256
 

@@ -8,15 +8,15 @@ import torch
 from cells import with_rule
 from marks import slow
 
+from companion.kernel_equivalence import networks
+from companion.neural_collapse import solver_sweep
+from companion.separation_bias import saliency
 from nclib import deq, metrics, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.data import Batches
 from nclib.deq import DEQ
 from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
-from nclib.papers.kernel_equivalence import networks
-from nclib.papers.neural_collapse import solver_sweep
-from nclib.papers.separation_bias import saliency
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
 
 GPU = "cuda:0"

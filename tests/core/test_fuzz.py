@@ -22,17 +22,17 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from companion.neural_collapse.depth import DepthConfig
+from companion.neural_collapse.solver_sweep import SolverSweepConfig
+from companion.separation_bias import tasks
+from companion.separation_bias.saliency import CamConfig
 from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
 from nclib.engine import kinds, options
 from nclib.engine import store as store_module
+from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
-from nclib.papers.experiments import experiment
-from nclib.papers.neural_collapse.depth import DepthConfig
-from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
-from nclib.papers.separation_bias import tasks
-from nclib.papers.separation_bias.saliency import CamConfig
 from nclib.reproduce.parameters import parse_overrides
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")

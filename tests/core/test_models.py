@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from companion.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.deq import DEQ
 from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
-from nclib.papers.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
 from nclib.solver import FixedPointIteration
 
 pytestmark = pytest.mark.filterwarnings("ignore::nclib.deq.ForwardNotConverged")  # of noise, without training

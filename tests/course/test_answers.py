@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from companion.course.answers import EXERCISES
 from nclib import comparison, metrics
-from nclib.course.answers import EXERCISES
 from nclib.metrics import simplex_etf
 from nclib.solver import FixedPointIteration, fixed_point
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nclib.course.exercises import EXERCISES, check_exercise
+from companion.course.exercises import EXERCISES, check_exercise
 
 MISTAKES = [(name, why) for name, exercise in EXERCISES.items() for why in exercise.mistakes]
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import nclib
-from nclib.course.exercises import EXERCISES, check_exercise
+from companion.course.exercises import EXERCISES, check_exercise
 from nclib.publish import notebooks, plotting
 from nclib.system import paths
 

@@ -28,10 +28,9 @@ from typer.testing import CliRunner
 from nclib import data
 from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import cluster, costs, executors, jobs, runs
+from nclib.engine import cluster, costs, executors, experiments, jobs, runs
 from nclib.engine import grid as grid_module
 from nclib.engine.store import CorruptRun, RunStore, default_store
-from nclib.papers import experiments
 from nclib.reproduce import drawing
 from nclib.system import paths, provenance
 

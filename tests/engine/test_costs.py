@@ -8,11 +8,11 @@ import random
 
 import pytest
 
+from companion.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import costs, runs
 from nclib.engine.costs import CostModel, Forecast, estimate_gpu_gib, makespan
 from nclib.engine.store import DamageWarning, default_store
-from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 
 
 def _config(kind="explicit", seed=0, epochs=2, n_max=20, width=4, batch_size=16):

@@ -13,20 +13,20 @@ import pytest
 import torch
 from PIL import Image
 
+from companion.neural_collapse import network_costs
 from nclib import data, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
 from nclib.engine import costs, jobs, runs
 from nclib.engine import outline as outline_module
+from nclib.engine.experiments import experiment
 from nclib.engine.outline import class_counts, majority_of, outline, scale_of
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reading import FRAME_COLUMNS
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
-from nclib.papers import captions, experiments
-from nclib.papers.experiments import experiment
-from nclib.papers.neural_collapse import network_costs
+from nclib.publish import captions, experiments
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}

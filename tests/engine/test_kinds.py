@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 
 from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
-from nclib.engine import kinds, runs
+from nclib.engine import experiments, kinds, runs
 from nclib.engine.store import default_store
-from nclib.papers import experiments
 from nclib.reproduce.reproduce import reproduce
 from nclib.reproduce.sources import Library
 from nclib.system import paths, provenance
@@ -161,7 +160,7 @@ def test_every_kind_is_found_by_its_name_and_makes_its_own_runs(kind):
 
 
 def test_the_engine_imports_no_paper():
-    code = "import sys; from nclib.engine import {}; print([name for name in sys.modules if 'nclib.papers' in name])"
+    code = "import sys; from nclib.engine import {}; print([name for name in sys.modules if 'companion' in name])"
     modules = sorted(path.stem for path in Path(kinds.__file__).parent.glob("[!_]*.py"))
     code = code.format(", ".join(modules))
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

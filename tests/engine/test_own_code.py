@@ -9,12 +9,12 @@ import torch
 from command import as_typed, nclib
 
 import nclib as nc
+from companion.laboratory import compute
 from nclib import models, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import cluster, jobs, options, runs
 from nclib.engine.kinds import read_config
 from nclib.engine.store import default_store
-from nclib.laboratory import compute
 from nclib.models import ResidualCell
 from nclib.system import own_code, paths, provenance
 

@@ -11,7 +11,7 @@ from nclib.config import run_id
 from nclib.engine import kinds, runs
 from nclib.engine.outline import outline
 from nclib.engine.reference import ReferenceStore
-from nclib.papers import captions, experiments
+from nclib.publish import captions, experiments
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 STORE = ReferenceStore(ROOT)

@@ -801,7 +801,7 @@ def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_s
 
 
 def _reproduce_command(said):
-    from nclib.papers import experiments
+    from nclib.engine import experiments
 
     experiments.EXPERIMENTS = {}
     sys.argv = ["nclib", "reproduce", "--profile", "smoke", "--workers", "1", "--no-report"]

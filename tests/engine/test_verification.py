@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from companion.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib import metrics, solver
 from nclib.cli import app
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine import verification
+from nclib.engine.experiments import experiment
 from nclib.engine.reference import ReferenceStore, reference_store
 from nclib.engine.store import StoredRun, default_store
-from nclib.papers.experiments import experiment
-from nclib.papers.neural_collapse.solver_sweep import SolverSweepConfig
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 SOUND = "sound: closed forms hold and the reference is reproduced"

@@ -84,8 +84,8 @@ LEFT_OUT = {"tables/neural_collapse/fig2_tsne.csv": ("x", "y")}
 def ids() -> str:
     """The content of ``run_ids.txt``: a line for each experiment at each size, then every id there is."""
     from nclib.config import run_id
+    from nclib.engine.experiments import EXPERIMENTS, experiment
     from nclib.engine.reference import ReferenceStore
-    from nclib.papers.experiments import EXPERIMENTS, experiment
 
     lines, every = [], set(ReferenceStore(ROOT / "results" / "reference").ids())
     for size, (profile, values) in SIZES.items():

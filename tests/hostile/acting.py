@@ -295,9 +295,9 @@ def damage(path: Path, kind: str) -> None:
 
 def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
     """Ask something of a damaged file: a command, or what the library does with it."""
+    from companion.separation_bias import tasks
+    from companion.site import build, sources
     from nclib.engine import cluster, jobs, reference, store
-    from nclib.papers.separation_bias import tasks
-    from nclib.publish.site import build, sources
     from nclib.reproduce import stamps
     from nclib.system import paths
 
@@ -356,7 +356,7 @@ def lost(before: dict[str, Any], after: dict[str, Any], place: Path, project: Pa
 
 def named(place: str, name: str, project: Path, run: str) -> tuple[str, str]:
     """Give something this name."""
-    from nclib.papers.separation_bias import tasks
+    from companion.separation_bias import tasks
     from nclib.publish import artefacts
     from nclib.system import other_parameters, paths
 

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from nclib.config import DataConfig, ModelConfig, RunConfig
-from nclib.engine import executors, jobs
-from nclib.papers import experiments
+from nclib.engine import executors, experiments, jobs
 from nclib.reproduce import drawing
 from nclib.reproduce.execute import Execution
 

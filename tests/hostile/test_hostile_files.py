@@ -11,13 +11,12 @@ from hostile import acting, cases
 from PIL import EpsImagePlugin, Image
 from scipy.io import wavfile
 
+from companion.separation_bias import tasks
 from nclib import data
 from nclib.config import run_id
-from nclib.engine import runs
+from nclib.engine import experiments, runs
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
-from nclib.papers import experiments
-from nclib.papers.separation_bias import tasks
 
 ROWS = [(line.split()[0], " ".join(line.split()[1:-1]), line.split()[-1]) for line in cases.FILES.strip().splitlines()]
 

@@ -7,8 +7,7 @@ import pytest
 from hostile import acting, cases
 
 from nclib.config import run_id
-from nclib.engine import runs
-from nclib.papers import experiments
+from nclib.engine import experiments, runs
 
 ROWS = [line.split() for line in cases.PLACES.strip().splitlines()]
 

@@ -8,8 +8,7 @@ import pytest
 from hostile import acting, cases
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.engine import runs
-from nclib.papers import experiments
+from nclib.engine import experiments, runs
 
 ROWS = [line.rsplit(maxsplit=2) for line in cases.OPTIONS.strip().splitlines()]
 SETTINGS = [line.split() for line in cases.SETTINGS.strip().splitlines()]

@@ -4,7 +4,7 @@ import csv
 import re
 import tomllib
 
-from nclib.publish.site import build
+from companion.site import build
 from nclib.system import paths
 
 ROOT = paths.root()

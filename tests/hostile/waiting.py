@@ -113,9 +113,8 @@ def _command(words, project, said, patience):
 
     from nclib import training
     from nclib.cli import app
-    from nclib.engine import grid, reference
+    from nclib.engine import experiments, grid, reference
     from nclib.engine import runs as engine
-    from nclib.papers import experiments
 
     experiments.EXPERIMENTS = {NOTEBOOK: runs}
     plan, write, update = engine.plan, reference.write_atomic, training.learning_rate

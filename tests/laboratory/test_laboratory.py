@@ -22,6 +22,10 @@ from marks import slow
 from typer.testing import CliRunner
 
 import nclib as nc
+from companion.laboratory import background, compute, figures, panels
+from companion.laboratory.base import read_number
+from companion.laboratory.panels import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
+from companion.laboratory.train_panel import OPTIONS, Choices, TrainPanel
 from nclib import training
 from nclib.cli import app
 from nclib.config import ConfigError, ModelConfig, RunConfig, run_id
@@ -29,10 +33,6 @@ from nclib.engine import jobs, options
 from nclib.engine.profiles import PROFILES
 from nclib.engine.reading import dotted
 from nclib.engine.store import DamageWarning, RunStore, default_store
-from nclib.laboratory import background, compute, figures, panels
-from nclib.laboratory.base import read_number
-from nclib.laboratory.panels import OverlayPanel, PlaygroundPanel, SimplexPanel, TracePanel, known_runs, run_label
-from nclib.laboratory.train_panel import OPTIONS, Choices, TrainPanel
 from nclib.metrics import simplex_etf
 from nclib.models import build_solver
 from nclib.solver import fixed_point
@@ -85,7 +85,7 @@ def _spare_process():
 @pytest.fixture
 def no_process(monkeypatch):
     """Choosing starts a process that waits; here none is wanted."""
-    monkeypatch.setattr("nclib.laboratory.train_panel.prepare", lambda: None)
+    monkeypatch.setattr("companion.laboratory.train_panel.prepare", lambda: None)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def panel(no_process):
 @pytest.fixture(scope="module")
 def _choosing():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nclib.laboratory.train_panel.prepare", lambda: None)
+        patch.setattr("companion.laboratory.train_panel.prepare", lambda: None)
         yield TrainPanel("smoke")
 
 
@@ -370,7 +370,7 @@ def test_a_run_that_fails_says_why(panel):
 def test_a_killed_session_leaves_no_process(isolated):
     code = """
 import os, signal
-from nclib.laboratory import background
+from companion.laboratory import background
 background.prepare()
 print(background._spare[0].process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

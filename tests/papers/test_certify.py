@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from companion import certify
 from nclib.cli import app
-from nclib.papers import certify
 
 PAPERS = Path(certify.__file__).parent
 CERTIFICATES = [PAPERS / f"{module.replace('.', '/')}.py" for module in certify._MODULES]
@@ -199,7 +199,7 @@ def test_second_derivations_share_no_code_with_the_first(name):
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     ours = {(node.module, alias.name) for node in imports if isinstance(node, ast.ImportFrom)
             for alias in node.names if (node.module or "").startswith("nclib")}  # fmt: skip
-    assert ours == {("nclib.papers.certify", "also")}
+    assert ours == {("companion.certify", "also")}
 
 
 def test_no_other_certificate_module_uses_the_second_derivations():
@@ -311,7 +311,7 @@ sys.meta_path.insert(0, Refuse())
 
 def test_only_the_standard_library_is_needed():
     done = _python(
-        "from nclib.papers import certify\nassert all(r.ok for r in certify.certify()) and certify.left_out()\n"
+        "from companion import certify\nassert all(r.ok for r in certify.certify()) and certify.left_out()\n"
         "from fractions import Fraction",
         "torch", "numpy", "pandas", "scipy", "pydantic", "typer", "sympy",
     )  # fmt: skip
@@ -332,7 +332,7 @@ def test_without_sympy_a_certificate_that_needs_it_is_refused():
 
 
 def test_torch_is_not_imported():
-    done = _python("from nclib.papers import certify\ncertify.certify()\nassert 'torch' not in sys.modules")
+    done = _python("from companion import certify\ncertify.certify()\nassert 'torch' not in sys.modules")
     assert done.returncode == 0, done.stderr
 
 

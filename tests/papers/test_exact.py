@@ -6,7 +6,7 @@ from fractions import Fraction as F
 
 import pytest
 
-from nclib.papers import exact
+from companion import exact
 
 CASES = [(exact.exp, "exp"), (exact.log, "ln"), (exact.sqrt, "sqrt")]
 

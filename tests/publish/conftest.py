@@ -8,7 +8,7 @@ import filelock
 import pytest
 from executed import fill
 
-from nclib.publish.site import build, elsewhere
+from companion.site import build, elsewhere
 
 
 @pytest.fixture

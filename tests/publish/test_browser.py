@@ -33,9 +33,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from companion.site import build, explore, points
 from nclib.publish.answer import WAITING
 from nclib.publish.plots.style import MODEL_STYLE
-from nclib.publish.site import build, explore, points
 from nclib.reproduce import reproduce
 from nclib.system import paths, words
 

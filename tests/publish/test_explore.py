@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 
+from companion.site import explore
 from nclib.config import RunConfig
 from nclib.engine.reading import StoredRun
-from nclib.publish.site import explore
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")

@@ -3,8 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
+from companion.neural_collapse import numbers as measured
 from nclib.cli import app
-from nclib.papers.neural_collapse import numbers as measured
 from nclib.publish.numbers import SpanError, fill, fill_pages
 
 VALUES = {"fall": "−17 %", "table": "| a |\n|---|\n| 1 |"}

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from tidy import accuracy_pairs, trained
 
+from companion.neural_collapse import accuracy_tables
 from nclib import comparison
 from nclib.comparison import interval
-from nclib.papers.neural_collapse import accuracy_tables
 from nclib.publish import scorecard
 from nclib.publish.artefacts import save_table
 from nclib.system import paths

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from executed import cell, write_notebook
 
+from companion.site.amounts import sentences
+from companion.site.landing import landing_page
+from companion.site.sources import collect
 from nclib.publish import artefacts
-from nclib.publish.site.amounts import sentences
-from nclib.publish.site.landing import landing_page
-from nclib.publish.site.sources import collect
 from nclib.system import other_parameters, paths
 
 

@@ -7,8 +7,8 @@ from executed import needs_sphinx, text_of
 from links import Links
 
 import nclib
-from nclib.publish.site import api
-from nclib.publish.site.docstrings import for_sphinx
+from companion.site import api
+from companion.site.docstrings import for_sphinx
 
 
 def lines(text):

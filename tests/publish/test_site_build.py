@@ -15,8 +15,8 @@ import pytest
 from executed import cell, fail_notebook, needs_sphinx, pages_of, write_notebook
 from links import Links
 
+from companion.site import build
 from nclib.publish import artefacts
-from nclib.publish.site import build
 from nclib.system import other_parameters
 
 

@@ -3,8 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
+from companion.site import build
 from nclib.cli import app
-from nclib.publish.site import build
 from nclib.reproduce import reproduce, summary
 from nclib.system import paths
 

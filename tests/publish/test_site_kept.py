@@ -5,7 +5,7 @@ import json
 import pytest
 from executed import cell, write_notebook
 
-from nclib.publish.site import build, kept
+from companion.site import build, kept
 from nclib.reproduce import execute
 from nclib.system import other_parameters, paths
 

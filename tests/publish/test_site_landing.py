@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from executed import cell, fail_notebook, needs_sphinx, text_of, write_notebook
 
+from companion.site import build, landing, pages
+from companion.site.landing import landing_page
+from companion.site.sources import collect
 from nclib.publish import artefacts
 from nclib.publish.notebooks import PARTS
-from nclib.publish.site import build, landing, pages
-from nclib.publish.site.landing import landing_page
-from nclib.publish.site.sources import collect
 from nclib.system import other_parameters, words
 
 

@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 from executed import fill_larger
 
+from companion.site import build, landing, pages
+from companion.site.sources import collect
 from nclib.publish import artefacts
 from nclib.publish.notebooks import text_of as cell_text
-from nclib.publish.site import build, landing, pages
-from nclib.publish.site.sources import ReportError, collect
+from nclib.publish.sites import ReportError
 from nclib.system import other_parameters, paths
 
 ALL, DIGITS = "<b>CIFAR-10, all images</b>", "<b>digits</b>"

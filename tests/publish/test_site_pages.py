@@ -7,10 +7,10 @@ import pytest
 from executed import INJECTED, cell, needs_sphinx, text_of, write_notebook
 from links import Links
 
+from companion.site import elsewhere, landing, pages
+from companion.site.landing import landing_page
+from companion.site.sources import Artefact, Page, collect
 from nclib.publish import notebooks
-from nclib.publish.site import elsewhere, landing, pages
-from nclib.publish.site.landing import landing_page
-from nclib.publish.site.sources import Artefact, Page, collect
 from nclib.system import paths
 
 

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 from executed import cell, write_notebook
 
+from companion.site import build, pages, points
+from companion.site.sources import collect
 from nclib.publish import artefacts
 from nclib.publish.notebooks import text_of
-from nclib.publish.site import build, pages, points
-from nclib.publish.site.sources import collect
 
 NAME = "neural_collapse/fig2"
 ROWS = pd.DataFrame({"x": [0.5, 1.5], "y": [1.0, 2.0], "class": [0, 1], "model": "deq", "name": ["zero", "<b>one"]})

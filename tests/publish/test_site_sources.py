@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from executed import INJECTED
 
+from companion.site import build
+from companion.site.sources import collect
 from nclib.config import ConfigError
-from nclib.publish.site import build
-from nclib.publish.site.sources import collect
 from nclib.system import paths
 
 

@@ -8,7 +8,7 @@ import pytest
 from executed import PICTURE, cell, needs_sphinx, text_of, write_notebook
 
 import nclib
-from nclib.publish.site import build, elsewhere
+from companion.site import build, elsewhere
 from nclib.system import paths
 
 pytestmark = needs_sphinx

@@ -5,8 +5,7 @@ import contextlib
 import pytest
 from reproduction import Bench, in_this_process, runs_of_seeds
 
-from nclib.engine import executors, jobs
-from nclib.papers import experiments
+from nclib.engine import executors, experiments, jobs
 from nclib.reproduce import drawing
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from nclib.config import ConfigError, run_id
 from nclib.engine import jobs
-from nclib.papers.experiments import EXPERIMENTS, experiment
+from nclib.engine.experiments import EXPERIMENTS, experiment
 from nclib.publish import notebooks
 from nclib.reproduce import contents
 from nclib.system import paths

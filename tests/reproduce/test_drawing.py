@@ -7,8 +7,7 @@ import pytest
 from reproduction import figure, run_of, runs_of_seeds, write_notebook
 
 from nclib.config import ConfigError
-from nclib.engine import jobs, profiles
-from nclib.papers import experiments
+from nclib.engine import experiments, jobs, profiles
 from nclib.reproduce import drawing, execute
 from nclib.system import paths
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from reproduction import figure, write_notebook
 
-from nclib.papers import experiments
+from nclib.engine import experiments
 from nclib.publish.artefacts import save_table
 from nclib.reproduce import drawing, execute, reproduce
 from nclib.system import paths

@@ -12,10 +12,9 @@ from colours import confusable
 from marks import slow
 
 import nclib
-from nclib.engine import profiles
-from nclib.papers import experiments
-from nclib.papers.neural_collapse import proofs
-from nclib.papers.separation_bias import grids
+from companion.neural_collapse import proofs
+from companion.separation_bias import grids
+from nclib.engine import experiments, profiles
 from nclib.publish import notebooks, plotting
 from nclib.publish.plots import display
 from nclib.reproduce import contents
@@ -116,10 +115,10 @@ plotting.use_style()
 FROM_WINGS = {
     "from nclib.engine import partial": "partial.",
     "from nclib.engine import profiles": "profiles.",
-    "from nclib.papers import experiments": "experiments.",
-    "from nclib.papers import kernel_equivalence as ke": "ke.",
-    "from nclib.papers import neural_collapse as sun_shi": "sun_shi.",
-    "from nclib.papers import separation_bias as sb": "sb.",
+    "from nclib.engine import experiments": "experiments.",
+    "from companion import kernel_equivalence as ke": "ke.",
+    "from companion import neural_collapse as sun_shi": "sun_shi.",
+    "from companion import separation_bias as sb": "sb.",
     "from nclib.publish import plotting": "plotting.",
     "from nclib.publish import plotting, scorecard": "scorecard.",
     "from nclib.reproduce import contents": "contents.",

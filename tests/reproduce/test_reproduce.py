@@ -15,9 +15,8 @@ from reproduction import figure, run_of, runs_of_seeds, write_notebook
 
 from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.engine import jobs, profiles, runs
+from nclib.engine import experiments, jobs, profiles, runs
 from nclib.engine.store import default_store
-from nclib.papers import experiments
 from nclib.publish import notebooks
 from nclib.reproduce import drawing, reproduce
 from nclib.system import other_parameters, paths, terminal

@@ -185,11 +185,11 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
     ("cell", "wing"),
     [
         ("import nclib as nc\nnc.laboratory.TrainPanel()", "laboratory"),
-        ("from nclib import laboratory", "laboratory"),
-        ("from nclib.laboratory.figures import frame", "laboratory"),
-        ("import nclib.laboratory", "laboratory"),
+        ("from companion import laboratory", "laboratory"),
+        ("from companion.laboratory.figures import frame", "laboratory"),
+        ("import companion.laboratory", "laboratory"),
         ("import nclib as nc\nnc.laboratory.figures.frame()", "laboratory"),
-        ("from nclib.papers import separation_bias as sb", "papers.separation_bias"),
+        ("from companion import separation_bias as sb", "papers.separation_bias"),
         ("from nclib.publish import plotting", "publish"),
         ("%matplotlib inline", "laboratory"),  # no Python: whatever it calls is not known
     ],
@@ -197,7 +197,7 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
 def test_the_wings_a_cell_names_are_found_however_it_names_them(cell, wing):
     found = sources.Library().digests("walkthrough/x", [{"cell_type": "code", "source": cell}])
     assert f"nclib.{wing}" in found
-    assert "nclib.laboratory" not in sources.Library().digests("walkthrough/x", [])
+    assert "companion.laboratory" not in sources.Library().digests("walkthrough/x", [])
 
 
 def test_what_draws_as_far_as_runs_are_there_is_drawn_again_with_each_and_trains_none(bench, monkeypatch):

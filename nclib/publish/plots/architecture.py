@@ -33,9 +33,9 @@ def architecture(
     Parameters
     ----------
     ax : the only axes of a figure of TWO_COLUMN by 2.96 inches; they fill it and lose their frame.
-    layers : for "explicit" and "deq" the table of `nclib.papers.neural_collapse.layer_table`: stage, output,
+    layers : for "explicit" and "deq" the table of `companion.neural_collapse.layer_table`: stage, output,
         parameters.
-    operations : for both the table of `nclib.papers.neural_collapse.block_operations`: operation, joins.
+    operations : for both the table of `companion.neural_collapse.block_operations`: operation, joins.
     image : (C, H, W) of the input.
     solver : what is written into the loop.
     start : of the solve, "x" or "zeros".

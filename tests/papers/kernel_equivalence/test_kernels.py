@@ -8,9 +8,9 @@ import pytest
 from marks import slow
 from scipy import linalg
 
-from nclib.papers.kernel_equivalence import activations
-from nclib.papers.kernel_equivalence import errors as tables
-from nclib.papers.kernel_equivalence.activations import (
+from companion.kernel_equivalence import activations
+from companion.kernel_equivalence import errors as tables
+from companion.kernel_equivalence.activations import (
     ACTIVATIONS,
     Activation,
     HardTanh,
@@ -18,14 +18,14 @@ from nclib.papers.kernel_equivalence.activations import (
     activation,
     activation_moments,
 )
-from nclib.papers.kernel_equivalence.equivalents import (
+from companion.kernel_equivalence.equivalents import (
     assemble,
     ck_equivalent,
     ntk_equivalent,
     resolve_tau0,
     spectral_norm,
 )
-from nclib.papers.kernel_equivalence.exact import (
+from companion.kernel_equivalence.exact import (
     _Pairs,
     explicit_ck,
     explicit_ntk,
@@ -33,10 +33,10 @@ from nclib.papers.kernel_equivalence.exact import (
     implicit_kernels,
     implicit_ntk,
 )
-from nclib.papers.kernel_equivalence.finite_width import finite_width_ck, finite_width_kernels
-from nclib.papers.kernel_equivalence.kernel_numbers import coefficients, explicit_coefficients
-from nclib.papers.kernel_equivalence.matching import match_htanh, match_layers, match_leaky_relu
-from nclib.papers.kernel_equivalence.mixtures import (
+from companion.kernel_equivalence.finite_width import finite_width_ck, finite_width_kernels
+from companion.kernel_equivalence.kernel_numbers import coefficients, explicit_coefficients
+from companion.kernel_equivalence.matching import match_htanh, match_layers, match_leaky_relu
+from companion.kernel_equivalence.mixtures import (
     MixtureMoments,
     empirical_tau0,
     estimate_moments,

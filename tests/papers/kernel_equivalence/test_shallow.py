@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 import torch
 
-from nclib.config import ConfigError, DataConfig, RunConfig, run_id
-from nclib.engine import runs, verification
-from nclib.engine.reference import load_run
-from nclib.engine.runs import ensure_runs
-from nclib.engine.store import default_store
-from nclib.papers.experiments import experiment
-from nclib.papers.kernel_equivalence import networks
-from nclib.papers.kernel_equivalence.activations import HardTanh
-from nclib.papers.kernel_equivalence.equivalents import spectral_norm
-from nclib.papers.kernel_equivalence.exact import explicit_ck, implicit_ck
-from nclib.papers.kernel_equivalence.experiments import shallow_models
-from nclib.papers.kernel_equivalence.matching import match_htanh, match_leaky_relu
-from nclib.papers.kernel_equivalence.mixtures import empirical_tau0, gaussian_mixture
-from nclib.papers.kernel_equivalence.networks import (
+from companion.kernel_equivalence import networks
+from companion.kernel_equivalence.activations import HardTanh
+from companion.kernel_equivalence.equivalents import spectral_norm
+from companion.kernel_equivalence.exact import explicit_ck, implicit_ck
+from companion.kernel_equivalence.experiments import shallow_models
+from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from companion.kernel_equivalence.mixtures import empirical_tau0, gaussian_mixture
+from companion.kernel_equivalence.networks import (
     ShallowConfig,
     ShallowModelConfig,
     ShallowNetwork,
     ShallowTrainConfig,
 )
+from nclib.config import ConfigError, DataConfig, RunConfig, run_id
+from nclib.engine import runs, verification
+from nclib.engine.experiments import experiment
+from nclib.engine.reference import load_run
+from nclib.engine.runs import ensure_runs
+from nclib.engine.store import default_store
 
 SMALL = DataConfig(n_max=20, test_per_class=10)
 

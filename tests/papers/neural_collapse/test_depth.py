@@ -8,14 +8,14 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from companion.neural_collapse import depth
+from companion.neural_collapse.depth import DEPTHS, SIGNALS, DepthConfig
 from nclib import comparison, metrics, training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.engine import experiments
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store
-from nclib.papers import experiments
-from nclib.papers.neural_collapse import depth
-from nclib.papers.neural_collapse.depth import DEPTHS, SIGNALS, DepthConfig
 
 BLOCKS = {
     "deq": {"groups": 2},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from marks import slow
 
-from nclib.papers.neural_collapse import peeled_maps as maps
+from companion.neural_collapse import peeled_maps as maps
 
 
 @pytest.mark.parametrize("reading", maps.PEELED_READINGS)

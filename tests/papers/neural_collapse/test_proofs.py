@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nclib.papers.neural_collapse import proofs
+from companion.neural_collapse import proofs
 from nclib.system import paths
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from companion.neural_collapse import replication
 from nclib.comparison import Interval
 from nclib.config import run_id
+from nclib.engine import experiments
 from nclib.engine.reference import reference_store
-from nclib.papers import experiments
-from nclib.papers.neural_collapse import replication
 
 SPREAD = {"nc2_etf_distance": 0.036, "nc3_self_duality": 0.012}
 """Standard deviation of a seed's mean over the three settings, from protocol 1."""

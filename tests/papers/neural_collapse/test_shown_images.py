@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 import nclib as nc
+from companion import neural_collapse as sun_shi
+from companion.neural_collapse import shown_images
 from nclib import data, imbalance
-from nclib.papers import neural_collapse as sun_shi
-from nclib.papers.neural_collapse import shown_images
 
 
 @pytest.fixture

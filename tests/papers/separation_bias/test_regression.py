@@ -8,16 +8,16 @@ import pytest
 import torch
 from marks import slow
 
+from companion.separation_bias import claims, diagonal, gotu, grids, regions, regression, tasks
+from companion.separation_bias.ledger import BEYOND, LEDGER, STATEMENT, separation_ledger
+from companion.separation_bias.regression import RegressionConfig, RegressorConfig
+from companion.separation_bias.steep import steep_table, steep_target
+from companion.separation_bias.tasks import TaskConfig
 from nclib.config import ConfigError, run_id
 from nclib.data import DataError
 from nclib.engine import runs
 from nclib.engine.profiles import PROFILES
 from nclib.engine.reference import ReferenceStore, load_run
-from nclib.papers.separation_bias import claims, diagonal, gotu, grids, regions, regression, tasks
-from nclib.papers.separation_bias.ledger import BEYOND, LEDGER, STATEMENT, separation_ledger
-from nclib.papers.separation_bias.regression import RegressionConfig, RegressorConfig
-from nclib.papers.separation_bias.steep import steep_table, steep_target
-from nclib.papers.separation_bias.tasks import TaskConfig
 from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)

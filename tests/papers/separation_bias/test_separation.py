@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from companion.separation_bias import diagonal, gotu, regions, steep
+from companion.separation_bias.saliency import cam_spread, grad_cam
 from nclib.config import ModelConfig
 from nclib.models import build_model
-from nclib.papers.separation_bias import diagonal, gotu, regions, steep
-from nclib.papers.separation_bias.saliency import cam_spread, grad_cam
 
 # ---- linear regions
 

@@ -1,0 +1,421 @@
+"""Conjugate and tangent kernels of infinitely wide DEQs and explicit networks, to machine precision.
+
+    z_i = φ(σ_a A z_i + σ_b B x_i)/√m,   f(x_i) = aᵀ z_i,   σ_b² = 1 − σ_a²,   A, B, a standard normal,   m → ∞
+
+Implicit-CK  G* = E[z_iᵀ z_j]; Implicit-NTK K*, read here as the tangent kernel with B frozen. Each entry is a scalar
+fixed point, solved by Newton's method with closed forms or with the Mehler series
+
+    E[φ(u)φ(v)] = Σ_k c_k(τ_u) c_k(τ_v) ρ^k,   c_k(τ) = E[φ(τξ) h_k(ξ)],   ξ standard normal, h_k normalised Hermite.
+
+Data are matrices x (p, n), a sample in a column, scaled so that ‖x_i‖² = O(1). Everything is numpy in float64.
+
+Source: Ling et al. (ICML 2024), by their released scripts and derivations of our own; no printed formula of the paper
+is at hand. Where the scripts deviate from what is derived here, the notebook ``corrections`` shows it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from companion.kernel_equivalence.activations import (
+    ACTIVATIONS,
+    Activation,
+    AnyActivation,
+    HardTanh,
+    LeakyReLU,
+    activation,
+    gauss_rule,
+    gaussian_moments,
+    well_posed,
+)
+from companion.kernel_equivalence.kernel_numbers import (
+    _MOST_SWEEPS,
+    Centring,
+    Coefficients,
+    coefficients,
+    explicit_coefficients,
+)
+from companion.kernel_equivalence.mixtures import _data, empirical_tau0
+
+_TILE = 256  # entries of a side: four such matrices stay in a processor's cache
+_TERM_NODES = 320  # h_1000 oscillates 30 times as fast as φ
+_MOST_TERMS = {False: 1024, True: 8192}  # by quadrature; where there is a closed form
+_WORTH_A_WARNING = 1e-13
+_FEW_TERMS = 64
+_TAIL = 2e-16
+_SMALLEST_SCALE = 1e-8
+
+
+class _Pairs:
+    """κ = E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for scales τ and covariances, with φ = φ̃ − bias; n scales at a time."""
+
+    def __init__(self, phi: Activation | LeakyReLU | HardTanh, tau: np.ndarray, bias: float) -> None:
+        self.phi, self.tau, self.bias = phi, tau, bias
+        m = gaussian_moments(phi, tau)
+        self.shifted = m.mean - bias
+        self.diagonal = m.square - 2 * bias * m.mean + bias**2
+        self.slope_square = m.slope_square
+        self._spread = m.square - m.mean**2
+        self._terms = np.empty((0, len(tau)))
+        self._left = np.empty((2, 0))
+
+    def __call__(self, rows: slice, columns: slice, cov: np.ndarray, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
+        """For the samples in rows and columns with covariances cov (r, c): κ and E, (r, c) each; `slopes` asks for E to
+        full precision, else it is what Newton's method needs."""
+        ti, tj = self.tau[rows, None], self.tau[None, columns]
+        mean = self.shifted[rows, None] * self.shifted[None, columns]
+        if isinstance(self.phi, LeakyReLU):
+            kappa, slope = _leaky_pair(self.phi, ti, tj, cov)
+        elif self.phi is ACTIVATIONS["erf"]:
+            kappa, slope = _erf_pair(ti, tj, cov)
+        else:
+            kappa, slope = self._series(rows, columns, np.clip(cov / (ti * tj), -1, 1), slopes)
+            slope /= ti * tj
+        kappa += mean
+        return kappa, slope
+
+    def _series(self, rows: slice, columns: slice, rho: np.ndarray, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Σ_{k≥1} c_k c_k ρ^k and its derivative in ρ. The few most correlated pairs need many more terms than the
+        rest, so they are summed on their own."""
+        size = np.abs(rho)
+        most = self._how_many(float(size.max()), slopes)
+        usual, count = 1.0, most
+        if most > _FEW_TERMS:
+            usual = float(np.quantile(size, 0.95))
+            count = min(most, self._how_many(usual, slopes))
+        left, right = self._terms[:count, rows, None], self._terms[:count, None, columns]
+        total, change = _horner(left, right, rho)
+        if most > count:
+            i, j = np.nonzero(size > usual)
+            left, right = self._terms[:most, rows][:, i], self._terms[:most, columns][:, j]
+            total[i, j], change[i, j] = _horner(left, right, rho[i, j])
+        return total, change
+
+    def _how_many(self, rho: float, slopes: bool) -> int:
+        """Terms after which what is left, at most ρ^k times the variance that they do not explain, is rounding."""
+        size, most = max(_FEW_TERMS, len(self._terms)), _MOST_TERMS[isinstance(self.phi, HardTanh)]
+        while True:
+            if len(self._terms) < size:
+                self._extend(size)
+            bounds = rho ** np.arange(1, size + 1) * self._left[: 1 + slopes].max(axis=0)
+            enough = np.flatnonzero(bounds <= _TAIL)
+            if len(enough):
+                return int(enough[0]) + 1
+            if size >= most:
+                if bounds[-1] > _WORTH_A_WARNING:
+                    warnings.warn(
+                        f"Mehler series cut after {size} terms: pairs of samples with correlation up to {rho:.6f} have "
+                        f"an error of at most {bounds[-1]:.1e} in their entries of the kernel",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                return size
+            size *= 2
+
+    def _extend(self, size: int) -> None:
+        """c_1 … c_size, (size, n), and what they leave of Var φ and of E φ'² at worst, (2, size)."""
+        hard = isinstance(self.phi, HardTanh)
+        self._terms = _hard_tanh_terms(self.phi, self.tau, size) if hard else _hermite_terms(self.phi, self.tau, size)
+        squares = self._terms**2
+        orders = np.arange(1, size + 1)[:, None]
+        rest = self._spread - np.cumsum(squares, axis=0)
+        rest_slope = self.slope_square - np.cumsum(orders * squares, axis=0) / self.tau**2
+        self._left = np.stack([np.maximum(r, 0).max(axis=1) for r in (rest, rest_slope)])
+
+
+def _horner(left: np.ndarray, right: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ_{k≥1} left_k right_k ρ^k and its derivative, in place; left and right are (K, …) and broadcast to ρ."""
+    total = np.broadcast_to(left[-1] * right[-1], rho.shape).copy()
+    change, product = np.zeros_like(rho), np.empty_like(rho)
+    for one, other in zip(left[-2::-1], right[-2::-1], strict=True):
+        change *= rho
+        change += total
+        total *= rho
+        np.multiply(one, other, out=product)
+        total += product
+    change *= rho
+    change += total
+    total *= rho
+    return total, change
+
+
+def _leaky_pair(phi: LeakyReLU, ti: np.ndarray, tj: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """φ = u x + v |x|, without the product of the means."""
+    u, v = (phi.a + phi.b) / 2, (phi.a - phi.b) / 2
+    rho = np.clip(cov / (ti * tj), -1, 1)
+    angle = np.arcsin(rho)
+    even = np.sqrt((1 - rho) * (1 + rho)) + rho * angle - 1
+    return u**2 * cov + 2 * v**2 / math.pi * ti * tj * even, u**2 + 2 * v**2 / math.pi * angle
+
+
+def _erf_pair(ti: np.ndarray, tj: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scale = (1 + 2 * ti**2) * (1 + 2 * tj**2)
+    kappa = 2 / math.pi * np.arcsin(2 * cov / np.sqrt(scale))
+    return kappa, 4 / math.pi / np.sqrt(scale - 4 * cov**2)
+
+
+def _hermite_terms(phi: Activation, tau: np.ndarray, size: int) -> np.ndarray:
+    """c_k(τ) for k = 1 … size by quadrature, (size, n)."""
+    rule = gauss_rule(phi.kinks, tau, _TERM_NODES)
+    points = rule.points.reshape(len(rule.points), -1)
+    weighted = rule.weights.reshape(points.shape) * np.asarray(phi(tau[:, None] * points), dtype=float)
+    shared = len(points) == 1
+    before, now = np.ones_like(points), points.copy()
+    found = np.empty((size, len(tau)))
+    for k in range(1, size + 1):
+        found[k - 1] = weighted @ now[0] if shared else np.einsum("ij,ij->i", weighted, now)
+        before, now = now, (points * now - math.sqrt(k) * before) / math.sqrt(k + 1)
+    return found
+
+
+def _hard_tanh_terms(phi: HardTanh, tau: np.ndarray, size: int) -> np.ndarray:
+    """c_1 = aτ erf(s/√2), c_k = −2aτ h_{k−2}(s) pdf(s)/√(k(k−1)) for odd k, s = c/τ; the even ones are 0."""
+    s = phi.c / tau
+    density = np.exp(-(s**2) / 2) / math.sqrt(2 * math.pi)
+    found = np.zeros((size, len(tau)))
+    found[0] = phi.a * tau * scipy.special.erf(s / math.sqrt(2))
+    before, now = np.ones_like(s), s
+    for k in range(3, size + 1):
+        if k % 2:
+            found[k - 1] = -2 * phi.a * tau / math.sqrt(k * (k - 1)) * now * density
+        before, now = now, (s * now - math.sqrt(k - 2) * before) / math.sqrt(k - 1)
+    return found
+
+
+def _tiles(n: int) -> Iterator[tuple[slice, slice]]:
+    """Squares that cover the upper triangle."""
+    parts = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
+    return itertools.combinations_with_replacement(parts, 2)
+
+
+def _symmetric_fill(matrix: np.ndarray, rows: slice, columns: slice, values: np.ndarray) -> None:
+    if rows == columns:
+        values = (values + values.T) / 2  # to the bit
+    matrix[rows, columns] = values
+    matrix[columns, rows] = values.T
+
+
+class ImplicitKernels(NamedTuple):
+    """Three (n, n) kernels of one implicit network.
+
+    Parameters
+    ----------
+    ck : G*
+    ntk : K*, B frozen
+    ntk_full : of B trained as well
+    coefficients : those of the data's τ_0
+    """
+
+    ck: np.ndarray
+    ntk: np.ndarray
+    ntk_full: np.ndarray
+    coefficients: Coefficients
+
+
+def implicit_kernels(
+    x: np.ndarray,
+    activation: AnyActivation,
+    sigma_a2: float,
+    tau0: float | None = None,
+    *,
+    centring: Centring = "subtract",
+) -> ImplicitKernels:
+    """All three kernels of a DEQ at the price of one; see `implicit_ck`, `implicit_ntk` and `implicit_ntk_full`."""
+    x = _data(x)
+    ck, slope, found = _implicit(x, activation, sigma_a2, tau0, centring, slopes=True)
+    return ImplicitKernels(ck, ck / (1 - sigma_a2 * slope), _full(x, ck, slope, sigma_a2), found)
+
+
+def _full(x: np.ndarray, ck: np.ndarray, slope: np.ndarray, sigma_a2: float) -> np.ndarray:
+    return (ck + (1 - sigma_a2) * (x.T @ x) * slope) / (1 - sigma_a2 * slope)
+
+
+def implicit_ck(
+    x: np.ndarray,
+    activation: AnyActivation,
+    sigma_a2: float,
+    tau0: float | None = None,
+    *,
+    centring: Centring = "subtract",
+) -> np.ndarray:
+    """The conjugate kernel of an infinitely wide DEQ.
+
+        G*_ij = E[φ(u_i)φ(u_j)],   (u_i, u_j) ~ N(0, Λ restricted to i, j),   Λ = σ_a² G* + σ_b² XᵀX
+
+    Parameters
+    ----------
+    x : (p, n), a sample in a column, ‖x_i‖² = O(1)
+    activation, sigma_a2 : as in `coefficients`
+    tau0 : scale at which the activation is centred; left out, `empirical_tau0` of x
+    centring : see `Centring`; "none" gives the kernel of the activation as it is
+
+    Returns
+    -------
+    (n, n), symmetric, to about 1e-14; in time O(terms · n²).
+
+    Raises
+    ------
+    ValueError
+        For p or n of 0, an activation that is not well-posed or not centred.
+
+    Source: proposition 2.6, post-activation convention; activation centred at τ_* as in remark 3.5.
+    """
+    return _implicit(_data(x), activation, sigma_a2, tau0, centring, slopes=False)[0]
+
+
+def implicit_ntk(
+    x: np.ndarray,
+    activation: AnyActivation,
+    sigma_a2: float,
+    tau0: float | None = None,
+    *,
+    centring: Centring = "subtract",
+) -> np.ndarray:
+    """The tangent kernel (n, n) of an infinitely wide DEQ whose readout a and matrix A are trained, B being frozen.
+
+        K*_ij = G*_ij/(1 − Ġ*_ij),   Ġ*_ij = σ_a² E[φ'(u_i)φ'(u_j)] at Λ*
+
+    Arguments and errors are those of `implicit_ck`. Source: the released scripts, for proposition 2.6; that B is frozen
+    is our reading, from networks of finite width.
+    """
+    ck, slope, _ = _implicit(_data(x), activation, sigma_a2, tau0, centring, slopes=True)
+    return ck / (1 - sigma_a2 * slope)
+
+
+def implicit_ntk_full(
+    x: np.ndarray,
+    activation: AnyActivation,
+    sigma_a2: float,
+    tau0: float | None = None,
+    *,
+    centring: Centring = "subtract",
+) -> np.ndarray:
+    """The tangent kernel with all weights trained, B too, (n, n).
+
+        K_ij = (G*_ij + σ_b² x_iᵀx_j E_ij)/(1 − σ_a² E_ij),   E_ij = E[φ'(u_i)φ'(u_j)]
+
+    Arguments and errors are those of `implicit_ck`. Source: derived here, verified at finite width.
+    """
+    x = _data(x)
+    ck, slope, _ = _implicit(x, activation, sigma_a2, tau0, centring, slopes=True)
+    return _full(x, ck, slope, sigma_a2)
+
+
+def _implicit(
+    x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centring: Centring, slopes: bool
+) -> tuple[np.ndarray, np.ndarray, Coefficients | None]:
+    """G*, E (empty without `slopes`) and, where the activation is centred, the coefficients."""
+    phi = well_posed(which, sigma_a2)
+    tau0 = empirical_tau0(x) if tau0 is None else tau0
+    found = None if centring == "none" else coefficients(phi, sigma_a2, tau0, centring=centring)
+    bias = found.bias if found else 0.0
+    gram = x.T @ x
+    tau = _sample_scales(phi, bias, sigma_a2, (1 - sigma_a2) * np.diag(gram))
+    pairs = _Pairs(phi, tau, bias)
+    n = len(gram)
+    ck, slope = np.empty((n, n)), np.empty((n, n) if slopes else (0, 0))
+    for rows, columns in _tiles(n):
+        drive = (1 - sigma_a2) * gram[rows, columns]
+        on_diagonal = rows == columns
+        if on_diagonal:
+            np.fill_diagonal(drive, 0)
+        kernel, derivative = _newton(pairs, rows, columns, drive, sigma_a2, slopes)
+        _symmetric_fill(ck, rows, columns, kernel)
+        if slopes:
+            _symmetric_fill(slope, rows, columns, derivative)
+    np.fill_diagonal(ck, pairs.diagonal)
+    if slopes:
+        np.fill_diagonal(slope, pairs.slope_square)
+    return ck, slope, found
+
+
+def _sample_scales(
+    phi: Activation | LeakyReLU | HardTanh, bias: float, sigma_a2: float, drive: np.ndarray
+) -> np.ndarray:
+    """τ_i = √Λ_ii of each sample: τ² = σ_a² E φ(τξ)² + drive, a contraction."""
+    found = np.maximum(drive, _SMALLEST_SCALE**2)
+    for _ in range(_MOST_SWEEPS):
+        m = gaussian_moments(phi, np.sqrt(found))
+        new = np.maximum(sigma_a2 * (m.square - 2 * bias * m.mean + bias**2) + drive, _SMALLEST_SCALE**2)
+        change = np.abs(new - found).max()
+        found = new
+        if change <= 4e-16 * new.max():
+            break
+    return np.sqrt(found)
+
+
+def _newton(
+    pairs: _Pairs, rows: slice, columns: slice, drive: np.ndarray, sigma_a2: float, slopes: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """G = κ(σ_a² G + drive) entry by entry; the derivative of the right side is σ_a² E with |σ_a² E| < 1."""
+    kernel, last = np.zeros_like(drive), math.inf
+    for _ in range(100):
+        value, slope = pairs(rows, columns, sigma_a2 * kernel + drive, False)
+        step = (value - kernel) / (1 - sigma_a2 * slope)
+        kernel += step
+        size = float(np.abs(step).max())
+        if size <= 1e-16 or (size <= 1e-14 and size >= last / 2):
+            break
+        last = size
+    return pairs(rows, columns, sigma_a2 * kernel + drive, slopes) if slopes else (kernel, slope)
+
+
+def explicit_ck(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None = None) -> np.ndarray:
+    """The conjugate kernel Σ^(L) of an infinitely wide explicit network.
+
+        Σ^(ℓ)_ij = E[σ_ℓ(u)σ_ℓ(v)],   (u, v) ~ N(0, Σ^(ℓ−1) restricted to i, j),   Σ^(0) = XᵀX
+
+    Parameters
+    ----------
+    x : (p, n), a sample in a column
+    layers : activations, first layer first, as in `coefficients`; each is centred at the scale of its own input
+    tau0 : scale of the first layer's input; left out, `empirical_tau0` of x
+
+    Returns
+    -------
+    (n, n), symmetric
+
+    Source: definition 3.6 and proposition 3.7.
+    """
+    return _explicit(_data(x), layers, tau0)[0]
+
+
+def explicit_ntk(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None = None) -> np.ndarray:
+    """The tangent kernel of an explicit network with all weights trained, (n, n).
+
+        K^(ℓ) = Σ^(ℓ) + K^(ℓ−1) ∘ Σ̇^(ℓ),   Σ̇^(ℓ)_ij = E[σ_ℓ'(u)σ_ℓ'(v)],   K^(0) = XᵀX
+
+    Arguments are those of `explicit_ck`. Source: proposition 3.7.
+    """
+    return _explicit(_data(x), layers, tau0)[1]
+
+
+def _explicit(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None) -> tuple[np.ndarray, np.ndarray]:
+    tau0 = empirical_tau0(x) if tau0 is None else tau0
+    if not len(layers):
+        raise ValueError("an explicit network needs at least one layer")
+    cov = x.T @ x
+    tangent = cov.copy()
+    for depth, layer in enumerate(layers, 1):
+        phi = activation(layer)
+        tau = np.sqrt(np.maximum(np.diag(cov), _SMALLEST_SCALE**2))
+        pairs = _Pairs(phi, tau, explicit_coefficients(layers[:depth], tau0).bias)
+        new, slope = np.empty_like(cov), np.empty_like(cov)
+        for rows, columns in _tiles(len(cov)):
+            part = cov[rows, columns].copy()
+            if rows == columns:
+                np.fill_diagonal(part, 0)
+            kernel, derivative = pairs(rows, columns, part, True)
+            _symmetric_fill(new, rows, columns, kernel)
+            _symmetric_fill(slope, rows, columns, derivative)
+        np.fill_diagonal(new, pairs.diagonal)
+        np.fill_diagonal(slope, pairs.slope_square)
+        cov, tangent = new, new + tangent * slope
+    return cov, tangent

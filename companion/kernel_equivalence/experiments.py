@@ -1,0 +1,68 @@
+"""The runs of Ling et al.'s Figure 3."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from companion.kernel_equivalence.kernel_numbers import coefficients, explicit_coefficients
+from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from companion.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
+from nclib.config import DataConfig, RunConfig, StoredConfig
+from nclib.engine.builders import classifiers, model_config
+from nclib.engine.profiles import PROFILES, Profile
+
+
+def shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig]:
+    """The six arms of Ling et al.'s Figure 3 at one width, matched for τ_0 = 1. The numbers are rounded, so that the
+    identity of a run does not depend on the last bits of a machine."""
+    relu, pair = "relu", match_leaky_relu(sigma_a2)[-1].layers
+    shifts = [explicit_coefficients(pair[:depth]).bias for depth in (1, 2)]
+    numbers = {
+        "tanh_deq": (),
+        "h_tanh_enn": match_htanh(sigma_a2),
+        "tanh_enn": (),
+        "relu_deq": (coefficients(relu, sigma_a2).bias,),
+        "l_relu_enn": (pair[0].a, pair[0].b, shifts[0], pair[1].a, pair[1].b, shifts[1]),
+        "relu_enn": tuple(explicit_coefficients([relu] * depth).bias for depth in (1, 2)),
+    }
+    return [
+        ShallowModelConfig(
+            kind=kind,
+            width=width,
+            numbers=tuple(float(f"{value:.9g}") for value in values),
+            sigma_a2=sigma_a2 if kind.endswith("deq") else None,
+        )
+        for kind, values in numbers.items()
+    ]
+
+
+def _fig3(profile: Profile) -> list[StoredConfig]:
+    """Every arm, width and seed; with recipe "paper" as in the released scripts, the readout alone."""
+    if not profile.grey_dataset:
+        return []
+    images = DataConfig(
+        dataset=profile.grey_dataset,
+        n_max=profile.images_per_class,
+        test_per_class=profile.test_images_per_class,
+    )
+    scripts = profile.recipe == "paper"
+    train = ShallowTrainConfig(
+        readout_epochs=100 if scripts else profile.shallow_readout,
+        epochs=0 if scripts else profile.shallow_epochs,
+        batch_size=128 if scripts else profile.batch_size,
+        lr=1.0 if scripts else profile.shallow_lr,
+    )
+    encoders: list[RunConfig | None] = [None] * profile.seeds
+    if profile.inputs == "resnet18":
+        resnet = dataclasses.replace(profile, width=PROFILES[profile.name].width, epochs=PROFILES[profile.name].epochs)
+        encoders = list(classifiers(resnet, images, [model_config(resnet, "explicit")]))
+    return [
+        ShallowConfig(data=images, model=model, train=train, encoder=encoders[seed], seed=seed, profile=profile.name)
+        for seed in range(profile.seeds)
+        for width in profile.shallow_widths
+        for model in shallow_models(width)
+    ]
+
+
+EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {"kernel_equivalence/fig3": _fig3}

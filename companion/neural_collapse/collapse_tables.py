@@ -1,0 +1,448 @@
+"""Tables and numbers of the page "Does a DEQ collapse better?", from the tracked runs of profile `full`.
+
+Pages hold them between marks that name them, so no number of these runs is typed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from companion.neural_collapse.duality import add_cosines, exchanged
+from companion.neural_collapse.protocol import KNOWN
+from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread
+from nclib.comparison.pairing import phases
+from nclib.engine.reference import reference_store
+from nclib.system import paths
+
+COLLECTION = "cifar10-full"
+SCALE = "reduced"
+BALANCED = (0, 1)
+R100 = ((3, 100), (5, 100), (7, 100))
+"""K_A and R of the settings with three seeds at R = 100."""
+R10 = ((3, 10),)
+GROUPS = {"r100": R100, "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
+UNJUDGED = (7, 100)
+"""The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2."""
+
+
+class Row(NamedTuple):
+    """A metric of the page: label, metric, split, whether logarithms are compared, the paper's claim under imbalance,
+    and the epochs judged."""
+
+    label: str
+    metric: str
+    split: str = "train"
+    relative: bool = True
+    claim: str | None = None
+    how: str = "last"
+
+
+ROWS = {
+    "nc2c": Row("NC2, centred", "nc2_etf_distance", claim="lower"),
+    "nc3c": Row("NC3, centred", "nc3_self_duality", claim="lower"),
+    "eq13": Row("NC2, eq. 13", "paper_eq13_uncentred", claim="lower"),
+    "eq14": Row("NC3, eq. 14", "paper_eq14_uncentred", claim="lower"),
+    "nc1": Row("NC1, eq. 12", "nc1_pinv", claim="equal"),
+    "nc1class": Row("NC1, eq. 12, scatter averaged over classes", "nc1_pinv_class_balanced"),
+    "trace": Row("NC1, trace ratio", "nc1_trace_ratio", claim="equal"),
+    "cos": Row("cos(h_k, w_k), as printed", "class_cosine", relative=False),
+    "cosc": Row("cos(h_k, w_k), centred", "class_cosine_centred", relative=False),
+    "acc": Row("test accuracy, over classes", "accuracy_balanced", "test", False, "higher"),
+    "majority": Row("of majority classes", "accuracy_majority", "test", False, "higher"),
+    "minority": Row("of minority classes", "accuracy_minority", "test", False, "higher"),
+    "prior": Row("by the training distribution", "accuracy_train_prior", "test", False),
+    "loss": Row("training loss", "loss"),
+}
+"""Rows of the table of changes, by the short names that spans use."""
+LAST_TEN = {
+    "acc10": ROWS["acc"]._replace(how="last_epochs"),
+    "majority10": ROWS["majority"]._replace(how="last_epochs"),
+    "minority10": ROWS["minority"]._replace(how="last_epochs"),
+    "prior10": Row("by the training distribution", "accuracy_train_prior", "test", False, how="last_epochs"),
+}
+"""Accuracies over the last ten epochs, as the paper's tables have them."""
+SIGNIFICANT = ("higher", "lower", "as claimed here", "opposite here", "supported", "contradicted")
+"""Words of verdicts that a significant difference gets."""
+JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
+PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
+
+
+@functools.cache
+def tables() -> dict[str, str]:
+    """Markdown tables by name."""
+    return {
+        "collapse-changes": _changes(),
+        "collapse-gate": _gate(),
+        "collapse-verdicts": _verdicts(),
+        "collapse-split": _split(),
+        "collapse-spread": _spread(),
+        "collapse-one-seed": _one_seed(),
+        "collapse-parts": _where(),
+        "collapse-accuracies": _accuracies(),
+    }
+
+
+@functools.cache
+def numbers() -> dict[str, str]:
+    """Numbers by name: "collapse-nc2c-r100" is the change, with "-ci" behind it its interval as well."""
+    found = {}
+    for name, row in {**ROWS, **LAST_TEN}.items():
+        for group in GROUPS:
+            if group == "balanced" and name.startswith(("majority", "minority")):
+                continue
+            change = _said(row, compared(row, group).interval)
+            found[f"collapse-{name}-{group}"] = change.partition(" (")[0]
+            found[f"collapse-{name}-{group}-ci"] = change
+    for centred in (False, True):
+        for group in GROUPS:
+            for part, values in _parts(group, centred).items():
+                found[f"collapse-{part}{'-centred' * centred}-{group}-ci"] = _percent(values)
+    return found | _counts() | _missed() | _norms() | _spreads() | _two_processors()
+
+
+# --- the runs -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def tracked() -> pd.DataFrame:
+    """Tidy frame of the tracked runs of profile `full`, with the cosines of class means and classifier rows."""
+    store = reference_store()
+    ids = list(json.loads((paths.reference() / COLLECTION / "runs.json").read_text("utf-8")))
+    return add_cosines(store.frame(ids), {run: store.open(run).arrays for run in ids})
+
+
+def _of(frame: pd.DataFrame, settings: tuple[tuple[int, int], ...]) -> pd.DataFrame:
+    keys = list(zip(frame["K_A"].fillna(0), frame["R"], strict=True))
+    return frame[[key in settings for key in keys]]
+
+
+@functools.cache
+def _compared(row: Row, settings: tuple[tuple[int, int], ...]) -> Pairs:
+    return pairs(_of(tracked(), settings), row.metric, row.split, row.how, relative=row.relative)  # type: ignore[arg-type]
+
+
+def compared(row: Row, group: str) -> Pairs:
+    """The pairs of a group of settings in the metric of a row."""
+    return _compared(row, GROUPS[group])
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------
+
+
+def _changes() -> str:
+    lines = [
+        [
+            row.label,
+            *(
+                "–"
+                if group == "balanced" and name in ("majority", "minority", "prior")
+                else _said(row, compared(row, group).interval)
+                for group in ("r100", "r10", "balanced")
+            ),
+        ]
+        for name, row in ROWS.items()
+    ]
+    return _table(["", "R = 100, three settings", "R = 10, K_A = 3", "balanced"], lines)
+
+
+def _gate() -> str:
+    lines = []
+    for name in PRINTED:
+        row = ROWS[name]
+        table = compared(row, "four").table
+        setting = (table["K_A"] == UNJUDGED[0]) & (table["R"] == UNJUDGED[1])
+        below = setting & table["seed"].isin(_below_the_gate())
+        # the settings have unequal seeds then: each counts alike, and there is no interval
+        left = table[~below].groupby(SETTING, dropna=False)["difference"].mean().mean()
+        pilot = (table["K_A"] == KNOWN[0]) & (table["R"] == KNOWN[1])
+        whole, known, dropped = (
+            _percent(interval(rows.groupby("seed")["difference"].mean()))
+            for rows in (table, table[~pilot], table[~setting])
+        )
+        lines.append([row.label, whole, _percent(interval([left])), dropped, known])
+    heads = ["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"]
+    return _table(heads, lines)
+
+
+def _below_the_gate() -> set[int]:
+    found = phases(_of(tracked(), (UNJUDGED,)))
+    last = found[found["epoch"] == found["epoch"].max()]
+    return set(last[~last["reached"]]["seed"])
+
+
+def _verdicts() -> str:
+    settings = {_name(*one): one for one in (R100[1], R100[0], R10[0], R100[2], BALANCED)}
+    lines = []
+    for name in JUDGED:
+        row = ROWS[name]._replace(relative=False)
+        cells = []
+        for one in settings.values():
+            found = _compared(row, (one,))
+            claim = "equal" if one == BALANCED and name != "acc" else row.claim
+            verdict = found.verdict(SCALE, claim)
+            if name == "acc":  # not a metric of collapse
+                verdict = found.verdict(SCALE, claim, phase="described")
+            side = verdict.remark.partition(",")[0] if verdict.remark.startswith(("higher", "lower")) else ""
+            digits = 1 if name == "acc" else 3
+            mean, half = found.interval.mean, found.interval.half
+            value = _minus(f"{mean:+.{digits}f} ± {half:.{digits}f}")
+            cells.append(f"{value}, *{verdict.word}{side and ': '}{side}*")
+        lines.append([row.label, str(row.claim), *cells])
+    return _table(["", "the paper: DEQ", *settings], lines)
+
+
+def _parts(group: str, centred: bool) -> dict[str, Interval]:
+    """Intervals over seeds of the log ratios that `exchanged` gives, each seed's mean over settings."""
+    table, runs = compared(ROWS["eq14"], group).table, tracked().drop_duplicates("run_id")
+    store, keys = reference_store(), [*SETTING, "seed"]
+    named = table[keys].merge(runs.pivot(index=keys, columns="model", values="run_id").reset_index(), on=keys)
+    both = [
+        (store.open(deq).arrays, store.open(other).arrays)
+        for deq, other in zip(named["deq"], named["explicit"], strict=True)
+    ]
+    found = exchanged(both, centred).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
+    return {part: interval(found[part]) for part in found}
+
+
+def _split() -> str:
+    lines = []
+    for centred in (False, True):
+        for group, said in (("r100", "R = 100"), ("r10", "R = 10"), ("balanced", "balanced")):
+            parts = _parts(group, centred)
+            lines.append(
+                [f"{said}{', centred' * centred}", *(_percent(parts[name]) for name in ("whole", "lengths", "angles"))]
+            )
+    return _table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
+
+
+def _accuracies() -> str:
+    """Tables 1 to 4: overall accuracy over the last ten epochs and the seeds; ours, and the paper's."""
+    printed = pd.read_csv(paths.root() / "data/published/sun_shi_2024_tables.csv")
+    printed = printed[(printed["dataset"] == "cifar10") & (printed["split"] == "overall")].rename(
+        columns={"mean": "value"}
+    )
+    columns = {"balanced": [BALANCED]} | {
+        f"K_A = {majority}, R = 10, 50, 100": [(majority, ratio) for ratio in (10, 50, 100)] for majority in (3, 5, 7)
+    }
+    lines = []
+    for said in ("", ", printed"):
+        for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+            cells = []
+            for settings in columns.values():
+                values = [
+                    _accuracy(one, model)
+                    if not said
+                    else f"{_of(printed[printed['model'] == model], (one,))['value'].iloc[0]:.2f}"
+                    for one in settings
+                ]
+                cells.append(", ".join(values))
+            lines.append([name + said, *cells])
+    return _table(["", *columns], lines)
+
+
+def _accuracy(setting: tuple[int, int], model: str) -> str:
+    """Mean over seeds in percent, with a star where there are fewer than three; a dash where none is trained."""
+    if _of(tracked(), (setting,)).empty:
+        return "–"
+    values = _compared(LAST_TEN["acc10"], (setting,)).table[model]
+    return f"{values.mean():.1f}{'*' * (len(values) < MIN_SEEDS)}"
+
+
+def _where() -> str:
+    """Lengths, spread and scatter behind NC1, over the four settings."""
+    last = _of(tracked(), GROUPS["four"])
+    last = last[(last["split"] == "train") & (last["epoch"] == last["epoch"].max())]
+    rows = []
+    for run, ends in last.groupby("run_id"):
+        arrays, value = reference_store().open(run).arrays, ends.set_index("metric")["value"]
+        means, minority = arrays["class_means"].astype(float), arrays["minority"].astype(bool)
+        lengths, spread_of_means = np.linalg.norm(means, axis=1), means.var(axis=0).sum()
+        found = {
+            "length of class means, minority / majority": lengths[minority].mean() / lengths[~minority].mean(),
+            "tr Σ_B, spread of the class means": spread_of_means,
+            "tr Σ_W, scatter averaged over images": value["nc1_trace_ratio"] * spread_of_means,
+            "scatter of a minority class": value["nc1_trace_ratio_minority"] * means[minority].var(axis=0).sum(),
+            "scatter of a majority class": value["nc1_trace_ratio_majority"] * means[~minority].var(axis=0).sum(),
+        }
+        rows += [{**ends.iloc[0], "metric": name, "value": one} for name, one in found.items()]
+    frame = pd.concat([last, pd.DataFrame(rows)], ignore_index=True)
+    return _table(
+        ["", "DEQ / ResNet-18"], [[name, _percent(pairs(frame, name, relative=True).interval)] for name in found]
+    )
+
+
+def _deviations(name: str) -> tuple[tuple[float, float, float], float, float, float]:
+    """Of log ratios over the four settings: standard deviation of the seeds' means with its interval; the one that the
+    spreads within settings imply; and the decreases detectable from both."""
+    table = compared(ROWS[name], "four").table
+    means = table.groupby("seed")["difference"].mean()
+    pooled = spread(means)
+    within = table.groupby(SETTING, dropna=False)["difference"].var(ddof=1)
+    implied = float(np.sqrt(within.sum()) / len(within))
+    reach = interval(means).detectable / pooled[0]
+    return pooled, implied, *(100 * float(-np.expm1(-reach * one)) for one in (pooled[0], implied))
+
+
+def _spread() -> str:
+    lines = []
+    for name in PRINTED:
+        (pooled, low, high), implied, seen, expected = _deviations(name)
+        lines.append(
+            [
+                ROWS[name].label,
+                f"{pooled:.4f} ({low:.4f} to {high:.4f})",
+                f"{implied:.4f}",
+                f"{seen:.1f} %",
+                f"{expected:.1f} %",
+            ]
+        )
+    heads = [
+        "",
+        "standard deviation of the seeds' means",
+        "as the settings imply",
+        "detectable by the first",
+        "by the second",
+    ]
+    return _table(heads, lines)
+
+
+def _one_seed() -> str:
+    lines = []
+    for one in ((3, 50), (5, 50), (7, 50)):
+        cells = [_said(ROWS[name], _compared(ROWS[name], (one,)).interval) for name in (*PRINTED, "trace", "acc")]
+        lines.append([_name(*one), *cells])
+    return _table(["", *(ROWS[name].label for name in (*PRINTED, "trace", "acc"))], lines)
+
+
+# --- single numbers -----------------------------------------------------------------------------------------------
+
+
+def _counts() -> dict[str, str]:
+    """How many pairs are there, and in how many the DEQ's value is the higher one."""
+    steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
+    every = [one for settings in steps.values() for one in settings]
+    imbalanced = [one for one in every if one != BALANCED]
+    found = {}
+    for name, row, settings in (
+        ("loss", ROWS["loss"], every),
+        ("acc", ROWS["acc"], imbalanced),
+        ("acc10", LAST_TEN["acc10"], imbalanced),
+    ):
+        rows = pd.concat([_compared(row, (one,)).table for one in settings])
+        found[f"collapse-{name}-higher"] = f"{(rows['difference'] > 0).sum()} of {len(rows)}"
+        if name == "loss":
+            times = np.exp(rows["difference"])
+            found["collapse-loss-times"] = f"{times.min():.1f} to {times.max():.1f}"
+    for step, settings in steps.items():
+        count = sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings)
+        found[f"collapse-pairs-{step}"] = str(count)
+    return found | {"collapse-acc-printed": f"{_printed_gain():+.1f}"}
+
+
+def _missed() -> dict[str, str]:
+    """Training images that the DEQs of `UNJUDGED` miss at the end, by seed; and how many networks miss any."""
+    frame = tracked()
+    last = frame[(frame["metric"] == "accuracy_train_prior") & (frame["split"] == "train")]
+    last = last[last["epoch"] == last["epoch"].max()]
+    majority = last["K_A"].fillna(0)
+    last = last.assign(
+        missed=((1 - last["value"]) * 5000 * (majority + (10 - majority) / last["R"])).round().astype(int)
+    )
+    missing = last[last["missed"] > 0]
+    here = _of(missing, (UNJUDGED,))
+    found = {f"collapse-missed-{row.seed}": str(row.missed) for row in here.itertuples()}
+    counts = missing["model"].value_counts()
+    return found | {f"collapse-missing-{model}": str(counts.get(model, 0)) for model in ("deq", "explicit")}
+
+
+def _printed_gain() -> float:
+    """The paper's DEQ − ResNet-18 in overall accuracy, mean over the four settings."""
+    table = pd.read_csv(paths.root() / "data/published/sun_shi_2024_tables.csv")
+    table = _of(table[(table["dataset"] == "cifar10") & (table["split"] == "overall")], GROUPS["four"])
+    means = table.groupby("model")["mean"].mean()
+    return float(means["deq"] - means["explicit"])
+
+
+def _norms() -> dict[str, str]:
+    """Feature norms at which NC1 falls below 0.1, and distances of equilibria from the start of their solve."""
+    crossed, lowest, last = [], [], []
+    for _, run in tracked().groupby("run_id"):
+        logged = {
+            names: one.set_index("epoch")["value"].sort_index() for names, one in run.groupby(["split", "metric"])
+        }
+        nc1, norm = logged["train", "nc1_pinv"], logged["train", "feature_norm"]
+        place = int(np.argmax(nc1 < 0.1))
+        both = nc1.index[[place, place - 1]]
+        crossed.append(np.interp(np.log(0.1), np.log(nc1[both]), norm[both]))
+        if ("steps", "start_distance") in logged:
+            distance = logged["steps", "start_distance"]
+            lowest, last = [*lowest, distance.min()], [*last, distance.iloc[-1]]
+    return {
+        "collapse-norm": f"{min(crossed):.1f} to {max(crossed):.1f}",
+        "collapse-distance-lowest": f"{min(lowest):.2f} to {max(lowest):.2f}",
+        "collapse-distance-last": f"{min(last):.2f} to {max(last):.2f}",
+    }
+
+
+def _spreads() -> dict[str, str]:
+    _, _, seen, expected = _deviations("eq13")
+    return {"collapse-detectable": f"{seen:.1f} to {expected:.1f} %"}
+
+
+def _two_processors() -> dict[str, str]:
+    """How many rows of the scorecard on digits change sign or verdict between two processors."""
+    folders = ("tables", "other-processor")
+    here, there = (pd.read_csv(paths.reference() / folder / "scorecard-quick.csv") for folder in folders)
+    both = here.merge(there, on=["part", "item"], suffixes=("", "_other"))
+    for name in ("regenerated", "regenerated_other"):
+        both[name] = both[name].astype(str).str.extract(r"^([+-]?[\d.]+)")[0].astype(float)
+    both = both[(both["regenerated"] * both["regenerated_other"]).fillna(0) != 0]
+    turned = both["regenerated"] * both["regenerated_other"] < 0
+    significant = both["verdict"].isin(SIGNIFICANT) & both["verdict_other"].isin(SIGNIFICANT)
+    return {
+        "processor-signs": f"{turned.sum()} of {len(both)}",
+        "processor-verdicts": str((both["verdict"] != both["verdict_other"]).sum()),
+        "processor-significant": f"{(turned & significant).sum()} of {significant.sum()}",
+    }
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def _name(majority: int, ratio: int) -> str:
+    return f"K_A = {majority}, R = {ratio}" if majority else "balanced"
+
+
+def _said(row: Row, found: Interval) -> str:
+    """ "−17 % (−21 to −13)", "+1.1 (0.6 to 1.6) points" or "−0.026 (−0.029 to −0.024)"; one seed has no interval."""
+    if row.relative:
+        return _percent(found)
+    digits, unit = (1, " points") if row.metric.startswith("accuracy") else (3, "")
+    text = f"{found.mean:+.{digits}f}"
+    if found.n >= MIN_SEEDS:
+        low, high = found.ends()
+        text += f" ({low:.{digits}f} to {high:.{digits}f})"
+    return _minus(text + unit)
+
+
+def _percent(found: Interval) -> str:
+    """A mean of log ratios as a change in percent."""
+    values = [100 * float(np.expm1(value)) for value in (found.mean, *found.ends())]
+    coarse = sum(abs(value) >= 9.95 for value in values) >= 2
+    change, low, high = (f"{value:.{0 if coarse or abs(value) >= 9.95 else 1}f}" for value in values)
+    text = f"{'+' * (values[0] > 0)}{change} %"
+    return _minus(text + f" ({low} to {high})" if found.n >= MIN_SEEDS else text)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _table(heads: list[str], lines: list[list[str]]) -> str:
+    rows = [f"| {' | '.join(line)} |" for line in (heads, *lines)]
+    return "\n".join([rows[0], "|" + "---|" * len(heads), *rows[1:]])

@@ -1,0 +1,401 @@
+"""What a finished network gives when its last block is applied 0, 1, 2, … times, without a solver.
+
+A `DepthConfig` names one finished run, whose weights stay as they are. The block's input is z_0, and z_T the state
+after T applications: of the cell, z_T = f(z_{T−1}, x), where one cell is repeated; of the blocks in turn, where each
+has weights of its own. That is a stored run like any other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from companion.neural_collapse.solver_sweep import COLLAPSE
+from nclib import comparison, evaluation, metrics, training
+from nclib.comparison import EQUAL_WITHIN, NotMeasured, Verdict, interval, pairs, verdict
+from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
+from nclib.data import Split
+from nclib.deq import DEQ
+from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
+from nclib.engine.jobs import Job, Result
+from nclib.engine.outline import class_counts, outline
+from nclib.engine.reference import load_run
+from nclib.evaluation import Outputs
+from nclib.metrics.checks import Array
+from nclib.models import Classifier, UntiedCells, WeightTied
+from nclib.solver import EPSILON
+from nclib.system import words
+
+_GROUPS = {
+    "accuracy_balanced": "all classes",
+    "accuracy_majority": "majority classes",
+    "accuracy_minority": "minority classes",
+}
+DEPTHS = (0, 1, 2, 3, 4, 5, 7, 10, 15, 20)
+"""T at which the state of an equilibrium's cell is measured; other blocks are measured after each application."""
+REMOVED = (0, 1, 2)
+"""T at which claims about a removed solver are judged."""
+WITHIN = 1.0
+"""Points of accuracy within which the state of a removed solver is as good as the equilibrium."""
+SIGNALS = {
+    "residual": "the residual of the solve",
+    "steps": "the number of evaluations",
+    "residual_1": "the residual of z_1",
+    "residual_2": "the residual of z_2",
+    "doubt": "1 − the largest probability",
+}
+"""What may tell wrong answers from right ones; the last one, which needs no equilibrium, is the yardstick."""
+FEWEST = 5
+"""Wrong answers, and right ones, that every seed needs in a setting for its AUROC to count."""
+
+
+class DepthConfig(PostHocConfig):
+    """A look at z_0, z_1, z_2, … of one finished run.
+
+    Parameters
+    ----------
+    base : the run; its network must have a last block, which a network of your own has not
+    """
+
+    kind: Literal["depth"] = "depth"
+
+    @pydantic.model_validator(mode="after")
+    def _base_has_a_block(self) -> DepthConfig:
+        if self.base.model.kind == "network":
+            raise ValueError("base must have a last block that can be applied again; a network of your own has none")
+        if self.seed != self.base.seed:
+            raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
+        return self
+
+    def label(self) -> str:
+        return f"{self.base.label()}-depth"
+
+    def seconds(self) -> float:
+        """One pass through the encoder, and for all images the cell applied and solved."""
+        tested = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
+        images = int(class_counts(self.data).sum()) + tested
+        return 0.5 + SECONDS_PER_GMAC * images * (1 + 0.14 * 2 * DEPTHS[-1]) * gigamacs(
+            self.model.width, self.data.dataset
+        )
+
+    def execute(self, job: Job) -> Result:
+        noted = job.store.load(job.base).history
+        history = measure(self, job.store.weights(job.base), noted, job.device)
+        job.progress(1, 1)
+        return Result({"history": history})
+
+
+def measure(
+    config: DepthConfig, weights: Mapping[str, Tensor], noted: pd.DataFrame, device: torch.device
+) -> pd.DataFrame:
+    """The history of a look at z_T.
+
+    Parameters
+    ----------
+    config : the run
+    weights : final weights of its base
+    noted : the base run's history
+    device : where to compute
+
+    Returns
+    -------
+    DataFrame
+        Columns epoch, split, metric, value, as in every history. `split` is made of two parts, so that no row can be
+        taken for one of an ordinary run; `depth_rows` takes them apart:
+
+        train/depth, test/depth     `epoch` is T. Accuracies; of training images the metrics of collapse,
+                                    ``effective_rank`` of the features and ``effective_rank_means`` of the centred
+                                    class means
+        train/solved, test/solved   the same of the equilibria, found again by the run's own solver; ``distance_T`` is
+                                    the mean over images of ‖z_T − z*‖/‖z*‖
+        test/error                  ``auroc_S`` of each of `SIGNALS` for a wrong answer, and ``wrong`` and ``right``,
+                                    the numbers of images; also of each group of classes, with its name at the end
+        train/noted, steps/noted    what the run itself noted: the loss of its last epoch, and ``start_distance`` of
+                                    every epoch where it was logged
+
+    Raises
+    ------
+    ConfigError
+        When the weights are those of another network.
+    """
+    last, rows = config.train.epochs, []
+    with training.arithmetic(config.train, device), torch.no_grad():
+        model, split, loaders = training.reopen(config.base, weights, device)
+        for name, loader in loaders.items():
+            outputs, images = _see(model.eval(), loader.in_order())
+            for key, state in outputs.items():
+                where = (last, f"{name}/solved") if key == "solved" else (key, f"{name}/depth")
+                rows += [(*where, *row) for row in _report(state, model, split, name).items()]
+            distances = {key: image for key, image in images.items() if key.startswith("distance")}
+            rows += [(last, f"{name}/solved", key, image.double().mean().item()) for key, image in distances.items()]
+            if name == "test" and "solved" in outputs:
+                rows += [(last, "test/error", *row) for row in _errors(outputs["solved"], images, split.minority)]
+    loss = (noted["split"] == "train") & (noted["metric"] == "loss") & (noted["epoch"] == last)
+    start = (noted["split"] == "steps") & (noted["metric"] == "start_distance")
+    kept = noted[loss | start].assign(split=noted["split"] + "/noted")
+    measured = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
+    return pd.concat([measured, kept[measured.columns]], ignore_index=True)
+
+
+def _see(model: Classifier, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[dict[Any, Outputs], dict[str, Tensor]]:
+    """A split through the network: outputs at each T and, of an equilibrium, at the key "solved"; and of each image of
+    an equilibrium ``distance_T`` and the residual of z_1 and z_2."""
+    outputs, images = defaultdict(list), defaultdict(list)
+    for batch, labels in batches:
+        x = model.encoder(batch)
+        with torch.autocast(x.device.type, enabled=False):  # as `Classifier.transform` computes the last block
+            z = before = x.to(model.classifier.weight.dtype).contiguous()
+            solved, solution = model.transform(z) if isinstance(model.block, DEQ) else (None, None)
+            if solution is not None:
+                evidence = solution.residual, solution.steps, solution.converged
+                outputs["solved"].append(Outputs(*_read_out(model, solved), labels, *evidence))
+            for t, step in enumerate([nn.Identity(), *_steps(model.block, z)]):
+                before, z = z, step(z)
+                if t in DEPTHS or solution is None:
+                    outputs[t].append(Outputs(*_read_out(model, z), labels, None, None, None))
+                    if solution is not None:
+                        images[f"distance_{t}"].append(_norm(z - solved) / _norm(solved).clamp_min(EPSILON))
+                if solution is not None and t in (2, 3):
+                    images[f"residual_{t - 1}"].append(_norm(z - before) / (_norm(z) + EPSILON))
+    joined = {key: evaluation.join(parts) for key, parts in outputs.items()}
+    return joined, {key: torch.cat(parts) for key, parts in images.items()}
+
+
+def _steps(block: nn.Module, x: Tensor) -> list[Callable[[Tensor], Tensor]]:
+    """From z_0 = x to z_1, from there to z_2, and so on: as often as the network does, or to the last of `DEPTHS`."""
+    if isinstance(block, (DEQ, WeightTied)):
+        return [lambda z: block.cell(z, x)] * (DEPTHS[-1] if isinstance(block, DEQ) else block.steps)
+    if isinstance(block, UntiedCells):
+        return [lambda z, cell=cell: cell(z, z) for cell in block.cells]
+    return [block]
+
+
+def _norm(z: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(z.flatten(1), dim=1)
+
+
+def _read_out(model: Classifier, z: Tensor) -> tuple[Tensor, Tensor]:
+    logits, features, _ = model.read_out(z, None)
+    return features, logits
+
+
+def _report(outputs: Outputs, model: Classifier, split: Split, name: str) -> dict[str, float]:
+    """What is kept of one state of a split."""
+    report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
+    kept = {"loss", "accuracy_train_prior", *_GROUPS, *COLLAPSE}
+    wanted = {key: value for key, value in report.items() if key in kept}
+    if name == "train":
+        moments = evaluation.feature_moments(outputs, len(split.counts))
+        wanted["effective_rank"] = metrics.effective_rank(moments)
+        wanted["effective_rank_means"] = rank_of_means(moments.class_means[moments.present])
+    return wanted
+
+
+def rank_of_means(means: Array) -> float:
+    """Effective rank of class means (K, d) around their mean, from their singular values: K − 1 where they are a
+    simplex, less where they lie in fewer dimensions or unevenly."""
+    means = torch.as_tensor(means).double()
+    return metrics.effective_rank(metrics.class_moments(means, torch.arange(len(means)), len(means)))
+
+
+def auroc(score: Tensor, wrong: Tensor) -> float:
+    """The share of pairs of a wrong and a right image in which the wrong one has the higher score; ties count half.
+    NaN where there is no such pair.
+
+    Parameters
+    ----------
+    score, wrong : (N,) and boolean (N,)
+    """
+    high, low = score[wrong].double().cpu().numpy(), np.sort(score[~wrong].double().cpu().numpy())
+    if not len(high) or not len(low):
+        return float("nan")
+    below = np.searchsorted(low, high, "left") + np.searchsorted(low, high, "right")
+    return float(below.mean() / (2 * len(low)))
+
+
+def _errors(outputs: Outputs, images: Mapping[str, Tensor], minority: Tensor) -> Iterator[tuple[str, float]]:
+    """(metric, value) of "test/error"."""
+    doubt = 1 - outputs.logits.double().softmax(1).amax(1)
+    signals = {"residual": outputs.residual, "steps": outputs.steps, "doubt": doubt, **images}
+    wrong = outputs.logits.argmax(1) != outputs.labels
+    small = torch.as_tensor(minority).to(wrong.device)[outputs.labels]
+    groups = {"": torch.ones_like(wrong)}
+    if small.any():
+        groups |= {"_majority": ~small, "_minority": small}
+    for group, rows in groups.items():
+        yield f"wrong{group}", int(wrong[rows].sum())
+        yield f"right{group}", int((~wrong[rows]).sum())
+        for signal in SIGNALS:
+            yield f"auroc_{signal}{group}", auroc(signals[signal][rows], wrong[rows])
+
+
+# --- what the looks say ---------------------------------------------------------------------------------------------
+
+
+def depth_rows(frame: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The rows of one kind, "depth", "solved", "error" or "noted", of the looks in a tidy frame; `split` is then
+    "train", "test" or "steps", and `epoch` is T in the first."""
+    parts = frame["split"].str.split("/")
+    chosen = parts.map(len).eq(2) & parts.str[1].eq(kind)
+    return frame[chosen].assign(split=parts[chosen].str[0])
+
+
+def states_as_models(frame: pd.DataFrame) -> pd.DataFrame:
+    """The looks at equilibria as if each state were a network of its own: `model` is "T = 0", "T = 1", …, or "solved".
+    `nclib.comparison` then compares states as it compares networks, paired by seed."""
+    depths, solved = depth_rows(frame, "depth"), depth_rows(frame, "solved")
+    depths = depths[depths["run_id"].isin(solved["run_id"])]
+    both = pd.concat([depths.assign(model="T = " + depths["epoch"].astype(str)), solved.assign(model="solved")])
+    return both.assign(run_id=both["run_id"] + ", " + both["model"], epoch=0)
+
+
+def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """Test accuracy of z_T, T of `REMOVED`, minus that of the equilibrium.
+
+    Each seed's mean difference over all settings, a 95 % t-interval over seeds, and the rule of `nclib.verdict` for the
+    claim "equal", but with the whole interval within `WITHIN` points instead of a tenth of the accuracy.
+
+    Returns
+    -------
+    DataFrame with a row for each T and group of classes: claim, solved, value (means, in percent), difference (in
+    points), half, detectable, cells, seeds, verdict, scale, remark.
+    """
+    # balanced settings have neither majority nor minority
+    states, found = states_as_models(frame).dropna(subset="value"), []
+    for t in REMOVED:
+        for metric, group in _GROUPS.items():
+            claim = f"T = {t}, {group}: accuracy, without the solver − with it, in points"
+            try:
+                compared = pairs(states, metric, "test", arm=f"T = {t}", against="solved")
+            except NotMeasured:
+                found.append((claim, *[np.nan] * 5, 0, 0, "reported", scale, "0 seeds"))
+                continue
+            seeds = compared.table.round({"difference": 9}).groupby("seed")  # equal counts of images are equal
+            pooled = interval(seeds["difference"].mean())
+            said = verdict(pooled, scale, "equal", size=WITHIN / EQUAL_WITHIN)
+            if said.word == "equal" and said.remark.startswith("within"):
+                said = said._replace(remark=f"within {WITHIN:g} point")
+            means = compared.table.mean(numeric_only=True)
+            values = means["solved"], means[f"T = {t}"], *pooled.columns[:3]
+            cells = compared.settings
+            found.append((claim, *values, cells, pooled.n, *said))
+    columns = ["claim", "solved", "value", "difference", "half", "detectable", "cells", "seeds", *words.JUDGED]
+    return pd.DataFrame(found, columns=columns)
+
+
+def collapse_without_solver(frame: pd.DataFrame, names: Mapping[str, str], scale: str) -> pd.DataFrame:
+    """Metrics of collapse of z_T, T of `REMOVED`, over those of the equilibrium: `nclib.comparison.ratios` for the
+    claim "equal", with the column claim. The terminal phase is that of the equilibrium.
+
+    Parameters
+    ----------
+    names : metric: what the claim calls it
+    """
+    states, tables = states_as_models(frame), []
+    reached = bool(comparison.terminal_phase(states[states["model"] == "solved"])["reached"].all())
+    for t in REMOVED:
+        claims = dict.fromkeys(names, "equal")
+        table = comparison.ratios(states, claims, scale, "train", f"T = {t}", "solved", terminal=reached)
+        said = [f"T = {t}: {names[metric]} is that of the equilibrium" for metric in table["metric"]]
+        tables.append(table.assign(claim=said))
+    return pd.concat(tables, ignore_index=True)
+
+
+def approach(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """Whether training brings the start of the solve nearer to the equilibrium: ‖z_0 − z*‖/‖z*‖ in the last epoch over
+    the first, by `nclib.comparison.ratios` for the claim "lower", with the column claim. Empty where no run logged
+    it."""
+    noted = depth_rows(frame, "noted")
+    noted = noted[noted["metric"] == "start_distance"]
+    if noted.empty:
+        return pd.DataFrame(columns=["claim", *words.JUDGED])
+    ends = [noted[noted["epoch"] == noted["epoch"].min()].assign(model="first")]
+    ends += [noted[noted["epoch"] == noted["epoch"].max()].assign(model="last")]
+    both = pd.concat(ends).assign(run_id=lambda rows: rows["run_id"] + ", " + rows["model"], epoch=0)
+    table = comparison.ratios(both, {"start_distance": "lower"}, scale, "steps", "last", "first", terminal=True)
+    return table.assign(claim="the start comes nearer to the equilibrium over training")
+
+
+def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """Whether residual and evaluations of an equilibrium tell wrong answers from right ones.
+
+    Of each signal and group of classes the AUROC on test images: 0.5 is chance, 1 sets every wrong answer above every
+    right one. A setting counts for a group when every seed has at least `FEWEST` wrong and as many right answers in it.
+    Each seed's mean over these settings minus 0.5, a 95 % t-interval over seeds, and the rule of `nclib.verdict` for
+    the claim "higher".
+
+    Returns
+    -------
+    DataFrame with a row for each signal and group: claim, signal, group, settings (how many count), auroc, difference
+    (from 0.5), half, detectable, seeds, verdict, scale, remark.
+    """
+    rows = depth_rows(frame, "error")
+    keys = [*comparison.SETTING, "seed"]
+    values = rows.pivot_table(index=keys, columns="metric", values="value", dropna=False)
+    values = values.dropna(how="all")
+    found = []
+    for group in ("all", "majority", "minority"):
+        end = "" if group == "all" else f"_{group}"
+        fewest = values[[f"wrong{end}", f"right{end}"]].min(axis="columns").fillna(0)
+        counts = fewest.groupby(level=comparison.SETTING, dropna=False).transform("min") >= FEWEST
+        used = values[counts].reset_index()
+        settings = len(used[comparison.SETTING].drop_duplicates())
+        for signal, meaning in SIGNALS.items():
+            seeds = used.groupby("seed")[f"auroc_{signal}{end}"]
+            pooled = interval(seeds.agg(lambda values: values.mean(skipna=False)) - 0.5)
+            said = verdict(pooled, scale, "higher")
+            if not settings:
+                said = Verdict("not run", scale, f"no setting with {FEWEST} wrong answers in every seed")
+            claim = f"AUROC − 0.5 of {meaning}, {group} classes"
+            found.append((claim, signal, group, settings, 0.5 + pooled.mean, *pooled.columns, *said))
+    columns = ["claim", "signal", "group", "settings", "auroc", "difference", "half", "detectable", "seeds"]
+    return pd.DataFrame(found, columns=[*columns, *words.JUDGED])
+
+
+def final_ranks(frame: pd.DataFrame, configs: Iterable[StoredConfig]) -> pd.DataFrame:
+    """Effective rank of the class means with which each classifier ended, as rows of a tidy frame: metric
+    ``effective_rank_means`` of split "train", with the column most, K − 1."""
+    about = frame.drop_duplicates("run_id").set_index("run_id")
+    rows = []
+    for run in dict.fromkeys(run_id(config) for config in configs if isinstance(config, RunConfig)):
+        means = load_run(run).arrays["class_means"]
+        found = {"run_id": run, "value": rank_of_means(means.astype(float)), "most": len(means) - 1}
+        rows.append(about.loc[run].to_dict() | found)
+    return pd.DataFrame(rows).assign(split="train", epoch=0, metric="effective_rank_means")[[*frame.columns, "most"]]
+
+
+def rank_claims(frame: pd.DataFrame, ranks: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """Whether more depth comes with fewer dimensions, by `nclib.comparison.ratios` for the claim "lower".
+
+    Between networks trained at different depths, over all settings: the equilibrium over its cell applied once, and
+    over ResNet-18's block, in the effective rank of the class means (`final_ranks`). Within a trained network: the
+    equilibrium over z_0 and over z_1, in that and in the effective rank of the features.
+
+    Returns
+    -------
+    DataFrame: claim, and the columns of `ratios`.
+    """
+    kinds, states = ("deq", "explicit_matched", "explicit"), states_as_models(frame)
+    used = frame[frame["run_id"].isin(ranks.loc[ranks["model"].isin(kinds), "run_id"])]
+    reached = bool(comparison.terminal_phase(used)["reached"].all())
+    means, features = "effective_rank_means", "effective_rank"
+    wanted = [
+        ("class means of the DEQ use fewer dimensions than with its cell applied once", ranks, means, *kinds[:2]),
+        ("class means of the DEQ use fewer dimensions than those of ResNet-18", ranks, means, "deq", "explicit"),
+    ]
+    for metric, what in ((means, "class means"), (features, "features")):
+        for t in (0, 1):
+            wanted.append((f"{what} of the equilibrium use fewer dimensions than those of z_{t}", states, metric,
+                           "solved", f"T = {t}"))  # fmt: skip
+    tables = [
+        comparison.ratios(rows, {metric: "lower"}, scale, "train", *pair, terminal=reached).assign(claim=claim)
+        for claim, rows, metric, *pair in wanted
+    ]
+    return pd.concat(tables, ignore_index=True)

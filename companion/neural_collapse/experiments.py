@@ -1,0 +1,193 @@
+"""The runs of Sun & Shi's tables and figures, of what goes beyond them, and of the course."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from companion.neural_collapse.depth import DepthConfig
+from companion.neural_collapse.solver_sweep import SolverSweepConfig
+from nclib.config import RunConfig, StoredConfig
+from nclib.engine.builders import ARMS, RATIOS, classifiers, data_config, model_config, step_imbalanced
+from nclib.engine.outline import class_counts
+from nclib.engine.profiles import Profile
+
+
+def _balanced(profile: Profile) -> list[RunConfig]:
+    return classifiers(profile, data_config(profile))
+
+
+def _table1(profile: Profile) -> list[RunConfig]:
+    return _balanced(profile) + classifiers(profile, data_config(profile, hundred=True))
+
+
+def _table(profile: Profile, tenths: int) -> list[RunConfig]:
+    """Tables 2–4: one K_A, every R, both data sets. Where so few images are left that a larger R draws the same ones,
+    it is not run again."""
+    runs, seen = [], set()
+    for hundred in (False, True) if tenths in profile.hundred_tenths else (False,):
+        for ratio in RATIOS:
+            images = step_imbalanced(profile, tenths, ratio, hundred)
+            drawn = images and (images.dataset, tuple(class_counts(images).tolist()))
+            if drawn not in seen:
+                runs += classifiers(profile, images)
+            seen.add(drawn)
+    return runs
+
+
+def _fig3(profile: Profile) -> list[RunConfig]:
+    return _balanced(profile) + classifiers(profile, step_imbalanced(profile, 5, 100))
+
+
+def _recipes(profile: Profile) -> list[RunConfig]:
+    """Balanced, in the profile's protocol and in the literal one. The latter has a constant rate, so its first epochs
+    are those of a longer training; one seed shows how far they get."""
+    literal = dataclasses.replace(profile, recipe="paper", epochs=profile.literal_epochs, seeds=1)
+    return _balanced(profile) + _balanced(literal)
+
+
+def _controls(profile: Profile) -> list[RunConfig]:
+    kinds = ("explicit", "deq", "explicit_matched", "weight_tied")
+    models = [model_config(profile, kind) for kind in kinds]
+    models.append(model_config(profile, "explicit_flops", num_blocks=profile.equal_blocks))
+    return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
+
+
+def _your_own_cell(profile: Profile) -> list[RunConfig]:
+    """ResNet-18, and a cell of one's own, at its equilibrium and applied once."""
+    models = [model_config(profile, "explicit")]
+    models += [model_config(profile, kind, cell=profile.cell) for kind in ("deq", "explicit_matched")]
+    return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
+
+
+def _nc_definitions(profile: Profile) -> list[RunConfig]:
+    """Output stages: ReLU in both arms; GroupNorm, the multiscale cell, as an equilibrium and applied once; BatchNorm1d
+    on the features of both arms."""
+    models = [model_config(profile, kind) for kind in ARMS]
+    models += [model_config(profile, kind, cell="mdeq") for kind in ("explicit_matched", "deq")]
+    models += [model_config(profile, kind, feature_norm="batchnorm") for kind in ARMS]
+    return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
+
+
+REMEDIES: dict[str, dict[str, str]] = {
+    "none": {},
+    "balanced softmax": {"loss": "balanced_softmax"},
+    "class-balanced weights": {"loss": "class_balanced"},
+    "LDAM-DRW": {"loss": "ldam_drw", "head": "cosine"},
+    "fixed ETF classifier": {"head": "etf"},
+}
+"""Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own."""
+
+
+def _remedies(profile: Profile) -> list[RunConfig]:
+    images = step_imbalanced(profile, *profile.beyond)
+    return [
+        run
+        for remedy in REMEDIES.values()
+        for run in classifiers(
+            profile,
+            images,
+            [model_config(profile, kind, head=remedy.get("head", "linear")) for kind in ARMS],
+            loss=remedy.get("loss", "cross_entropy"),
+        )
+    ]
+
+
+def _long_tail(profile: Profile) -> list[RunConfig]:
+    images = [data_config(profile, imbalance="exponential", ratio=ratio) for ratio in RATIOS]
+    return [run for each in images for run in classifiers(profile, each)]
+
+
+def _seeds_and_subsets(profile: Profile) -> list[RunConfig]:
+    """Three ways to repeat a setting: other images, initial weights and order (as everywhere else); other weights and
+    order alone, on the images of seed 0; and other majority classes besides."""
+    everything = classifiers(profile, step_imbalanced(profile, *profile.beyond))
+    same_images = classifiers(profile, step_imbalanced(profile, *profile.beyond, subset_seed=0))
+    other_classes = classifiers(profile, step_imbalanced(profile, *profile.beyond, majority="random"))
+    # seed 0 on the images of seed 0 is among the first
+    return everything + [run for run in same_images if run.seed] + other_classes
+
+
+def _solver_and_collapse(profile: Profile) -> list[StoredConfig]:
+    """DEQ runs that other notebooks need as well, and a solver sweep of each."""
+    runs = classifiers(profile, step_imbalanced(profile, *profile.beyond), [model_config(profile, "deq")])
+    return [*runs, *(SolverSweepConfig(base=run) for run in runs)]
+
+
+def _scorecard(profile: Profile) -> list[RunConfig]:
+    """Every cell of Tables 1–4, for the one test over all of them."""
+    return _table1(profile) + [run for tenths in (3, 5, 7) for run in _table(profile, tenths)]
+
+
+def _equilibrium_or_cell(profile: Profile) -> list[RunConfig]:
+    """The cells of Tables 1–4 with both arms, and with the DEQ's own cell applied once."""
+    both = _scorecard(profile)
+    matched = model_config(profile, "explicit_matched")
+    return both + [run.replace(model=matched) for run in both if run.model.kind == "deq"]
+
+
+def _equilibria(profile: Profile) -> list[StoredConfig]:
+    """The DEQs of the settings of Tables 1–4, and a look at each without its solver."""
+    runs = [run for run in _scorecard(profile) if run.model.kind == "deq"]
+    return [*runs, *(DepthConfig(base=run) for run in runs)]
+
+
+def _depth_and_rank(profile: Profile) -> list[StoredConfig]:
+    """The networks of Tables 1–4 with the cell applied once, looks at their equilibria, and at all last blocks of
+    `controls`."""
+    blocks = _controls(profile)
+    if not blocks:
+        return []
+    looks = [*_equilibria(profile), *blocks, *(DepthConfig(base=run) for run in blocks)]
+    return list(dict.fromkeys([*_equilibrium_or_cell(profile), *looks]))
+
+
+def _optimisers(profile: Profile) -> list[RunConfig]:
+    """Three networks on balanced data with SGD, with Adam, whose weight decay is coupled as in SGD, and with AdamW. The
+    learning rate of the latter two is PyTorch's; AdamW scales the weights down in a step as much as SGD does in the
+    long run, by lr · weight decay / (1 − momentum)."""
+    models = [model_config(profile, kind) for kind in ("explicit", "explicit_matched", "deq")]
+    sgd = classifiers(profile, data_config(profile), models)
+    lr = 1e-3
+    found = list(sgd)
+    for run in sgd:
+        train = run.train
+        shrink = train.lr * train.weight_decay / (1 - train.momentum)
+        decays = {"adam": train.weight_decay, "adamw": round(shrink / lr, 6)}
+        found += [run.replace(train=train.replace(optimiser=name, lr=lr, weight_decay=decay))
+                  for name, decay in decays.items()]  # fmt: skip
+    return sorted(found, key=lambda run: run.seed)
+
+
+def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
+    """Two imbalances of Table 3 with the first seed: what the course looks at."""
+    first = dataclasses.replace(profile, seeds=1)
+    return [run for ratio in (10.0, 100.0) for run in classifiers(first, step_imbalanced(first, 5, ratio))]
+
+
+EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
+    "neural_collapse/table1": _table1,
+    "neural_collapse/table2": lambda profile: _table(profile, 3),
+    "neural_collapse/table3": lambda profile: _table(profile, 5),
+    "neural_collapse/table4": lambda profile: _table(profile, 7),
+    "neural_collapse/fig2": lambda profile: classifiers(profile, step_imbalanced(profile, 3, 10)),
+    "neural_collapse/fig3": _fig3,
+    "neural_collapse/fig4": lambda profile: classifiers(profile, step_imbalanced(profile, 3, 100)),
+    "neural_collapse/fig5": lambda profile: classifiers(profile, step_imbalanced(profile, 7, 100)),
+    "neural_collapse/recipes": _recipes,
+    "neural_collapse/controls": _controls,
+    "neural_collapse/equilibrium_or_cell": _equilibrium_or_cell,
+    "neural_collapse/your_own_cell": _your_own_cell,
+    "neural_collapse/nc_definitions": _nc_definitions,
+    "neural_collapse/remedies": _remedies,
+    "neural_collapse/long_tail": _long_tail,
+    "neural_collapse/seeds_and_subsets": _seeds_and_subsets,
+    "neural_collapse/scorecard": _scorecard,
+    "neural_collapse/solver_and_collapse": _solver_and_collapse,
+    "neural_collapse/internalization": _equilibria,
+    "neural_collapse/residual_and_error": _equilibria,
+    "neural_collapse/depth_and_rank": _depth_and_rank,
+    "neural_collapse/optimisers": _optimisers,
+    "walkthrough/07_imbalance": _imbalance_at_a_glance,
+    "walkthrough/08_reading_a_table": lambda profile: classifiers(profile, step_imbalanced(profile, 5, 100)),
+}

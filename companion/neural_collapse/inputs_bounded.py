@@ -1,0 +1,427 @@
+"""Theorem B.3 where the inputs are not free: bounded, as (21) and (32) use them, or given, the same for both models.
+
+And what that budget of the proofs does to Theorem 3.1 and Proposition 4.2. W_EX = U S Vᵀ throughout.
+"""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction as F
+
+from companion import exact
+from companion.certify import require, states
+
+_K, _E = 10, F(1, 100)  # the paper's classes and budgets, E_W = E_H
+_B = _K * _E
+_ROUND = F(5, 10**6)  # of a number printed with five decimals
+
+
+def _layer(rng: random.Random, most: int = 30) -> dict[str, exact.Matrix]:
+    """W, W_EX = U S Vᵀ and H0 with rational entries, singular values up to most/10."""
+    u, v = exact.random_orthogonal(rng, 3), exact.random_orthogonal(rng, 3)
+    s = exact.diagonal([F(rng.randint(1, most), 10) for _ in range(3)])
+    w, h0 = exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 3, 4)
+    return {"w": w, "h0": h0, "u": u, "s": s, "v": v, "m": exact.product(u, s, exact.transpose(v))}
+
+
+def _from_0(weight: exact.Matrix) -> exact.Matrix:
+    """Σ_{i≥0} W^i."""
+    return exact.inverse(exact.plus(exact.identity(len(weight)), weight, -1))
+
+
+def _from_1(weight: exact.Matrix) -> exact.Matrix:
+    """Σ_{i≥1} W^i."""
+    return exact.plus(_from_0(weight), exact.identity(len(weight)), -1)
+
+
+def _turned(x: dict[str, exact.Matrix], values: list[F]) -> exact.Matrix:
+    """V diag(values) Vᵀ."""
+    return exact.product(x["v"], exact.diagonal(values), exact.transpose(x["v"]))
+
+
+def _lengths(a: exact.Matrix) -> list[F]:
+    """Squared lengths of the columns."""
+    return [sum(x * x for x in column) for column in zip(*a, strict=True)]
+
+
+_B3 = "DEQ achieves a lower bound on the loss function compared to explicit neural network"
+
+
+@states(
+    "App. B.1 (its problems and its series), App. B.2, Theorem B.3: its order, H0 the same for both models",
+    _B3,
+    "holds",
+    "as inf L_DEQ ≤ inf L_EX, for every H0, E_H, n_k and K, with the budget on h, on h0 or on both: W_DEQ = V S(I + "
+    "S)⁻¹Vᵀ gives the explicit layer's logits and lengths with a shorter weight; our proof, on rational instances",
+)
+def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
+    """B.1 to the letter: no minimum over H0, f = Σ_{i≥1} W^i, budget on h.
+
+    Proof. Let (W, W_EX) be feasible for the explicit layer, W_EX = U S Vᵀ. W_DEQ = V S(I + S)⁻¹Vᵀ has eigenvalues
+    s/(1+s) < 1, so the series converges, and Σ_{i≥1} W_DEQ^i = V S Vᵀ, because (s/(1+s))/(1 − s/(1+s)) = s. With W′ = W
+    U Vᵀ the logits are W U S Vᵀh0, those of the explicit layer; each ‖h‖ = ‖S Vᵀh0‖ and each ‖w_k‖ is unchanged, and
+    ‖W_DEQ‖_F ≤ ‖S‖_F = ‖W_EX‖_F, with equality only for S = 0. H0 is the same. So every loss of the explicit layer is
+    one of the DEQ, under any budget on h or on h0.
+    """
+    rng = random.Random(13)
+    for _ in range(4):
+        x = _layer(rng)
+        weight = _turned(x, [x["s"][i][i] / (1 + x["s"][i][i]) for i in range(3)])
+        w = exact.product(x["w"], x["u"], exact.transpose(x["v"]))
+        h = exact.product(_from_1(weight), x["h0"])
+        before = exact.product(x["m"], x["h0"])
+        require(exact.product(w, h) == exact.scaled(scale, exact.product(x["w"], before)), "the logits")
+        require(_lengths(h) == _lengths(before), "the lengths of the features")
+        require(_lengths(exact.transpose(w)) == _lengths(exact.transpose(x["w"])), "the lengths of the classifiers")
+        require(exact.norm2(weight) < exact.norm2(x["s"]) == exact.norm2(x["m"]), "the weight is shorter")
+    return True
+
+
+@states(
+    "§3.2 (its series and 'H0 … are the same'), App. B.2, Theorem B.3: its order",
+    _B3,
+    "holds if the mean of ‖h0‖² ≤ E_H ≤ 1",
+    "strictly for independent columns of H0; W_DEQ = 0, W′ = W W_EX. Inputs beyond E_H: at the paper's E_H = 1/100 "
+    "the order is right while the DEQ has a feasible point, and it has none if the mean of ‖h0‖² > 0.010201; for "
+    "larger E_H it can be the reverse: K = 2, E_W = 1, E_H = 9/10, h0 = (29/20, ±7/10), explicit below 0.25, DEQ above "
+    "0.28 and feasible. There the series of B.1, from 1, keeps the order (b3_same_inputs_series_from_1)",
+)
+def b3_same_inputs_series_from_0(
+    length: F = F(29, 20), gain: F = F(9, 10), most: F = F(10201, 10**6), outer: F = F(1)
+) -> bool:
+    """H0 given and the same for both, budget on h, f = Σ_{i≥0} W^i.
+
+    Proof. W_DEQ = 0 leaves h = h0, within the budget on h; W′ = W W_EX gives the explicit layer's logits, and ‖W′‖_F ≤
+    ‖W_EX‖_F ‖W‖_F ≤ ‖W‖_F. So inf L_DEQ ≤ inf L_EX. Strictly, if H0 has independent columns: the explicit minimum is
+    below log K, since W_EX can map H0 to margins that are all positive. Were the point (W′, 0) a minimiser of the DEQ:
+    if ‖W′‖_F < ‖W‖_F, the loss is stationary in W, G H0ᵀ = 0, so G = 0, which no finite logits have. Otherwise W_EX =
+    f xᵀ and W = u fᵀ have rank one, and W_DEQ = 0 is inside its budget: W′ᵀG H0ᵀ = −2ν H0 Q H0ᵀ with ν ≥ 0 and a
+    positive diagonal Q, so W′ᵀG = −2ν H0 Q, of rank one at most. H0 Q has rank 2 at least: ν = 0, W′ᵀG = 0, and the
+    loss is log K by the slack lemma.
+    Beyond E_H. ‖h0‖ = ‖(I − M)h‖ ≤ (1 + E_H)‖h‖, so the DEQ has no feasible point if the mean of ‖h0‖² exceeds E_H(1 +
+    E_H)². If it has one, M, and E_H(1 + E_H) ≤ 1: W′ = W W_EX (I − M) gives the explicit layer's logits, and ‖W′‖_F ≤
+    ‖W‖_F E_H (1 + E_H) ≤ ‖W‖_F.
+    The reverse. Explicit: W_EX = (9/10) e_2 e_2ᵀ, h = (0, ±63/100), w = (0, ±1): the loss is log(1 + exp(−63/50)). DEQ:
+    A = (I − W_DEQ)⁻¹, a = A e_1, b = A e_2. Since ‖I − W_DEQ‖ ≤ 19/10, ‖a‖ ≥ 10/19; the budget on h says (29/20)²‖a‖² +
+    (7/10)²‖b‖² ≤ 9/10, which bounds ‖b‖. By convexity the loss is at least log(1 + exp(−½⟨w_1 − w_2, h_1 − h_2⟩)),
+    with ‖w_1 − w_2‖ ≤ 2 and ‖h_1 − h_2‖ = (7/5)‖b‖. Feasible: W_DEQ = diag(−4/5, −2/5).
+    """
+    rng = random.Random(14)
+    for _ in range(4):
+        x = _layer(rng, 5)
+        w = exact.product(x["w"], x["m"])
+        require(exact.norm2(w) <= exact.norm2(x["s"]) * exact.norm2(x["w"]), "‖W W_EX‖ ≤ ‖W_EX‖ ‖W‖")
+        logits = exact.product(x["w"], x["m"], x["h0"])
+        zero = exact.scaled(F(0), x["m"])
+        require(exact.product(w, _from_0(zero), x["h0"]) == logits, "the logits")
+        weight = exact.scaled(_E / 6, _layer(rng)["m"])  # singular values up to 3, so ‖M‖_F ≤ √27 E_H/6 < E_H
+        less, h = exact.plus(exact.identity(3), weight, -1), exact.product(_from_0(weight), x["h0"])
+        require(exact.norm2(weight) <= _E**2, "beyond E_H: the budget of M")
+        require(exact.norm2(x["h0"]) <= (1 + _E) ** 2 * exact.norm2(h), "beyond E_H: the features are not much shorter")
+        require(exact.product(w, less, h) == exact.scaled(outer, logits), "beyond E_H: the logits")
+    require(_E * (1 + _E) <= 1 and most == _E * (1 + _E) ** 2, "beyond E_H: the bounds at 1/100")
+    e, half = F(9, 10), F(7, 10)
+    require(gain <= e and (gain * half) ** 2 <= e, "the explicit layer is feasible")
+    explicit = exact.log(1 + exact.exp(-2 * gain * half))
+    weight = exact.diagonal([F(-4, 5), F(-2, 5)])
+    h = exact.product(_from_0(weight), exact.matrix(2, 2, lambda i, j: length if i == 0 else half * (1 - 2 * j)))
+    require(exact.norm2(weight) <= e**2 and exact.norm2(h) / 2 <= e, "the DEQ has a feasible point")
+    square = (e - (length / (1 + e)) ** 2) / half**2  # of the largest ‖b‖
+    deq = exact.log(1 + exact.exp(-2 * half * exact.sqrt(square)))
+    return require(explicit < F(25, 100) and deq > F(28, 100), "the DEQ has the larger loss")
+
+
+@states(
+    "§3.2 ('H0 … are the same'), for Theorem 3.1, Theorem 4.1, NC1, and Proposition 4.2",
+    "f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ); WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K); f(h0_k; W_DEQ) ∥ W_k; "
+    "minority: f(h0_k,i; W_DEQ) = 0 [read with H0 given, the same for both models, and the budget on h]",
+    "false",
+    "each of them, for the DEQ (series from 0) with inputs within E_H = 1/100; NC1 and NC2 for the explicit layer and "
+    "the series from 1 too. So the reading that gives Theorem B.3 its order refutes Theorem 3.1. NC2 of Theorem 4.1 "
+    "stays vacuous and its NC3 false (thm41_nc2, thm41_nc3). Second derivation: from the fixed-point equation",
+)
+def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> bool:
+    """H0 given and the same for both, budget on h, K = 2, E_W = E_H = 1/100.
+
+    Proof. A = (I − M)⁻¹ is the DEQ's map, series from 0. In one dimension every map is a number g.
+    (a) NC1 of Theorems 3.1 and 4.1: h0 = c, 2c in one class and −c, −2c (or −c alone) in the other. g = 0 has the loss
+    log 2. Any g > 0 with w = ±1/10 has positive margins and a lower loss, so g ≠ 0 at a minimum, and gc ≠ g·2c.
+    (b) NC2: one sample a class, h0 = c, −2c. WH = κ C_2 with κ > 0 needs h_1 = −h_2 ≠ 0, which no g gives.
+    (c) NC3, DEQ: h0_k = c e_k in two dimensions. At a minimiser w_1 = −w_2: otherwise ±(w_1 − w_2)/2 has the same loss
+    and is shorter, so the loss is stationary in W there, G Hᵀ = 0, and G = 0 since H = cA is invertible, which no
+    finite logits have. h_1 ∥ w_1 and h_2 ∥ w_2 would make h_1 and h_2 parallel, but H is invertible.
+    (d) Proposition 4.2, DEQ: ‖A h0‖ ≥ ‖h0‖/(1 + E_H), at every R, so no feature of an input that is not 0 is 0 or
+    tends to 0.
+    """
+    c, rng = length, random.Random(16)
+    require((1 + second**2) * c**2 / 2 <= _E and (1 + opposite**2) * c**2 / 2 <= _E, "the inputs are within E_H")
+    for g in (_E, _E / (1 - _E), F(1), 1 / (1 - _E)):  # explicit; DEQ from 1; DEQ from 0
+        require(g**2 * (1 + second**2) * c**2 / 2 <= _E, "(a) the features are within E_H")
+        require(
+            min(g * c, g * second * c) > 0 and g * c != g * second * c, "(a) positive margins, features that differ"
+        )
+        require(g * c + g * opposite * c != 0, "(b) h_1 is not −h_2")
+    require(all(sum(row) == 0 for row in exact.centring(2)), "(b) the columns of C_2 sum to 0")
+    for _ in range(4):
+        weight = exact.matrix(2, 2, lambda i, j: _E * F(rng.randint(-5, 5), 10))
+        h = exact.scaled(c, _from_0(weight))
+        require(exact.norm2(weight) <= _E**2 and exact.norm2(h) / 2 <= _E, "(c) a feasible point")
+        exact.inverse(h)  # (c) the two features are not parallel
+        require(min(_lengths(h)) * (1 + _E) ** 2 >= c**2, "(d) no feature is short")
+    return True
+
+
+@states(
+    "App. B.2, conditions of equality of (21) and (32), which name ‖h0‖² and ‖h‖²: the order of Theorem B.3",
+    _B3,
+    "holds",
+    "strictly, both budgets and E_H < 1, H0 free, series from 0 or 1: W_DEQ = 0 with h0′ = W_EX h0, or W_DEQ = V S(I + "
+    "S)⁻¹Vᵀ; our proof, on rational instances",
+    reading="proofs'",
+)
+def b3_both_budgets(scale: F = F(1)) -> bool:
+    """Mean ‖h0‖² ≤ E_H and mean ‖h‖² ≤ E_H, E_H < 1.
+
+    Proof. The explicit layer has ‖h‖ ≤ E_H‖h0‖, so mean ‖h‖² ≤ E_H² · E_H < E_H. From 0: W_DEQ = 0 and h0′ =
+    W_EX h0 give the same logits; h0′ = h′ spends at most E_H³ of either budget: both are slack, and by the slack lemma
+    (`balanced.thm31_nc1`) the point is no minimiser. From 1: the point of `b3_same_inputs_series_from_1` leaves the
+    budgets on h and on W_DEQ slack. Were it a minimiser, the loss would be stationary in W_DEQ, W′ᵀG H0ᵀ = 0; by the
+    slack lemma AᵀW′ᵀG = −λ H0 Q with λ > 0 and a positive diagonal Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K.
+    """
+    rng = random.Random(15)
+    for _ in range(4):
+        x = _layer(rng, 5)
+        size = exact.norm2(x["s"])
+        h = exact.scaled(scale, exact.product(x["m"], x["h0"]))
+        require(exact.norm2(h) <= size * exact.norm2(x["h0"]) < exact.norm2(x["h0"]), "‖h‖ ≤ E_H ‖h0‖")
+        require(exact.product(x["w"], h) == exact.product(x["w"], x["m"], x["h0"]), "the logits")
+    return b3_same_inputs_series_from_1()
+
+
+@states(
+    "App. B.2, below (33)",
+    "it is evident that the loss function of the DEQ layer is significantly lower than that of the explicit neural "
+    "network",
+    "holds",
+    "lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h; "
+    "series from 0 or 1. Our proof (singular values), on rational instances. 'Significantly' is not judged: with "
+    "bounded inputs, at the paper's budgets, by 0.00994 to 0.01000 from 0 and by 0.000001 from 1 (b3_v2_gap)",
+    reading="proofs'",
+)
+def b3_v2_order(scale: F = F(1)) -> bool:
+    """inf L_DEQ < inf L_EX for any n_k, E_W and E_H, with a budget on H0 or with H0 given, and none on h.
+
+    Proof. Let (W, W_EX, H0) minimise the explicit layer's loss, W_EX = U S Vᵀ. S ≠ 0, since the loss is below log K.
+    From 0: W_DEQ = V(I − max(1, S)⁻¹)Vᵀ, so (I − W_DEQ)⁻¹ = V max(1, S) Vᵀ. Inputs bounded: W′ = W U Vᵀ and h0′ = V
+    min(S, 1) Vᵀh0. H0 given: W′ = W U min(S, 1) Vᵀ. Since max(1, s) min(s, 1) = s, the logits are those of the
+    explicit layer; nothing is longer, and 1 − 1/max(1, s) < s for s > 0, so ‖W_DEQ‖_F < ‖S‖_F.
+    From 1: the point of `b3_same_inputs_series_from_1`, again with ‖W_DEQ‖_F < ‖S‖_F.
+    Were such a point a minimiser of the DEQ, the loss would be stationary in W_DEQ, which is inside its budget. From 0
+    that says W′ᵀG Hᵀ = 0, from 1 W′ᵀG H0ᵀ = 0. H0 given: the columns of H (of H0) are independent, so W′ᵀG = 0, and
+    the loss is log K by the slack lemma (`balanced.thm31_nc1`). Inputs bounded: by the slack lemma AᵀW′ᵀG = −λ H0 Q
+    with λ > 0 and a positive diagonal Q. Times H0ᵀ, the trace is 0 on the left, since tr(AᵀW′ᵀG H0ᵀ) = tr(W′ᵀG Hᵀ),
+    and −λ times a positive number on the right, as H0 = 0 has the loss log K.
+    """
+    rng = random.Random(11)
+    for _ in range(4):
+        x = _layer(rng)
+        values = [x["s"][i][i] for i in range(3)]
+        weight = _turned(x, [1 - 1 / max(F(1), s) for s in values])
+        short = _turned(x, [min(F(1), s) for s in values])
+        require(exact.norm2(weight) < exact.norm2(x["s"]) == exact.norm2(x["m"]), "‖W_DEQ‖ < ‖S‖")
+        logits = exact.scaled(scale, exact.product(x["w"], x["m"], x["h0"]))
+        outer, moved = exact.product(x["w"], x["u"], exact.transpose(x["v"])), exact.product(short, x["h0"])
+        require(exact.product(outer, _from_0(weight), moved) == logits, "inputs bounded: logits")
+        require(exact.norm2(moved) <= exact.norm2(x["h0"]), "inputs bounded: their budget")
+        w = exact.product(outer, short)
+        require(exact.product(w, _from_0(weight), x["h0"]) == logits, "H0 given: logits")
+        require(exact.norm2(w) <= exact.norm2(x["w"]) == exact.norm2(outer), "the budget of W")
+    return b3_same_inputs_series_from_1()
+
+
+def _enclosed(gain: F) -> tuple[exact.Interval, exact.Interval]:
+    """Bounds of the least loss at the paper's budgets where ‖Z‖_* ≤ gain · B, which logits of rank one reach."""
+    z = gain * _B / _K
+    return exact.etf_loss(_K, gain * _B), exact.cross_entropy([z, -z] * (_K // 2), 0)
+
+
+@states(
+    "App. B.2, Theorem B.3: the difference of its two values",
+    "inf L_DEQ = −2C1K/(K−1) √(E_W E_H) + C2, … inf L_EX = −C1K/(K−1) √(E_W E_H) + C2",
+    "holds if the series begins at 0, K = 10, E_W = E_H = 1/100, to half a percent",
+    "inputs bounded: the infima differ by 0.00994 to 0.01000; printed, with the constants that make "
+    "(22) tight, 0.00999. Each of the two values lies more than 0.0098 below its infimum (b3_v2_values). With the "
+    "series from 1 the infima differ by 0.000001",
+    reading="proofs'",
+)
+def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
+    """Proof. ‖Z‖_* ≤ gB, with g = E_H for the explicit layer and 1/(1 − E_H) or E_H/(1 − E_H) for the DEQ from 0 or 1,
+    so the infima are at least `exact.etf_loss` there; rank-one logits ±gB/K are feasible (`nc31_proofs_reading`), so
+    they are at most the loss of those. The constants of Lemma B.1 that make (22) largest have C2/(C1+C2) = p =
+    (K−1)/(exp(D) + K − 1), D = K/(K−1) √(E_W E_H), and the printed difference is pD, the first factor in M1's place.
+    """
+    explicit, deq, other = (_enclosed(g) for g in (_E, 1 / (1 - _E), _E / (1 - _E)))
+    least, most = explicit[0] - deq[1], explicit[1] - deq[0]
+    require(least > F(994, 10**5) and most < F(1, 100), "the enclosure of the difference")
+    d = F(_K, _K - 1) * _E
+    printed = d * (_K - 1) / (exact.exp(d) + _K - 1)
+    require(printed * (1 - share) < least and most < printed * (1 + share), "the printed difference")
+    require(printed > F(999, 10**5) - _ROUND and printed < F(999, 10**5) + _ROUND, "which rounds to 0.00999")
+    least, most = explicit[0] - other[1], explicit[1] - other[0]
+    require(least > from_1 and most < from_1 * F(102, 100), "the difference with the series from 1")
+    tight = exact.etf_loss(_K, _B)
+    require(explicit[0] - tight > F(98, 10**4), "(22) is below its infimum")
+    return require(deq[0] - (tight - printed) > F(98, 10**4), "(33) is below its infimum")
+
+
+@states(
+    "no statement of the paper: a residual block h = (I + W_EX) h0 as the explicit model",
+    "inf L_DEQ ≤ inf L_residual",
+    "holds if the series begins at 0, E_H < 1, inputs bounded or given",
+    "our proof (singular values, Mirsky); constructions checked on rational instances. With the series from 1 the "
+    "order is the reverse at the paper's budgets, inputs bounded. With the budget on h both are equal, as in thm_b3",
+    reading="ours",
+)
+def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
+    """Proof. I + M = U T Vᵀ, D = min(1, 2 − T) entry by entry, positive since T < 2, and D T ≤ 1. W_DEQ = U(I − D)Uᵀ
+    has ‖I − D‖_F ≤ ‖T − I‖_F ≤ ‖M‖_F (Mirsky: tr(U T Vᵀ) ≤ tr T). Inputs bounded: h0′ = U D T Vᵀ h0, not longer, and
+    (I − W_DEQ)⁻¹h0′ = U T Vᵀ h0. H0 given: W_DEQ = V(I − D)Vᵀ and W′ = W U D T Vᵀ, not longer: W′ V D⁻¹ Vᵀ = W U T Vᵀ.
+    From 1, inputs bounded: W_EX = E_H f fᵀ has the gain 1 + E_H, the DEQ E_H/(1 − E_H) at most (`b3_v2_gap`).
+    """
+    rng = random.Random(12)
+    for _ in range(4):
+        w, h0 = exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 3, 4)
+        u, v = exact.random_orthogonal(rng, 3), exact.random_orthogonal(rng, 3)
+        values = [1 + F(rng.randint(-4, 4), 10) for _ in range(3)]
+        unit, t, d = exact.identity(3), exact.diagonal(values), exact.diagonal([min(F(1), 2 - x) for x in values])
+        block, both = exact.product(u, t, exact.transpose(v)), exact.product(d, t)
+        size = exact.norm2(exact.plus(block, unit, -1))
+        require(exact.norm2(exact.plus(d, unit, -1)) <= exact.norm2(exact.plus(t, unit, -1)) <= size, "Mirsky")
+        logits = exact.scaled(scale, exact.product(w, block, h0))
+        for left, outer, inner in ((u, w, exact.product(u, both, exact.transpose(v), h0)),
+                                   (v, exact.product(w, u, both, exact.transpose(v)), h0)):  # fmt: skip
+            weight = exact.product(left, exact.plus(unit, d, -1), exact.transpose(left))
+            require(exact.norm2(weight) <= size, "the budget of W_DEQ")
+            require(exact.norm2(outer) <= exact.norm2(w) and exact.norm2(inner) <= exact.norm2(h0), "the other budgets")
+            layer = exact.inverse(exact.plus(unit, weight, -1))
+            require(exact.product(outer, layer, inner) == logits, "the same logits")
+    return require(_enclosed(1 + _E)[1] < _enclosed(gain)[0], "from 1 the residual block has the lower loss")
+
+
+@states(
+    "App. B.2, (22) and (33)",
+    "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4, inf L_DEQ = −2C1K/((C1+C2)(K−1)) √(E_W E_H) + C4",
+    "false",
+    "read as infima, with M1 = C2/(C1+C2) and C4 = −M2 of Lemma B.1 never both, not even with other constants for "
+    "each: (22) is below inf L_EX where the inputs are bounded and E_H < 1, (33) below inf L_DEQ where the features "
+    "are. With the printed factor, common constants, inputs bounded and the series from 0, C4 solved from both "
+    "formulas is > log K at K = 10, E_W = E_H = 1/100, which no such constants have. (With the printed factor and "
+    "other constants for each model both can be infima: the same budgets, features bounded, C2/(C1+C2) = 0.938 and "
+    "0.937. Free C1, C2 fit any two ordered numbers.) Second derivation: by polynomials",
+    reading="proofs'",
+)
+def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 1000), F(937, 1000))) -> bool:
+    """Balanced, K ≥ 2.
+
+    Proof. With M1 = p and C4 = −M2 = H(p) + p log(K−1), p = C2/(C1+C2) as in Lemma B.1, (22) is H(p) + p log(K−1) −
+    pD, D = K/(K−1) √(E_W E_H). By Gibbs' inequality its largest value over p is log(1 + (K−1) exp(−D)), the loss at
+    nuclear norm B (`exact.etf_loss`); (33) has 2D, and its largest value is the loss at 2B. The loss at nuclear norm n
+    falls in n.
+    Features bounded, H0 free or not: ‖Z‖_* ≤ B, so inf L_DEQ ≥ the loss at B > the loss at 2B ≥ (33).
+    Inputs bounded or given within E_H: ‖Z‖_* ≤ E_H B, so inf L_EX ≥ the loss at E_H B > the loss at B ≥ (22) if E_H <
+    1. So wherever h or h0 has its budget (and E_H < 1 where it is h0), not both are infima.
+    With the printed factor C1/(C1+C2) and common constants, inputs bounded, from 0: W_DEQ = 0 gives inf L_DEQ ≤ the
+    loss at B. The formulas have C4 = 2 inf L_EX − inf L_DEQ. In Lemma B.1 C4 ≤ log K. But 2 inf L_EX − inf L_DEQ > log
+    K. (From 1 this is not so: there 2 inf L_EX − inf L_DEQ < log K.)
+    With the printed factor, H(p) + p log(K−1) − (1−p)D and the same with 2D pass through the loss at B, the common
+    infimum where the features are bounded and H0 is free, between p ± 1/2000 of the two p named.
+    """
+    log_k = exact.log(F(_K))
+    for n in range(1, 20):
+        p, d = F(n, 20), F(_K, _K - 1) * _E
+        for times in (F(1), F(2)):
+            value = p * exact.log((_K - 1) / p) - (1 - p) * exact.log(1 - p) - times * p * d
+            require(value < exact.etf_loss(_K, times * _B), f"the largest value, p = {p}")
+    require(exact.etf_loss(_K, twice * _B) < exact.etf_loss(_K, _B), "features bounded: (33) < inf L_DEQ")
+    least_explicit = exact.etf_loss(_K, budget * _B)
+    most_deq = exact.etf_loss(_K, _B)
+    require(most_deq < least_explicit, "inputs bounded: (22) < inf L_EX")
+    infimum, d = exact.etf_loss(_K, _B), F(_K, _K - 1) * _E
+    for p, times in zip(both, (1, 2), strict=True):
+        low, high = (q * exact.log((_K - 1) / q) - (1 - q) * exact.log(1 - q) - times * (1 - q) * d
+                     for q in (p + F(1, 2000), p - F(1, 2000)))  # fmt: skip
+        require(low < infimum and infimum < high, "printed factor, other constants for each: both can be infima")
+    explicit, deq = _enclosed(_E), _enclosed(_E / (1 - _E))
+    require(2 * explicit[1] - deq[0] < log_k, "from 1: C4 < log K")
+    return require(2 * least_explicit - most_deq > log_k, "C4 > log K")
+
+
+def _gains(r: F, root: F) -> dict[str, tuple[F, F]]:
+    """Explicit layer and DEQ: size of the rank-one logits, and the largest nuclear norm of ETF-shaped ones, over B."""
+    return {
+        "explicit": (r, r / root),
+        "sum from 0": (1 / (1 - r), max(root / (root - r), 1 + r / (1 - r) / root)),
+        "sum from 1": (r / (1 - r), max(r / (root - r), r / (1 - r) / root)),
+    }
+
+
+@states(
+    "App. B.2, below (21) and (32): Theorem 3.1, NC2, with the budget on H0 alone",
+    "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
+    "false",
+    "K = 10, E_W = E_H = 1/100: rank-one logits have a lower loss than every ETF-shaped point, explicit and DEQ (sum "
+    "from 0 or 1). With the budget on h as well, the DEQ (from 0) has the printed optimum. Second derivation: by "
+    "polynomials. The theorem as printed holds (thm31_nc2)",
+    reading="proofs'",
+)
+def nc31_proofs_reading(root: F = F(3)) -> bool:
+    """Inputs bounded, r = E_H, √(K−1) = 3.
+
+    Proof. Let a feasible point have features with K−1 equal singular values s, as an ETF has. ‖Z‖_* ≤ √(K E_W)
+    √(K−1) s. Explicit, H = M H0: (K−1)s = ‖H‖_* ≤ r ‖H0‖_F, so ‖Z‖_* ≤ B r/√(K−1). Sum from 0, (I − M)H = H0:
+    ‖H0‖_F ≥ s(√(K−1) − r), so ‖Z‖_* ≤ B √(K−1)/(√(K−1) − r). Sum from 1, H = M H0 + M H: (K−1)s ≤ r‖H0‖_F + s r √(K−1),
+    so ‖Z‖_* ≤ B r/(√(K−1) − r). If instead the classifier has K−1 equal singular values t, ‖Z‖_* ≤ t ‖P A H0‖_* with a
+    projection P of rank K−1 and t = √(K E_W)/√(K−1), ‖P A H0‖_* ≤ ‖P A‖_F ‖H0‖_F, and ‖P A‖_F ≤ r; √(K−1) + r/(1−r);
+    r/(1−r): the second numbers of `_gains`. The loss of all of these is at least `exact.etf_loss` there.
+    (With the budget on h too and the sum from 0, h0 = h and W_DEQ = 0 reach the optimum of `balanced.thm31_nc2`.)
+    Rank one: u = (1, −1, 1, …)/√K, a unit f, W = √(K E_W) u fᵀ, M = r f fᵀ, H0 = √(K E_H) f uᵀ is feasible with Z =
+    g B uuᵀ, g = r, 1/(1−r), r/(1−r); its logits are ±gB/K, the right class with +. Its loss is lower.
+    """
+    for name, (one, flat) in _gains(_E, root).items():
+        z = one * _B / _K
+        rank_one = exact.cross_entropy([z, -z] * (_K // 2), 0)
+        require(rank_one < exact.etf_loss(_K, flat * _B), f"{name}: rank one has the lower loss")
+    return True
+
+
+@states(
+    "App. C.2, (51)–(52): Proposition 4.2, majority, from the budget on H0",
+    "each feature collapses to K_A-Simplex ETF",
+    "false",
+    "K = 10, K_A = 5, R = 10⁶, E_W = E_H = 1/100, explicit: rank-one logits lower the loss by 2.0e-4, a K_A-ETF by at "
+    "most 1.0e-4. Second derivation: by polynomials. As printed the proposition holds there (prop42)",
+    reading="proofs'",
+)
+def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
+    """Inputs bounded, minority logits 0 (w_B = 0), weights w_A of a majority class, w_B of a minority class.
+
+    Proof. Features of a K_A-ETF have K_A − 1 = 4 equal singular values s, and 4s ≤ r‖H0‖_F as above, so
+    ‖Z_A‖_* ≤ √(K E_W) 2s ≤ B r/2. The loss is convex in Z and its gradient at 0 has, on majority columns, the
+    spectral norm w_A ‖[I; 0] − 11ᵀ/10‖ ≤ w_A, so the loss falls by at most w_A B r/2. Rank one on (1, 1, −1, −1,
+    0)/2 has ‖Z_A‖_* = B r, logits ±B r/4 in four classes.
+    """
+    ratio = 10**6
+    w_a = F(ratio, 5 * ratio + 5)
+    drop_etf = w_a * _B * _E * most
+    q = _B * _E / 4
+    zero = exact.log(F(_K))
+    rank_one = exact.cross_entropy([q, q, -q, -q, *[F(0)] * 6], 0)
+    fall = 4 * w_a * (zero - rank_one)
+    require(fall > drop_etf and drop_etf < F(1, 10**4), "rank one falls further")
+    require(fall > F(2, 10**4) - _ROUND and fall < F(2, 10**4) + _ROUND, "by 2.0e-4")
+    # ‖[I; 0] − 11ᵀ/10‖ ≤ 1 on five columns: its Gram matrix is I − 11ᵀ/10, with eigenvalues 1 and 1/2
+    a = exact.matrix(_K, 5, lambda j, k: F(int(j == k)) - F(1, _K))
+    gram = exact.product(exact.transpose(a), a)
+    return require(
+        gram == exact.plus(exact.identity(5), exact.matrix(5, 5, lambda i, j: F(1, 10)), -1), "the gradient's norm"
+    )

@@ -1,0 +1,324 @@
+"""The maps that Sun & Shi (2024) put before the layer-peeled model: their optima, found by L-BFGS.
+
+    min_{W, H0, M}  (1/N) Σ_k n_k CE(W h_k, k),   h = map(M) h0
+
+with M the explicit layer or the weight of the linear DEQ. `layer_peeled` has the model without a map and its exact
+optimum; these are local optima, certified only where a lower bound is attained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy
+
+from companion.neural_collapse.layer_peeled import (
+    class_sizes,
+    class_weights,
+    factors,
+    nuclear_budget,
+    reference_optimum,
+    simplex_gram,
+)
+from nclib import metrics
+from nclib.system import paths
+from nclib.system.files import write_atomic
+
+PEELED_MAPS = ("none", "explicit", "residual", "deq0", "deq1")
+"""h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block, our control); h = Σ_{i≥0} Mⁱ h0 (the
+linear DEQ of section 3.2 and eq. 28); h = Σ_{i≥1} Mⁱ h0 (the linear DEQ of eq. 27)."""
+PEELED_READINGS = ("V1", "V2", "V4")
+"""Where the budget E_H binds: V1 the features h, as problems (7) and (9) say; V2 the inputs h0, as eqs. 21 and 32 use
+it; V4 fixed random inputs h0 within that budget, the same for all maps ("we assume H0 are the same")."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PeeledProblem:
+    """min (1/N) Σ n_k CE(W h_k, k) with (1/K) ‖W‖² ≤ E_W, ‖M‖_F ≤ E_H and a mean square norm of h or h0 ≤ E_H.
+
+    Parameters
+    ----------
+    copies : feature columns that each class has; 1 is enough for everything but NC1
+    dim : feature dimension, more than K, or the optimisers stop at points of lower rank
+    """
+
+    map: str
+    reading: str
+    e_w: float
+    e_h: float
+    num_classes: int = 10
+    num_majority: int = 5
+    ratio: float = 1.0
+    copies: int = 1
+    dim: int = 12
+
+    def __post_init__(self) -> None:
+        for value, allowed in ((self.map, PEELED_MAPS), (self.reading, PEELED_READINGS)):
+            if value not in allowed:
+                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
+        class_sizes(self.num_classes, self.num_majority)
+        nuclear_budget(self.num_classes, self.e_w, self.e_h)
+        if self.map in ("deq0", "deq1") and self.e_h >= 1:
+            raise ValueError(f"the Neumann series of a DEQ needs ‖M‖_F ≤ E_H < 1, got E_H = {self.e_h}")
+
+
+_PRESENT = 1e-3
+"""A vector shorter than this share of the longest one is what an optimiser leaves of zero: it has no direction."""
+
+
+class PeeledFit(NamedTuple):
+    """The best local optimum found: loss, classifier (K, d), inputs (d, n), features (d, n), matrix M (d, d), with the
+    columns of a class side by side. Not certified, except where a lower bound is attained."""
+
+    loss: float
+    classifier: np.ndarray
+    inputs: np.ndarray
+    features: np.ndarray
+    matrix: np.ndarray
+
+
+class _Objective:
+    """Loss and gradient in unconstrained variables: each block is scaled to its sphere."""
+
+    def __init__(self, problem: PeeledProblem, seed: int) -> None:
+        p = self.problem = problem
+        self.labels = np.repeat(np.arange(p.num_classes), p.copies)
+        weights = class_weights(p.num_majority, p.num_classes - p.num_majority, p.ratio)
+        self.weights = weights[self.labels] / p.copies
+        n = len(self.labels)
+        self.shapes = (p.num_classes, p.dim), (p.dim, n), (p.dim, p.dim)
+        self.radii = math.sqrt(p.num_classes * p.e_w), math.sqrt(n * p.e_h), p.e_h
+        self.fixed = None
+        if p.reading == "V4":
+            self.fixed = _scaled(np.random.default_rng(seed).standard_normal(self.shapes[1]), self.radii[1])
+
+    def split(self, flat: np.ndarray) -> list[np.ndarray]:
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = np.split(flat, ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def forward(self, flat: np.ndarray) -> PeeledFit:
+        w, h0, m = self.split(flat)
+        w, m = _scaled(w, self.radii[0]), _scaled(m, self.radii[2])
+        if self.fixed is not None:
+            h0 = self.fixed
+        elif self.problem.reading == "V2":
+            h0 = _scaled(h0, self.radii[1])
+        h = self._operator(m) @ h0
+        if self.problem.reading == "V1":
+            h = _scaled(h, self.radii[1])
+        z = w @ h
+        loss = float(self.weights @ (scipy.special.logsumexp(z, axis=0) - z[self.labels, np.arange(len(self.labels))]))
+        return PeeledFit(loss, w, h0, h, m)
+
+    def _operator(self, m: np.ndarray) -> np.ndarray:
+        identity = np.eye(len(m))
+        match self.problem.map:
+            case "none":
+                return identity
+            case "explicit":
+                return m
+            case "residual":
+                return identity + m
+            case "deq0":
+                return np.linalg.inv(identity - m)
+            case _:
+                return np.linalg.inv(identity - m) - identity
+
+    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w_free, h0_free, m_free = self.split(flat)
+        fit, kind = self.forward(flat), self.problem.map
+        z = fit.classifier @ fit.features
+        slope = scipy.special.softmax(z, axis=0)
+        slope[self.labels, np.arange(len(self.labels))] -= 1
+        slope *= self.weights
+        d_w, d_h = slope @ fit.features.T, fit.classifier.T @ slope
+        operator = self._operator(fit.matrix)
+        if self.problem.reading == "V1":
+            d_h = _pull(d_h, operator @ fit.inputs, self.radii[1])
+        d_operator, d_h0 = d_h @ fit.inputs.T, operator.T @ d_h
+        if kind == "none":
+            d_m = np.zeros_like(m_free)
+        elif kind in ("deq0", "deq1"):
+            inverse = operator if kind == "deq0" else operator + np.eye(len(operator))
+            d_m = inverse.T @ d_operator @ inverse.T
+        else:
+            d_m = d_operator
+        if self.fixed is not None:
+            d_h0 = np.zeros_like(h0_free)
+        elif self.problem.reading == "V2":
+            d_h0 = _pull(d_h0, h0_free, self.radii[1])
+        parts = _pull(d_w, w_free, self.radii[0]), d_h0, _pull(d_m, m_free, self.radii[2])
+        return fit.loss, np.concatenate([part.ravel() for part in parts])
+
+
+def _scaled(x: np.ndarray, radius: float) -> np.ndarray:
+    return x * (radius / np.linalg.norm(x))
+
+
+def _pull(slope: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
+    """Gradient with respect to x of a function of radius · x/‖x‖ whose gradient there is `slope`."""
+    size = np.linalg.norm(x)
+    return radius / size * (slope - x * ((x * slope).sum() / size**2))
+
+
+def peeled_fit(
+    problem: PeeledProblem, starts: int = 8, iterations: int = 1500, seed: int = 0, also: Sequence[PeeledFit] = ()
+) -> PeeledFit:
+    """The best local optimum of several L-BFGS runs.
+
+    Parameters
+    ----------
+    problem : what to minimise
+    starts : random starts, besides one at the optimum of the layer-peeled model and, where there are any and the
+        features are not bounded themselves, one at the optimum for a tenth of E_W, which is of lower rank
+    iterations : at most; the three best of an eighth of them are followed to the end
+    seed : of the random starts, and of the fixed inputs of reading V4
+    also : solutions of other maps of the same shape to start from as well
+    """
+    rng = np.random.default_rng(seed + 1)
+    found = _descend(problem, [_peeled_start(problem, rng), *also], starts, iterations, seed, rng)
+    if starts and problem.reading != "V1":
+        lower = dataclasses.replace(problem, e_w=problem.e_w / 10)
+        below = _descend(lower, [_peeled_start(lower, rng)], starts, iterations, seed, rng)
+        found = min(found, _descend(problem, [_flat(below)], 0, iterations, seed, rng), key=lambda f: f.loss)
+    return found
+
+
+def _flat(found: PeeledFit) -> np.ndarray:
+    return np.concatenate([part.ravel() for part in (found.classifier, found.inputs, found.matrix)])
+
+
+def _descend(
+    problem: PeeledProblem,
+    points: Sequence[PeeledFit | np.ndarray],
+    starts: int,
+    iterations: int,
+    seed: int,
+    rng: np.random.Generator,
+) -> PeeledFit:
+    """The best of L-BFGS from the given points and from random ones."""
+    objective = _Objective(problem, seed)
+    size = sum(math.prod(shape) for shape in objective.shapes)
+    flat = [point if isinstance(point, np.ndarray) else _flat(point) for point in points]
+    flat += [rng.standard_normal(size) for _ in range(starts)]
+    # blocks of one size, so that no block moves much faster than another
+    flat = [np.concatenate([_scaled(part, 10).ravel() for part in objective.split(point)]) for point in flat]
+    scale = min(math.sqrt(problem.e_w * problem.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
+
+    def scaled(point: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, slope = objective(point)
+        return loss / scale, slope / scale
+
+    def descend(point: np.ndarray, steps: int) -> scipy.optimize.OptimizeResult:
+        options = {"maxiter": steps, "maxfun": 3 * steps, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 20}
+        return scipy.optimize.minimize(scaled, point, jac=True, method="L-BFGS-B", options=options)
+
+    first = sorted((descend(point, -(-iterations // 8)) for point in flat), key=lambda result: result.fun)
+    best = min((descend(result.x, iterations) for result in first[:3]), key=lambda result: result.fun)
+    return objective.forward(best.x)
+
+
+def _peeled_start(problem: PeeledProblem, rng: np.random.Generator) -> np.ndarray:
+    """Classifier and features of the layer-peeled optimum, M the projection on their span, a little noise."""
+    k, d = problem.num_classes, problem.dim
+    optimum = reference_optimum(k, problem.num_majority, problem.ratio, 1.0, problem.e_w, problem.e_h)
+    w, h = np.zeros((k, d)), np.zeros((d, k))
+    w[:, :k], h[:k] = factors(optimum, problem.e_w, problem.e_h)
+    m = np.zeros((d, d))
+    m[:k, :k] = np.eye(k)
+    parts = _scaled(w, 10), _scaled(np.repeat(h, problem.copies, axis=1), 10), _scaled(m, 10)
+    return np.concatenate([(part + 1e-2 * rng.standard_normal(part.shape)).ravel() for part in parts])
+
+
+def peeled_fits(
+    problems: Sequence[PeeledProblem], profile: str, starts: int = 8, iterations: int = 1500, seed: int = 0
+) -> dict[PeeledProblem, PeeledFit]:
+    """`peeled_fit` for each problem, kept in ``results/<profile>/fits``; then once more from the solutions that the
+    other maps of the same setting found, so that no map stays at a poorer kind of optimum than its neighbours.
+
+    Returns
+    -------
+    dict from problem to fit, in the order asked for
+    """
+    first = {p: _kept(p, profile, starts, iterations, seed, ()) for p in dict.fromkeys(problems)}
+    found = {}
+    for problem, own in first.items():
+        others = [f for p, f in first.items() if p != problem and dataclasses.replace(p, map=problem.map) == problem]
+        again = _kept(problem, profile, 0, iterations, seed, tuple(others)) if others else own
+        found[problem] = min(own, again, key=lambda f: f.loss)
+    return found
+
+
+_CACHE_VERSION = 2
+"""Raised whenever `peeled_fit` changes, so that what was kept before is not read."""
+
+
+def _kept(
+    problem: PeeledProblem, profile: str, starts: int, iterations: int, seed: int, also: tuple[PeeledFit, ...]
+) -> PeeledFit:
+    others = [float(f"{f.loss:.9g}") for f in also]
+    key = json.dumps([_CACHE_VERSION, dataclasses.astuple(problem), starts, iterations, seed, others])
+    path = paths.results(profile) / "fits" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as stored:
+            return PeeledFit(float(stored["loss"]), *(stored[name] for name in PeeledFit._fields[1:]))
+    found = peeled_fit(problem, starts, iterations, seed, also)
+    buffer = io.BytesIO()
+    np.savez(buffer, **found._asdict())
+    write_atomic(path, buffer.getvalue())
+    return found
+
+
+def peeled_table(fits: dict[PeeledProblem, PeeledFit]) -> pd.DataFrame:
+    """What the optima look like, a row for each: the options of the problem, then
+
+    loss; rank, the number of singular values of the features above 1e-3 of the largest; nc2 and nc3, eqs. 13 and 14 of
+    the class means as the paper has them (uncentred, constant corrected); etf_distance, ‖HᵀH − S‖_F of theorem 4.1 with
+    S = K/(K−1) (I − 11ᵀ/K); least_cosine, the smallest cos(h_k, w_k); nc1, tr Σ_W / tr Σ_B (0 by construction for one
+    copy); separable, the number of classes whose own logit is the largest.
+    """
+    return pd.DataFrame([dataclasses.asdict(problem) | _measure(problem, found) for problem, found in fits.items()])
+
+
+def _measure(problem: PeeledProblem, found: PeeledFit) -> dict[str, float]:
+    k = problem.num_classes
+    means = class_means(problem, found)
+    spread = found.features - np.repeat(means, problem.copies, axis=1)
+    centred = means - means.mean(axis=1, keepdims=True)
+    values = np.linalg.svd(found.features, compute_uv=False)
+    logits = found.classifier @ means
+    return {
+        "loss": found.loss,
+        "rank": int((values > 1e-3 * values[0]).sum()),
+        "nc2": metrics.nc2_etf_distance(means.T),
+        "nc3": float(np.linalg.norm(_scaled(found.classifier, 1) - _scaled(means.T, 1))),
+        "etf_distance": float(np.linalg.norm(means.T @ means - simplex_gram(k))),
+        "least_cosine": float(np.nanmin(peeled_alignment(problem, found))),
+        "nc1": float((spread**2).sum() / problem.copies / (centred**2).sum()),
+        "separable": int((logits.argmax(axis=0) == np.arange(k)).sum()),
+    }
+
+
+def class_means(problem: PeeledProblem, found: PeeledFit) -> np.ndarray:
+    """Class means of the features (d, K)."""
+    return found.features.reshape(problem.dim, problem.num_classes, problem.copies).mean(axis=2)
+
+
+def peeled_alignment(problem: PeeledProblem, found: PeeledFit) -> np.ndarray:
+    """cos(h_k, w_k) for each class (K,), the quantity of theorem 4.1, NC3; NaN where one of them is zero (shorter than
+    a thousandth of the longest)."""
+    means, w = class_means(problem, found), found.classifier
+    sizes = np.linalg.norm(means, axis=0), np.linalg.norm(w, axis=1)
+    present = np.logical_and(*(size > _PRESENT * size.max() for size in sizes))
+    cosines = np.full(len(w), np.nan)
+    cosines[present] = (means.T * w).sum(axis=1)[present] / (sizes[0] * sizes[1])[present]
+    return cosines

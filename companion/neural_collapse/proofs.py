@@ -1,0 +1,263 @@
+"""Verdicts on theory, by rule: what Sun & Shi (2024) state, the steps of their proofs, and the defects behind them.
+
+Each verdict on a statement or a step is that of its certificate in `companion.certify`; none is kept here. Kept here
+is what one certificate cannot know: which verdicts have the same cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from companion import certify as certificates
+from companion.certify import certify, ids
+from nclib.system import words
+
+VERDICTS = tuple(words.STATEMENTS)
+"""All that is said of a statement or of a step of a proof; "holds if" goes on with its condition."""
+READINGS = ("as printed", "proofs'", "ours")
+"""Whose reading of a statement was tested: its own words, the one its proofs use, or one of this project."""
+
+STATEMENTS = certificates.STATEMENTS | {
+    "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
+    "thm41_nc2": "Theorem 4.1, NC2, for all i, j",
+}
+"""What the paper states: certificate and name, with what the statement is read as."""
+
+DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "D1": (
+        "two lower bounds are compared as if they were infima; (7) and (9), H0 free in each, have the same optimum",
+        ("thm_b3", "loss_imbalance", "step_20_equality", "step_21_equality", "step_22_33"),
+    ),
+    "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2", "step_58_59")),
+    "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),
+    "D4": (
+        "the ratio of Remark B.2 and of (18) is the reciprocal of the right one, and its maximum a minimum",
+        ("remark_b2",),
+    ),
+    "D5": ("the weights of majority and minority are dropped in L = L_A + L_B", ("step_49",)),
+    "D6": (
+        "the chains of the proofs bound the inputs H0 where the problems bound the features",
+        ("b3_v2_values", "nc31_proofs_reading", "nc31_nc3_proofs_reading", "prop42_proofs_reading"),
+    ),
+}
+"""The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
+statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part in
+a verdict on a statement."""
+
+
+def judge(
+    outcomes: Sequence[bool],
+    condition: Sequence[bool] | None = None,
+    proof: bool = True,
+    *,
+    otherwise: str = "not shown",
+    certificate: str = "",
+    reading: str = "as printed",
+    premise: bool = True,
+    local: bool = False,
+) -> str:
+    """Give the verdict on a statement from the cases in which it was tested.
+
+    True in every case: "holds", or "proof gap" when the proof uses a step that fails and no other is given. True
+    exactly where a condition stated beforehand is: "holds if". Contradicted by a case: what `otherwise` says.
+
+    Parameters
+    ----------
+    outcomes : sequence of bool
+        Whether the statement is true, case by case.
+    condition : sequence of bool, optional
+        Whether the separating condition is met, in the same cases.
+    proof : bool
+        Whether there is a proof without a failing step.
+    otherwise : str
+        The verdict where a case contradicts the statement: "not shown", "proof gap", or "false", which needs all that
+        follows.
+    certificate : str
+        Id of the certificate that shows the statement false.
+    reading : str
+        Whose reading was tested, one of `READINGS`.
+    premise : bool
+        Whether the premise of the statement is met in the cases.
+    local : bool
+        Whether the cases are local optima.
+
+    Returns
+    -------
+    str
+        One of `VERDICTS`.
+
+    Raises
+    ------
+    ValueError
+        Without a case; for an unknown word; and for "false" without a certificate that holds and says so, from local
+        optima, from cases that do not meet the premise, or at a reading that is not the statement's own.
+    """
+    if any(value != value for value in outcomes):  # NaN counts as true
+        raise ValueError("a case is NaN, which is neither true nor false")
+    outcomes = [bool(value) for value in outcomes]
+    if not outcomes:
+        raise ValueError("no case was tested; a verdict needs at least one")
+    for word, known in ((otherwise, ("not shown", "proof gap", "false")), (reading, READINGS)):
+        if word not in known:
+            raise ValueError(f"{word!r} is not one of {', '.join(known)}")
+    if all(outcomes):
+        return "holds" if proof else "proof gap"
+    if condition is not None and any(outcomes) and [bool(value) for value in condition] == outcomes:
+        return "holds if"
+    if otherwise == "false":
+        _refuse_false(certificate, reading, premise, local)
+    return otherwise
+
+
+def _refuse_false(certificate: str, reading: str, premise: bool, local: bool) -> None:
+    if local:
+        raise ValueError("a local optimum does not show that a statement is false: there may be a better one")
+    if not premise:
+        raise ValueError("the cases do not meet the premise, so they cannot show that the statement is false")
+    if reading != "as printed":
+        raise ValueError(f"the statement does not name this reading ({reading}), which cannot show that it is false")
+    if not is_certified_false(certificate):
+        raise ValueError(f'"false" needs a certificate that holds and says so; {certificate!r} is not one')
+
+
+def is_certified_false(certificate: str) -> bool:
+    """Whether there is a certificate of this id, it holds, and it says "false" of the statement as printed."""
+    if certificate not in ids():
+        return False
+    (record,) = certify([certificate])
+    return record.ok and (record.verdict, record.reading) == ("false", "as printed")
+
+
+def uncertified(table: pd.DataFrame) -> list[str]:
+    """Rows of a table that say "false" without a certificate, as sentences; empty where there is none.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Any table with a column verdict; the column certificate holds the ids, or the remark the command that shows one.
+    """
+    said = []
+    for number, row in enumerate(table.to_dict("records")):
+        shown = re.search(r"nclib certify (\w+)", str(row.get("remark", "")))
+        certificate = row["certificate"] if "certificate" in row else shown[1] if shown else ""
+        if str(row.get("verdict", "")).startswith("false") and not is_certified_false(str(certificate)):
+            said.append(f"row {number} says false without a certificate: {next(iter(row.values()))}")
+    return said
+
+
+def theory_statements() -> pd.DataFrame:
+    """Give every statement of the paper's theory with its certified verdict.
+
+    Returns
+    -------
+    DataFrame
+        One row for each of `STATEMENTS`: claim (its name), place, statement, verdict, reading, defect, certificate (its
+        id) and evidence (what is certified).
+
+    Raises
+    ------
+    ValueError
+        When a certificate fails.
+    """
+    return _records(list(STATEMENTS))
+
+
+def theory_steps() -> pd.DataFrame:
+    """Give every step of the proofs that has a certificate, with the columns of `theory_statements`.
+
+    The verdict says where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
+    """
+    steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
+    return _records(sorted(steps, key=_equation))
+
+
+def _equation(step: str) -> int:
+    """The number of its last equation; the loss under imbalance is (44)."""
+    return max(map(int, re.findall(r"\d+", step)), default=44)
+
+
+def theory_defects() -> pd.DataFrame:
+    """Give the independent defects: defect, what is wrong, and the certificates of what fails by it."""
+    rows = [(name, what, ", ".join(failing)) for name, (what, failing) in DEFECTS.items()]
+    return pd.DataFrame(rows, columns=["defect", "what", "certificates"])
+
+
+def theory_counts() -> dict[str, int]:
+    """Count the statements by verdict, in the order of `VERDICTS`, and the independent defects."""
+    said = theory_statements()["verdict"].map(lambda verdict: max(w for w in VERDICTS if verdict.startswith(w)))
+    counts = {word: int((said == word).sum()) for word in VERDICTS if (said == word).any()}
+    return counts | {"independent defects": len(DEFECTS)}
+
+
+def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[tuple[str, ...]]) -> pd.DataFrame:
+    """Put what was measured beside the certified verdicts on statements, and controls below them.
+
+    Parameters
+    ----------
+    measured : mapping
+        From a statement's certificate to evidence, rule, and, where cases were tested, cases and condition as in
+        `judge`.
+    controls : sequence of tuple
+        Rows at another reading or on maps of our own: claim, reading, evidence, rule, verdict, defect, certificate.
+
+    Returns
+    -------
+    DataFrame
+        claim, place, kind ("statement" or "control"), reading, evidence, rule, verdict, defect, certificate.
+
+    Raises
+    ------
+    ValueError
+        When a certificate fails, measured cases do not agree with one, or a control says "false".
+    """
+    rows = []
+    for record in _records(list(measured)).to_dict("records"):
+        name, says = record["certificate"], record["verdict"]
+        found = measured[name]
+        if "cases" in found:
+            options = {"otherwise": "false", "certificate": name} if says == "false" else {}
+            verdict = judge(found["cases"], found.get("condition"), **options)
+            if not says.startswith(verdict):
+                raise ValueError(f"{record['claim']}: the cases say {verdict!r}, the certificate {says!r}")
+        rows.append(record | {"kind": "statement", "evidence": found["evidence"], "rule": found["rule"]})
+    for claim, reading, evidence, rule, verdict, defect, certificate in controls:
+        if verdict.startswith("false"):
+            raise ValueError(f"{claim} [{reading}] is no statement of the paper: a control is never false")
+        facts = {"claim": claim, "reading": reading, "evidence": evidence, "rule": rule, "verdict": verdict}
+        rows.append(facts | {"place": "", "kind": "control", "defect": defect, "certificate": certificate})
+    names = ["claim", "place", "kind", "reading", "evidence", "rule", "verdict", "defect", "certificate"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _records(names: Sequence[str]) -> pd.DataFrame:
+    caused = {name: defect for defect, (_, failing) in DEFECTS.items() for name in failing}
+    rows = []
+    for record in certify(names):
+        if not record.ok:
+            raise ValueError(f"the certificate {record.id} fails, so no verdict is given: {record.certificate}")
+        said = {"claim": STATEMENTS.get(record.id, record.id), "place": record.place, "statement": record.statement}
+        said |= {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
+        rows.append(said | {"certificate": record.id, "evidence": record.certificate})
+    return pd.DataFrame(rows)
+
+
+# --- what the conditions of Theorem 4.1 are compared with ---------------------------------------------------------
+
+
+def inequality_58(e_h: float, middle: np.ndarray) -> np.ndarray:
+    """Whether inequality (58), |1/(1−E_H) + m − 2s| < |E_H + m − 2s|, is true at each value of 2s − m."""
+    return np.abs(1 / (1 - e_h) - middle) < np.abs(e_h - middle)
+
+
+def cosine_ratio_printed(e_w: np.ndarray | float, e_h: np.ndarray | float) -> np.ndarray | float:
+    """Bound (61) over bound (60): 2(E_W+E_H)/(1 + 2(E_W+E_H)(1−E_H)); above 1 is what (62) is meant to say.
+
+    Source: eqs. 60 and 61, 0.0385 at E_W = E_H = 0.01.
+    """
+    total = e_w + e_h
+    return 2 * total / (1 + 2 * total * (1 - e_h))

@@ -1,0 +1,216 @@
+"""Second derivations of what is called false, without any code of the first ones.
+
+By another argument; of NC3 under imbalance (`after_54`) by the same one with other arithmetic.
+
+Bounds of exp and log are those of `decimal`, whose results are correctly rounded, widened by one unit; where the
+argument allows, logarithms cancel and a polynomial decides.
+"""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from fractions import Fraction
+
+from companion.certify import also
+
+_CONTEXT = Context(prec=40)
+
+
+def _decimal(q: Fraction) -> tuple[Decimal, Decimal]:
+    """Two neighbouring decimals around q."""
+    near = _CONTEXT.divide(Decimal(q.numerator), Decimal(q.denominator))
+    return near.next_minus(_CONTEXT), near.next_plus(_CONTEXT)
+
+
+def _bounds(q_low: Fraction, q_high: Fraction, name: str) -> tuple[Fraction, Fraction]:
+    """Bounds of exp or ln on [q_low, q_high]."""
+    low, high = _decimal(q_low)[0], _decimal(q_high)[1]
+    return (
+        Fraction(getattr(low, name)(_CONTEXT).next_minus(_CONTEXT)),
+        Fraction(getattr(high, name)(_CONTEXT).next_plus(_CONTEXT)),
+    )
+
+
+@also("thm_b3")
+def infima_by_duality() -> bool:
+    """One number is below every feasible loss of both problems and is attained in both: the infima are equal.
+
+    Balanced, n_k = 1, d = K, any E_W, E_H; write t = exp(a) with a = K √(E_W E_H)/(K−1). The gradient at Z° = a (I −
+    11ᵀ/K) has entries (p_jk − δ_jk)/K, p = t/(t+K−1) on the diagonal and 1/(t+K−1) off it. It equals −λ(I − 11ᵀ/K),
+    λ = 1/(t+K−1): a projection times −λ, so ⟨G, Z⟩ ≥ −λ‖Z‖_* ≥ −λK√(E_W E_H) = ⟨G, Z°⟩ for feasible Z, and by
+    convexity no loss is lower than that of Z°. Attained: W and H multiples of I − 11ᵀ/K, h the features, h0 = h with
+    W_DEQ = 0, or h0 = h·d/E_H with W_EX = (E_H/d) I. Any positive difference between the infima is thereby excluded.
+    """
+    for classes in (2, 3, 4, 10):
+        for t in (Fraction(10**6 + 1, 10**6), Fraction(3, 2), Fraction(40)):
+            total = t + classes - 1
+            lam = 1 / total
+            for j in range(classes):
+                for k in range(classes):
+                    p = (t if j == k else Fraction(1)) / total
+                    if (p - (j == k)) / classes != -lam * ((j == k) - Fraction(1, classes)):
+                        return False
+            trace = sum(1 - Fraction(1, classes) for _ in range(classes))  # ⟨I − 11ᵀ/K, I − 11ᵀ/K⟩
+            if trace != classes - 1:
+                return False
+    for e_h, d in ((Fraction(1, 100), 10), (Fraction(1, 2), 3), (Fraction(4), 2)):
+        if d * (e_h / d) ** 2 > e_h**2 or (e_h / d) * (d / e_h) != 1:
+            return False
+    return True
+
+
+def _collapse_is_optimal(classes: int, majority: int, ratio: int, budget: Fraction) -> bool:
+    """Whether Z° = a (I − 11ᵀ/K_A) ⊕ 0, a (K_A−1) = K·budget, minimises the imbalanced loss, by its gradient's norm.
+
+    A majority class has the weight R/N and a minority class 1/N, N = K_A R + K_B. On vectors that sum to 0 over the
+    majority the gradient is −λ, λ = (R/N)(1 − p_own + p_other); over the minority −1/N (softmax is uniform there); the
+    rest is a 2×2 block on the two constant vectors, whose Frobenius norm is compared with λ.
+    """
+    minority = classes - majority
+    a = classes * budget / (majority - 1)
+    own = _bounds(a * Fraction(majority - 1, majority), a * Fraction(majority - 1, majority), "exp")
+    other = _bounds(-a / majority, -a / majority, "exp")
+    low = own[0] + (majority - 1) * other[0] + minority
+    high = own[1] + (majority - 1) * other[1] + minority
+    samples = majority * ratio + minority
+    heavy, light = Fraction(ratio, samples), Fraction(1, samples)
+    lam = heavy * (1 - own[1] / low + other[0] / high)
+    escaped = minority / low  # at most this probability of a majority sample goes to the minority
+    from_majority = heavy**2 * majority * escaped**2 * (Fraction(1, majority) + Fraction(1, minority))
+    uniform = Fraction(majority, classes)  # of a minority sample, to the majority
+    from_minority = light**2 * minority * uniform**2 * (Fraction(1, majority) + Fraction(1, minority))
+    return light <= lam and from_majority + from_minority <= lam**2
+
+
+@also("thm41_nc3")
+def ratio_is_one_by_duality() -> bool:
+    """K = 10, K_A = 3, R = 100, E_W = E_H = 1/100, budget on h: Z° = a (I − 11ᵀ/3) ⊕ 0 minimises the loss of both
+    models.
+
+    Z° is symmetric and positive semidefinite, so ⟨Wᵀ, H⟩ = tr Z° = ‖Z°‖_* = ‖W‖_F ‖H‖_F at every minimiser: H is a
+    positive multiple of Wᵀ, cos(h_k, w_k) = 1 in each majority class of both models, and their ratio is 1, not
+    larger. (The minimiser is unique in Z up to what the nuclear norm excludes, as for balanced classes.) (62): 1/2 +
+    99/10⁴ < 2.
+    """
+    e = Fraction(1, 100)
+    return e / (2 * e) + e * (1 - e) < 2 and _collapse_is_optimal(10, 3, 100, e)
+
+
+# --- the proofs' reading, inputs bounded: logarithms cancel -------------------------------------------------------
+
+
+@also("h0_given")
+def inputs_from_features() -> bool:
+    """z = Mz + x, so the features determine the inputs, x = z − Mz: of the DEQ with the series from 0.
+
+    Equal features have equal inputs, parallel ones parallel inputs, and 0 has the input 0. So with inputs 1/20 and 1/10
+    in one class, e_1/20 and e_2/20 in two classes, whose classifiers are opposite at a minimum, or an input other than
+    0 of a minority class, NC1, NC3 and h = 0 fail at every feasible point. One dimension, any of the maps: h_2/h_1 is
+    h0_2/h0_1 = −2, which NC2 needs to be −1. A margin x > 0 has the loss log(1 + exp(−x)) ≤ log 2 − x/2 + x²/8, less
+    than log 2 for x < 4, so the map 0, the only one with equal features, is not optimal.
+    """
+    c = Fraction(1, 20)
+    for gain in (Fraction(1, 100), Fraction(1, 99), Fraction(100, 99)):
+        margins = [2 * gain * x / 10 for x in (c, 2 * c)]
+        if not all(0 < x < 4 and x / 2 > x * x / 8 for x in margins) or (-2 * c * gain) / (c * gain) == -1:
+            return False
+    for m in ((1, 0, 0, 0), (3, -4, 2, 5), (0, 7, -7, 0)):
+        a, b, d, e = (Fraction(x, 1000) for x in m)
+        if a * a + b * b + d * d + e * e > Fraction(1, 100) ** 2:
+            return False
+        for z in ((Fraction(3), Fraction(-2)), (Fraction(0), Fraction(1))):
+            for t in (Fraction(1), Fraction(-5, 3), Fraction(0)):
+                (x, y), (u, v) = ((p - a * p - b * q, q - d * p - e * q) for p, q in (z, (t * z[0], t * z[1])))
+                if (u, v) != (t * x, t * y) or x * v - y * u != 0:
+                    return False
+    return True
+
+
+@also("b3_v2_values")
+def constant_by_polynomials() -> bool:
+    """C4 = 2 inf L_EX − inf L_DEQ > log K at K = 10, E_W = E_H = e = 1/100, by tangents at Z = 0.
+
+    Explicit: the gradient at 0 is −(I − 11ᵀ/K)/K of norm 1/K, so the loss is at least log K − ‖Z‖_*/K ≥ log K − e·e.
+    DEQ: W_DEQ = 0 and logits ±e in equal numbers, own +e (rank one, nuclear norm Ke): log cosh e − e + log K ≤ log K
+    − e + e²/2. So C4 − log K ≥ −2e² + e − e²/2.
+    Separate constants: (22) is at most log K plus the log of the mean of exp(−X), X = 0 or c = Ke/(K−1) with
+    probabilities 1/K and (K−1)/K; by Hoeffding that is at most −e + c²/8, and for (33) −2e + (2c)²/8. Below inf L_EX ≥
+    log K − e·e and below log K − e, which is less than every loss with bounded features (tangent at 0).
+    """
+    e, c = Fraction(1, 100), Fraction(10, 9) * Fraction(1, 100)
+    separate = -e + c**2 / 8 < -(e**2) and -2 * e + c**2 / 2 < -e
+    return separate and -2 * e**2 + e - e**2 / 2 > 0
+
+
+@also("nc31_proofs_reading")
+def rank_one_by_polynomials() -> bool:
+    """Loss of rank one ≤ log K − z + z²/2 (log cosh z ≤ z²/2); of nuclear norm n ≥ log K − n/K. With z = gE, n = fKE,
+    E = r = 1/100 it is enough that g − g²E/2 > f for g, f of each map, √(K−1) = 3."""
+    e = Fraction(1, 100)
+    maps = [
+        (e, [e / 3]),
+        (1 / (1 - e), [3 / (3 - e), 1 + e / (3 * (1 - e))]),
+        (e / (1 - e), [e / (3 - e), e / (3 * (1 - e))]),
+    ]
+    return all(g - g * g * e / 2 > f for g, several in maps for f in several)
+
+
+@also("prop42_proofs_reading")
+def majority_by_polynomials() -> bool:
+    """Per majority sample, log K − loss ≥ own − mean − (largest |logit|)²/2 with logits (q, q, −q, −q, 0, …): own q,
+    mean 0 (Hoeffding: log of the mean of exp ≤ mean + max²/2). Four such classes: 4 w_A (q − q²/2) against w_A B r/2
+    with q = B r/4, B = 1/10, r = 1/100."""
+    q = Fraction(1, 10) * Fraction(1, 100) / 4
+    return 4 * (q - q * q / 2) > Fraction(1, 10) * Fraction(1, 100) / 2
+
+
+# --- alignment ----------------------------------------------------------------------------------------------------
+
+
+@also("nc31_nc3_proofs_reading")
+def rank_one_by_lipschitz() -> bool:
+    """Lower bounds of the candidates on a grid: in t the rank-one loss changes by at most 16/5 a unit.
+
+    x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad;
+    the gradient has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp
+    alone, with 1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
+    """
+    one = Fraction(1)
+
+    def loss(z: list[list[Fraction]]) -> tuple[Fraction, Fraction]:
+        low = high = Fraction(0)
+        for k in range(3):
+            parts = [_bounds(z[j][k] - z[k][k], z[j][k] - z[k][k], "exp") for j in range(3)]
+            below, above = _bounds(sum(p[0] for p in parts), sum(p[1] for p in parts), "ln")
+            low, high = low + below / 3, high + above / 3
+        return low, high
+
+    m, n = Fraction(12, 25), Fraction(7, 50)
+    unit = Fraction(6, 5) / (m * (1 - m) + n * (1 - n))
+    p, q = unit * m / 2, unit * n / 6
+    reached = loss([[p + q, q - p, -2 * q], [q - p, p + q, -2 * q], [-2 * q, -2 * q, 4 * q]])[1]
+    beta = Fraction(6, 5) / (2 * (one - Fraction(70711, 200000)))  # rank two, β from above: the loss from below
+    third = beta / 3
+    etf = [[2 * third if j == k else -third for k in range(3)] for j in range(3)]
+    if loss(etf)[0] <= reached:
+        return False
+    steps = 400
+    for i in range(steps):
+        t = Fraction(2 * i + 1, 4 * steps)
+        x = (one, t - 1, -t)
+        size = Fraction(12, 5) / sum(c * c for c in x)
+        low = loss([[size * x[j] * x[k] for k in range(3)] for j in range(3)])[0]
+        if low - Fraction(16, 5) / (4 * steps) <= reached:
+            return False
+    return True
+
+
+@also("after_54")
+def gradient_at_the_collapsed_optimum() -> bool:
+    """`_collapse_is_optimal` at E_W = E_H = 1/100 in the nine settings, and not for balanced classes, R = 1, whose
+    optimum is the ETF of all K. Z° is symmetric and positive semidefinite, so W ∥ Hᵀ as for `thm41_nc3`.
+    """
+    e = Fraction(1, 100)
+    settings = [(majority, ratio) for majority in (3, 5, 7) for ratio in (10, 50, 100)]
+    collapsed = all(_collapse_is_optimal(10, majority, ratio, e) for majority, ratio in settings)
+    return collapsed and not any(_collapse_is_optimal(10, majority, 1, e) for majority in (3, 5, 7))

@@ -1,0 +1,64 @@
+"""The runs each notebook is made from: a notebook's name and a profile give a list of configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nclib.config import ConfigError, StoredConfig, run_id, suggest
+from nclib.engine.profiles import Profile, get_profile, override
+from nclib.system import plugins
+
+
+def known() -> dict[str, Callable[[Profile], list[StoredConfig]]]:
+    """From "paper/notebook" to the function that makes its configurations, of all papers that are installed."""
+    return {name: maker for paper in plugins.added("experiments").values() for name, maker in paper.load().items()}
+
+
+def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[StoredConfig]:
+    """The runs a notebook needs.
+
+    Parameters
+    ----------
+    name : "paper/notebook"; a bare name means the main paper's
+    profile : a `Profile` or its name
+    overrides : see `nclib.engine.profiles.OVERRIDES`; 0 or "" stands for the profile's own value
+
+    Returns
+    -------
+    list of configurations, arm by arm within each seed
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name or parameter, with the nearest right one; for parameters that leave nothing to run.
+
+    Examples
+    --------
+    >>> import companion
+    >>> configs = companion.experiment("fig3", "smoke")
+    >>> sorted({config.model.kind for config in configs})
+    ['deq', 'explicit']
+    """
+    full = name if "/" in name else f"neural_collapse/{name}"
+    makers = known()
+    if full not in makers:
+        raise ConfigError(suggest(full, makers, "experiment"))
+    profile = override(get_profile(profile) if isinstance(profile, str) else profile, **overrides)
+    configs = makers[full](profile)
+    if not configs:
+        raise ConfigError(
+            f"{name} needs a 10-class data set, and these parameters leave none (dataset={overrides.get('dataset')!r})"
+        )
+    return configs
+
+
+def runs_of(profile: Profile | str, **overrides: Any) -> Callable[[str], set[str]]:
+    """For `score_claims`: from a notebook's name to the ids of the runs it is made from, at these parameters."""
+    return lambda name: {run_id(config) for config in experiment(name, profile, **overrides)}
+
+
+def features_drawn(profile: str, **overrides: Any) -> set[str]:
+    """Ids of the runs whose features a notebook draws, at these parameters; none without ten classes."""
+    makes = known().get("neural_collapse/fig2", lambda profile: [])
+    return {run_id(config) for config in makes(override(get_profile(profile), **overrides))}

@@ -1,0 +1,20 @@
+"""What installed packages add to nclib, by their entry points (``[project.entry-points."nclib.…"]`` in pyproject.toml).
+
+=================== ==========================================================================================
+``nclib.kinds``       a kind of run: a `StoredConfig` with an ``execute`` of its own
+``nclib.experiments`` a paper: its table from a notebook's name to a function from a `Profile` to configurations
+``nclib.commands``    a command of ``nclib``
+``nclib.moved``       the module that a stored run names, and where it is today
+=================== ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import EntryPoint, entry_points
+
+
+@functools.cache
+def added(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group by name, in alphabetical order; nothing is imported."""
+    return {point.name: point for point in sorted(entry_points(group=f"nclib.{group}"), key=lambda point: point.name)}
