@@ -51,7 +51,7 @@ def _code(name):
 
 
 def test_there_is_a_notebook_for_every_experiment():
-    assert set(experiments.EXPERIMENTS) <= set(NAMES)
+    assert set(experiments.known()) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *PLACES])
@@ -73,7 +73,7 @@ def test_begins_with_its_claim_and_its_parameters(name):
     assert "parameters" in cells[1]["metadata"]["tags"]
     declared = parameters(notebooks.source(name))
     assert all(parameter.help for parameter in declared.values())
-    trained = name in experiments.EXPERIMENTS  # the others compute all they show
+    trained = name in experiments.known()  # the others compute all they show
     shared = set(profiles.OVERRIDES) - {"inputs", "cell"}  # of the fully connected networks, and of one's own cell
     if name in NO_IMAGES:
         shared = {"profile", "seeds", "train"}
@@ -163,7 +163,7 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
         assert "smoke" in record["caption"]
         recorded.append(bool(record["runs"]))
         assert all((path.parent / file).stat().st_size for file in record["files"])
-    if name in experiments.EXPERIMENTS:  # the course computes beside what it trains
+    if name in experiments.known():  # the course computes beside what it trains
         assert any(recorded) if name in TEACH_BY_DEFINING else all(recorded)
 
 
