@@ -323,9 +323,7 @@ def _of_seeds(
         ax.plot([], [], label=text, color="0.3", linestyle=SPLIT_LINE.get(split, "-."))
 
 
-def _curve(
-    ax: Axes, mean: pd.Series, ends: tuple[pd.Series, pd.Series] | None, style: Style, **line: object
-) -> None:
+def _curve(ax: Axes, mean: pd.Series, ends: tuple[pd.Series, pd.Series] | None, style: Style, **line: object) -> None:
     line = {"markevery": max(1, len(mean) // _MARKS_PER_CURVE)} | line
     ax.plot(mean.index, mean, color=style.colour, marker=style.marker, **line)
     if ends is not None:
