@@ -198,7 +198,7 @@ def test_second_derivations_share_no_code_with_the_first(name):
     tree = ast.parse((PAPERS / f"neural_collapse/{name}.py").read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     ours = {(node.module, alias.name) for node in imports if isinstance(node, ast.ImportFrom)
-            for alias in node.names if (node.module or "").startswith("nclib")}  # fmt: skip
+            for alias in node.names if (node.module or "").startswith("companion")}  # fmt: skip
     assert ours == {("companion.certify", "also")}
 
 

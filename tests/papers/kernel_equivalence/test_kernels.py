@@ -8,7 +8,7 @@ import pytest
 from marks import slow
 from scipy import linalg
 
-from companion.kernel_equivalence import activations
+from companion.kernel_equivalence import activations, finite_width
 from companion.kernel_equivalence import errors as tables
 from companion.kernel_equivalence.activations import (
     ACTIVATIONS,
@@ -41,6 +41,7 @@ from companion.kernel_equivalence.mixtures import (
     gaussian_mixture,
     mixture_moments,
 )
+from nclib.solver import FixedPointIteration
 from nclib.system import paths
 
 NAMES = list(ACTIVATIONS)
@@ -614,9 +615,10 @@ def test_what_no_shallow_network_can_match_is_refused():
             call()
 
 
-def test_a_network_without_an_equilibrium_is_refused():
-    with pytest.raises(ValueError, match="fixed points at width 50 were not found"):
-        finite_width_kernels(gaussian_mixture(12, 10)[0], "relu", 0.98, 50)
+def test_a_network_without_an_equilibrium_is_refused(monkeypatch):
+    monkeypatch.setattr(finite_width, "_SOLVER", FixedPointIteration(1e-10, 20))
+    with pytest.raises(ValueError, match=r"fixed points at width 200 were not found .* σ_a² < 0.25 makes it contract"):
+        finite_width_kernels(gaussian_mixture(12, 10)[0], "relu", 0.9, 200)
 
 
 def test_well_posedness_has_both_rates():

@@ -22,13 +22,13 @@ from nclib.config import (
     run_id,
 )
 from nclib.deq import failures_counted
-from nclib.engine import runs
+from nclib.engine import experiments, runs
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import load_run, reference_store
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
-from nclib.publish import captions, experiments
+from nclib.publish import captions
 from nclib.system import paths, words
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
