@@ -1071,7 +1071,7 @@ def test_layers_are_drawn_in_their_order_with_any_names(cnn):
     assert np.isnan(second.get_ydata()[:2]).all() and np.isfinite(second.get_ydata()[2])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["conv1", "conv2", "head.input"]
     assert first.get_color() != second.get_color() and ax.get_yscale() == "log"
-    with pytest.raises(ValueError, match="did you mean 'nc1_cdnv'"):
+    with pytest.raises(ValueError, match="Did you mean 'nc1_cdnv'"):
         plotting.layers(table, "nc1_cdvn", ax)
 
 
