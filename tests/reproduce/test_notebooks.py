@@ -102,7 +102,7 @@ def test_calls_and_never_defines(name):
                 assert node.attr in nclib.__all__ or node.attr in WINGS, "notebooks use the public names"
 
 
-WINGS = ("comparison", "course", "data", "deq", "imbalance", "laboratory", "metrics", "models", "training")
+WINGS = ("comparison", "data", "deq", "imbalance", "metrics", "models", "training")
 """What notebooks reach by ``nc.wing.name``."""
 IMPORTS = """import matplotlib.pyplot as plt
 import numpy as np
@@ -116,6 +116,7 @@ FROM_WINGS = {
     "from nclib.engine import partial": "partial.",
     "from nclib.engine import profiles": "profiles.",
     "from nclib.engine import experiments": "experiments.",
+    "from companion import course": "course.",
     "from companion import kernel_equivalence as ke": "ke.",
     "from companion import neural_collapse as sun_shi": "sun_shi.",
     "from companion import separation_bias as sb": "sb.",
