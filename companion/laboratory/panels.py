@@ -79,6 +79,7 @@ class Training:
     """
 
     def __init__(self, words: list[str]) -> None:
+        self.stopped = False
         self.words, self._said = words, tempfile.TemporaryFile("w+")  # noqa: SIM115, read while the process writes
         command = [sys.executable, "-m", "nclib.cli", "train", *words]
         self.process = subprocess.Popen(command, stdout=self._said, stderr=subprocess.STDOUT)
@@ -88,6 +89,7 @@ class Training:
         return self.process.poll() is None
 
     def stop(self) -> None:
+        self.stopped = self.running()
         self.process.terminate()
         self.process.wait()
 
@@ -105,7 +107,7 @@ class Training:
             return "training"
         if self.process.returncode == 0:
             return "finished"
-        if self.process.returncode < 0:
+        if self.stopped:
             return "stopped; Train goes on from the last finished epoch"
         return f"failed: {self.said()[-1]}" if self.said() else "failed"
 
