@@ -327,13 +327,15 @@ def three_classes(profile: str = "quick") -> widgets.interactive:
     profile : whose DEQ at K_A = 3, R = 10 is shown at first, where it is there
     """
     known, first = _known(), run_id(experiment("fig2", profile)[1])
+    if first not in known:
+        first = next((run for run in known if "-deq-s0-" in run), None)
     controls = {
         name: widgets.BoundedIntText(k, 0, 999, description=f"{name} class", **_FIELD)
         for k, name in enumerate(("first", "second", "third"))
     }
     return _panel(
         _three_classes,
-        run=widgets.Dropdown(options=known, value=first if first in known else None, description="run", **_WIDE),
+        run=widgets.Dropdown(options=known, value=first, description="run", **_WIDE),
         **controls,
         turn=widgets.IntSlider(40, -180, 180, description="turn", continuous_update=False, **_FIELD),
         tilt=widgets.IntSlider(35, -90, 90, description="tilt", continuous_update=False, **_FIELD),

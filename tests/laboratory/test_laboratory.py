@@ -44,7 +44,7 @@ def _printed(said):
     return eval(last, namespace)
 
 
-def _until(condition, seconds=120):
+def _until(condition, seconds=400):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -64,15 +64,15 @@ def test_every_panel_stands_without_any_run(isolated, monkeypatch, pictures):
 def test_a_training_is_stopped_goes_on_and_is_the_run_of_the_printed_command(pictures):
     panel = laboratory.train("smoke")
     (go, halt), inner = panel.children[0].children, panel.children[1]
-    _answer(panel, epochs="40")
+    _answer(panel, epochs="20")
     go.click()
-    command = "nclib train --profile smoke --model deq --K_A 3 --R 10 --epochs 40 --seed 0"
+    command = "nclib train --profile smoke --model deq --K_A 3 --R 10 --epochs 20 --seed 0"
     _until(lambda: "**training**, epoch" in _answer(panel))
     halt.click()
     assert "**stopped" in inner.result and command in inner.result and default_store().ids() == []
     before = len(pictures)
     go.click()
-    _until(lambda: "**finished**, epoch 40" in _answer(panel))
+    _until(lambda: "**finished**, epoch 20" in _answer(panel))
     assert len(pictures) > before
     (run,) = default_store().ids()
     assert run in inner.result and nc.load_run(run).provenance["facts"]["continued_from"]
