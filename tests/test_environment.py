@@ -128,7 +128,7 @@ def test_the_command_looks_for_its_whole_extra():
     assert {*cli.NEEDED, "torch"} == {TO_IMPORT.get(name, name) for name in names(EXTRAS["companion"])}
 
 
-LABORATORY = {"panels", "train_panel", "base"}  # nothing else imports them
+LABORATORY = {"panels"}  # nothing else imports them
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "nclib").rglob("*.py")), ids=lambda path: path.stem)
