@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nclib.engine.reading import CorruptRun, read_tensors
+from nclib.engine.reading import CorruptRun, parse
 from nclib.system.files import sha256, write_atomic
 
 VERSION = 2
@@ -47,7 +47,7 @@ class Checkpoint:
         try:
             if header + end != self._header(content):
                 raise CorruptRun("it is damaged, or of another run or version")
-            return read_tensors(content)
+            return parse(self.path.name, content)
         except CorruptRun as damage:
             self._set_aside(self.path, f"checkpoint in {self.path.parent.name}: {damage}; training starts again")
             return None

@@ -167,6 +167,6 @@ def _failure(future: concurrent.futures.Future, losses: int) -> str:
     """Why a run is not there; "" where it is."""
     if future.cancelled():
         return "the executor gave it up"
-    if losses:
+    if _is_lost(future):
         return f"its process died {losses} times, often for want of memory; go on with fewer workers"
     return future.result() if future.exception() is None else explain(future.exception())

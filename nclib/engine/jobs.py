@@ -215,7 +215,6 @@ def changed_code(config: StoredConfig, store: RunStore) -> str:
             if other.config | {"model": other.config["model"] | {"source": config.model.source}} == options:
                 kept = {path.name: path.read_bytes() for path in folder.parent.glob("code.*")}
                 now = {f"code.{name}": content for name, content in own_code.files(config.model.own_code).items()}
-                names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)] if kept else []
-                which = ", ".join(sorted(name.removeprefix("code.") for name in names)) or config.model.own_code
-                return f"{which} has changed since {other.run_id} was trained"
+                changed = sorted(name.removeprefix("code.") for name in now if kept.get(name) != now[name])
+                return f"{', '.join(changed)} changed after {other.run_id} was trained"
     return ""

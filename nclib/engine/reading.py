@@ -172,7 +172,8 @@ def parse(name: str, content: bytes) -> Any:
     """
     try:
         if name.endswith(".npz"):
-            return _arrays(content)
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                return {array: stored[array] for array in stored.files}
         if name.endswith(".pt"):
             return read_tensors(content)
         if name.endswith(".json"):
@@ -184,7 +185,7 @@ def parse(name: str, content: bytes) -> Any:
     except TorchTooOld:
         raise
     except Exception as error:  # NumPy, pandas and torch raise anything
-        raise CorruptRun(f"{name} cannot be read ({type(error).__name__}: {error})") from None
+        raise CorruptRun(f"it cannot be read ({type(error).__name__}: {error})") from None
 
 
 def read_csv(source: Any) -> pd.DataFrame:
@@ -192,19 +193,11 @@ def read_csv(source: Any) -> pd.DataFrame:
     return pd.read_csv(source, **_EXACT)
 
 
-def _arrays(content: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
 def read_tensors(content: bytes) -> Any:
     """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
     if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
         raise TorchTooOld(f"stored tensors need torch 2.10 or newer, and this is {torch.__version__}; install it")
-    try:
-        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # of many kinds, with advice to allow the pickle
-        raise CorruptRun(f"it is not a file of tensors and plain values ({type(error).__name__})") from None
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
 def read_object(content: bytes) -> dict[str, Any]:

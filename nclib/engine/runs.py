@@ -17,9 +17,9 @@ from nclib.engine.executors import Processes
 from nclib.engine.grid import Grid, Log, Progress
 from nclib.engine.jobs import CodeChanged, changed_code, check_own_code
 from nclib.engine.outline import outline
-from nclib.engine.reading import identity_columns
+from nclib.engine.reading import identity_columns, stack, tidy
 from nclib.engine.reference import finished, load_run, reference_store
-from nclib.engine.store import RunStore, default_store, labels, stack, tidy
+from nclib.engine.store import RunStore, default_store, labels
 from nclib.system import provenance
 from nclib.system.terminal import duration
 
@@ -230,7 +230,7 @@ def train_missing(
 def _check_code(configs: Collection[StoredConfig], store: RunStore) -> None:
     check_own_code(configs)
     changed = [said for config in configs if (said := changed_code(config, store))]
-    for said in {said.partition(" has changed")[0]: said for said in changed}.values():  # once for all its runs
+    for said in {said.partition(" changed after ")[0]: said for said in changed}.values():  # once for all its runs
         warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=4)
 
 

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import torch
 
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
 from nclib.engine.checkpoint import Checkpoint
-from nclib.engine.reading import CorruptRun, Files, StoredRun, parse, read_object, stack, tidy
+from nclib.engine.reading import CorruptRun, Files, StoredRun, parse, read_object
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
 
@@ -180,7 +180,7 @@ class RunStore:
             For a run that is absent, or whose options are damaged or written by another version of the store.
         """
         sums = self._sums(run)
-        config = self._config(run, self._content(run, "config.json", sums))
+        config = self._config(run, sums)
         names = [name for name in sums if not name.startswith(("config.", "code."))]
         return StoredRun(run, config, Files(names, lambda name: self._part(run, name, sums)))
 
@@ -226,21 +226,6 @@ class RunStore:
                 sound = self.is_sound(run)
             yield run, "" if sound else str(caught[-1].message)
 
-    def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
-        """Histories of several runs as one tidy table.
-
-        Parameters
-        ----------
-        ids : run names
-        columns : dotted configuration keys to add, for instance ``["train.lr", "model.width"]``
-
-        Returns
-        -------
-        DataFrame with the columns run_id, profile, dataset, model, K_A, R, seed, split, epoch, metric, value and
-        `columns`.
-        """
-        return stack([tidy(self.open(run), columns) for run in ids], columns)
-
     def _look(self, run: str, read: Callable[[str], StoredRun]) -> StoredRun | None:
         there = (self.root / run).exists()  # asked first: another process may finish the run between the two
         if not self.has(run):
@@ -262,42 +247,43 @@ class RunStore:
         """The files of a run and their checksums, by its DONE."""
         if not self.has(run):
             raise CorruptRun(f"run {run} is not in the store")
-        try:
+        with _said_of(run, "DONE"):
             sums = read_object((self.root / run / "DONE").read_bytes())
-        except CorruptRun as damage:
-            raise CorruptRun(f"run {run}: DONE is damaged: {damage}") from None
-        if not {"config.json", "history.csv", "provenance.json"} <= sums.keys():
-            raise CorruptRun(f"run {run}: DONE does not list the files of a run")
-        return sums
+            if not {"config.json", "history.csv", "provenance.json"} <= sums.keys():
+                raise CorruptRun("it does not list the files of a run")
+            return sums
 
     def _content(self, run: str, name: str, sums: Mapping[str, str]) -> bytes:
-        try:
+        with _said_of(run, name):
             content = (self.root / run / name).read_bytes()
-        except OSError as error:
-            raise CorruptRun(f"run {run}: {name} cannot be read ({error.strerror})") from None
-        if sha256(content) != sums[name]:
-            raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
-        return content
+            if sha256(content) != sums[name]:
+                raise CorruptRun("it is not what was written (checksum)")
+            return content
 
     def _part(self, run: str, name: str, sums: Mapping[str, str]) -> Any:
         content = self._content(run, name, sums)
-        try:
+        with _said_of(run, name):
             return parse(name, content)
-        except CorruptRun as damage:
-            raise CorruptRun(f"run {run}: {damage}") from None
 
-    def _config(self, run: str, content: bytes) -> dict[str, Any]:
+    def _config(self, run: str, sums: Mapping[str, str]) -> dict[str, Any]:
         """The options of a run, which are those that its name stands for."""
-        try:
+        content = self._content(run, "config.json", sums)
+        with _said_of(run, "config.json"):
             written = read_object(content)
-        except CorruptRun as damage:
-            raise CorruptRun(f"run {run}: config.json is damaged: {damage}") from None
-        if written.get("schema") != SCHEMA_VERSION:
-            has = written.get("schema")
-            raise CorruptRun(f"run {run} was written with schema {has!r}, this library reads {SCHEMA_VERSION}")
-        if not run.endswith(f"-{digest(written.get('config'))}"):
-            raise CorruptRun(f"run {run}: config.json is that of another run")
-        return written["config"]
+            if (schema := written.get("schema")) != SCHEMA_VERSION:
+                raise CorruptRun(f"it was written with schema {schema!r}, this library reads {SCHEMA_VERSION}")
+            if not run.endswith(f"-{digest(written.get('config'))}"):
+                raise CorruptRun("it is that of another run")
+            return written["config"]
+
+
+@contextlib.contextmanager
+def _said_of(run: str, name: str) -> Iterator[None]:
+    """Damage that is found within the block is that of this file of this run."""
+    try:
+        yield
+    except (CorruptRun, OSError) as damage:
+        raise CorruptRun(f"run {run}: {name} is damaged: {getattr(damage, 'strerror', None) or damage}") from None
 
 
 def labels(config: StoredConfig) -> dict[str, Any]:
