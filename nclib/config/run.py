@@ -20,8 +20,8 @@ class StoredConfig(Config):
     """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
 
     `profile` is a label that says for which profile the run was first asked; it is not part of the identity, nor is the
-    name of its model. Each kind is a subclass, all but classifiers with an `execute`; `nclib.engine.kinds` finds them by
-    name.
+    name of its model. Each kind is a subclass with its own `execute`, classifiers aside; `nclib.engine.kinds` finds it
+    by its name.
     """
 
     on_cpu: ClassVar[bool] = False
