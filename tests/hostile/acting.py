@@ -5,7 +5,7 @@ import itertools
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,34 +172,19 @@ def options() -> dict[str, list[str]]:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
-    """Ask something of a damaged file: a command, or what the library does with it."""
-    from companion.separation_bias import tasks
-    from companion.site import build, sources
-    from nclib.engine import cluster, jobs, reference, store
-    from nclib.reproduce import stamps
-    from nclib.system import paths
+def read(what: str) -> tuple[str, str]:
+    """Ask something: a command, or what the library does."""
+    from companion.site import sources
+    from nclib.engine import jobs
 
-    run = names["RUN"]
     readers: dict[str, Callable[[], Any]] = {
-        "checkpoint": lambda: store.default_store().checkpoint(run).load(),
-        "site note": lambda: build._noted(path.parent),
-        "unchanged": lambda: stamps.why_due("neural_collapse/fig9", "smoke", {}),
         "report": lambda: sources.collect("smoke"),
-        "cached images": lambda: data.load_dataset(names["folder"], "train").counts,
-        "sound": lambda: tasks.read_wav(path),
-        "cached sound": lambda: tasks._sound(names["sound"]),
-        "reference run": lambda: reference.reference_store().load(run).run_id,
-        "reference sets": lambda: reference.reference_store().datasets(),
-        "root": paths.root,
         "threads": lambda: jobs.one_thread().__enter__(),
-        "scheduler": lambda: cluster.connect(str(path), True).__enter__(),
     }
     if what in readers:
         return outcome(readers[what])
     long = {"REPRODUCE": cases.COMMANDS["reproduce"], "TRAIN": cases.COMMANDS["train"]}
-    long["CONFIG"] = f"{long['TRAIN']} --config own.json"
-    return command(*(names.get(word, word) for word in long.get(what, what).split()))
+    return command(*long.get(what, what).split())
 
 
 def named(place: str, name: str, project: Path, run: str) -> tuple[str, str]:

@@ -202,7 +202,8 @@ other                wrrrrrrrrrrrrrrrrwrrrrwr
 figure               rrrrrrrrrrrrrrrrrrrrrrwr
 sound                rrrrrrrrrrrrrrrrrrrrrrrr
 """
-"""Where a name goes, and a letter for each of NAMES in their order, as in FILES; "." where no such name can be made."""
+"""Where a name goes, and a letter for each of NAMES in their order: w it works; 1 or 2 the
+command refuses it by one message, with this exit code; r the library does; "." where no such name can be made."""
 
 SURROUNDINGS = {
     "unset": None,
@@ -245,5 +246,5 @@ COLUMNS          REPRODUCE  wwwwwwwwwwwww
 LC_ALL           REPRODUCE  wwwwwwwwwwwww
 TZ               runs list  wwwwwwwwwwwww
 """
-"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in FILES. NCLIB_RESULTS and
+"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in PLACES. NCLIB_RESULTS and
 NCLIB_DATA say where to write; besides, nothing outside the project changes."""
