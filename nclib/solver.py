@@ -594,7 +594,7 @@ class _Evidence:
         return better, solved | lost
 
     def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
-        place = functools.partial(_to_device, device=value.device)
+        place = functools.partial(_to_device, like=value)
         return Solution(
             value=value,
             residual=place(self.best).to(dtype),
@@ -620,7 +620,7 @@ class _Work:
         if better[self.live].all():
             self.best_z = self.z
         elif better.any():
-            self.best_z = torch.where(_to_device(better, self.z.device).unsqueeze(1), self.z, self.best_z)
+            self.best_z = torch.where(_to_device(better, self.z).unsqueeze(1), self.z, self.best_z)
 
     def shrink(self, size: int) -> None:
         """Rows from behind ``size`` fill the holes before it; nothing else moves."""
@@ -630,7 +630,7 @@ class _Work:
         self.place, self.live = self.place[:size], self.live[:size]
         if not self.owned:
             self.args, self.owned = [a.clone() for a in self.args], True
-        holes, movers = (_to_device(where, self.z.device) for where in (holes, movers))
+        holes, movers = (_to_device(where, self.z) for where in (holes, movers))
         self.memory.move(holes, movers)
         tensors = [self.z, *self.args, *(() if self.best_z is self.z else (self.best_z,))]
         for tensor in tensors:
@@ -654,7 +654,7 @@ def solve(
     _check_problem(solver, z0, args, rows, parts)
     batch, max_steps, rows = len(z0), max_steps or solver.max_steps, rows if args else "stay"
     flatten, restore = _layout(z0)
-    dtype, place = torch.promote_types(z0.dtype, torch.float32), functools.partial(_to_device, device=z0.device)
+    dtype, place = torch.promote_types(z0.dtype, torch.float32), functools.partial(_to_device, like=z0)
     work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
     value, states = torch.empty_like(work.z), {}
     sizes = [value.shape[1]] if parts is None else list(parts)
@@ -699,9 +699,9 @@ def solve(
     return Solved(solution, int(np.count_nonzero(seen.status != Status.CONVERGED)), on_the_way)
 
 
-def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
+def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
     tensor = torch.from_numpy(array)  # from pinned memory, for which the host need not wait
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return tensor.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else tensor.to(like.device)
 
 
 def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch: int) -> Tensor:
