@@ -62,7 +62,7 @@ IMAGES = normal(60, 1, 8, 8)
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (measuring, ood, metrics.chance, metrics.classifier, metrics.report, plots.curves):
+    for module in (measuring, ood, metrics.chance, metrics.definitions, metrics.report, plots.curves):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
         assert tests
         for test in tests:
