@@ -261,8 +261,8 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each run that has one of the accuracies: its columns, epoch (the last one), value (the smaller one of
-        the two) and reached; not reached where one of them is not known.
+        A row for each run that has one of the accuracies: its columns, value (the smaller one of the two, at the last
+        epoch) and reached; not reached where one of them is not known.
 
     Raises
     ------
@@ -283,8 +283,9 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
     last = _phases(rows[rows["epoch"] == rows.groupby(["run_id", "model"])["epoch"].transform("max")])
-    runs = rows[KEYS].drop_duplicates(["run_id", "model"])
-    return runs.merge(last, how="left", on=KEYS).assign(reached=lambda found: found["value"] >= TERMINAL_ACCURACY)
+    runs = rows[KEYS].drop_duplicates(["run_id", "model"]).reset_index(drop=True)
+    values = last.set_index(["run_id", "model"])["value"].reindex(pd.MultiIndex.from_frame(runs[["run_id", "model"]]))
+    return runs.assign(value=values.to_numpy(), reached=values.to_numpy() >= TERMINAL_ACCURACY)
 
 
 def _phases(frame: pd.DataFrame) -> pd.DataFrame:
