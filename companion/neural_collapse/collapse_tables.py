@@ -17,6 +17,7 @@ from companion.neural_collapse.duality import add_cosines, exchanged
 from companion.neural_collapse.protocol import KNOWN
 from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread, terminal_phase
 from nclib.engine.reference import reference_store
+from nclib.publish.scorecard import METRICS
 from nclib.system import paths, words
 
 COLLECTION = "cifar10-full"
@@ -397,6 +398,7 @@ def _two_processors() -> dict[str, str]:
     """How many rows of the scorecard on digits change sign or verdict between two processors."""
     folders = ("tables", "other-processor")
     here, there = (pd.read_csv(paths.reference() / folder / "scorecard-quick.csv") for folder in folders)
+    there["item"] = there["item"].replace(METRICS, regex=True)  # some were named by their functions then
     both = here.merge(there, on=["part", "item"], suffixes=("", "_other"))
     for name in ("regenerated", "regenerated_other"):
         both[name] = both[name].astype(str).str.extract(r"^([+-]?[\d.]+)")[0].astype(float)

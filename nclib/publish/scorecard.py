@@ -195,6 +195,7 @@ def _judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str
     column = next((name for name in VERDICT_COLUMNS if name in table), None)
     keys = re.findall(r"{(\w+)}", item) or ([] if item else _naming(table, column))
     numbers = ["detectable", "seeds", "settings_found", "settings_planned"]
+    compared = "DEQ − explicit" if {"printed", "printed_difference"} & {*table} else ""
     for row in table.to_dict("records") if column else ():
         if row.get("settings_planned") == 1:
             continue  # a pooled test of one setting, which has its row already
@@ -206,7 +207,7 @@ def _judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str
             | own
             | {
                 "id": "/".join([name, *(str(row[key]) for key in keys)]),
-                "item": item.format_map(said) if item else ", ".join(filter(None, said.values())),
+                "item": item.format_map(said) if item else ", ".join(filter(None, [*said.values(), compared])),
                 "printed": _text(row, "place")
                 or _text(row, "printed")
                 or _signed(row.get("printed_difference"), " points"),

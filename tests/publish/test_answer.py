@@ -33,7 +33,7 @@ def save(table, name=f"{FIG3}_claims"):
 def test_the_row_named_beforehand_comes_first_and_the_others_are_counted():
     save(claims())
     box = answer.read_answer(FIG3, "smoke")
-    said = "b, NC2, eq. 13: +0.0937 ± 0.0612 (95 % interval); 3 seeds; the paper: DEQ lower"
+    said = "b, NC2, eq. 13, DEQ − explicit: +0.0937 ± 0.0612 (95 % interval); 3 seeds; the paper: DEQ lower"
     assert box.lines == (("lower", "toy", said),) and box.others == (("not significant", "toy", 2),)
     assert words.SCALES["toy"] in box.note and words.COMPARISONS["lower"] in box._repr_html_()
 
