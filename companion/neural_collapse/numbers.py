@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from companion import book_tables
 from companion.neural_collapse import collapse_tables
 from companion.neural_collapse.collapse_tables import BALANCED, ROWS, SCALE, tracked
 from nclib.comparison import pairs
@@ -15,7 +16,7 @@ _MEASURED = (*_JUDGED, "trace", "acc", "minority", "majority")
 @functools.cache
 def numbers() -> dict[str, str]:
     """Name → text for `nclib.publish.numbers.fill`, from the tracked runs. It takes half a minute."""
-    found = {**collapse_tables.numbers(), **collapse_tables.tables()}
+    found = {**collapse_tables.numbers(), **collapse_tables.tables(), **book_tables.found()}
     return {**found, "readme-changes": _changes(found), "readme-verdicts": _verdicts()}
 
 
