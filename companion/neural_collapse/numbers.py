@@ -10,7 +10,9 @@ from companion.neural_collapse.collapse_tables import BALANCED, ROWS, SCALE, tra
 from nclib.comparison import pairs
 
 _JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1")
-_MEASURED = (*_JUDGED, "trace", "acc", "minority", "majority")
+_MEASURED = (*_JUDGED, "trace", "cos", "cosc", "acc", "minority", "majority")
+_PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
+"""Parts of eq. 14, and what they are called below its row."""
 
 
 @functools.cache
@@ -26,13 +28,19 @@ def _changes(found: dict[str, str]) -> str:
         "|---|---|---|---|---|",
     ]
     for name in _MEASURED:
-        cells = [found.get(f"collapse-{name}-{group}-ci", "–") for group in ("r100", "r10", "balanced")]
-        lines.append(f"| {ROWS[name].label} | {_claim(name)} | {' | '.join(cells)} |")
+        rows = {name: (ROWS[name].label, _claim(name))}
+        if name == "eq14":
+            rows |= {part: (f"– {said}", "–") for part, said in _PARTS.items()}
+        for key, said in rows.items():
+            cells = [found.get(f"collapse-{key}-{group}-ci", "–") for group in ("r100", "r10", "balanced")]
+            lines.append(f"| {' | '.join([*said, *cells])} |")
     return "\n".join(lines)
 
 
 def _claim(name: str) -> str:
-    """The paper's claim under imbalance; it has none about parts of the accuracy."""
+    """The paper's claim under imbalance; it has none about parts of the accuracy, and Theorem 4.1 that of cosines."""
+    if name in ("cos", "cosc"):
+        return "higher (Theorem 4.1)"
     return "–" if name in ("minority", "majority") else str(ROWS[name].claim)
 
 
