@@ -10,15 +10,7 @@ import scipy.stats
 from companion.neural_collapse import collapse_tables
 from companion.neural_collapse.collapse_tables import BALANCED, GROUPS, R10, R100, ROWS, compared, tracked
 from companion.neural_collapse.duality import COSINES
-from companion.neural_collapse.numbers import numbers
-from nclib.publish.numbers import fill_pages
-from nclib.system import paths
 
-PAGE = (paths.root() / "book/collapse.md").read_text(encoding="utf-8")
-
-
-def test_every_number_between_marks_is_that_of_the_tracked_runs():
-    assert fill_pages(numbers(), write=False) == []
 
 
 def value(run_rows, metric, split="train"):
@@ -130,12 +122,6 @@ def test_collapse_begins_at_no_norm_and_equilibria_do_not_stay():
         if model == "deq":
             assert logged["steps", "start_distance"].idxmin() <= 16
     assert not any(rising["explicit"]) and rising["deq"].count(False) == 1  # "all DEQs but one"
-
-
-def test_so_far_and_no_verdict_never_stand_for_the_same():
-    assert "no verdict" not in PAGE.lower()
-    for row in PAGE.splitlines():
-        assert not ("so far" in row and "*reported*" in row), row
 
 
 def test_the_pooled_spread_and_the_one_within_settings():
