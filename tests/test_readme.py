@@ -53,7 +53,7 @@ def test_the_front_page_keeps_its_budget():
 @pytest.mark.parametrize(
     ("text", "over"),
     [
-        ("word " * 150 + "![a](b)\n", {}),
+        ("word " * 147 + "```\nmake\n```\n![a](b)\n", {}),
         ("word " * 151 + "```\nmake\n```", {"words before the picture": 154, "words before the first command": 151}),
         ("![a](b)\n```\n" + "1 " * 41 + "```\n[page](book/1.md) " + "NC1 2.5 " * 20, {}),
         ("![a](b)\n```\nmake\n```\n" + "<!--n:a-->1<!--/n--> " * 41 + "\n| 1 |" * 50, {"numerals": 41}),
