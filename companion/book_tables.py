@@ -95,7 +95,6 @@ def found() -> dict[str, str]:
         "bench-evaluations": _evaluations(),
         "bench-engine": _ratios(read("bench/engine"), ["ratio", "low to high", "target"]),
         "survival": _survival(),
-        "hostile-cases": _hostile(),
     }
 
 
@@ -338,8 +337,3 @@ def _survival() -> str:
         total = rows[kinds == kind][["injected", "survived", "epochs_lost"]].sum()
         lines.append([said, *(f"{value:,}" for value in total)])
     return table(["fault", "injected", "survived", "epochs done again"], lines)
-
-
-def _hostile() -> str:
-    rows = read("bench/survival")
-    return f"{rows.loc[rows['fault'].str.startswith('hostile'), 'injected'].sum():,}"

@@ -12,7 +12,6 @@ from companion.neural_collapse.collapse_tables import BALANCED, GROUPS, R10, R10
 from companion.neural_collapse.duality import COSINES
 
 
-
 def value(run_rows, metric, split="train"):
     rows = run_rows[(run_rows["metric"] == metric) & (run_rows["split"] == split)]
     return rows.loc[rows["epoch"].idxmax(), "value"]
