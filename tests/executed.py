@@ -88,7 +88,8 @@ def fill(profile="smoke"):
     artefacts.save_figure(fig, "neural_collapse/by_hand", "Profile smoke, drawn by hand.", [], profile)
     claims = {
         "metric": ["nc1_pinv", "nc2_equiangular"],
-        "claim": ["DEQ lower", "DEQ equal"],
+        "printed": ["DEQ lower", "DEQ equal"],
+        "panel": "",
         "difference": [-0.5, 0.25],
     }
     more = {"half": [0.1, 0.5], "detectable": [0.13, 0.66], "seeds": [3, 3]}
@@ -114,7 +115,7 @@ def fill_larger(scale="reduced"):
             write_notebook(f"neural_collapse/{name}", cells, "full", **parameters)
         fig, _ = plt.subplots(figsize=(2, 1.5))
         artefacts.save_figure(fig, "neural_collapse/fig3", "Larger, profile full.", ["run-2"], "full")
-        rows = {"metric": ["nc1_pinv"], "claim": ["DEQ lower"], "difference": [-0.75], "half": [0.2]}
+        rows = {"metric": ["nc1_pinv"], "panel": "", "printed": ["DEQ lower"], "difference": [-0.75], "half": [0.2]}
         more = {"detectable": [0.2], "seeds": [2], "verdict": ["supported"], "scale": [scale], "remark": [None]}
         artefacts.save_table(pd.DataFrame(rows | more), "neural_collapse/fig3_claims", "Full.", ["run-2"], "full")
     said = {"profile": "full", "parameters": {"seeds": 2}, "folder": "full/with/seeds=2"}

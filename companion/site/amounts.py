@@ -78,10 +78,9 @@ def _collapse(page: Page, read: Callable[[str], Any]) -> str:
         rows = [row for row in pooled.itertuples() if row.metric in CLAIMED]
         numbers = [f"{row.change:+.1f} % ({row.low:.1f} to {row.high:.1f})" for row in rows]
         found = [f"{_short(row)} {number}, {_verdict(row)}" for row, number in zip(rows, numbers, strict=True)]
-        open_ones = [part for part in str(getattr(rows[0], "remark", "")).split("; ") if part.endswith("so far")]
-        settings = plain(open_ones[0]) if open_ones else f"{rows[0].cells} settings"
+        settings = f"{rows[0].settings_found} of {rows[0].settings_planned} settings"
         return f"{_at(page)}, pooled over {settings} with {rows[0].seeds} seeds, {', and '.join(found)}"
-    rows = [] if each is None else [row for row in each.itertuples() if row.claim == "DEQ lower"]
+    rows = [] if each is None else [row for row in each.itertuples() if row.printed == "DEQ lower"]
     rows = [row for row in rows if row.metric in CLAIMED]
     if not rows:
         return ""
@@ -89,7 +88,7 @@ def _collapse(page: Page, read: Callable[[str], Any]) -> str:
     if len(settings) == 1:
         seeds = f"{_number(rows[0].seeds)} seed{'s' * (rows[0].seeds > 1)}"
         found = [f"{_short(row)} {row.deq:.3f} against {row.explicit:.3f}, {_verdict(row)}" for row in rows]
-        return f"{_at(page)}, in the one setting there is so far ({seeds}), {', and '.join(found)}"
+        return f"{_at(page)}, in the one setting that is there ({seeds}), {', and '.join(found)}"
     found = []
     for metric in CLAIMED:
         mine = [row for row in rows if row.metric == metric]

@@ -86,8 +86,8 @@ def _scorecard(sources: Sources, echo: Callable[[str], None]) -> list[str]:
         except scorecard.StaleTable as error:
             experiments.append(_no_scorecard(error, echo))
             continue
-        lacking = list(dict.fromkeys(card.loc[card["remark"] == scorecard.NOT_THERE, "notebook"]))
-        card = card[card["remark"] != scorecard.NOT_THERE]
+        lacking = list(dict.fromkeys(card.loc[~card["saved"], "notebook"]))
+        card = card[card["saved"]]
         theory += _score_folds(card[card["part"].isin(WITHOUT_IMAGES)], pages)
         folds = _score_folds(card[~card["part"].isin(WITHOUT_IMAGES)], pages)
         experiments += [scale_line(at), *folds] if folds else []
@@ -119,7 +119,7 @@ def _card_at(drawn: Drawn, names: set[str], profile: str) -> Any:
         found = [card[card["notebook"].isin(name.split("/")[1] for name in names)]]
         for name in sorted(names - {f"neural_collapse/{row}" for row in card["notebook"]} - {scorecard.SUMMARY}):
             claims = scorecard.claims_of(name, drawn.profile)
-            found.append(claims.assign(notebook=name.split("/")[1], part="beyond the paper"))
+            found.append(claims.assign(notebook=name.split("/")[1], part="beyond the paper", saved=True))
     import pandas as pd
 
     return pd.concat([rows for rows in found if len(rows)] or found[:1], ignore_index=True)

@@ -9,12 +9,9 @@ import pandas as pd
 
 from nclib.comparison import SETTING
 from nclib.config import RunConfig, StoredConfig, run_id
-from nclib.engine.denser import take
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import finished
 from nclib.engine.runs import MissingRuns
-from nclib.engine.store import default_store
-from nclib.system import words
 
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
@@ -60,8 +57,6 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
 
 def finished_pairs(configs: Sequence[Config]) -> list[Config]:
     """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
-    for config in configs:
-        take(config, default_store())
     there = set(finished(map(run_id, configs)))
     unfinished = {_partners(config) for config in configs if run_id(config) not in there}
     return [config for config in configs if _partners(config) not in unfinished]
@@ -89,12 +84,16 @@ def whole(rows: pd.DataFrame, planned: Sequence[StoredConfig], pair: tuple[str, 
     return rows.merge(there.loc[there["seed"] >= there["seed_planned"], SETTING], on=SETTING)
 
 
-def of_settings(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> str:
-    """How many of the planned settings have rows, for captions: "all 3 settings" or "1 of 3 settings so far"."""
-    wanted, there = len(settings(planned)), len(_seeds(rows))
-    if there < wanted:
-        return f"{there} of {wanted} settings so far"
-    return f"all {wanted} settings" if wanted > 1 else words.ONE_SETTING
+def counted(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> tuple[int, int]:
+    """How many settings have rows, and how many are planned."""
+    return len(_seeds(rows)), len(settings(planned))
+
+
+def of_settings(found: int, planned: int) -> str:
+    """For captions: "all 3 settings", "1 of 3 settings" or "one setting"."""
+    if found < planned:
+        return f"{found} of {planned} settings"
+    return f"all {planned} settings" if planned > 1 else "one setting"
 
 
 def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:

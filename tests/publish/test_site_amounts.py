@@ -36,7 +36,8 @@ def test_theorems_are_counted_and_those_that_fall_are_named():
     assert said()[0].startswith("Of the two theoretical statements of Sun &amp; Shi two hold (")
 
 
-POOLED = {"change": [6.06, 3.28], "low": [3.63, 1.44], "high": [8.54, 5.15], "cells": 11, "seeds": 3}
+POOLED = {"change": [6.06, 3.28], "low": [3.63, 1.44], "high": [8.54, 5.15], "seeds": 3}
+POOLED |= {"settings_found": 11, "settings_planned": 11}
 SETTING = {"explicit": [1.136, 0.97], "deq": [1.116, 0.839], "difference": [-0.02, -0.131], "seeds": 1}
 METRICS = {"metric": ["paper_eq13_uncentred", "paper_eq14_uncentred"]}
 
@@ -44,7 +45,7 @@ METRICS = {"metric": ["paper_eq13_uncentred", "paper_eq14_uncentred"]}
 @pytest.fixture
 def experiments():
     save("neural_collapse/collapse", "_pooled", METRICS | POOLED | {"verdict": ["opposite here", "not significant"]})
-    more = {"setting": "K_A = 5, R = 100", "claim": "DEQ lower", "verdict": "reported"}
+    more = {"setting": "K_A = 5, R = 100", "printed": "DEQ lower", "verdict": "reported"}
     with other_parameters.results_with("seeds=2"):
         save("neural_collapse/collapse", "_settings", METRICS | SETTING | more, "full")
     listed = {"scale": "reduced", "images": "CIFAR-10, all images", "folder": "full/with/seeds=2"}
@@ -54,16 +55,16 @@ def experiments():
 def test_the_experiments_are_told_at_each_scale_the_largest_first(experiments):
     (sentence,) = said()
     larger, own = sentence.split("; ")
-    assert "on CIFAR-10, all images (reduced scale), in the one setting there is so far (one seed)" in larger
+    assert "on CIFAR-10, all images (reduced scale), in the one setting that is there (one seed)" in larger
     assert "NC2 1.116 against 1.136, <b>reported</b>, and NC3 0.839 against 0.970, <b>reported</b>" in larger
-    assert "on digits (toy scale), pooled over 11 settings with 3 seeds, NC2 +6.1 % (3.6 to 8.5)" in own
+    assert "on digits (toy scale), pooled over 11 of 11 settings with 3 seeds, NC2 +6.1 % (3.6 to 8.5)" in own
     assert "<b>opposite here</b>, and NC3 +3.3 % (1.4 to 5.2), <b>not significant</b> " in own
 
 
 def test_several_settings_are_counted(experiments):
     rows = {name: values * 2 if isinstance(values, list) else values for name, values in (METRICS | SETTING).items()}
     rows |= {"setting": ["a", "a", "b", "b"], "difference": [-1, 1, -1, -1]}
-    rows |= {"claim": "DEQ lower", "verdict": "reported"}
+    rows |= {"printed": "DEQ lower", "verdict": "reported"}
     with other_parameters.results_with("seeds=2"):
         save("neural_collapse/collapse", "_settings", rows, "full")
     assert "NC2 lower in two of two settings and NC3 lower in one of two settings, reported;" in said()[0]

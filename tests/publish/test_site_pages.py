@@ -74,7 +74,7 @@ def test_the_answer_stands_right_under_the_claim_and_once(smoke):
     course, figure, plain = found.pages
     shown = pages.with_facts(figure, found)["cells"]
     said = shown[1]["source"]
-    assert "as claimed here · toy" in said and "NC1, eq. 12: DEQ − explicit -0.5 ± 0.1" in said
+    assert "as claimed here · toy" in said and "NC1, eq. 12, DEQ − explicit: -0.5 ± 0.1" in said
     assert shown[3]["metadata"]["tags"] == ["remove-cell"]
     assert "No claim is judged" in pages.with_facts(plain, found)["cells"][1]["source"]
     assert "nc-answer" not in pages.with_facts(course, found)["cells"][1]["source"]
