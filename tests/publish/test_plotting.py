@@ -51,13 +51,13 @@ def axes():
 
 def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
     ax = axes()
-    assert plotting.curves(frame(), "accuracy", ax) is ax
+    assert plotting.curves(frame(seeds=(0, 1, 5)), "accuracy", ax) is ax
     explicit, deq = drawn(ax)
-    np.testing.assert_allclose(explicit.get_ydata(), [2, 3, 4, 5])  # epoch + mean seed
-    np.testing.assert_allclose(deq.get_ydata(), [12, 13, 14, 15])
+    np.testing.assert_allclose(explicit.get_ydata(), [3, 4, 5, 6])  # epoch + mean seed
+    np.testing.assert_allclose(deq.get_ydata(), [13, 14, 15, 16])
     band = ax.collections[0].get_paths()[0].vertices
     at_first_epoch = band[band[:, 0] == 1, 1]
-    np.testing.assert_allclose([at_first_epoch.min(), at_first_epoch.max()], [1, 3])  # std of 0, 1, 2 is 1
+    np.testing.assert_allclose([at_first_epoch.min(), at_first_epoch.max()], [3 - 7**0.5, 3 + 7**0.5])  # std of 0, 1, 5
 
 
 def test_one_seed_has_no_band():
