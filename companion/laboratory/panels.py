@@ -48,7 +48,7 @@ def _panel(draw: Callable[..., object], **controls: widgets.Widget) -> widgets.i
         except (ValueError, CorruptRun, OSError) as error:
             return plotting.prose(f"**Not drawn:** {error}.")
 
-    panel = widgets.interactive(answer, **controls)
+    panel = widgets.interactive(answer, {"manual": False, "auto_display": True}, **controls)
     panel.layout.flex_flow, panel.out.layout.width = "row wrap", "100%"
     return panel
 
