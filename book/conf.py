@@ -1,4 +1,4 @@
-"""How Sphinx makes the book; `nclib report` lays out the sources and calls it. Nothing is fetched, in building or reading."""
+"""How Sphinx makes the book; `nclib report` lays out the sources and calls it. Nothing is fetched from the network."""
 
 import importlib.util
 import re
@@ -9,14 +9,7 @@ from nclib.system import processes
 processes.follow_parent()  # `nclib report` may be killed
 
 project = html_title = "nclib"
-extensions = [
-    "myst_nb",
-    "numpydoc",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
-    "sphinx_design",
-]
+extensions = ["myst_nb", "numpydoc", "sphinx_design"]
 
 # --- the reference, from docstrings ---
 
@@ -28,10 +21,8 @@ numpydoc_show_class_members = False
 
 def _stars(app, what, name, value, options, lines):
     """Docstrings say z*, (B, *) and *args, where a star would begin emphasis."""
-    meant = r"(``.*?``|\*\*[^*]+\*\*|\\\*)"  # code, what numpydoc makes bold, a star that is escaped
-    lines[:] = [
-        line if ">>>" in line else re.sub(rf"{meant}|\*", lambda found: found[1] or r"\*", line) for line in lines
-    ]
+    kept = r"(.*>>>.*|``.*?``|\*\*[^*]+\*\*|\\\*)"  # code, what numpydoc makes bold, a star that is escaped
+    lines[:] = [re.sub(rf"{kept}|\*", lambda found: found[1] or r"\*", line) for line in lines]
 
 
 def setup(app):

@@ -51,8 +51,10 @@ def build(
 
     Raises
     ------
+    ConfigError
+        Where a notebook is damaged.
     ReportError
-        Where nothing has been executed, a notebook is damaged or Sphinx failed (an older site then stays).
+        Where nothing has been executed or Sphinx failed (an older site then stays).
     SphinxMissing
         When it is not installed.
     """
@@ -60,10 +62,10 @@ def build(
     lacking = [name for name, module in NEEDED.items() if importlib.util.find_spec(module) is None]
     if lacking:
         raise SphinxMissing(f"the site is made by Sphinx, and {', '.join(lacking)} is not installed; {install('book')}")
-    landing, aside = site / "index.html", site.with_name(".site")
+    landing, note, aside = site / "index.html", site / _NOTE, site.with_name(".site")
     with other_parameters.alone_in(site.parent, "site", echo):
         inputs = _digest(pages, draft)
-        if not force and landing.exists() and (site / _NOTE).read_text() == inputs:
+        if not force and landing.exists() and note.exists() and note.read_bytes() == inputs.encode():
             echo(f"the site is up to date: {landing}")
             return landing
         shutil.rmtree(aside, ignore_errors=True)

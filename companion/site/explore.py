@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -60,7 +60,8 @@ def script() -> str:
 
 def curves() -> pd.DataFrame:
     """One row for each curve: the menus' words, and lists over the epochs."""
-    runs = [run for run in _runs() if run.config["kind"] == "classifier"]
+    store = reference_store()
+    runs = [run for run in map(store.load, store.ids()) if run.config["kind"] == "classifier"]
     usual = _usual([run.config for run in runs])
     frames = []
     for run in runs:
@@ -71,12 +72,6 @@ def curves() -> pd.DataFrame:
     frame["metric"] = frame["metric"].map(METRICS)
     menus = ["images", "setting", "training", "metric", "split", "model"]
     return _over_seeds(frame, menus).groupby(menus, sort=False).agg(list).reset_index()
-
-
-def _runs() -> Iterator[Any]:
-    store = reference_store()
-    for run in store.ids():
-        yield store.load(run)
 
 
 def _over_seeds(frame: pd.DataFrame, menus: list[str]) -> pd.DataFrame:
@@ -174,7 +169,8 @@ function draw(rows) {
   })));
   const lows = points.map(point => point.min), highs = points.map(point => point.max);
   const far = !choice.metric.includes("%") && Math.min(...lows) > 0 && Math.max(...highs) > 20 * Math.min(...lows);
-  const y = (field, title) => ({field, type: "quantitative", title, scale: {type: far ? "log" : "linear", zero: false}});
+  const scale = {type: far ? "log" : "linear", zero: false};
+  const y = (field, title) => ({field, type: "quantitative", title, scale});
   const models = Object.keys(explore.colours).filter(model => points.some(point => point.model === model));
   vegaEmbed("#explore-chart", {
     width: "container", height: 380, background: "transparent", data: {values: points},

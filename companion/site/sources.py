@@ -112,9 +112,8 @@ def front(pages: list[Page], notes: list[str]) -> list[str]:
         parts += [f"## {title}", f"::::{{grid}} 2 3 4 6\n:gutter: 1\n{cards}\n::::" * bool(cards), links]
         lists.append(_toctree(title, [f"{_short(page)} <{page.docname}>" for page in own]))
     left = [name for name in notebooks.available() if name not in {page.name for page in pages}]
-    names = ", ".join(f"`{name}`" for name in left)
-    fold = f":::{{dropdown}} {len(left)} notebooks are not drawn in these results\n`nclib reproduce NAME` draws one: {names}.\n:::"
-    parts.append(fold * bool(left))
+    fold = f":::{{dropdown}} {len(left)} notebooks are not drawn in these results\n"
+    parts.append(f"{fold}`nclib reproduce NAME` draws one: {', '.join(left)}.\n:::" * bool(left))
     return [*parts, *lists, _toctree("Library and methods", [name for name in notes if name not in RESULTS])]
 
 
@@ -133,13 +132,9 @@ def _picture(page: Page) -> str:
 
 def _short(page: Page) -> str:
     """The title up to its first point, in letters that mean nothing to Markdown."""
-    title = notebooks.title(_cells(page)) or page.name.partition("/")[2].replace("_", " ")
+    title = notebooks.title(notebooks.read_cells(page.file)) or page.name.partition("/")[2].replace("_", " ")
     head = title.partition(" · ")[0]
     return re.sub(r"[^\w .,:&()?–-]", "", title if head.isdigit() else head)
-
-
-def _cells(page: Page) -> list[dict[str, Any]]:
-    return notebooks.read_cells(page.file)
 
 
 def shown(page: Page) -> dict[str, Any]:

@@ -296,7 +296,7 @@ def damage(path: Path, kind: str) -> None:
 def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
     """Ask something of a damaged file: a command, or what the library does with it."""
     from companion.separation_bias import tasks
-    from companion.site import build, sources
+    from companion.site import sources
     from nclib.engine import cluster, jobs, reference, store
     from nclib.reproduce import stamps
     from nclib.system import paths
@@ -304,9 +304,8 @@ def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
     run = names["RUN"]
     readers: dict[str, Callable[[], Any]] = {
         "checkpoint": lambda: store.default_store().checkpoint(run).load(),
-        "site note": lambda: build._noted(path.parent),
         "unchanged": lambda: stamps.why_due("neural_collapse/fig9", "smoke", {}),
-        "report": lambda: sources.collect("smoke"),
+        "report": lambda: sources.executed("smoke"),
         "cached images": lambda: data.load_dataset(names["folder"], "train").counts,
         "sound": lambda: tasks.read_wav(path),
         "cached sound": lambda: tasks._sound(names["sound"]),

@@ -543,11 +543,8 @@ results/runs/RUN.partial/checkpoint.pt    checkpoint         wwwwwwwwwww
 results/runs/RUN.partial/progress.json    runs list          wwwwwwwwwww
 results/runs/RUN                          runs list          wwwwwwwwwww
 results/runs/RUN                          REPRODUCE          wwwwwwwwwww
-results/smoke/summary.json                report             wwwwwwwwwww
-results/smoke/site/.inputs                site note          wwwwwwwwwww
 results/smoke/notebooks/neural_collapse/fig9.json   unchanged   wwwwwwwwwww
 results/smoke/notebooks/neural_collapse/fig9.ipynb  report      rrrrrrrrrrr
-results/smoke/tables/neural_collapse/fig9.json      report      rrrrrrrrrrr
 notebooks/neural_collapse/fig9.ipynb      REPRODUCE          22222222222
 own.json                                  CONFIG             .1122222222
 arrays.npz                                measure arrays.npz 21122222222
