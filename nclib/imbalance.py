@@ -210,7 +210,8 @@ def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
         raise ValueError(f"n_max must be a whole number of at least 1, got {n_max!r}")
     if n_max >= 2**53:  # from there on n_max / ratio, a float, skips numbers
         raise ValueError(f"n_max must be below 2^53, got {n_max}")
-    if not (isinstance(ratio, (int, float, np.integer, np.floating)) and math.isfinite(ratio) and ratio >= 1):
+    numeric = isinstance(ratio, (int, float, np.integer, np.floating)) and not isinstance(ratio, bool)
+    if not (numeric and math.isfinite(ratio) and ratio >= 1):
         raise ValueError(f"ratio is largest class / smallest class, a finite number of at least 1, got {ratio!r}")
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from companion import certify
 
-PACKAGE = Path(__file__).resolve().parents[1] / "nclib"
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "nclib"
 
 
 def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -29,19 +30,21 @@ def test_the_contracts_on_imports_are_kept():
 @pytest.mark.parametrize(
     ("module", "statement"),
     [
-        ("solver", "from nclib.deq import DEQ"),
-        ("metrics/report", "def later():\n    from nclib import training"),
-        ("engine/store", "from nclib.publish import scorecard"),
-        ("papers/kernel_equivalence/exact", "from companion.neural_collapse import solver_sweep"),
-        ("publish/plotting", "from nclib import metrics"),
-        ("course/answers", "from nclib import metrics"),
-        ("config/strict", "import torch"),
+        ("nclib/solver", "from nclib.deq import DEQ"),
+        ("nclib/metrics/report", "def later():\n    from nclib import training"),
+        ("nclib/engine/experiments", "from companion import neural_collapse"),
+        ("nclib/engine/store", "from nclib.publish import scorecard"),
+        ("companion/kernel_equivalence/exact", "from companion.neural_collapse import solver_sweep"),
+        ("nclib/publish/plotting", "from nclib import metrics"),
+        ("companion/course/answers", "from nclib import metrics"),
+        ("nclib/config/strict", "import torch"),
     ],
 )
 def test_a_wrong_import_breaks_a_contract(tmp_path, module, statement):
-    shutil.copytree(PACKAGE, tmp_path / "nclib", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PACKAGE.parent / "pyproject.toml", tmp_path)
-    with (tmp_path / "nclib" / f"{module}.py").open("a", encoding="utf-8") as file:
+    for package in ("nclib", "companion"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with (tmp_path / f"{module}.py").open("a", encoding="utf-8") as file:
         file.write(f"\n{statement}\n")
     done = _lint(tmp_path)
     assert done.returncode == 1 and "1 broken" in done.stdout, done.stdout + done.stderr
@@ -51,13 +54,13 @@ def test_the_certificates_need_only_the_standard_library():
     """sympy is imported inside the functions that use it."""
     modules = ("__init__", "exact", "certify", *(module.replace(".", "/") for module in certify._MODULES))
     third = set()
-    for path in (PACKAGE / "papers" / f"{module}.py" for module in modules):
+    for path in (ROOT / "companion" / f"{module}.py" for module in modules):
         for node in ast.iter_child_nodes(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 third |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 third.add((node.module or "").split(".")[0])
-    assert third <= {"nclib", *sys.stdlib_module_names}
+    assert third <= {"nclib", "companion", *sys.stdlib_module_names}
 
 
 def _run_blocked(blocked: set[str], statement: str) -> None:
@@ -150,7 +153,18 @@ def test_the_command_without_its_extra_says_what_to_install(missing):
 
 
 def test_the_core_needs_neither_torchvision_nor_jupyter():
-    core = ("solver", "deq", "metrics", "imbalance", "losses", "config", "models", "evaluation", "training", "data")
+    core = (
+        "solver",
+        "deq",
+        "metrics",
+        "imbalance",
+        "losses",
+        "config",
+        "models",
+        "evaluation",
+        "training",
+        "data",
+    )
     blocked = {
         "torchvision",
         "IPython",

@@ -16,37 +16,10 @@ from marks import slow
 import nclib
 
 PACKAGE = Path(nclib.__file__).parent
-LAZY = sorted(".".join(("nclib", *stub.parent.relative_to(PACKAGE).parts)) for stub in PACKAGE.rglob("__init__.pyi"))
+ROOT = PACKAGE.parent
+STUBS = [stub for package in ("nclib", "companion") for stub in (ROOT / package).rglob("__init__.pyi")]
+LAZY = sorted(".".join(stub.parent.relative_to(ROOT).parts) for stub in STUBS)
 PAPERS = [f"companion.{name}" for name in ("kernel_equivalence", "neural_collapse", "separation_bias")]
-
-KEPT = {
-    "config": """
-        Config ConfigError DataConfig GradientConfig LookConfig ModelConfig ModelKind PostHocConfig RECIPES RunConfig
-        SCHEMA_VERSION SolverConfig StoredConfig TrainConfig digest nested parse_json recipe run_id suggest
-    """,
-    "deq": """
-        BackwardNotConverged Cell DEQ Gradient Implicit Neumann Phantom Unrolled jacobian_frobenius_sq spectral_radius
-    """,
-    "imbalance": """
-        Order assign_counts class_order exponential_imbalance majority_classes step_imbalance subsample_indices
-    """,
-    "metrics": """
-        Array ClassMoments Classes EmptyClassWarning Ideal RANK_RTOL SMALL_CLASS Weighting class_moments
-        classifier_norm_ratio ideal_values minority_cosine nc1_cdnv nc1_pinv nc1_pinv_class_balanced nc1_trace_ratio
-        nc2_equiangular nc2_equinorm nc2_etf_distance nc3_alignment nc3_self_duality nc4_ncc_mismatch nc_report
-        paper_eq13_uncentred paper_eq13_uncentred_printed_constant paper_eq14_uncentred simplex_etf
-    """,
-    "solver": """
-        AUTOCAST_SHARE Anderson Broyden EPSILON FixedPointIteration GROWTH HALF_FLOOR SMALLEST_PIVOT Solution Solver
-        Status fixed_point paper_solver
-    """,
-}
-"""What programs of before the wings import from the core. `metrics.Total` alone is gone, with the argument `total=`."""
-
-
-@pytest.mark.parametrize(("module", "name"), [(module, name) for module in KEPT for name in KEPT[module].split()])
-def test_a_name_of_the_core_stays_where_it_was(module, name):
-    assert hasattr(import_module(f"nclib.{module}"), name)
 
 
 def test_the_top_is_small():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from nclib.engine.profiles import Profile, get_profile, override
 from nclib.system import plugins
 
 
+@functools.cache
 def known() -> dict[str, Callable[[Profile], list[StoredConfig]]]:
     """From "paper/notebook" to the function that makes its configurations, of all papers that are installed."""
     return {name: maker for paper in plugins.added("experiments").values() for name, maker in paper.load().items()}

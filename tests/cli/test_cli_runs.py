@@ -141,7 +141,7 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     def make(profile):
         return [build_config(None, None, {"model.width": 2, "seed": seed}, []) for seed in range(profile.seeds)]
 
-    monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": make})
+    monkeypatch.setattr(experiments, "known", lambda: {"neural_collapse/fig9": make})
     refused = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert refused.exit_code == 1 and "not trained yet" in refused.output and "--finished" in refused.output
     assert nclib("runs", "export", "fig9", "--profile", "smoke", "--finished").stdout == ""

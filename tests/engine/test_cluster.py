@@ -648,7 +648,7 @@ def notebook(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     content = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (folder / "fig2.ipynb").write_text(json.dumps(content))
-    monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig2": lambda profile: GRID[:2]})
+    monkeypatch.setattr(experiments, "known", lambda: {"neural_collapse/fig2": lambda profile: GRID[:2]})
     monkeypatch.setattr(drawing.Drawing, "look", lambda *_: None)
     monkeypatch.setattr(drawing.Drawing, "finish", lambda *_: [])
     return tmp_path

@@ -169,7 +169,7 @@ def test_a_data_set_of_ones_own_replaces_the_first_column_and_drops_the_second()
 
 @pytest.mark.parametrize("name", ["smoke", "quick", "lite", "full", "paper"])
 def test_every_profile_plans_every_experiment_without_any_data(name, trained):
-    for notebook in experiments.EXPERIMENTS:
+    for notebook in experiments.known():
         configs = experiment(notebook, name)
         assert configs and {c.profile for c in configs} == {name}
         if notebook.startswith("neural_collapse/"):

@@ -16,7 +16,7 @@ from nclib.engine import experiments, kinds, runs
 from nclib.engine.store import default_store
 from nclib.reproduce.reproduce import reproduce
 from nclib.reproduce.sources import Library
-from nclib.system import paths, provenance
+from nclib.system import paths, plugins, provenance
 
 PAPER = '''
 """Ridgeless regression on random features: the test error of more and more of them."""
@@ -44,7 +44,6 @@ class RidgelessConfig(StoredConfig):
         return Result({"history": pd.DataFrame({"epoch": [1], "split": "test", "metric": "mse", "value": [error]})})
 
 
-KINDS = {"ridgeless": "double_descent:RidgelessConfig"}
 EXPERIMENTS = {
     "descent/fig1": lambda profile: [
         RidgelessConfig(features=many, seed=seed, profile=profile.name)
@@ -53,6 +52,12 @@ EXPERIMENTS = {
     ]
 }
 '''
+INSTALLED = """[nclib.kinds]
+ridgeless = double_descent:RidgelessConfig
+
+[nclib.experiments]
+descent = double_descent:EXPERIMENTS
+"""
 PARAMETERS = 'profile: str = "quick"  # the size\nseeds: int = 0  # 0 = the profile\'s\ntrain: str = "missing"\n'
 DRAW = """import nclib as nc
 configs = nc.experiment("descent/fig1", profile, seeds=seeds)
@@ -77,14 +82,25 @@ def paper(tmp_path, monkeypatch):
     content = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
     (folder / "fig1.ipynb").write_text(json.dumps(content))
     module = tmp_path / "modules" / "double_descent.py"
-    module.parent.mkdir()
+    about = module.parent / "double_descent-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: double-descent\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(INSTALLED)
     module.write_text(PAPER)
     monkeypatch.setenv("NCLIB_ROOT", str(tmp_path / "project"))
-    monkeypatch.setenv("NCLIB_PAPERS", "double_descent")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(module.parent), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.syspath_prepend(module.parent)
+    _forget()
     yield module
+    monkeypatch.undo()
+    _forget()
+
+
+def _forget():
+    """As in a process that starts now."""
     sys.modules.pop("double_descent", None)
+    for cached in (plugins.added, experiments.known, provenance.code):
+        cached.cache_clear()
 
 
 def _ids(configs):
@@ -107,10 +123,10 @@ def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
 
     (again,) = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append).rows
     assert (again.status, again.runs_reused) == ("unchanged", 6)
-    before = Library().digests("descent/fig1", []), provenance.code()
+    before = Library().digests("descent/fig1"), provenance.code()
     paper.write_text(PAPER + "# changed\n")
-    assert Library().digests("descent/fig1", []) != before[0], "so the notebook is drawn again"
-    provenance._code.cache_clear()  # a process that starts now
+    assert Library().digests("descent/fig1") != before[0], "so the notebook is drawn again"
+    _forget()
     assert provenance.code() != before[1], "and refuses to work for the one before"
 
 
@@ -125,34 +141,14 @@ def test_another_process_makes_the_runs_of_a_fourth_paper(paper):
 def test_stored_runs_of_a_paper_that_is_not_there_disturb_nobody(paper, monkeypatch):
     configs = experiments.experiment("descent/fig1", "smoke")
     runs.ensure_runs(configs)
-    monkeypatch.delenv("NCLIB_PAPERS")
+    (paper.parent / "double_descent-1.dist-info" / "entry_points.txt").unlink()
+    _forget()
     assert len(runs.plan([RunConfig()])) == 1 and default_store().ids() == sorted(map(run_id, configs))
     with pytest.raises(ConfigError, match="unknown kind of run 'ridgeless'"):
         kinds.read_config(configs[0].model_dump_json())
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (None, r"NCLIB_PAPERS names 'double_descent', which cannot be imported .* add its folder to PYTHONPATH"),
-        ("import no_such_module", "which cannot be imported .*no_such_module"),
-        ("KINDS = {'shallow': 'double_descent:Mine'}", "KINDS of double_descent: shallow is there already"),
-        ("KINDS = {'mine': 'double_descent:Mine'}", "'mine' is not to be found at double_descent:Mine"),
-    ],
-)
-def test_a_paper_that_cannot_be_used_is_refused_by_name(paper, text, says):
-    paper.unlink() if text is None else paper.write_text(text)
-    with pytest.raises(ConfigError, match=says):
-        kinds.config_class("mine")
-
-
-def test_a_notebook_of_the_library_keeps_its_runs(paper):
-    paper.write_text("EXPERIMENTS = {'neural_collapse/fig3': lambda profile: []}")
-    with pytest.raises(ConfigError, match="neural_collapse/fig3 is there already; choose another name"):
-        experiments.experiment("fig3", "smoke")
-
-
-@pytest.mark.parametrize("kind", kinds.KINDS)
+@pytest.mark.parametrize("kind", ["classifier", *plugins.added("kinds")])
 def test_every_kind_is_found_by_its_name_and_makes_its_own_runs(kind):
     found = kinds.config_class(kind)
     assert found.model_fields["kind"].default == kind

@@ -803,7 +803,7 @@ def test_a_kernel_killed_in_the_middle_of_a_notebook_is_told_and_the_next_call_s
 def _reproduce_command(said):
     from nclib.engine import experiments
 
-    experiments.EXPERIMENTS = {}
+    experiments.known = lambda: {}
     sys.argv = ["nclib", "reproduce", "--profile", "smoke", "--workers", "1", "--no-report"]
     with open(said, "w", buffering=1) as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         output.reconfigure = lambda **_: None

@@ -67,7 +67,7 @@ def project(tmp_path, monkeypatch):
         data = DataConfig(dataset=profile.dataset or "digits", n_max=4)
         return [RunConfig(data=data, model=ModelConfig(width=2), seed=seed, profile="smoke") for seed in (0, 1)]
 
-    monkeypatch.setattr(experiments, "EXPERIMENTS", {"neural_collapse/fig9": two})
+    monkeypatch.setattr(experiments, "known", lambda: {"neural_collapse/fig9": two})
     monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(jobs, "make", train)
     monkeypatch.setattr(drawing.Drawing, "_submit", drawn)

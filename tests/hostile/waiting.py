@@ -116,7 +116,7 @@ def _command(words, project, said, patience):
     from nclib.engine import experiments, grid, reference
     from nclib.engine import runs as engine
 
-    experiments.EXPERIMENTS = {NOTEBOOK: runs}
+    experiments.known = lambda: {NOTEBOOK: runs}
     plan, write, update = engine.plan, reference.write_atomic, training.learning_rate
     engine.plan = lambda configs: wait(project, "planning") or plan(configs)
     reference.write_atomic = lambda path, content: (write(path, content), wait(project, "export"))[0]

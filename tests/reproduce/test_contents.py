@@ -4,7 +4,7 @@ import pytest
 
 from nclib.config import ConfigError, run_id
 from nclib.engine import jobs
-from nclib.engine.experiments import EXPERIMENTS, experiment
+from nclib.engine.experiments import experiment, known
 from nclib.publish import notebooks
 from nclib.reproduce import contents
 from nclib.system import paths
@@ -53,6 +53,6 @@ def test_costs_count_each_run_once_and_fall_when_one_is_stored(monkeypatch):
     after = contents.reproduction_costs()
     assert (before.at["smoke", "stored"], after.at["smoke", "stored"]) == (0, 1)
     assert before["runs"].equals(after["runs"]) and after.at["quick", "stored"] == 0
-    everything = {run_id(each) for name in EXPERIMENTS for each in experiment(name, "smoke")}
+    everything = {run_id(each) for name in known() for each in experiment(name, "smoke")}
     assert after.at["smoke", "runs"] == len(everything)
     assert after.at["smoke", "executed"] == f"0 of {len(notebooks.available())}"

@@ -114,7 +114,7 @@ def test_a_site_that_cannot_be_made_stops_nothing():
 
 def test_nothing_is_drawn_before_what_can_be_refused_was_refused(bench, drawn, monkeypatch):
     narrow = profiles.override(profiles.get_profile("smoke"), width=1)
-    monkeypatch.setitem(experiments.EXPERIMENTS, "neural_collapse/fig1", lambda profile: runs_of_seeds([0])(narrow))
+    monkeypatch.setitem(experiments.known(), "neural_collapse/fig1", lambda profile: runs_of_seeds([0])(narrow))
     with pytest.raises(ConfigError, match="width=2"):
         bench.reproduce()
     assert not bench.executed  # walkthrough/01 needs no runs

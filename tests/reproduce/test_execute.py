@@ -126,7 +126,7 @@ def test_sockets_lie_in_a_folder_whose_name_has_room_for_them_in_bytes():
 
 @pytest.mark.slow
 def test_notebooks_run_side_by_side_in_kernels_of_their_own(project, monkeypatch):
-    monkeypatch.setattr(experiments, "EXPERIMENTS", {})
+    monkeypatch.setattr(experiments, "known", dict)
     look = "from pathlib import Path\nimport os\nprint(epochs, end='!')\nprint(profile, Path.cwd().name)"
     threads = "assert os.environ['OMP_NUM_THREADS'] == '1'\nimport nclib.system.paths"
     good = write_notebook("walkthrough/01", look, threads)

@@ -51,7 +51,7 @@ def _code(name):
 
 
 def test_there_is_a_notebook_for_every_experiment():
-    assert set(experiments.EXPERIMENTS) <= set(NAMES)
+    assert set(experiments.known()) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *PLACES])
@@ -73,7 +73,7 @@ def test_begins_with_its_claim_and_its_parameters(name):
     assert "parameters" in cells[1]["metadata"]["tags"]
     declared = parameters(notebooks.source(name))
     assert all(parameter.help for parameter in declared.values())
-    trained = name in experiments.EXPERIMENTS  # the others compute all they show
+    trained = name in experiments.known()  # the others compute all they show
     shared = set(profiles.OVERRIDES) - {"inputs", "cell"}  # of the fully connected networks, and of one's own cell
     if name in NO_IMAGES:
         shared = {"profile", "seeds", "train"}
@@ -104,37 +104,6 @@ def test_calls_and_never_defines(name):
 
 WINGS = ("comparison", "course", "data", "deq", "imbalance", "laboratory", "metrics", "models", "training")
 """What notebooks reach by ``nc.wing.name``."""
-IMPORTS = """import matplotlib.pyplot as plt
-import numpy as np
-import pandas as pd
-
-import nclib as nc
-{}
-plotting.use_style()
-"""
-FROM_WINGS = {
-    "from nclib.engine import partial": "partial.",
-    "from nclib.engine import profiles": "profiles.",
-    "from nclib.engine import experiments": "experiments.",
-    "from companion import kernel_equivalence as ke": "ke.",
-    "from companion import neural_collapse as sun_shi": "sun_shi.",
-    "from companion import separation_bias as sb": "sb.",
-    "from nclib.publish import plotting": "plotting.",
-    "from nclib.publish import plotting, scorecard": "scorecard.",
-    "from nclib.reproduce import contents": "contents.",
-}
-"""The other imports from nclib, one alias each, and how a cell uses them. Whose formula is used stands at the top."""
-
-
-@pytest.mark.parametrize("name", [*NAMES, *PLACES])
-def test_the_imports_cell_has_the_wings_that_the_notebook_uses(name):
-    cell, used = _code(name)[1][1], "\n".join(text for _, text in _code(name))
-    wings = [line for line, use in FROM_WINGS.items() if re.search(rf"(?<![\w.]){re.escape(use)}", used)]
-    if any("scorecard" in line for line in wings):
-        wings.remove("from nclib.publish import plotting")
-    assert f"{cell}\n" == IMPORTS.format("".join(f"{line}\n" for line in wings))
-    for folder in ("kernel_equivalence", "neural_collapse", "separation_bias"):
-        assert name.startswith((f"{folder}/", "walkthrough/")) or f"import {folder}" not in cell, "another paper's"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -194,7 +163,7 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
         assert "smoke" in record["caption"]
         recorded.append(bool(record["runs"]))
         assert all((path.parent / file).stat().st_size for file in record["files"])
-    if name in experiments.EXPERIMENTS:  # the course computes beside what it trains
+    if name in experiments.known():  # the course computes beside what it trains
         assert any(recorded) if name in TEACH_BY_DEFINING else all(recorded)
 
 

@@ -49,7 +49,7 @@ def test_a_bad_call_is_refused_before_any_training(bench, options, message):
 def test_runs_that_cannot_be_are_refused_before_any_training(bench, monkeypatch, change, message):
     figure("neural_collapse/fig1")
     narrow = profiles.override(profiles.get_profile("smoke"), **change)
-    monkeypatch.setitem(experiments.EXPERIMENTS, "neural_collapse/fig1", lambda profile: runs_of_seeds([0])(narrow))
+    monkeypatch.setitem(experiments.known(), "neural_collapse/fig1", lambda profile: runs_of_seeds([0])(narrow))
     with pytest.raises(ConfigError, match=message):
         bench.reproduce()
     assert not bench.trained
@@ -251,7 +251,7 @@ def test_data_that_cannot_be_had_fails_only_the_runs_that_need_it(bench, monkeyp
 
     monkeypatch.setattr(data, "fetch", fetch)
     elsewhere = [RunConfig(data=DataConfig(dataset="mnist", n_max=5), model=ModelConfig(width=2))]
-    monkeypatch.setitem(experiments.EXPERIMENTS, "neural_collapse/fig1", lambda profile: elsewhere)
+    monkeypatch.setitem(experiments.known(), "neural_collapse/fig1", lambda profile: elsewhere)
     summary = bench.reproduce()
     assert [row.status for row in summary.rows] == ["failed", "executed"]
     assert "no network" in summary.rows[0].message
@@ -288,7 +288,8 @@ def test_runs_that_logged_more_often_are_reused(bench, monkeypatch):
     bench.trained.clear()
     made, seldom = runs_of_seeds([0, 1]), TrainConfig(log_every=2)
     less = {"neural_collapse/fig1": lambda profile: [config.replace(train=seldom) for config in made(profile)]}
-    monkeypatch.setattr(experiments, "EXPERIMENTS", experiments.EXPERIMENTS | less)
+    before = experiments.known()
+    monkeypatch.setattr(experiments, "known", lambda: before | less)
     rows = [bench.reproduce(train=train).rows[0] for train in ("never", "never", "missing")]
     assert [row.status for row in rows] == ["executed", "unchanged", "unchanged"] and not bench.trained
     assert {(row.runs_trained, row.runs_reused) for row in rows} == {(0, 2)} and len(default_store().ids()) == 4
