@@ -35,6 +35,7 @@ TO_CONDA = {
     "seaborn": ["seaborn-base"],
     "jupyter-client": ["jupyter_client"],
     "dask": ["dask", "distributed"],
+    "sphinx-mathjax-offline": [],  # not on conda-forge; pip installs it with the package
 }
 TO_IMPORT = {
     "scikit-learn": "sklearn",

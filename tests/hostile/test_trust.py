@@ -3,7 +3,6 @@
 import re
 import tomllib
 
-from companion.site import build
 from nclib.system import paths
 
 ROOT = paths.root()
@@ -39,7 +38,7 @@ def test_the_page_trust_says_whose_conf_is_run(tmp_path, monkeypatch):
     (tmp_path / "results").mkdir()
     monkeypatch.delenv("NCLIB_ROOT", raising=False)
     monkeypatch.chdir(tmp_path / "results")
-    assert build._book() == tmp_path / "book", "that of the folder one is in"
+    assert paths.root() == tmp_path, "that of the folder one is in"
     monkeypatch.setenv("NCLIB_ROOT", str(ROOT))
-    assert build._book() == ROOT / "book"
+    assert paths.root() == ROOT
     assert "whose `pyproject.toml` names nclib-deq." in PAGE and "runs its notebooks and its `book/conf.py`" in PAGE
