@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nclib.publish.notebooks import available, executed, owner, source
-from nclib.system import paths, processes
+from nclib.system import paths, processes, provenance
 from nclib.system.files import sha256, write_atomic
 from nclib.system.terminal import short
 
@@ -193,8 +193,7 @@ def end_children(before: set[Any], patience: float = 10.0) -> None:
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
     """What the processes started in the block inherit: absolute folders, because a notebook runs in its own one; one
-    thread; kernels of this Python even where another is registered for the user."""
-    path = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    thread; this very nclib; kernels of this Python even where another is registered for the user."""
     values = {
         "NCLIB_ROOT": str(paths.root()),
         "NCLIB_RESULTS": str(paths.results()),
@@ -203,8 +202,11 @@ def environment() -> Iterator[None]:
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "PASSIVE",
         "JUPYTER_PREFER_ENV_PATH": "1",
         "NCLIB_WITH": "",
-        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path)),
     }
-    with processes.environment_restored(values):
-        os.environ.update(values)
+    with processes.environment_restored([*values, "PYTHONPATH"]), tempfile.TemporaryDirectory(prefix="nclib-") as alone:
+        # links: with the clone itself on the path, a file in it named like a module of Python would be taken for that
+        for package in ("nclib", *provenance.packages()):
+            Path(alone, package).symlink_to(provenance.folder(package))
+        path = [alone, *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+        os.environ.update(values | {"PYTHONPATH": os.pathsep.join(path)})
         yield
