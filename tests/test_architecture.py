@@ -154,7 +154,7 @@ def test_the_command_without_its_extra_says_what_to_install(missing):
 
 def test_the_core_needs_neither_torchvision_nor_jupyter():
     core = (
-        "nclib/solver",
+        "solver",
         "deq",
         "metrics",
         "imbalance",

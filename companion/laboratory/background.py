@@ -19,7 +19,8 @@ import pandas as pd
 
 from nclib import data
 from nclib.config import RunConfig, run_id
-from nclib.engine import cluster, jobs, kinds, options
+from nclib.engine import jobs, options
+from nclib.engine.executors import worker_environment
 from nclib.engine.reference import load_run, reference_store
 from nclib.engine.store import RunStore, default_store
 from nclib.system import processes
@@ -69,7 +70,7 @@ class _Worker:
         spawn = multiprocessing.get_context("spawn")
         self.connection, theirs = spawn.Pipe()
         self.process = spawn.Process(target=_work, args=(theirs,), daemon=True)
-        environment = cluster.worker_environment()
+        environment = worker_environment()
         with processes.environment_restored(environment):
             os.environ |= environment
             self.process.start()
@@ -110,7 +111,7 @@ class LiveTraining:
         worker = _spare.pop()
         self.stopped, self._said = False, None
         self._process, self._connection = worker.process, worker.connection
-        self._connection.send((self.config.model_dump_json(), str(self._store.root)))
+        self._connection.send((self.config, self._store))
 
     def running(self) -> bool:
         return self._process is not None and self._process.is_alive()
@@ -160,11 +161,10 @@ def _work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted kernel ends it at once and without a traceback
     processes.follow_parent()
     importlib.import_module("torch._dynamo")  # the first optimiser would, two seconds after the button was pressed
-    config_json, root = connection.recv()
+    config, store = connection.recv()
     try:
-        config = kinds.read_config(config_json)
         data.fetch(config.data.dataset)
         options.check_runs([config])
-        jobs.train_run(config_json, root)
+        jobs.train_run(config, store)
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}")

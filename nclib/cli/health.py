@@ -120,9 +120,7 @@ def _verdict(sound: bool, close: bool, runs: int) -> str:
     if not sound:
         return "broken install: closed forms are missed, so no result of this installation can be trusted"
     if not close:
-        return (
-            "broken install: closed forms hold, but the same configurations give other results than the reference"
-        )
+        return "broken install: closed forms hold, but the same configurations give other results than the reference"
     if not runs:
         return "nothing to compare: no run is both stored here and in the reference. The closed forms hold"
     return "sound: closed forms hold and the reference is reproduced. Results of other runs are findings"

@@ -16,19 +16,12 @@ def reproduce(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1000, help="Runs trained at once on this machine; left out: one per core, on GPUs what fits."
+            min=1, max=1000, help="Runs trained at once on this machine; left out: one per GPU, else one per core."
         ),
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Run it without TLS: anyone who reaches it can run code as you.")
-    ] = False,
     train: Annotated[
         str,
         typer.Option(help="missing: train missing runs. never: fail without them. finished: draw finished pairs."),
@@ -62,9 +55,7 @@ def reproduce(
     if dry_run:
         reproduce.dry_run(names or (), profile, parameter or ())
         return
-    summary = reproduce.reproduce(
-        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure
-    )
+    summary = reproduce.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, minutes)
     complete = summary.ok
     if largest and summary.parameters:
         typer.echo("--largest is left out: it goes with a profile's own parameters")

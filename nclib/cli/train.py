@@ -40,7 +40,6 @@ def train(
     from nclib import data
     from nclib.config import run_id
     from nclib.engine import jobs
-    from nclib.engine.denser import take
     from nclib.engine.options import check_runs
     from nclib.engine.reference import load_run
     from nclib.engine.store import default_store
@@ -58,12 +57,10 @@ def train(
         typer.echo("stored already, nothing to train")
     elif store.busy(run_id(run)):
         typer.echo("another process is training it; waiting for that")
-    elif source := take(run, store):
-        typer.echo(f"nothing to train: {source} was evaluated at every epoch asked for")
     elif said := jobs.changed_code(run, store):
         typer.echo(f"{said}; this is another run")
     with progress_bar("training") as progress:
-        jobs.train_run(run.model_dump_json(), str(store.root), device, lambda done, of: progress(done, of, run_id(run)))
+        jobs.train_run(run, store, device, lambda done, of: progress(done, of, run_id(run)))
     metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     print_frame(metrics[chief])
