@@ -25,7 +25,7 @@ from nclib.publish.notebooks import MAIN_PAPER, select, source
 from nclib.reproduce.drawing import AT_ONCE, OUT_OF_TIME, Drawing, urgency
 from nclib.reproduce.execute import environment, notebook_pool
 from nclib.reproduce.parameters import given_values, parameters
-from nclib.reproduce.stamps import Task, made_from, mark_of, why_due
+from nclib.reproduce.stamps import Task, made_from, mark_of, sources, why_due
 from nclib.reproduce.summary import Summary, write_summary
 from nclib.system import other_parameters, paths
 from nclib.system.terminal import duration, progress_bar, short
@@ -179,6 +179,7 @@ def prepare(
     ------
     ConfigError, DataError
     """
+    sources.cache_clear()  # files may have changed since the last call in this process
     tasks, configs, makers = [], {}, experiments.known()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
