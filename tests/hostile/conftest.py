@@ -69,6 +69,6 @@ def project(tmp_path, monkeypatch):
 
     monkeypatch.setattr(experiments, "known", lambda: {"neural_collapse/fig9": two})
     monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(jobs, "make", train)
+    monkeypatch.setattr(jobs, "_make", train)
     monkeypatch.setattr(drawing.Drawing, "_submit", drawn)
     return root
