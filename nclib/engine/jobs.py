@@ -82,11 +82,12 @@ def train_run(
         return run
     with store.lock(run):
         if not store.is_sound(run):
-            _make(config, store, device, progress or _nothing, log or _nothing)
+            make(config, store, device, progress or _nothing, log or _nothing)
     return run
 
 
-def _make(config: StoredConfig, store: RunStore, device: str | None, progress: Note, log: Log) -> None:
+def make(config: StoredConfig, store: RunStore, device: str | None, progress: Note, log: Log) -> None:
+    """Train one run, and first the one that it needs, and store it."""
     needed, on = config.needs(), torch.device("cpu") if config.on_cpu else training.usable_device(device)
     base = None if needed is None else train_run(needed, store, device, lambda *_: progress(0, config.work()))
     own = config.model.own_code if isinstance(config, RunConfig) else None

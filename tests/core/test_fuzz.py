@@ -5,7 +5,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import signal
 import struct
 import tempfile
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import faults
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -30,9 +28,7 @@ from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, run_id
 from nclib.data import DataError
 from nclib.engine import kinds, options
-from nclib.engine import store as store_module
 from nclib.engine.experiments import experiment
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.reproduce.parameters import parse_overrides
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and alarms are those of POSIX systems")
@@ -303,140 +299,6 @@ def test_settings_that_once_ended_in_a_traceback(tmp_path, file, recipe, given, 
         path.write_text(file)
     with pytest.raises((ConfigError, DataError)):
         options.build_config(path, recipe, given, texts)
-
-
-# --- run folders ----------------------------------------------------------------------------------------------------
-
-_ENTRIES = ("DONE", "config.json", "history.csv", "arrays.npz", "weights.pt", "provenance.json")
-
-
-_DAMAGES = (
-    *("replace", "cut", "flip", "remove", "folder", "pipe", "link to nothing", "link to itself"),
-    *("link elsewhere", "swap", "extra", "json"),
-)
-
-
-@st.composite
-def damages(draw):
-    """What is done to a file of a run folder, and whether DONE is made to fit."""
-    done = [
-        (draw(st.sampled_from(_ENTRIES)), kind, draw(st.binary(max_size=40)), draw(st.integers(0, 2**20)))
-        for kind in draw(st.lists(st.sampled_from(_DAMAGES), min_size=1, max_size=3))
-    ]
-    return done, draw(st.booleans())
-
-
-def _damage(folder, entry, kind, content, place):
-    path, spare = folder / entry, folder.parent / "spare"
-    old = path.read_bytes() if path.is_file() else b""
-    if kind == "extra":
-        (folder / f"extra-{place}").write_bytes(content)
-        return
-    if path.is_dir() and not path.is_symlink():
-        path.rmdir()
-    path.unlink(missing_ok=True)
-    match kind:
-        case "replace":
-            path.write_bytes(content)
-        case "cut":
-            path.write_bytes(old[: place % (len(old) + 1)])
-        case "flip":
-            changed = bytearray(old or b"x")
-            changed[place % len(changed)] ^= 1 << place % 8
-            path.write_bytes(changed)
-        case "folder":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "link to nothing":
-            path.symlink_to("nowhere")
-        case "link to itself":
-            path.symlink_to(path.name)
-        case "link elsewhere":
-            spare.write_bytes(old)
-            path.symlink_to(spare)
-        case "swap":
-            other = folder / _ENTRIES[place % len(_ENTRIES)]
-            path.write_bytes(other.read_bytes() if other.is_file() else content)
-        case "json":
-            path.write_text(json.dumps([None, 3, [], {}, {"config.json": 3}, {"schema": 1, "config": {}}][place % 6]))
-
-
-def _save(store, seed):
-    table = pd.DataFrame({"epoch": [1, 2], "split": "test", "metric": "loss", "value": [0.1 + 0.2, float("nan")]})
-    arrays, weights = {"counts": np.eye(2)}, {"w": torch.ones(3)}
-    return store.save(_RUN.replace(seed=seed), {"history": table}, arrays, weights, {"a": 1})
-
-
-@tried(100, 2_000)
-def test_run_folders(fuzz, tmp_path):
-    written = RunStore(tmp_path / "written")
-    run, neighbour = _save(written, 0), _save(written, 1)
-    whole = written.verify(run)
-
-    def check(example):
-        done, fitting = example
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore", DamageWarning)
-            store = RunStore(Path(folder) / "runs")
-            shutil.copytree(written.root, store.root)
-            for damage in done:
-                _damage(store.root / run, *damage)
-            sums = store.root / run / "DONE"
-            if fitting and sums.is_file():
-                files = [path for path in (store.root / run).iterdir() if path.is_file() and path.name != "DONE"]
-                sums.write_text(json.dumps({path.name: store_module.sha256(path.read_bytes()) for path in files}))
-            before = _tree(store.root)
-            sound = True
-            for read in (store.load, store.weights, lambda name: store.frame([name])):
-                try:
-                    read(run)
-                except CorruptRun as damage:
-                    sound = False
-                    _message(damage, run)
-            assert _tree(store.root) == before, "reading changed the store"
-            if sound and not fitting:
-                assert {name: (store.root / run / name).read_bytes() for name in whole} == whole
-            kept = _tree(store.root / neighbour)
-            if not store.is_sound(run):
-                assert not sound and not (store.root / run).exists() and store.ids() == [neighbour]
-                shutil.copytree(written.root / run, store.root / run)
-            assert store.has(run) and store.is_sound(neighbour) and _tree(store.root / neighbour) == kept
-
-    fuzz("run folders", damages(), check)
-
-
-@tried(60, 2_000)
-def test_checkpoints_and_progress(fuzz):
-    state = {"epoch": 1, "history": [(1, "test", "loss", 0.5)], "model": {"w": torch.ones(2)}}
-
-    def check(example):
-        (_, kind, content, place), (_, other, text, number) = example
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            store = RunStore(folder)
-            checkpoint = store.checkpoint("some-run")
-            checkpoint.save(state)
-            store.note_progress("some-run", 1, 2)
-            whole = checkpoint.path.read_bytes()
-            _damage(checkpoint.path.parent, "checkpoint.pt", kind, content, place)
-            _damage(checkpoint.path.parent, "progress.json", other, text, number)
-            assert 0 <= store.progress("some-run") <= 1
-            kept = checkpoint.path.is_file() and checkpoint.path.read_bytes() == whole
-            absent = not os.path.lexists(checkpoint.path)
-            loaded = checkpoint.load()
-            assert (loaded is not None) == kept
-            assert kept or absent or [warning.category for warning in said] == [DamageWarning]
-            for warning in said:
-                _message(warning.message, "some-run")
-
-    damage = st.tuples(
-        st.just(""),
-        st.sampled_from(["replace", "cut", "flip", "remove", "folder", "pipe", "link to nothing", "json", "extra"]),
-        st.binary(max_size=200) | st.binary(max_size=40).map(lambda tail: b"nclib checkpoint 2 some-run " + tail),
-        st.integers(0, 2**20),
-    )
-    fuzz("checkpoints and progress files", st.tuples(damage, damage), check)
 
 
 # --- image folders --------------------------------------------------------------------------------------------------

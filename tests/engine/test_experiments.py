@@ -1,4 +1,4 @@
-"""Experiments: what each notebook needs, trained once, whatever interrupts, breaks or competes with it."""
+"""Experiments: what each notebook needs, and what is said of it."""
 
 import os
 
@@ -11,18 +11,15 @@ from companion.neural_collapse import network_costs
 from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
+from nclib.engine import experiments, runs
 from nclib.engine import outline as outline_module
-from nclib.engine import runs
 from nclib.engine.experiments import experiment
 from nclib.engine.outline import class_counts, majority_of, outline, scale_of
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
-from nclib.publish import captions, experiments
+from nclib.publish import captions
 from nclib.system import paths
-
-TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
-
 
 REVERSIBLE = ModelConfig(kind="deq", width=2, gradient={"method": "reversible", "steps": 3})
 
@@ -61,10 +58,9 @@ def reference(tmp_path, monkeypatch):
         (lambda: ensure_runs([_config()], train="nevr"), "nevr", "never"),
     ],
 )
-def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, right, trained):
+def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, right):
     with pytest.raises(ConfigError, match=rf"{wrong}.*Did you mean '[a-z_/]*{right}'"):
         make()
-    assert not trained
 
 
 @pytest.mark.parametrize(
@@ -114,7 +110,7 @@ def test_a_data_set_of_ones_own_replaces_the_first_column_and_drops_the_second()
 
 
 @pytest.mark.parametrize("name", ["smoke", "quick", "lite", "full", "paper"])
-def test_every_profile_plans_every_experiment_without_any_data(name, trained):
+def test_every_profile_plans_every_experiment_without_any_data(name):
     for notebook in experiments.known():
         configs = experiment(notebook, name)
         assert configs and {c.profile for c in configs} == {name}
@@ -125,7 +121,7 @@ def test_every_profile_plans_every_experiment_without_any_data(name, trained):
         if seeds >= 3 and notebook in {f"separation_bias/{part}" for part in ("fig1", "fig2", "verdicts")}:
             seeds = 8  # of f1 and f2, whose spread is wide
         assert {c.seed for c in configs} == set(range(seeds))
-    assert not trained and not paths.runs().exists()
+    assert not paths.runs().exists()
 
 
 def test_the_papers_settings():
@@ -201,12 +197,6 @@ def test_descriptions_say_how_many_test_images_a_class_has():
         assert wanted in text and text.count("Tested on") == 1
 
 
-def test_captions_name_a_spread_over_seeds_only_where_there_is_one():
-    several, one = experiment("fig2", "quick"), experiment("fig2", "quick", seeds=1)
-    assert captions.describe_seeds(several) == "means over seeds with 95 % t-intervals"
-    assert captions.describe_seeds(one, "bands") == "values of one seed, so without bands"
-
-
 def test_stand_ins_go_by_the_number_of_classes():
     assert captions.stand_ins(experiment("table1", "quick")) == {"digits": "cifar10", "digit_pairs": "cifar100"}
     assert captions.stand_ins(experiment("fig2", "paper")) == {"cifar10": "cifar10"}
@@ -250,7 +240,7 @@ def photographs(tmp_path):
     return folder
 
 
-def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photographs, trained, reference, tmp_path):
+def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photographs, reference, tmp_path):
     options = {"dataset": f"folder:{photographs}", "epochs": 2, "images_per_class": 8, "test_images_per_class": 3}
     configs = experiment("fig2", "smoke", **options)
     name = configs[0].data.dataset
@@ -276,14 +266,12 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     moved = photographs.rename(tmp_path / "my photos")  # the same images elsewhere are the same runs
     again = experiment("fig2", "smoke", **options | {"dataset": f"folder:{moved}"})
     assert [run_id(c) for c in again] == [run_id(c) for c in configs]
-    ensure_runs(again)
-    assert len(trained) == 2
+    ensure_runs(again, train="never")
 
 
-def test_a_folder_that_is_not_there_is_refused_before_any_training(trained, tmp_path):
+def test_a_folder_that_is_not_there_is_refused_before_any_training(tmp_path):
     with pytest.raises(ValueError, match="nowhere"):
         experiment("table1", "smoke", dataset=f"folder:{tmp_path / 'nowhere'}")
-    assert not trained
 
 
 # ---- equal compute
@@ -302,24 +290,6 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
 
 
 # ---- the grids of the main paper
-
-
-def test_a_table_runs_no_images_twice():
-    """With 20 images R = 50 and R = 100 leave one image to a minority class: the same images."""
-    ratios = [run.data.ratio for run in experiment("table3", "smoke") if run.model.kind == "deq"]
-    assert ratios == [10, 50]
-    quick = {(run.data.dataset, run.data.ratio) for run in experiment("table3", "quick")}
-    assert quick == {("digits", 10), ("digits", 50), ("digits", 100), ("digit_pairs", 10), ("digit_pairs", 50)}
-
-
-@pytest.mark.parametrize(("table", "num_majority"), [("table2", 3), ("table4", 7)])
-def test_quick_leaves_the_hundred_classes_out_except_for_half_of_them(table, num_majority):
-    runs = experiment(table, "quick")
-    assert {run.data.dataset for run in runs} == {"digits"}
-    assert {run.data.num_majority for run in runs} == {num_majority}
-    assert {run.data.num_majority for run in experiment(table, "paper") if run.data.dataset == "cifar100"} == {
-        10 * num_majority
-    }
 
 
 def test_controls_share_images_and_encoder_and_differ_in_the_last_block():

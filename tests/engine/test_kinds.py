@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +13,7 @@ from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
 from nclib.engine import experiments, kinds, runs
 from nclib.engine.store import default_store
 from nclib.reproduce.reproduce import reproduce
-from nclib.reproduce.sources import Library
+from nclib.reproduce.stamps import sources
 from nclib.system import paths, plugins, provenance
 
 PAPER = '''
@@ -58,9 +56,10 @@ ridgeless = double_descent:RidgelessConfig
 [nclib.experiments]
 descent = double_descent:EXPERIMENTS
 """
-PARAMETERS = 'profile: str = "quick"  # the size\nseeds: int = 0  # 0 = the profile\'s\ntrain: str = "missing"\n'
+PARAMETERS = 'profile: str = "quick"  # the size\nseeds: int = 0  # 0 for the profile\'s\ntrain: str = "missing"\n'
 DRAW = """import nclib as nc
-configs = nc.experiment("descent/fig1", profile, seeds=seeds)
+from nclib.engine.experiments import experiment
+configs = experiment("descent/fig1", profile, seeds=seeds)
 frame = nc.ensure_runs(configs, train=train)
 table = frame.merge(nc.plan(configs)[["run_id"]]).groupby("run_id", as_index=False)["value"].mean()
 nc.save_table(table, "descent/fig1", f"Test error of each run, profile {profile}.", frame["run_id"].unique(), profile)
@@ -123,19 +122,11 @@ def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
 
     (again,) = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append).rows
     assert (again.status, again.runs_reused) == ("unchanged", 6)
-    before = Library().digests("descent/fig1"), provenance.code()
+    before = sources.__wrapped__("descent"), provenance.code()
     paper.write_text(PAPER + "# changed\n")
-    assert Library().digests("descent/fig1") != before[0], "so the notebook is drawn again"
+    assert sources.__wrapped__("descent") != before[0], "so the notebook is drawn again"
     _forget()
     assert provenance.code() != before[1], "and refuses to work for the one before"
-
-
-@pytest.mark.slow
-def test_another_process_makes_the_runs_of_a_fourth_paper(paper):
-    configs = experiments.experiment("descent/fig1", "smoke")
-    with ProcessPoolExecutor(1, get_context("spawn")) as workers:
-        frame = runs.ensure_runs(configs, workers)
-    assert frame["run_id"].nunique() == 3
 
 
 def test_stored_runs_of_a_paper_that_is_not_there_disturb_nobody(paper, monkeypatch):
@@ -148,7 +139,7 @@ def test_stored_runs_of_a_paper_that_is_not_there_disturb_nobody(paper, monkeypa
         kinds.read_config(configs[0].model_dump_json())
 
 
-@pytest.mark.parametrize("kind", ["classifier", *plugins.added("kinds")])
+@pytest.mark.parametrize("kind", plugins.added("kinds"))
 def test_every_kind_is_found_by_its_name_and_makes_its_own_runs(kind):
     found = kinds.config_class(kind)
     assert found.model_fields["kind"].default == kind

@@ -353,7 +353,7 @@ def test_each_gpu_has_as_many_runs(monkeypatch):
 def test_workers_start_with_one_thread_and_the_client_keeps_its_environment(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with executors.Processes(1) as pool:
-        theirs = pool.submit(os.environ.get, "OMP_NUM_THREADS").result()
+        theirs = pool.submit(os.getenv, "OMP_NUM_THREADS").result()
     assert theirs == "1" and os.environ["OMP_NUM_THREADS"] == "7"
 
 
@@ -482,14 +482,14 @@ def test_reference_results_round_trip(trained, reference):
     frame = ensure_runs(configs)
     assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
     assert runs.export_reference(configs, "small")  # again, without doubling anything
-    whole = default_store().load(run_id(configs[0]))
+    whole = default_store().load(run_id(configs[0])).arrays
     shutil.rmtree(paths.runs())
     from_reference = ensure_runs(configs, train="never")
     columns = ["run_id", "epoch", "split", "metric"]
     ours, theirs = (f.sort_values(columns, ignore_index=True) for f in (frame, from_reference))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
     small = load_run(configs[0])
-    np.testing.assert_array_equal(small.arrays["class_means"], whole.arrays["class_means"].astype(np.float32))
+    np.testing.assert_array_equal(small.arrays["class_means"], whole["class_means"].astype(np.float32))
     assert small.arrays["train_features"].shape == (60, 16)
     assert len(trained) == 2
     size = sum(p.stat().st_size for p in reference.rglob("*") if p.is_file())

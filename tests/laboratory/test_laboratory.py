@@ -283,7 +283,7 @@ def test_stopped_continued_and_killed_ends_with_the_same_bits(killed, panel, iso
 
     undisturbed = RunStore(isolated / "undisturbed")
     for root in (store.root, undisturbed.root):  # the first goes on from the checkpoint
-        jobs.train_run(config.model_dump_json(), str(root), "cpu")
+        jobs.train_run(config, RunStore(root), "cpu")
     assert len(nc.load_run(run).provenance["facts"]["continued_from"]) == 1 + killed
     assert store.load(run).history.equals(undisturbed.load(run).history)
     weights = undisturbed.weights(run)
@@ -334,7 +334,7 @@ def _beside_a_stored_run(train, run):
 
 def test_what_is_stored_is_shown_and_not_trained_again(panel):
     config = panel.config()
-    jobs.train_run(config.model_dump_json(), str(default_store().root), "cpu")
+    jobs.train_run(config, default_store(), "cpu")
     again = TrainPanel("smoke")
     assert _said(again.status) == f"finished: {run_id(config)}"
     again.start()
