@@ -45,4 +45,5 @@ def describe(name: DatasetName) -> None:
 def _brief(value: Any) -> str:
     if not isinstance(value, (list, tuple)) or len(value) <= 3 or not isinstance(value[0], int):
         return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return f"{sum(value)} images, {min(value)} to {max(value)} in each of {len(value)} classes"
+    spread = str(value[0]) if min(value) == max(value) else f"{min(value)} to {max(value)}"
+    return f"{sum(value)} images, {spread} in each of {len(value)} classes"

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -36,7 +36,7 @@ def trained(project, monkeypatch):
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
         store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
 
-    monkeypatch.setattr(jobs, "_make", train)
+    monkeypatch.setattr(jobs, "make", train)
     return ids
 
 

@@ -21,7 +21,7 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def bench(project, monkeypatch):
     bench = Bench()
-    monkeypatch.setattr(jobs, "_make", bench.train)
+    monkeypatch.setattr(jobs, "make", bench.train)
     monkeypatch.setattr(reproduce, "place", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(reproduce, "notebook_pool", in_this_process)
     monkeypatch.setattr(drawing, "execute", bench.execute)

@@ -94,7 +94,9 @@ def test_when_the_minutes_are_over_what_is_there_is_drawn(bench, monkeypatch):
     summary = bench.reproduce("fig2", "fig1", "walkthrough", minutes=1)
     assert list(bench.trained) == [run_of(0), run_of(1)]  # by seed, although fig2 was named first
     assert [row.status for row in summary.rows] == ["unfinished", "executed", "executed"]
-    assert not summary.ok and "1 of 3 runs are left: the minutes given were over; the same command goes on" in bench.said
+    assert (
+        not summary.ok and "1 of 3 runs are left: the minutes given were over; the same command goes on" in bench.said
+    )
 
 
 def test_data_that_cannot_be_had_fails_only_the_runs_that_need_it(bench, monkeypatch):
@@ -190,7 +192,7 @@ def test_a_notebook_is_drawn_and_said_while_the_runs_of_others_are_trained(bench
             progress(0, 1)  # an epoch
         bench.train(config, store, device, progress)
 
-    monkeypatch.setattr(jobs, "_make", train)
+    monkeypatch.setattr(jobs, "make", train)
     assert bench.reproduce().ok and begun[-1] == 0 and len(begun) == 3
 
 
