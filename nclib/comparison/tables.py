@@ -41,7 +41,7 @@ def percent(frame: pd.DataFrame) -> pd.DataFrame:
     ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
     ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
     ... ])
-    >>> nc.percent(frame)["value"].round(3).tolist()[:2]
+    >>> nc.comparison.percent(frame)["value"].round(3).tolist()[:2]
     [80.0, 82.0]
     """
     accuracy = frame["metric"].str.startswith("accuracy_")
@@ -103,7 +103,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     ...      "split": "train", "epoch": 1, "metric": "nc1_trace_ratio", "value": value + seed * slope}
     ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
     ... ])
-    >>> nc.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
+    >>> nc.comparison.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
     ['DEQ lower']
     """
     rows = [(metric, *_of_one_setting(frame, metric, scale, split, claim=claim)) for metric, claim in claims.items()]
@@ -235,7 +235,7 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
     ...      "epoch": 1, "metric": metric, "value": value}
     ...     for split, metric, value in (("train", "solver_converged", 0.9), ("test", "solver_converged", 0.8))
     ... ])
-    >>> nc.solver_audit(frame)["test_converged"].tolist()
+    >>> nc.comparison.solver_audit(frame)["test_converged"].tolist()
     [80.0]
     """
     wanted = {
