@@ -89,7 +89,7 @@ class Pairs:
 
         Parameters
         ----------
-        scale : of the runs (`nclib.scale_of`)
+        scale : of the runs (`nclib.publish.notes.scale_of`)
         claim : "lower", "higher" or "equal", said of `arm`; a printed difference; or None
         phase : "required" judges runs in the terminal phase alone; "described" judges the others too, for accuracies
             and where a protocol fixed it before its runs. A phase that is not known is judged by neither

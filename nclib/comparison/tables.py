@@ -86,7 +86,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     ----------
     frame : tidy frame of one setting
     claims : metric name → "lower", "higher" or "equal", what the paper says of the DEQ against the explicit network
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     split : of the metrics
 
     Returns
@@ -124,7 +124,7 @@ def differences(
     ----------
     frame : tidy frame of one setting, accuracies as fractions
     metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent; others of the last
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     arm, against : which model, and which it is compared with
 
     Returns
@@ -182,7 +182,7 @@ def ratios(
     ----------
     frame : tidy frame of runs, the same settings for every seed
     metrics : positive ones, 0 at collapse; a mapping says what is claimed of each, "lower", "higher" or "equal"
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
     terminal : whether the networks ended in the terminal phase, where both are states of one trained network, whose

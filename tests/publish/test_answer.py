@@ -122,7 +122,7 @@ def test_the_box_fills_in_when_the_tables_are_saved(shown, monkeypatch):
 
 def test_without_a_front_end_it_is_a_line_of_text(capsys, monkeypatch):
     monkeypatch.setattr(answer, "_began", {})
-    nclib.answer(FIG3, "smoke")
+    answer.answer(FIG3, "smoke")
     save(claims())
     assert capsys.readouterr().out.strip() == answer.WAITING
 
