@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from executed import fill
 
-import nclib
 from nclib.publish import answer, artefacts, notebooks, scorecard
 from nclib.system import paths, words
 
