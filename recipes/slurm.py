@@ -2,10 +2,11 @@
 
     python recipes/slurm.py --interface ib0 --partition gpu --jobs 8 --time 04:00:00 --gpu reproduce --profile paper
 
-Run it on the login node, in the clone: the clone must lie on a disk that the nodes share. What follows the options is
-passed to ``nclib``. The results must lie on such a disk, too. Scheduler, workers and the command speak TLS with keys that
-Dask makes for this call; the jobs read them from a private folder of the results. Each job is one worker, with one GPU where --gpu says so. A job that ends at its time limit is
-replaced, and its run goes on from its checkpoint; once everything is done the jobs are cancelled.
+Run it on the login node, in the clone. The clone and its results must lie on a disk that the nodes share. What follows
+the options is passed to ``nclib``. Scheduler, workers and the command speak TLS; Dask makes the keys for this call, and
+the jobs read them from a private folder of the results. Each job is one worker, with one GPU where --gpu says so. A job
+that ends at its time limit is replaced, and its run goes on from its checkpoint. Once everything is done the jobs are
+cancelled.
 """
 
 import argparse

@@ -170,7 +170,7 @@ class DataConfig(Config):
         if name.startswith("folder:") and not _RESOLVED_FOLDER.fullmatch(name):
             raise ValueError(
                 f"{name!r} is a path; a configuration stores none. Give it to nclib.data.resolve_dataset first, "
-                "which returns 'folder:NAME@FINGERPRINT' (nclib.experiment and the command line do it for you)"
+                "which returns 'folder:NAME@FINGERPRINT' (companion.experiment and the command line do it for you)"
             )
         return name
 
