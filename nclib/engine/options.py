@@ -10,6 +10,7 @@ from typing import Any
 from nclib import data
 from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, parse_json, suggest
 from nclib.system import own_code, provenance
+from nclib.system.terminal import short
 
 OPTIONS = {
     "data.dataset": "--dataset",
@@ -184,3 +185,8 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        except (MemoryError, RuntimeError) as error:  # PyTorch's own
+            if "memory" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
+            raise ConfigError(f"{too_large} ({short(str(error))})") from None
