@@ -1,9 +1,7 @@
 """Executed notebooks with their figures and tables, as `nclib reproduce` leaves them."""
 
-import html
 import importlib.util
 import json
-import re
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,7 +12,7 @@ from nclib.publish import artefacts
 from nclib.system import other_parameters, paths
 
 needs_sphinx = pytest.mark.skipif(
-    any(importlib.util.find_spec(module) is None for module in build._NEEDED.values()),
+    any(importlib.util.find_spec(module) is None for module in build.NEEDED.values()),
     reason='the web site is made by Sphinx: pip install ".[book]"',
 )
 
@@ -61,10 +59,6 @@ def write_notebook(name, cells, profile="smoke", **execution):
     return path
 
 
-INJECTED = 'fig3_"><img src=x onerror=alert(1)>'
-"""A stem that a page must not take for its own markup."""
-
-
 def fill(profile="smoke"):
     """Two executed notebooks, two figures, the claims that the scorecard reads, and training records of one run."""
     output = {"output_type": "display_data", "metadata": {}, "data": {"image/png": PICTURE, "text/plain": "Figure"}}
@@ -88,7 +82,8 @@ def fill(profile="smoke"):
     artefacts.save_figure(fig, "neural_collapse/by_hand", "Profile smoke, drawn by hand.", [], profile)
     claims = {
         "metric": ["nc1_pinv", "nc2_equiangular"],
-        "claim": ["DEQ lower", "DEQ equal"],
+        "printed": ["DEQ lower", "DEQ equal"],
+        "panel": "",
         "difference": [-0.5, 0.25],
     }
     more = {"half": [0.1, 0.5], "detectable": [0.13, 0.66], "seeds": [3, 3]}
@@ -114,22 +109,10 @@ def fill_larger(scale="reduced"):
             write_notebook(f"neural_collapse/{name}", cells, "full", **parameters)
         fig, _ = plt.subplots(figsize=(2, 1.5))
         artefacts.save_figure(fig, "neural_collapse/fig3", "Larger, profile full.", ["run-2"], "full")
-        rows = {"metric": ["nc1_pinv"], "claim": ["DEQ lower"], "difference": [-0.75], "half": [0.2]}
+        rows = {"metric": ["nc1_pinv"], "panel": "", "printed": ["DEQ lower"], "difference": [-0.75], "half": [0.2]}
         more = {"detectable": [0.2], "seeds": [2], "verdict": ["supported"], "scale": [scale], "remark": [None]}
         artefacts.save_table(pd.DataFrame(rows | more), "neural_collapse/fig3_claims", "Full.", ["run-2"], "full")
     said = {"profile": "full", "parameters": {"seeds": 2}, "folder": "full/with/seeds=2"}
     said |= {"scale": scale, "images": images}
     listing = {f"neural_collapse/{name}": said for name in ("fig3", "fig9", "not_drawn")}
     (paths.results("smoke") / "largest.json").write_text(json.dumps(listing))
-
-
-def pages_of(site):
-    return [page for page in sorted(site.rglob("*.html")) if "_static" not in page.parts and "tables" not in page.parts]
-
-
-def text_of(page):
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.read_text())).split())
-
-
-def fail_notebook(results):
-    (results / "notebooks/neural_collapse/fig4.failed.ipynb").write_text("{}")

@@ -1,24 +1,12 @@
 """The page "Does a DEQ collapse better?" says in words what the tracked runs give. Its numbers are generated."""
 
-import re
-
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.stats
 
 from companion.neural_collapse import collapse_tables
-from companion.neural_collapse.collapse_tables import BALANCED, GROUPS, R10, R100, ROWS, compared, tracked
+from companion.neural_collapse.collapse_tables import GROUPS, R10, R100, ROWS, compared, tracked
 from companion.neural_collapse.duality import COSINES
-from companion.neural_collapse.numbers import numbers
-from nclib.publish.numbers import fill_pages
-from nclib.system import paths
-
-PAGE = (paths.root() / "book/collapse.md").read_text(encoding="utf-8")
-
-
-def test_every_number_between_marks_is_that_of_the_tracked_runs():
-    assert fill_pages(numbers(), write=False) == []
 
 
 def value(run_rows, metric, split="train"):
@@ -40,8 +28,8 @@ def by_hand(metric, settings, relative=True):
     return np.array([np.mean(seeds), *ends])
 
 
-@pytest.mark.parametrize("group", ["r100", "r10", "balanced", "four"])
-@pytest.mark.parametrize("name", ["nc2c", "eq13", "cosc"])
+@pytest.mark.parametrize("group", ["r100", "balanced", "four"])
+@pytest.mark.parametrize("name", ["nc2c", "cosc"])
 def test_changes_and_intervals_are_those_of_the_runs(name, group):
     row, found = ROWS[name], compared(ROWS[name], group).interval
     assert np.allclose([found.mean, *found.ends()], by_hand(row.metric, GROUPS[group], row.relative), atol=1e-12)
@@ -109,14 +97,6 @@ def test_every_network_that_misses_training_images_is_a_DEQ():
     assert found["collapse-missing-explicit"] == "0" and {"collapse-missed-0", "collapse-missed-2"} < set(found)
 
 
-def test_ours_are_below_the_printed_accuracies_but_in_one_setting():
-    lines = collapse_tables._accuracies().splitlines()[2:]
-    columns = [*zip(*(re.findall(r"–|[\d.]{4,}", line.partition(" | ")[2]) for line in lines), strict=True)]
-    trained = {n: [float(value) for value in column] for n, column in enumerate(columns) if "–" not in column}
-    above = [n for n, (ours, deq, printed, theirs) in trained.items() if ours >= printed or deq >= theirs]
-    assert len(columns) == 10 and above == [9]
-
-
 def test_collapse_begins_at_no_norm_and_equilibria_do_not_stay():
     rising = {"explicit": [], "deq": []}
     for (_, model), rows in tracked().groupby(["run_id", "model"]):
@@ -132,12 +112,6 @@ def test_collapse_begins_at_no_norm_and_equilibria_do_not_stay():
     assert not any(rising["explicit"]) and rising["deq"].count(False) == 1  # "all DEQs but one"
 
 
-def test_so_far_and_no_verdict_never_stand_for_the_same():
-    assert "no verdict" not in PAGE.lower()
-    for row in PAGE.splitlines():
-        assert not ("so far" in row and "*reported*" in row), row
-
-
 def test_the_pooled_spread_and_the_one_within_settings():
     logs = np.array([[by_hand_one("paper_eq13_uncentred", one, seed) for one in (*R100, *R10)] for seed in range(3)])
     (pooled, _, _), implied, *_ = collapse_tables._deviations("eq13")
@@ -149,7 +123,3 @@ def by_hand_one(metric, one, seed):
     frame = tracked()
     here = frame[(frame["K_A"] == one[0]) & (frame["R"] == one[1]) & (frame["seed"] == seed)]
     return np.log(np.divide(*(value(here[here["model"] == model], metric) for model in ("deq", "explicit"))))
-
-
-def test_balanced_is_the_setting_without_a_majority():
-    assert pd.isna(compared(ROWS["eq13"], "balanced").table["K_A"]).all() and GROUPS["balanced"] == (BALANCED,)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nclib.comparison import SETTING, NotMeasured, Pairs, Verdict, by_run, interval, over_seeds, pairs
+from nclib.comparison import SETTING, NotMeasured, Pairs, by_run, over_seeds, pairs, pooled_table, setting
 from nclib.system import paths, words
 
 ACCURACIES = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
@@ -44,79 +44,76 @@ def accuracy_table(
     frame : tidy frame of runs
     printed : rows of `published`
     stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
-    scale : of the runs (`nclib.scale_of`); sizes are compared at the paper's alone
+    scale : of the runs (`nclib.publish.notes.scale_of`); sizes are compared at the paper's alone
     remark : on every row that is judged, such as `accuracy_remark`
 
     Returns
     -------
     DataFrame
-        A row for each cell and accuracy: dataset, K_A, R, accuracy; then for each model its value (seed mean), half
-        (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and printed_std;
-        difference (DEQ − explicit, paired by seed), difference_half, detectable (see `Interval`),
-        printed_difference, seeds, runs (their ids), and verdict, scale and remark, by the rule of `verdict`. A printed
-        cell without runs of ours has the paper's data set for its own and the verdict "not run", of no scale.
+        A row for each cell and accuracy: dataset, K_A, R, cell (both in words), accuracy; then for each model its value
+        (seed mean), half (95 % interval), within_std (over the last ten logged epochs, mean over seeds), printed and
+        printed_std; difference (DEQ − explicit, paired by seed), half, detectable (see `Interval`), seeds,
+        printed_difference, runs (their ids), and verdict, scale and remark, by the rule of `verdict`. A printed cell
+        without runs of ours has the paper's data set for its own and the verdict "not run", of no scale.
     """
     rows, ours = [], set()
     for accuracy, metric in ACCURACIES.items():
         runs = by_run(frame, metric, "test", "last_epochs")
         runs[["value", "std"]] *= 100
         for cell, group in runs.groupby(SETTING, dropna=False, sort=False):
-            found = dict(zip(SETTING, cell, strict=True)) | {"accuracy": accuracy}
-            for mean in over_seeds(group).itertuples():
-                found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
-            theirs = _printed_cell(printed, stands_for.get(cell[0]), *cell[1:], accuracy)
+            theirs = stands_for.get(cell[0]), *cell[1:]
+            found = _named(cell, accuracy) | _ours(group) | _beside(printed, (*theirs, accuracy))
             compared = _pairs(frame, metric, cell)
-            difference = compared.interval if compared else interval([])
-            found |= _beside(theirs) | {"difference": difference.mean, "difference_half": difference.half}
-            found |= {"detectable": difference.detectable, "seeds": difference.n}
-            found |= {"runs": " ".join(sorted(group["run_id"]))}
-            claim = found["printed_difference"]
-            said = compared.verdict(scale, claim, "described") if compared else Verdict("reported", scale, "0 seeds")
-            said = said._replace(remark="; ".join(filter(None, (said.remark, remark))))
-            rows.append(found | dict(zip(words.JUDGED, said, strict=True)))
-            ours.add((stands_for.get(cell[0]), *_sortable(cell[1]), cell[2]))
-    for cell, theirs in printed.groupby([*SETTING, "split"], dropna=False, sort=False):
-        dataset, k_a, ratio, accuracy = cell
-        if (dataset, *_sortable(k_a), ratio) not in ours:
-            found = dict(zip(SETTING, cell, strict=False)) | {"accuracy": accuracy} | _beside(theirs.set_index("model"))
-            rows.append(found | {"seeds": 0, "runs": "", "verdict": "not run", "scale": "", "remark": ""})
-    # the paper's order: its data sets, balanced first, then by K_A and R; accuracies as in ACCURACIES
-    order = list(ACCURACIES)
+            table = pooled_table(compared, scale, found["printed_difference"], remark)
+            rows.append(found | table.drop(columns=["metric", "settings_found"]).iloc[0].to_dict())
+            ours.add(_order(*theirs))
+    for cell, _ in printed.groupby([*SETTING, "split"], dropna=False, sort=False):
+        if _order(*cell[:3]) not in ours:
+            idle = {"seeds": 0, "runs": "", "verdict": "not run", "scale": "", "remark": ""}
+            rows.append(_named(cell, cell[3]) | _beside(printed, cell) | idle)
+    places = list(ACCURACIES)
     rows.sort(
         key=lambda row: (
-            stands_for.get(row["dataset"], row["dataset"]),
-            *_sortable(row["K_A"]),
-            row["R"],
-            order.index(row["accuracy"]),
+            *_order(stands_for.get(row["dataset"], row["dataset"]), row["K_A"], row["R"]),
+            places.index(row["accuracy"]),
         )
     )
     return pd.DataFrame(rows)
 
 
+def _named(cell: tuple[Any, ...], accuracy: str) -> dict[str, Any]:
+    dataset, k_a, ratio = cell[:3]
+    text = "balanced" if pd.isna(k_a) else f"K_A={k_a:.0f}, R={ratio:g}"
+    return {"dataset": dataset, "K_A": k_a, "R": ratio, "cell": text, "accuracy": accuracy}
+
+
+def _ours(runs: pd.DataFrame) -> dict[str, Any]:
+    """Both models' means over the seeds of a cell, and the ids of its runs."""
+    found: dict[str, Any] = {"runs": " ".join(sorted(runs["run_id"]))}
+    for mean in over_seeds(runs).itertuples():
+        found |= {f"{mean.model}_{name}": getattr(mean, name) for name in ("value", "half", "within_std")}
+    return found
+
+
 def _pairs(frame: pd.DataFrame, metric: str, cell: tuple[Any, ...]) -> Pairs | None:
     """Both networks in one setting; None where only one of them was run."""
-    same = (frame["dataset"] == cell[0]) & (frame["R"] == cell[2])
-    same &= frame["K_A"].isna() if pd.isna(cell[1]) else frame["K_A"].eq(cell[1]).fillna(False)
+    same = setting(frame, cell[0], None if pd.isna(cell[1]) else cell[1], cell[2])
     try:
-        return pairs(frame[same], metric, "test", "last_epochs")
+        return pairs(same, metric, "test", "last_epochs")
     except NotMeasured:
         return None
 
 
-def _sortable(k_a: float) -> tuple[bool, float]:
-    """A missing K_A (balanced) comes before all others."""
-    return (False, 0.0) if pd.isna(k_a) else (True, float(k_a))
+def _order(dataset: str | None, k_a: float, ratio: float) -> tuple[Any, ...]:
+    """The paper's order: its data sets, balanced first, then by K_A and R."""
+    return dataset, *((False, 0.0) if pd.isna(k_a) else (True, float(k_a))), ratio
 
 
-def _printed_cell(printed: pd.DataFrame, dataset: str | None, k_a: float, ratio: float, accuracy: str) -> pd.DataFrame:
-    """The printed rows of one cell and accuracy, by model; empty where the paper prints none."""
+def _beside(printed: pd.DataFrame, cell: tuple[Any, ...]) -> dict[str, float | None]:
+    """The printed columns of one cell and accuracy; empty where the paper prints none."""
+    dataset, k_a, ratio, accuracy = cell
     same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
-    same &= printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a
-    return printed[same].set_index("model")
-
-
-def _beside(theirs: pd.DataFrame) -> dict[str, float | None]:
-    """The printed columns of one row of `accuracy_table`, from the printed rows by model."""
+    theirs = printed[same & (printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a)].set_index("model")
     found: dict[str, float | None] = {}
     for model in ("explicit", "deq"):
         found |= {f"{model}_printed": theirs["mean"].get(model, np.nan)}
@@ -149,7 +146,7 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
         ours = text("{:.2f} ± {:.2f} [± {:.2f}]", f"{model}_value", f"{model}_within_std", f"{model}_half")
         shown[f"{label}, ours ± within [95 %]"] = ours
         shown[f"{label}, printed"] = text("{:.2f} ± {:.2f}", f"{model}_printed", f"{model}_printed_std")
-    shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "difference_half")
+    shown["DEQ − explicit [95 %]"] = text("{:+.2f} [± {:.2f}]", "difference", "half")
     shown["detectable"] = text("{:.1f}", "detectable")
     shown["printed difference"] = text("{:+.2f}", "printed_difference")
     return pd.DataFrame(shown | {name: table[name] for name in words.JUDGED})

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from companion.neural_collapse.accuracy_tables import published
 from companion.neural_collapse.duality import add_cosines, exchanged
 from companion.neural_collapse.protocol import KNOWN
-from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread
-from nclib.comparison.pairing import phases
+from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread, terminal_phase
 from nclib.engine.reference import reference_store
-from nclib.system import paths
+from nclib.publish.scorecard import METRICS
+from nclib.system import paths, words
 
 COLLECTION = "cifar10-full"
 SCALE = "reduced"
@@ -66,17 +67,23 @@ LAST_TEN = {
     "prior10": Row("by the training distribution", "accuracy_train_prior", "test", False, how="last_epochs"),
 }
 """Accuracies over the last ten epochs, as the paper's tables have them."""
-SIGNIFICANT = ("higher", "lower", "as claimed here", "opposite here", "supported", "contradicted")
-"""Words of verdicts that a significant difference gets."""
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
+GROUPS_SHOWN = ("r100", "r10", "balanced")
+PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
+"""Parts of eq. 14, and what they are called below its row."""
+NO_MINORITY = ("majority", "minority", "majority10", "minority10")
+"""Rows that balanced settings do not have."""
 
 
 @functools.cache
 def tables() -> dict[str, str]:
     """Markdown tables by name."""
+    most = [name for name in JUDGED if name not in ("trace", "acc")]
+    page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
+    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 10, K_A = 3", "balanced")
     return {
-        "collapse-changes": _changes(),
+        "collapse-changes": _table(["", *page], [[row.label, *_changes(name)] for name, row in ROWS.items()]),
         "collapse-gate": _gate(),
         "collapse-verdicts": _verdicts(),
         "collapse-split": _split(),
@@ -84,6 +91,8 @@ def tables() -> dict[str, str]:
         "collapse-one-seed": _one_seed(),
         "collapse-parts": _where(),
         "collapse-accuracies": _accuracies(),
+        "readme-changes": _table(["", *front], _front_changes(most)),
+        "readme-verdicts": _front_verdicts(most),
     }
 
 
@@ -93,11 +102,10 @@ def numbers() -> dict[str, str]:
     found = {}
     for name, row in {**ROWS, **LAST_TEN}.items():
         for group in GROUPS:
-            if group == "balanced" and name.startswith(("majority", "minority")):
-                continue
-            change = _said(row, compared(row, group).interval)
-            found[f"collapse-{name}-{group}"] = change.partition(" (")[0]
-            found[f"collapse-{name}-{group}-ci"] = change
+            if group != "balanced" or name not in NO_MINORITY:
+                change = _said(row, compared(row, group).interval)
+                found[f"collapse-{name}-{group}"] = change.partition(" (")[0]
+                found[f"collapse-{name}-{group}-ci"] = change
     for centred in (False, True):
         for group in GROUPS:
             for part, values in _parts(group, centred).items():
@@ -134,66 +142,86 @@ def compared(row: Row, group: str) -> Pairs:
 # --- the tables ---------------------------------------------------------------------------------------------------
 
 
-def _changes() -> str:
-    lines = [
-        [
-            row.label,
-            *(
-                "–"
-                if group == "balanced" and name in ("majority", "minority", "prior")
-                else _said(row, compared(row, group).interval)
-                for group in ("r100", "r10", "balanced")
-            ),
-        ]
-        for name, row in ROWS.items()
+def _changes(name: str) -> list[str]:
+    """The changes of a row at R = 100, at R = 10 and on balanced classes, where class groups have none and the training
+    distribution is that of the test."""
+    idle = (*NO_MINORITY, "prior")
+    return [
+        "–" if group == "balanced" and name in idle else _said(ROWS[name], compared(ROWS[name], group).interval)
+        for group in GROUPS_SHOWN
     ]
-    return _table(["", "R = 100, three settings", "R = 10, K_A = 3", "balanced"], lines)
+
+
+def _claim(name: str) -> str:
+    """The paper's claim under imbalance; it has none about parts of the accuracy, and Theorem 4.1 that of cosines."""
+    if name in ("cos", "cosc"):
+        return "higher (Theorem 4.1)"
+    return "–" if name in ("minority", "majority") else str(ROWS[name].claim)
+
+
+def _front_changes(most: list[str]) -> list[list[str]]:
+    lines = []
+    for name in (*most, "trace", "cos", "cosc", "acc", "minority", "majority"):
+        lines.append([ROWS[name].label, _claim(name), *_changes(name)])
+        if name == "eq14":
+            for part, said in PARTS.items():
+                found = (_percent(_parts(group, centred=False)[part]) for group in GROUPS_SHOWN)
+                lines.append([f"– {said}", "–", *found])
+    return lines
 
 
 def _gate() -> str:
     lines = []
     for name in PRINTED:
-        row = ROWS[name]
-        table = compared(row, "four").table
-        setting = (table["K_A"] == UNJUDGED[0]) & (table["R"] == UNJUDGED[1])
+        table = compared(ROWS[name], "four").table
+        setting, pilot = ((table["K_A"] == k_a) & (table["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
         below = setting & table["seed"].isin(_below_the_gate())
         # the settings have unequal seeds then: each counts alike, and there is no interval
         left = table[~below].groupby(SETTING, dropna=False)["difference"].mean().mean()
-        pilot = (table["K_A"] == KNOWN[0]) & (table["R"] == KNOWN[1])
-        whole, known, dropped = (
+        whole, dropped, known = (
             _percent(interval(rows.groupby("seed")["difference"].mean()))
-            for rows in (table, table[~pilot], table[~setting])
+            for rows in (table, table[~setting], table[~pilot])
         )
-        lines.append([row.label, whole, _percent(interval([left])), dropped, known])
+        lines.append([ROWS[name].label, whole, _percent(interval([left])), dropped, known])
     heads = ["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"]
     return _table(heads, lines)
 
 
 def _below_the_gate() -> set[int]:
-    found = phases(_of(tracked(), (UNJUDGED,)))
-    last = found[found["epoch"] == found["epoch"].max()]
-    return set(last[~last["reached"]]["seed"])
+    found = terminal_phase(_of(tracked(), (UNJUDGED,)))
+    return set(found[~found["reached"]]["seed"])
+
+
+def _judged(name: str, one: tuple[int, int]) -> tuple[Pairs, str]:
+    """The pairs of a setting, and what they say of the paper's claim; of equality that does not hold, with its side."""
+    row = ROWS[name]
+    found = _compared(row._replace(relative=False), (one,))
+    claim = "equal" if one == BALANCED and name != "acc" else row.claim
+    word = found.verdict(SCALE, claim, "described" if name == "acc" else "required").word
+    different = word == "reported" and found.terminal and found.interval.side
+    return found, f"{word}: {found.interval.side}" if different else word
 
 
 def _verdicts() -> str:
-    settings = {_name(*one): one for one in (R100[1], R100[0], R10[0], R100[2], BALANCED)}
+    settings = (R100[1], R100[0], R10[0], R100[2], BALANCED)
     lines = []
     for name in JUDGED:
-        row = ROWS[name]._replace(relative=False)
-        cells = []
-        for one in settings.values():
-            found = _compared(row, (one,))
-            claim = "equal" if one == BALANCED and name != "acc" else row.claim
-            verdict = found.verdict(SCALE, claim)
-            if name == "acc":  # not a metric of collapse
-                verdict = found.verdict(SCALE, claim, phase="described")
-            side = verdict.remark.partition(",")[0] if verdict.remark.startswith(("higher", "lower")) else ""
-            digits = 1 if name == "acc" else 3
+        cells, digits = [], 1 if name == "acc" else 3
+        for one in settings:
+            found, word = _judged(name, one)
             mean, half = found.interval.mean, found.interval.half
-            value = _minus(f"{mean:+.{digits}f} ± {half:.{digits}f}")
-            cells.append(f"{value}, *{verdict.word}{side and ': '}{side}*")
-        lines.append([row.label, str(row.claim), *cells])
-    return _table(["", "the paper: DEQ", *settings], lines)
+            cells.append(_minus(f"{mean:+.{digits}f} ± {half:.{digits}f}") + f", *{word}*")
+        lines.append([ROWS[name].label, str(ROWS[name].claim), *cells])
+    return _table(["", "the paper: DEQ", *(_name(*one) for one in settings)], lines)
+
+
+def _front_verdicts(names: list[str]) -> str:
+    """Words of the settings in which every network ended in the terminal phase."""
+    settings = (R100[1], R100[0], R10[0], BALANCED)
+    lines = [
+        [f"{ROWS[name].label}: {ROWS[name].claim}", *(_judged(name, one)[1] for one in settings)] for name in names
+    ]
+    return _table(["paper: DEQ", *(_name(*one) for one in settings[:3]), "balanced: equal"], lines)
 
 
 def _parts(group: str, centred: bool) -> dict[str, Interval]:
@@ -212,36 +240,28 @@ def _parts(group: str, centred: bool) -> dict[str, Interval]:
 def _split() -> str:
     lines = []
     for centred in (False, True):
-        for group, said in (("r100", "R = 100"), ("r10", "R = 10"), ("balanced", "balanced")):
+        for group, said in zip(GROUPS_SHOWN, ("R = 100", "R = 10", "balanced"), strict=True):
             parts = _parts(group, centred)
-            lines.append(
-                [f"{said}{', centred' * centred}", *(_percent(parts[name]) for name in ("whole", "lengths", "angles"))]
-            )
+            cells = [_percent(parts[name]) for name in ("whole", "lengths", "angles")]
+            lines.append([f"{said}{', centred' * centred}", *cells])
     return _table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
 
 
 def _accuracies() -> str:
     """Tables 1 to 4: overall accuracy over the last ten epochs and the seeds; ours, and the paper's."""
-    printed = pd.read_csv(paths.root() / "data/published/sun_shi_2024_tables.csv")
-    printed = printed[(printed["dataset"] == "cifar10") & (printed["split"] == "overall")].rename(
-        columns={"mean": "value"}
-    )
+    printed = published()
+    printed = printed[(printed["dataset"] == "cifar10") & (printed["split"] == "overall")]
     columns = {"balanced": [BALANCED]} | {
         f"K_A = {majority}, R = 10, 50, 100": [(majority, ratio) for ratio in (10, 50, 100)] for majority in (3, 5, 7)
     }
     lines = []
-    for said in ("", ", printed"):
-        for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
-            cells = []
-            for settings in columns.values():
-                values = [
-                    _accuracy(one, model)
-                    if not said
-                    else f"{_of(printed[printed['model'] == model], (one,))['value'].iloc[0]:.2f}"
-                    for one in settings
-                ]
-                cells.append(", ".join(values))
-            lines.append([name + said, *cells])
+    for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+        ours = [", ".join(_accuracy(one, model) for one in settings) for settings in columns.values()]
+        lines.append([name, *ours])
+    for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+        theirs = printed[printed["model"] == model]
+        cells = [[f"{_of(theirs, (one,))['mean'].iloc[0]:.2f}" for one in settings] for settings in columns.values()]
+        lines.append([f"{name}, printed", *map(", ".join, cells)])
     return _table(["", *columns], lines)
 
 
@@ -292,31 +312,19 @@ def _spread() -> str:
     lines = []
     for name in PRINTED:
         (pooled, low, high), implied, seen, expected = _deviations(name)
-        lines.append(
-            [
-                ROWS[name].label,
-                f"{pooled:.4f} ({low:.4f} to {high:.4f})",
-                f"{implied:.4f}",
-                f"{seen:.1f} %",
-                f"{expected:.1f} %",
-            ]
-        )
-    heads = [
-        "",
-        "standard deviation of the seeds' means",
-        "as the settings imply",
-        "detectable by the first",
-        "by the second",
-    ]
-    return _table(heads, lines)
+        detected = [f"{seen:.1f} %", f"{expected:.1f} %"]
+        lines.append([ROWS[name].label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
+    heads = ["standard deviation of the seeds' means", "as the settings imply", "detectable by the first"]
+    return _table(["", *heads, "by the second"], lines)
 
 
 def _one_seed() -> str:
-    lines = []
-    for one in ((3, 50), (5, 50), (7, 50)):
-        cells = [_said(ROWS[name], _compared(ROWS[name], (one,)).interval) for name in (*PRINTED, "trace", "acc")]
-        lines.append([_name(*one), *cells])
-    return _table(["", *(ROWS[name].label for name in (*PRINTED, "trace", "acc"))], lines)
+    names = (*PRINTED, "trace", "acc")
+    lines = [
+        [_name(*one), *(_said(ROWS[name], _compared(ROWS[name], (one,)).interval) for name in names)]
+        for one in ((3, 50), (5, 50), (7, 50))
+    ]
+    return _table(["", *(ROWS[name].label for name in names)], lines)
 
 
 # --- single numbers -----------------------------------------------------------------------------------------------
@@ -327,20 +335,21 @@ def _counts() -> dict[str, str]:
     steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
     every = [one for settings in steps.values() for one in settings]
     imbalanced = [one for one in every if one != BALANCED]
-    found = {}
-    for name, row, settings in (
-        ("loss", ROWS["loss"], every),
-        ("acc", ROWS["acc"], imbalanced),
-        ("acc10", LAST_TEN["acc10"], imbalanced),
-    ):
-        rows = pd.concat([_compared(row, (one,)).table for one in settings])
-        found[f"collapse-{name}-higher"] = f"{(rows['difference'] > 0).sum()} of {len(rows)}"
-        if name == "loss":
-            times = np.exp(rows["difference"])
-            found["collapse-loss-times"] = f"{times.min():.1f} to {times.max():.1f}"
+    loss, accuracy, last_ten = (
+        pd.concat([_compared(row, (one,)).table for one in settings])["difference"]
+        for row, settings in (
+            (ROWS["loss"], every),
+            (ROWS["acc"], imbalanced),
+            (LAST_TEN["acc10"], imbalanced),
+        )
+    )
+    found = {
+        f"collapse-{name}-higher": f"{(values > 0).sum()} of {len(values)}"
+        for name, values in (("loss", loss), ("acc", accuracy), ("acc10", last_ten))
+    }
     for step, settings in steps.items():
-        count = sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings)
-        found[f"collapse-pairs-{step}"] = str(count)
+        found[f"collapse-pairs-{step}"] = str(sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings))
+    found["collapse-loss-times"] = f"{np.exp(loss.min()):.1f} to {np.exp(loss.max()):.1f}"
     return found | {"collapse-acc-printed": f"{_printed_gain():+.1f}"}
 
 
@@ -362,7 +371,7 @@ def _missed() -> dict[str, str]:
 
 def _printed_gain() -> float:
     """The paper's DEQ − ResNet-18 in overall accuracy, mean over the four settings."""
-    table = pd.read_csv(paths.root() / "data/published/sun_shi_2024_tables.csv")
+    table = published()
     table = _of(table[(table["dataset"] == "cifar10") & (table["split"] == "overall")], GROUPS["four"])
     means = table.groupby("model")["mean"].mean()
     return float(means["deq"] - means["explicit"])
@@ -398,12 +407,13 @@ def _two_processors() -> dict[str, str]:
     """How many rows of the scorecard on digits change sign or verdict between two processors."""
     folders = ("tables", "other-processor")
     here, there = (pd.read_csv(paths.reference() / folder / "scorecard-quick.csv") for folder in folders)
+    there["item"] = there["item"].replace(METRICS, regex=True)  # some were named by their functions then
     both = here.merge(there, on=["part", "item"], suffixes=("", "_other"))
     for name in ("regenerated", "regenerated_other"):
         both[name] = both[name].astype(str).str.extract(r"^([+-]?[\d.]+)")[0].astype(float)
     both = both[(both["regenerated"] * both["regenerated_other"]).fillna(0) != 0]
     turned = both["regenerated"] * both["regenerated_other"] < 0
-    significant = both["verdict"].isin(SIGNIFICANT) & both["verdict_other"].isin(SIGNIFICANT)
+    significant = both["verdict"].isin(words.TAKES_A_SIDE) & both["verdict_other"].isin(words.TAKES_A_SIDE)
     return {
         "processor-signs": f"{turned.sum()} of {len(both)}",
         "processor-verdicts": str((both["verdict"] != both["verdict_other"]).sum()),

@@ -265,7 +265,7 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame with a row for each T and group of classes: claim, solved, value (means, in percent), difference (in
-    points), half, detectable, cells, seeds, verdict, scale, remark.
+    points), half, detectable, settings_found, seeds, verdict, scale, remark.
     """
     # balanced settings have neither majority nor minority
     states, found = states_as_models(frame).dropna(subset="value"), []
@@ -280,13 +280,12 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
             seeds = compared.table.round({"difference": 9}).groupby("seed")  # equal counts of images are equal
             pooled = interval(seeds["difference"].mean())
             said = verdict(pooled, scale, "equal", size=WITHIN / EQUAL_WITHIN)
-            if said.word == "equal" and said.remark.startswith("within"):
+            if said.word == "equal" and pooled.varies:
                 said = said._replace(remark=f"within {WITHIN:g} point")
             means = compared.table.mean(numeric_only=True)
             values = means["solved"], means[f"T = {t}"], *pooled.columns[:3]
-            cells = compared.settings
-            found.append((claim, *values, cells, pooled.n, *said))
-    columns = ["claim", "solved", "value", "difference", "half", "detectable", "cells", "seeds", *words.JUDGED]
+            found.append((claim, *values, compared.settings, pooled.n, *said))
+    columns = ["claim", "solved", "value", "difference", "half", "detectable", "settings_found", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -333,8 +332,8 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame with a row for each signal and group: claim, signal, group, settings (how many count), auroc, difference
-    (from 0.5), half, detectable, seeds, verdict, scale, remark.
+    DataFrame with a row for each signal and group: claim, signal, group, settings_found (how many count), auroc,
+    difference (from 0.5), half, detectable, seeds, verdict, scale, remark.
     """
     rows = depth_rows(frame, "error")
     keys = [*comparison.SETTING, "seed"]
@@ -355,7 +354,7 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
                 said = Verdict("not run", scale, f"no setting with {FEWEST} wrong answers in every seed")
             claim = f"AUROC − 0.5 of {meaning}, {group} classes"
             found.append((claim, signal, group, settings, 0.5 + pooled.mean, *pooled.columns, *said))
-    columns = ["claim", "signal", "group", "settings", "auroc", "difference", "half", "detectable", "seeds"]
+    columns = ["claim", "signal", "group", "settings_found", "auroc", "difference", "half", "detectable", "seeds"]
     return pd.DataFrame(found, columns=[*columns, *words.JUDGED])
 
 

@@ -21,10 +21,9 @@ PHASE_METRICS = ("accuracy_train_prior", "accuracy_balanced")
 
 KEYS = ["run_id", *SETTING, "model", "seed"]
 _COLUMNS = [*KEYS, "split", "epoch", "metric", "value"]
-_SHARED = ("protocol", "width", "model.width", "epochs", "batch_size", "lr", "recipe")
-"""Columns, with those that begin with "data." or "train.", in which the two runs of a pair must agree, where a frame
-has them. Stored runs have ``protocol``: `nclib.engine.reading.protocol`."""
-_OF_SETTING = ("data.imbalance", "data.num_majority", "data.ratio", "train.log_every")
+_SHARED = ("protocol", "width", "epochs", "batch_size", "lr", "recipe")
+"""Columns in which all runs of a setting must agree, where a frame has them. Stored runs have ``protocol``, which is
+every option but network and seed."""
 
 
 class NotMeasured(ValueError):
@@ -37,20 +36,17 @@ class Pairs:
 
     Parameters
     ----------
-    metric, split, how, arm, against, relative : as they were asked for
+    metric, split, arm, against, relative : as they were asked for
     terminal : whether every run has both training accuracies of at least 99.9 % at the epoch judged; None where one of
         them is not known, and then nothing is judged
-    unpaired : ids of the runs that have no partner; they enter nothing
     """
 
     metric: str
     split: str
-    how: str
     arm: str
     against: str
     relative: bool
     terminal: bool | None
-    unpaired: tuple[str, ...]
     _table: pd.DataFrame = field(repr=False)
 
     @property
@@ -93,7 +89,7 @@ class Pairs:
 
         Parameters
         ----------
-        scale : of the runs (`nclib.scale_of`)
+        scale : of the runs (`nclib.publish.notes.scale_of`)
         claim : "lower", "higher" or "equal", said of `arm`; a printed difference; or None
         phase : "required" judges runs in the terminal phase alone; "described" judges the others too, for accuracies
             and where a protocol fixed it before its runs. A phase that is not known is judged by neither
@@ -106,9 +102,7 @@ class Pairs:
         Verdict
         """
         if phase not in ("required", "described") or equality not in ("interval", "tost"):
-            raise ValueError(
-                f"phase is 'required' or 'described', equality 'interval' or 'tost'; got {phase!r}, {equality!r}"
-            )
+            raise ValueError("phase is 'required' or 'described', and equality is 'interval' or 'tost'")
         terminal = self.terminal if phase == "required" or self.terminal is None else True
         return verdict(
             self.interval,
@@ -172,8 +166,7 @@ def pairs(
     >>> print(found.interval, found.verdict("reduced", "lower").word)
     -0.20 ± 0.00 (3 seeds) supported
     """
-    if lacking := [name for name in _COLUMNS if name not in frame]:
-        raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
+    _check_columns(frame)
     runs = _judged_values(frame[frame["model"].isin([arm, against])], metric, split, how)
     both = runs[runs["model"] == arm].merge(
         runs[runs["model"] == against], on=[*SETTING, "seed"], suffixes=("", "_against")
@@ -181,7 +174,8 @@ def pairs(
     if both.empty:
         models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
         raise NotMeasured(f"no setting and seed has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
-    _check_same(both, [*_shared(frame), "epoch"])
+    _check_repeats(both, [*_shared(frame), "epoch"])
+    _check_settings(both)
     values = {arm: both["value"], against: both["value_against"]}
     for model, run in ((arm, "run_id"), (against, "run_id_against")):
         if len(bad := both[~np.isfinite(values[model]) | (relative & (values[model] <= 0))]):
@@ -192,19 +186,48 @@ def pairs(
     table["difference"] = compared[arm] - compared[against]
     phases = [*both["reached"], *both["reached_against"]]
     terminal = None if None in phases else all(phases)
-    unpaired = tuple(sorted({*runs["run_id"]} - {*both["run_id"], *both["run_id_against"]}))
-    return Pairs(metric, split, how, arm, against, relative, terminal, unpaired, table)
+    return Pairs(metric, split, arm, against, relative, terminal, table)
 
 
-def last_rows(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
-    """A row for each run and model: the columns that tell runs apart, epoch (the last one logged), value (of it, or the
-    mean of the last ten), std (sample standard deviation of those ten) and n.
+def _check_columns(frame: pd.DataFrame) -> None:
+    if lacking := [name for name in _COLUMNS if name not in frame]:
+        raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
+
+
+def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
+    """One value of a metric for each run.
+
+    Parameters
+    ----------
+    frame : tidy frame, as of `nclib.pairs`
+    metric, split : which rows
+    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
+        standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
+
+    Returns
+    -------
+    DataFrame
+        A row for each run: run_id, dataset, K_A, R, model, seed, what else the frame knows of its protocol, epoch (the
+        last one), value, std, n.
 
     Raises
     ------
     ValueError
-        Where rows repeat a run, split, metric and epoch, or where epochs or seeds are not whole numbers.
+        As of `nclib.pairs`: for rows that repeat one another, and epochs or seeds that are not whole numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": "test",
+    ...      "epoch": epoch, "metric": "loss", "value": value}
+    ...     for epoch, value in ((1, 0.5), (2, 0.25))
+    ... ])
+    >>> nc.comparison.by_run(frame, "loss", "test")["value"].tolist()
+    [0.25]
     """
+    _check_columns(frame)
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
     for name in ("epoch", "seed"):
         whole = pd.to_numeric(rows[name], errors="coerce")
@@ -215,7 +238,7 @@ def last_rows(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -
         run, epoch = twice.iloc[0][["run_id", "epoch"]]
         raise ValueError(f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each")
     count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
-    runs = rows.sort_values("epoch").groupby(KEYS, dropna=False, sort=False, observed=True)
+    runs = rows.sort_values("epoch").groupby([*KEYS, *_shared(frame)], dropna=False, sort=False, observed=True)
     try:
         tails = runs["value"].apply(lambda values: values.to_numpy()[-count:].astype(float))
     except (TypeError, ValueError):
@@ -227,7 +250,45 @@ def last_rows(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -
     return out
 
 
-def phases(frame: pd.DataFrame) -> pd.DataFrame:
+def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
+    that errors in small classes count.
+
+    Parameters
+    ----------
+    frame : tidy frame
+
+    Returns
+    -------
+    DataFrame
+        A row for each run that has one of the accuracies: its columns, value (the smaller one of the two, at the last
+        epoch) and reached; not reached where one of them is not known.
+
+    Raises
+    ------
+    ValueError
+        Where accuracies are in percent, of which every one would count as reached.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import nclib as nc
+    >>> frame = pd.DataFrame([
+    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": "train",
+    ...      "epoch": 1, "metric": metric, "value": value}
+    ...     for metric, value in (("accuracy_train_prior", 1.0), ("accuracy_balanced", 0.99))
+    ... ])
+    >>> nc.comparison.terminal_phase(frame)["reached"].tolist()
+    [False]
+    """
+    rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
+    last = _phases(rows[rows["epoch"] == rows.groupby(["run_id", "model"])["epoch"].transform("max")])
+    runs = rows[KEYS].drop_duplicates(["run_id", "model"]).reset_index(drop=True)
+    values = last.set_index(["run_id", "model"])["value"].reindex(pd.MultiIndex.from_frame(runs[["run_id", "model"]]))
+    return runs.assign(value=values.to_numpy(), reached=values.to_numpy() >= TERMINAL_ACCURACY)
+
+
+def _phases(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each run, model and epoch with both training accuracies: value, the smaller one, and reached."""
     rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
     found = rows.groupby([*KEYS, "epoch"], dropna=False, sort=False, observed=True)["value"]
@@ -240,53 +301,41 @@ def phases(frame: pd.DataFrame) -> pd.DataFrame:
 def _judged_values(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFrame:
     """The runs with the value judged, whether they reached the terminal phase by then (None: not known), and whatever
     else the frame knows of them."""
-    runs = last_rows(frame, metric, split, how)
-    known = phases(frame).set_index(["run_id", "model", "epoch"])["reached"].to_dict()
+    runs = by_run(frame, metric, split, how)
+    known = _phases(frame).set_index(["run_id", "model", "epoch"])["reached"].to_dict()
     keys = zip(runs["run_id"], runs["model"], runs["epoch"], strict=True)
     runs["reached"] = pd.Series([known.get(key) for key in keys], dtype=object, index=runs.index)
-    if shared := _shared(frame):
-        facts = frame[["run_id", "model", *shared]].drop_duplicates(["run_id", "model"])
-        runs = runs.merge(facts, on=["run_id", "model"])
     several = runs[runs.duplicated([*SETTING, "seed", "model"], keep=False)]
     if len(several):
         first, second = several[several["seed"].eq(several.iloc[0]["seed"])].iloc[[0, 1]].to_dict("records")
         raise ValueError(
             f"{first['model']} has several runs of one setting and seed, {first['run_id']} and {second['run_id']}"
-            f"{_difference(first, second, shared)}; select the runs of one kind first"
+            f"{_difference(first, second, _shared(frame))}; select the runs of one kind first"
         )
     return runs
 
 
 def _shared(frame: pd.DataFrame) -> list[str]:
-    """The columns, besides epochs, in which the runs of a setting have to agree."""
-    return [
-        name
-        for name in frame
-        if name in _SHARED or (str(name).startswith(("data.", "train.")) and name not in _OF_SETTING)
-    ]
+    return [name for name in _SHARED if name in frame]
 
 
-def _check_same(both: pd.DataFrame, shared: list[str]) -> None:
-    """Refuse pairs, and seeds of a setting, that differ in more than they should."""
-    for pair in both.to_dict("records"):
-        against = {name: pair[f"{name}_against"] for name in shared}
-        if said := _difference(pair, against, shared):
-            raise ValueError(f"runs {pair['run_id']} and {pair['run_id_against']} are no pair{said}")
-    for _, group in both.groupby(SETTING, dropna=False, sort=False):
+def _check_repeats(both: pd.DataFrame, shared: list[str]) -> None:
+    """Refuse runs of a setting, of either network, that differ in more than they should."""
+    partners = both[[f"{name}_against" for name in ("run_id", *shared)]].set_axis(["run_id", *shared], axis="columns")
+    runs = pd.concat([both[[*SETTING, "run_id", *shared]], partners.join(both[SETTING])])
+    for _, group in runs.groupby(SETTING, dropna=False, sort=False):
         first, *others = group.to_dict("records")
         for other in others:
             if said := _difference(first, other, shared):
-                raise ValueError(f"runs {first['run_id']} and {other['run_id']} do not repeat one another{said}")
-    settings = both.groupby("seed").apply(
-        lambda rows: frozenset(rows[SETTING].fillna(0).itertuples(index=False, name=None)), include_groups=False
-    )
+                raise ValueError(f"runs {first['run_id']} and {other['run_id']} cannot be compared{said}")
+
+
+def _check_settings(both: pd.DataFrame) -> None:
+    """Refuse seeds of other settings."""
+    settings = both[SETTING].fillna(0).apply(tuple, axis="columns").groupby(both["seed"]).apply(frozenset)
     if settings.nunique() > 1:
-        common = frozenset.intersection(*settings)
-        lacking = {seed: len(found - common) for seed, found in settings.items()}
-        raise ValueError(
-            "each seed needs the same settings, or its mean is over others; "
-            f"settings that not all seeds have, by seed: {lacking}"
-        )
+        counts = settings.map(len).to_dict()
+        raise ValueError(f"each seed needs the same settings, or its mean is over others; settings by seed: {counts}")
 
 
 def _difference(first: Mapping[str, Any], second: Mapping[str, Any], names: Iterable[str]) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nclib.comparison.pairing import KEYS, SETTING, TERMINAL_ACCURACY, NotMeasured, Pairs, last_rows, pairs
-from nclib.comparison.verdicts import Verdict, interval
+from nclib.comparison.pairing import SETTING, NotMeasured, Pairs, by_run, pairs
+from nclib.comparison.verdicts import interval, verdict
 from nclib.system import words
 
 _SHOWN = ["difference", "half", "detectable", "seeds"]
@@ -40,7 +41,7 @@ def percent(frame: pd.DataFrame) -> pd.DataFrame:
     ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
     ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
     ... ])
-    >>> nc.percent(frame)["value"].round(3).tolist()[:2]
+    >>> nc.comparison.percent(frame)["value"].round(3).tolist()[:2]
     [80.0, 82.0]
     """
     accuracy = frame["metric"].str.startswith("accuracy_")
@@ -53,44 +54,6 @@ def setting(frame: pd.DataFrame, dataset: str, num_majority: int | None = None, 
     return frame[rows & (frame["K_A"].isna() if num_majority is None else frame["K_A"].eq(num_majority).fillna(False))]
 
 
-def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
-    """One value of a metric for each run.
-
-    Parameters
-    ----------
-    frame : tidy frame, as of `nclib.pairs`
-    metric, split : which rows
-    how : "last" takes the last logged epoch; "last_epochs" the mean of the last ten logged ones, with their sample
-        standard deviation in ``std`` (the paper's way: fluctuation within a run, not spread over seeds)
-
-    Returns
-    -------
-    DataFrame
-        A row for each run: run_id, dataset, K_A, R, model, seed, epoch, value, std, n.
-
-    Raises
-    ------
-    ValueError
-        As of `nclib.pairs`: for rows that repeat one another, and epochs or seeds that are not whole numbers.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": f"{model}-{seed}", "dataset": "digits", "model": model, "K_A": 0, "R": 1.0, "seed": seed,
-    ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
-    ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
-    ... ])
-    >>> nc.by_run(frame, "accuracy_balanced", "test")[["model", "seed", "value"]].shape
-    (6, 3)
-    """
-    needed = [*KEYS, "split", "epoch", "metric", "value"]
-    if missing := [name for name in needed if name not in frame]:
-        raise ValueError(f"the frame has no column {', '.join(missing)}; see help(nclib.pairs) for those it needs")
-    return last_rows(frame, metric, split, how)
-
-
 def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds with a 95 % t-interval: a row for each cell and model; columns value, half, seeds, and
     within_std, the mean of the within-run deviations."""
@@ -101,52 +64,19 @@ def over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*SETTING, "model", "value", "half", "seeds", "within_std"])
 
 
-def pooled_table(found: Pairs | None, scale: str, claim: str | None = None, remark: str = "") -> pd.DataFrame:
-    """A difference of accuracies, over all settings of `found`, as a table of one row: difference, half (95 %
-    interval), detectable (see `Interval`), seeds, and verdict, scale and remark, by the rule of `Pairs.verdict` with
-    the phase described; what else is to be remarked follows. None: no setting is complete."""
-    shown = found.interval if found else interval([])
-    said = found.verdict(scale, claim, phase="described") if found else Verdict("reported", scale, "0 seeds")
-    said = said._replace(remark="; ".join(filter(None, [said.remark, remark])))
-    return pd.DataFrame([(*shown.columns, *said)], columns=[*_SHOWN, *words.JUDGED])
+def pooled_table(found: Pairs | None, scale: str, claim: str | float | None = None, remark: str = "") -> pd.DataFrame:
+    """A difference of class-balanced accuracies over all settings of `found`, as a table of one row.
 
-
-def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
-    """Whether each run ended with a training accuracy of at least 99.9 %, over images and as the mean over classes, so
-    that errors in small classes count.
-
-    Parameters
-    ----------
-    frame : tidy frame
-
-    Returns
-    -------
-    DataFrame
-        The columns of a run, value (the smaller of the two accuracies) and reached.
-
-    Raises
-    ------
-    ValueError
-        Where accuracies are in percent, of which every one would count as reached.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> import nclib as nc
-    >>> frame = pd.DataFrame([
-    ...     {"run_id": "a", "dataset": "digits", "model": "deq", "K_A": 0, "R": 1.0, "seed": 0, "split": "train",
-    ...      "epoch": 1, "metric": metric, "value": value}
-    ...     for metric, value in (("accuracy_train_prior", 1.0), ("accuracy_balanced", 0.99))
-    ... ])
-    >>> nc.terminal_phase(frame)["reached"].tolist()
-    [False]
+    Its columns are metric, difference, half (95 % interval), detectable (see `Interval`), seeds, settings_found,
+    verdict, scale and remark, by the rule of `Pairs.verdict` with the phase described, and printed, the claim where
+    there is one. None: no setting is complete.
     """
-    runs = by_run(frame, "accuracy_train_prior", "train")
-    balanced = by_run(frame, "accuracy_balanced", "train").set_index("run_id")["value"]
-    runs["value"] = np.minimum(runs["value"], runs["run_id"].map(balanced))
-    if (runs["value"] > 1 + 1e-9).any():
-        raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
-    return runs.assign(reached=runs["value"] >= TERMINAL_ACCURACY)
+    shown = found.interval if found else interval([])
+    said = found.verdict(scale, claim, phase="described") if found else verdict(shown, scale)
+    said = said._replace(remark="; ".join(filter(None, [said.remark, remark])))
+    row = ("accuracy_balanced", *shown.columns, found.settings if found else 0, *said)
+    table = pd.DataFrame([row], columns=["metric", *_SHOWN, "settings_found", *words.JUDGED])
+    return table.assign(printed=f"DEQ {claim}") if isinstance(claim, str) else table
 
 
 def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, split: str = "train") -> pd.DataFrame:
@@ -156,13 +86,13 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     ----------
     frame : tidy frame of one setting
     claims : metric name → "lower", "higher" or "equal", what the paper says of the DEQ against the explicit network
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     split : of the metrics
 
     Returns
     -------
-    DataFrame with a row a metric: metric, explicit and deq (of the seeds that both have), difference, half, detectable
-    and seeds (see `Interval`), claim, and verdict, scale and remark, by the rule of `verdict`.
+    DataFrame with a row a metric: metric, deq and explicit (of the seeds that both have), difference, half, detectable
+    and seeds (see `Interval`), verdict, scale and remark, by the rule of `verdict`, and printed, the claim.
 
     Examples
     --------
@@ -173,32 +103,65 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     ...      "split": "train", "epoch": 1, "metric": "nc1_trace_ratio", "value": value + seed * slope}
     ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
     ... ])
-    >>> nc.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["claim"].tolist()
+    >>> nc.comparison.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
     ['DEQ lower']
     """
-    rows = []
-    for metric, claim in claims.items():
-        try:
-            found = pairs(frame, metric, split)
-        except NotMeasured:
-            rows.append((metric, np.nan, np.nan, *_NOTHING, f"DEQ {claim}", "reported", scale, "not measured"))
-            continue
-        _one_setting(found)
-        means = found.by_setting.iloc[0]
-        said = found.verdict(scale, claim)
-        rows.append((metric, means["explicit"], means["deq"], *found.interval.columns, f"DEQ {claim}", *said))
-    columns = ["metric", "explicit", "deq", *_SHOWN, "claim", *words.JUDGED]
-    return pd.DataFrame(rows, columns=columns)
+    rows = [(metric, *_of_one_setting(frame, metric, scale, split, claim=claim)) for metric, claim in claims.items()]
+    table = pd.DataFrame(rows, columns=["metric", "deq", "explicit", *_SHOWN, *words.JUDGED])
+    return table.assign(printed=[f"DEQ {claim}" for claim in claims.values()])
 
 
-_NOTHING = (np.nan, np.nan, np.nan, 0)
+def differences(
+    frame: pd.DataFrame,
+    metrics: Mapping[str, str],
+    scale: str,
+    arm: str = "deq",
+    against: Sequence[str] = ("explicit",),
+) -> pd.DataFrame:
+    """One model against others, paired by seed, in several metrics.
+
+    Parameters
+    ----------
+    frame : tidy frame of one setting, accuracies as fractions
+    metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent; others of the last
+    scale : of the runs (`nclib.publish.notes.scale_of`)
+    arm, against : which model, and which it is compared with
+
+    Returns
+    -------
+    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference, half,
+    detectable and seeds (see `Interval`), and verdict, scale and remark; collapse needs the terminal phase of both.
+    """
+    rows = [
+        (metric, model, *_of_one_setting(frame, metric, scale, split, arm, model))
+        for metric, split in metrics.items()
+        for model in against
+    ]
+    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *words.JUDGED])
 
 
-def _one_setting(found: Pairs) -> None:
+def _of_one_setting(
+    frame: pd.DataFrame,
+    metric: str,
+    scale: str,
+    split: str,
+    arm: str = "deq",
+    against: str = "explicit",
+    claim: str | None = None,
+) -> tuple[Any, ...]:
+    """Both networks' means, the columns of the interval, and the verdict."""
+    accuracy = metric.startswith("accuracy")
+    try:
+        found = pairs(frame, metric, split, "last_epochs" if accuracy else "last", arm, against)
+    except NotMeasured:
+        return *[np.nan] * 5, 0, "reported", scale, "not measured"
     if found.settings > 1:
         raise ValueError(
             f"the frame holds {found.settings} settings, and this table is of one: choose it, or pool them with ratios"
         )
+    means = found.by_setting.iloc[0]
+    said = found.verdict(scale, claim, "described" if accuracy else "required")
+    return means[arm], means[against], *found.interval.columns, *said
 
 
 def ratios(
@@ -212,14 +175,14 @@ def ratios(
 ) -> pd.DataFrame:
     """One model's metrics of collapse over another's, pooled over all settings by `pairs`.
 
-    Each seed's mean over the cells of log(arm / against) at the last epoch, a 95 % t-interval over seeds, and both as
-    a change in percent.
+    Each seed's mean over the settings of log(arm / against) at the last epoch, a 95 % t-interval over seeds, and both
+    as a change in percent.
 
     Parameters
     ----------
-    frame : tidy frame of runs, the same cells for every seed
+    frame : tidy frame of runs, the same settings for every seed
     metrics : positive ones, 0 at collapse; a mapping says what is claimed of each, "lower", "higher" or "equal"
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
     terminal : whether the networks ended in the terminal phase, where both are states of one trained network, whose
@@ -227,8 +190,9 @@ def ratios(
 
     Returns
     -------
-    DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all in percent), cells,
-    lower_in (cells whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule of `verdict`.
+    DataFrame with a row a metric: metric, change, low, high, detectable (the smallest decrease; all in percent),
+    settings_found, lower_in (settings whose mean ratio is below 1), seeds, and verdict, scale and remark, by the rule
+    of `verdict`.
     """
     claims = metrics if isinstance(metrics, Mapping) else {}
     rows = []
@@ -240,13 +204,11 @@ def ratios(
             continue
         if terminal is not None:
             found = dataclasses.replace(found, terminal=terminal)
-        said = found.verdict(scale, claims.get(metric))
-        settings = found.by_setting["difference"]
-        shown = found.interval
-        percents = [100 * np.expm1(x) for x in (shown.mean, shown.mean - shown.half, shown.mean + shown.half)]
-        least = -100 * np.expm1(-shown.detectable)
-        rows.append((metric, *percents, least, len(settings), int((settings < 0).sum()), shown.n, *said))
-    columns = ["metric", "change", "low", "high", "detectable", "cells", "lower_in", "seeds", *words.JUDGED]
+        shown, lower = found.interval, int((found.by_setting["difference"] < 0).sum())
+        ends = (shown.mean, shown.mean - shown.half, shown.mean + shown.half)
+        percents = [100 * np.expm1(end) for end in ends] + [-100 * np.expm1(-shown.detectable)]
+        rows.append((metric, *percents, found.settings, lower, shown.n, *found.verdict(scale, claims.get(metric))))
+    columns = ["metric", "change", "low", "high", "detectable", "settings_found", "lower_in", "seeds", *words.JUDGED]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -273,7 +235,7 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
     ...      "epoch": 1, "metric": metric, "value": value}
     ...     for split, metric, value in (("train", "solver_converged", 0.9), ("test", "solver_converged", 0.8))
     ... ])
-    >>> nc.solver_audit(frame)["test_converged"].tolist()
+    >>> nc.comparison.solver_audit(frame)["test_converged"].tolist()
     [80.0]
     """
     wanted = {
@@ -291,40 +253,3 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
         for name, (metric, split, scale) in wanted.items()
     }
     return pd.DataFrame(columns).reset_index()
-
-
-def differences(
-    frame: pd.DataFrame,
-    metrics: Mapping[str, str],
-    scale: str,
-    arm: str = "deq",
-    against: Sequence[str] = ("explicit",),
-) -> pd.DataFrame:
-    """One model against others, paired by seed, in several metrics.
-
-    Parameters
-    ----------
-    frame : tidy frame of one setting, accuracies as fractions
-    metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent; others of the last
-    scale : of the runs (`nclib.scale_of`)
-    arm, against : which model, and which it is compared with
-
-    Returns
-    -------
-    DataFrame with a row for each pair: metric, model (the one compared with), arm_value, value, difference, half,
-    detectable and seeds (see `Interval`), and verdict, scale and remark; collapse needs the terminal phase of both.
-    """
-    rows = []
-    for metric, split in metrics.items():
-        accuracy = metric.startswith("accuracy")
-        for model in against:
-            try:
-                found = pairs(frame, metric, split, "last_epochs" if accuracy else "last", arm, model)
-            except NotMeasured:
-                rows.append((metric, model, np.nan, np.nan, *_NOTHING, "reported", scale, "not measured"))
-                continue
-            _one_setting(found)
-            means = found.by_setting.iloc[0]
-            said = found.verdict(scale, phase="described" if accuracy else "required")
-            rows.append((metric, model, means[arm], means[model], *found.interval.columns, *said))
-    return pd.DataFrame(rows, columns=["metric", "model", "arm_value", "value", *_SHOWN, *words.JUDGED])

@@ -38,6 +38,11 @@ class Interval(NamedTuple):
         return bool(abs(self.mean) > self.half)
 
     @property
+    def side(self) -> str:
+        """ "higher" or "lower" where it is significant, else ""."""
+        return ("higher" if self.mean > 0 else "lower") if self.significant else ""
+
+    @property
     def varies(self) -> bool:
         """Whether the values differ, beyond rounding. Where they do not, as with three small test sets that give the
         same difference, no interval follows from them."""
@@ -56,11 +61,7 @@ class Interval(NamedTuple):
 
     def ends(self, level: float = LEVEL) -> tuple[float, float]:
         """Lower and upper end of the t-interval of this level."""
-        if self.n < 2:
-            return float("nan"), float("nan")
-        half = (
-            self.half * scipy.stats.t.ppf((1 + level) / 2, self.n - 1) / scipy.stats.t.ppf((1 + LEVEL) / 2, self.n - 1)
-        )
+        half = self.half * _critical(level, self.n) / _critical(LEVEL, self.n) if self.n > 1 else float("nan")
         return float(self.mean - half), float(self.mean + half)
 
     def __str__(self) -> str:
@@ -69,10 +70,15 @@ class Interval(NamedTuple):
         return f"{value}{f' ± {self.half:.2f}' * (self.n > 1)} ({self.n} seed{'' if self.n == 1 else 's'})"
 
 
+def _critical(level: float, n: int) -> float:
+    """How many standard errors of n values a t-interval of this level reaches to each side."""
+    return float(scipy.stats.t.ppf((1 + level) / 2, n - 1))
+
+
 @functools.cache
 def _reach(n: int) -> float:
     """The shift that a t-test of n values finds with `POWER`, over the half-width of its interval: 1.31 for three."""
-    critical = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
+    critical = _critical(LEVEL, n)
 
     def missing(ratio: float) -> float:  # the square of a shifted t is a noncentral F
         return float(scipy.stats.ncf.sf(critical**2, 1, n - 1, (ratio * critical) ** 2)) - POWER
@@ -113,7 +119,7 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(float(values[0]) if n else float("nan"), float("nan"), n)
     size = float(np.abs(values).max())
     unit = size if np.isfinite(size) and not (1e-100 < size < 1e100) and size else 1.0  # whose squares are inf or 0
-    half = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1) * (values / unit).std(ddof=1) / np.sqrt(n) * unit
+    half = _critical(LEVEL, n) * (values / unit).std(ddof=1) / np.sqrt(n) * unit
     return Interval(float(values.mean()), float(half), n)
 
 
@@ -166,7 +172,7 @@ def verdict(
     Parameters
     ----------
     found : our paired difference with its interval
-    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
+    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.publish.notes.scale_of`)
     claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
         paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
         A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything
@@ -221,19 +227,17 @@ def _judged(
         return "reported", "before the terminal phase"
     if not np.isfinite(found.mean):
         return "reported", "not measured"
+    if not found.varies and found.mean:
+        return "reported", "the same difference in every seed"
     if not found.varies:
-        said = "reported", "the same difference in every seed"
-        return said if found.mean else ("equal", "the same value in every seed")
+        return "equal", "the same value in every seed"
     if equal:
         return "equal", f"within {100 * within:.0f} %"
-    if not found.significant:
+    if not found.side:
         return "not significant", ""
-    side = "higher" if found.mean > 0 else "lower"
     if claim is None:
-        return side, ""
-    if claim == "equal":
-        return "reported", f"{side}, where equality is claimed"
-    if claim == 0:
-        return "reported", f"{side}, where the printed difference is 0"
+        return found.side, ""
+    if claim in ("equal", 0):
+        return "reported", f"{found.side}, where {'equality is claimed' if claim else 'the printed difference is 0'}"
     wanted = claim if isinstance(claim, str) else "higher" if claim > 0 else "lower"
-    return "supported" if side == wanted else "contradicted", ""
+    return "supported" if found.side == wanted else "contradicted", ""

@@ -12,7 +12,6 @@ from nclib.config import RunConfig, StoredConfig, run_id
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import finished
 from nclib.engine.runs import MissingRuns
-from nclib.system import words
 
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
@@ -42,7 +41,7 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
     --------
     >>> import nclib as nc
     >>> from nclib.engine.partial import drawable
-    >>> configs = nc.experiment("fig3", "smoke")
+    >>> configs = nc.engine.experiments.experiment("fig3", "smoke")
     >>> len(drawable(configs, "missing")) == len(configs)
     True
     """
@@ -85,12 +84,16 @@ def whole(rows: pd.DataFrame, planned: Sequence[StoredConfig], pair: tuple[str, 
     return rows.merge(there.loc[there["seed"] >= there["seed_planned"], SETTING], on=SETTING)
 
 
-def of_settings(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> str:
-    """How many of the planned settings have rows, for captions: "all 3 settings" or "1 of 3 settings so far"."""
-    wanted, there = len(settings(planned)), len(_seeds(rows))
-    if there < wanted:
-        return f"{there} of {wanted} settings so far"
-    return f"all {wanted} settings" if wanted > 1 else words.ONE_SETTING
+def counted(rows: pd.DataFrame, planned: Sequence[StoredConfig]) -> tuple[int, int]:
+    """How many settings have rows, and how many are planned."""
+    return len(_seeds(rows)), len(settings(planned))
+
+
+def of_settings(found: int, planned: int) -> str:
+    """For captions: "all 3 settings", "1 of 3 settings" or "one setting"."""
+    if found < planned:
+        return f"{found} of {planned} settings"
+    return f"all {planned} settings" if planned > 1 else "one setting"
 
 
 def settings(configs: Sequence[StoredConfig]) -> pd.DataFrame:

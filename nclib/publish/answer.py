@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import textwrap
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
 
 from nclib.publish import scorecard
 from nclib.system import words
@@ -17,6 +18,8 @@ _LONGEST = 120
 """Letters of evidence in words; the table below has the whole."""
 _MOST_LINES = 5
 WAITING = "The answer appears here once the tables below have been computed."
+_began: dict[str, float] = {}
+"""When the answer of each notebook of this process was asked for."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,11 @@ class Answer:
     def __repr__(self) -> str:
         said = [f"{_said(verdict, scale)}: {text}" for verdict, scale, text in self.lines]
         others = ", ".join(f"{count} {_said(verdict, scale)}" for verdict, scale, count in self.others)
-        counted = f"{self._counted}: {others}" if others else ""
-        return "\n".join(filter(None, [*said, counted, self.note]))
+        return "\n".join(filter(None, [*said, f"{self._counted}: {others}" if others else "", self.note]))
 
 
 def read_answer(name: str, profile: str, since: float = 0.0) -> Answer:
-    """The answer of a notebook, from the same rows as the scorecard.
+    """The answer of a notebook, from the tables that it has saved.
 
     First the row that the notebook names beforehand, with the number of the others by verdict. Where it names none,
     the first row of each verdict; where these would be many, their numbers alone.
@@ -76,7 +78,8 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Answer:
         claims = scorecard.claims_of(name, profile, since)
     except scorecard.StaleTable as error:
         return Answer(note=f"No answer: {error}")
-    lead = claims[claims["lead"]]
+    lead = claims[claims["lead"].eq(True)]
+    lead = lead if len(lead) <= _MOST_LINES else lead[:0]
     lines = [(row.verdict, row.scale, _in_words(row)) for row in lead.itertuples()]
     groups = [(*said, rows) for said, rows in claims.drop(lead.index).groupby(["verdict", "scale"], sort=False)]
     groups.sort(key=_place)
@@ -91,7 +94,7 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Answer:
 
 
 def answer(name: str, profile: str) -> None:
-    """Show the answer of a notebook where this is called, and fill it in when its tables have been saved.
+    """Show the answer of a notebook where this is called; `save_table` fills it in.
 
     Parameters
     ----------
@@ -101,27 +104,23 @@ def answer(name: str, profile: str) -> None:
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.answer("neural_collapse/fig3", "quick")
+    >>> nc.publish.notes.answer("neural_collapse/fig3", "quick")
     The answer appears here once the tables below have been computed.
     """
-    from IPython import get_ipython
     from IPython.display import display
 
-    began, shown = time.time(), Answer(note=WAITING)
-    handle, shell = display(shown, display_id=True), get_ipython()
-    if handle is None or shell is None:  # no front end that could change it later
-        return
+    _began[name] = time.time()
+    display(Answer(note=WAITING), display_id=name)
 
-    def refresh(*_: Any) -> None:
-        nonlocal shown
-        now = read_answer(name, profile, began)
-        if now not in (shown, Answer()):
-            shown = now
-            handle.update(now)
 
-    for old in [call for call in shell.events.callbacks["post_run_cell"] if call.__module__ == __name__]:
-        shell.events.unregister("post_run_cell", old)  # of this cell, run before
-    shell.events.register("post_run_cell", refresh)
+def fill_in(table: str, profile: str) -> None:
+    """Show the answer that a notebook gives once this table of it is saved, where it asked for one."""
+    from IPython import get_ipython
+    from IPython.display import update_display
+
+    for name in [name for name in _began if table.startswith(name)] if get_ipython() else []:
+        if (now := read_answer(name, profile, _began[name])) != Answer():
+            update_display(now, display_id=name)
 
 
 def _place(group: tuple[str, str, Any]) -> tuple[bool, int, int]:
@@ -144,20 +143,14 @@ def _chip(verdict: str, scale: str, before: str = "") -> str:
 
 
 def _in_words(row: Any) -> str:
-    """What a row was said of, the number with its interval and seeds, what the paper says, and what else there is."""
-    return "; ".join(filter(None, _parts(row)))
-
-
-def _parts(row: Any) -> Iterator[str]:
-    number, interval, seeds = row.regenerated, row.interval, row.seeds
-    measured = bool(seeds) and seeds == seeds
-    difference = "DEQ − explicit " if row.item.startswith(("Figure", "Table")) else ""
-    over = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}" if measured else ""
-    if measured and interval == interval:
-        yield f"{row.item}: {difference}{number} ± {interval:.3g} (95 % interval, {over})"
-    elif measured and number:
-        yield f"{row.item}: {difference}{number}, {over}"
-    else:
-        yield f"{row.item}: {textwrap.shorten(number, _LONGEST, placeholder=' …')}" if number else row.item
-    yield f"the paper: {row.printed}" if measured and row.printed else ""
-    yield row.remark if row.remark != over else ""
+    """What a row was said of, the number with its interval, how many seeds and settings, what the paper says, and what
+    else there is."""
+    number = textwrap.shorten(row.regenerated, _LONGEST, placeholder=" …")
+    number += f" ± {row.interval:.3g} (95 % interval)" if pd.notna(row.interval) and number else ""
+    counts = [f"{row.seeds:.0f} seed{'' if row.seeds == 1 else 's'}" if row.seeds > 0 else ""]
+    if pd.notna(row.settings_found):
+        planned = f" of {row.settings_planned:.0f}" if pd.notna(row.settings_planned) else ""
+        counts.append(f"{row.settings_found:.0f}{planned} settings")
+    paper = f"the paper: {row.printed}" if row.printed else ""
+    said = f"{row.item}: {number}" if number else row.item
+    return "; ".join(filter(None, [said, ", ".join(filter(None, counts)), paper, row.remark]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from nclib.publish import answer
 from nclib.system import paths, provenance
 from nclib.system.files import csv_bytes, sha256, write_atomic
 
@@ -126,7 +127,9 @@ def save_table(
         "md": f"{_markdown(shown)}\n\n{caption}\n".encode(),
         "html": _html(shown, caption).encode(),
     }
-    return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
+    files = _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
+    answer.fill_in(name, profile)
+    return files
 
 
 def _base(kind: str, name: str, caption: str, profile: str) -> Path:

@@ -8,43 +8,31 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nclib.system import paths
 from nclib.system.files import write_atomic
 
-_MARK = re.compile(r"<!--(/?)([nt])(?::([\w-]+))?-->")
+_SPAN = re.compile(r"<!--([nt]):([\w-]+)-->(.*?)<!--/\1-->", re.DOTALL)
+_MARK = re.compile(r"<!--/?[nt](?::[\w-]+)?-->")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
+
+
+def minus(text: str) -> str:
+    """The text with a minus sign for each hyphen."""
+    return text.replace("-", "−")
 
 
 class SpanError(ValueError):
     """A page has a span that cannot be filled."""
 
     exit_code = 1
-
-
-def spans(text: str, page: str = "the page") -> list[tuple[str, int, int]]:
-    """Name of each span, and where the text between its marks starts and ends.
-
-    Raises
-    ------
-    SpanError
-        Where a mark opens a span that no mark closes, or closes one that none opens.
-    """
-    found, last = [], None
-    for mark in _MARK.finditer(text):
-        closes, kind, name = mark.groups()
-        line = text.count("\n", 0, mark.start()) + 1
-        if last is None and (closes or not name):
-            raise SpanError(f"{page}, line {line}: {mark[0]} does not open a span; write <!--{kind}:NAME--> before it")
-        if last and mark[0] != f"<!--/{last[2]}-->":
-            raise SpanError(f"{page}, line {line}: {last[0]} is not closed before {mark[0]}; add <!--/{last[2]}-->")
-        if last:
-            found.append((last[3], last.end(), mark.start()))
-        last = None if last else mark
-    if last:
-        raise SpanError(f"{page}: {last[0]} is not closed; add <!--/{last[2]}-->")
-    return found
 
 
 def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[str, list[str]]:
@@ -66,17 +54,23 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
     >>> fill("It falls by <!--n:fall-->3<!--/n--> %.", {"fall": "17"})
     ('It falls by <!--n:fall-->17<!--/n--> %.', ['fall'])
     """
-    parts, changed, at = [], [], 0
-    for name, start, end in spans(text, page):
+    changed = []
+
+    def filled(span: re.Match[str]) -> str:
+        kind, name, old = span.groups()
         if name not in values:
             near = difflib.get_close_matches(name, values, 1)
             raise SpanError(f"{page}: no number is named {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-        value = f"\n{values[name]}\n" if values[name].startswith("|") else values[name]
-        if text[start:end] != value:
+        new = f"\n{values[name]}\n" if values[name].startswith("|") else values[name]
+        if new != old:
             changed.append(name)
-        parts += [text[at:start], value]
-        at = end
-    return "".join([*parts, text[at:]]), changed
+        return f"<!--{kind}:{name}-->{new}<!--/{kind}-->"
+
+    lone = [mark for span in _SPAN.finditer(text) for mark in _MARK.findall(span[3])]
+    lone += _MARK.findall(_SPAN.sub("", text))
+    if lone:
+        raise SpanError(f"{page}: {lone[0]} has no partner; a span is <!--n:NAME-->…<!--/n-->")
+    return _SPAN.sub(filled, text), changed
 
 
 def fill_pages(values: Mapping[str, str], write: bool = True, pages: Iterable[Path] | None = None) -> list[str]:

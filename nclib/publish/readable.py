@@ -18,17 +18,24 @@ NAMES = {
     "model": "compared with",
     "detectable": "detectable difference",
     "lower_in": "lower in",
+    "settings_found": "settings",
+    "printed": "the paper",
 }
 """Columns that readers call by another name."""
 
 _WHERE = ("panel", "item", "setting", "step", "way", "place", "part", "data", "printed for", "dataset", "K_A", "R")
-_CLAIM = ("remedy", "arm", "claim", "metric", "quantity", "accuracy", "measure", "model", "split")
+_CLAIM = ("remedy", "arm", "printed", "claim", "metric", "quantity", "accuracy", "measure", "model", "split")
 _FIRST = (*_WHERE, *_CLAIM, *VERDICT_COLUMNS, "scale")
 _LAST = ("remark", "reading", "rule", "defect", "certificate", "computed", "command", "notebook", "runs")
 
 
 def claim_first(table: pd.DataFrame) -> pd.DataFrame:
-    """The same columns: where and what is claimed, the verdict and its scale, the numbers, remarks and records."""
+    """The same columns, without those that are for programs: where and what is claimed, the verdict and its scale, the
+    numbers, remarks and records. Where more settings are planned than found, it says so."""
+    if "settings_planned" in table:
+        found = [f"{a:.0f} of {b:.0f}" for a, b in zip(table["settings_found"], table["settings_planned"], strict=True)]
+        table = table.assign(settings_found=found)
+    table = table.drop(columns=["id", "lead", "saved", "settings_planned"], errors="ignore")
     first = [name for name in _FIRST if name in table]
     last = [name for name in _LAST if name in table]
     return table[[*first, *(name for name in table if name not in (*first, *last)), *last]]

@@ -45,11 +45,11 @@ SCALES = {
 JUDGED = ["verdict", "scale", "remark"]
 """The columns in which a table says it."""
 
-ONE_SETTING = "the one setting"
-"""What a pooled test is over where only one setting is planned: it is the test of that setting's own row."""
-
 ON_TOYS = {"supported": "as claimed here", "contradicted": "opposite here"}
 """What the words that speak of a paper become at toy scale."""
+
+TAKES_A_SIDE = ("higher", "lower", *ON_TOYS.values(), *ON_TOYS)
+"""Words that a significant difference gets."""
 
 TONES = {
     "for": ("supported", "holds"),

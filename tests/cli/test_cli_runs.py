@@ -1,14 +1,11 @@
 """``nclib runs``: what it lists, removes, checks, exports."""
 
 import json
-import shlex
 
 import pytest
 from command import as_typed, nclib
 
-from companion.neural_collapse.solver_sweep import SolverSweepConfig
-from nclib.cli import typed as typed_module
-from nclib.config import ModelConfig, RunConfig, run_id
+from nclib.config import run_id
 from nclib.engine import experiments, profiles, runs
 from nclib.engine.options import build_config
 from nclib.engine.reference import reference_store
@@ -40,42 +37,6 @@ def test_nothing_that_steers_a_terminal_is_printed(stored):
     assert "[2J" in listed and not {"\x1b", "\x07"} & {*listed}
 
 
-def test_a_listed_analysis_has_the_width_and_epochs_of_its_base(trained):
-    base = build_config(None, None, {"model.kind": "deq", "model.width": 2, "train.epochs": 3}, [])
-    runs.ensure_runs([SolverSweepConfig(base=base)])
-    assert nclib("runs", "list").stdout.splitlines()[-1].split()[-4:-1] == ["2", "3", "custom"]
-
-
-FIGURES = ["fig3", "controls", "remedies", "long_tail", "recipes", "nc_definitions", "separation_bias/fig6"]
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_command_of_a_run_makes_that_run(name):
-    configs = experiments.experiment(name, "quick", seeds=1)
-    for config in [config for config in configs if config.kind == "classifier"]:
-        words = shlex.split(typed_module.command(config.canonical(), config.profile))
-        assert words[:4] == ["nclib", "train", "--profile", "quick"]
-        assert run_id(as_typed(words[2:])) == run_id(config)
-
-
-def test_the_command_of_a_run_of_no_profile_names_what_differs_from_the_defaults(stored):
-    assert nclib("runs", "show", stored[1], "--command").stdout == "nclib train --width 2 --seed 1\n"
-
-
-def test_the_command_of_a_run_names_its_gradient_rule():
-    rule = {"method": "reversible", "steps": 8, "beta": 0.8}
-    config = RunConfig(model=ModelConfig(kind="deq", width=2, gradient=rule))
-    words = shlex.split(typed_module.command(config.canonical(), config.profile))
-    assert "model.gradient.method=reversible" in words and run_id(as_typed(words[2:])) == run_id(config)
-
-
-def test_other_kinds_of_runs_have_no_such_command(trained):
-    sweep = SolverSweepConfig(base=build_config(None, None, {"model.kind": "deq", "model.width": 2}, []))
-    runs.ensure_runs([sweep])
-    result = nclib("runs", "show", run_id(sweep), "--command")
-    assert result.exit_code == 2 and "nclib reproduce" in result.output
-
-
 def test_no_runs_are_said_to_be_none(project):
     result = nclib("runs", "list")
     assert result.exit_code == 0 and "no finished runs" in result.output
@@ -89,7 +50,7 @@ def test_a_beginning_that_fits_one_run_is_enough(stored):
     assert '"num_majority"' not in result.stdout  # what does not apply is left out
 
 
-@pytest.mark.parametrize(("typed", "message"), [("digits", "fits 2 runs"), ("mnist", "unknown run 'mnist'")])
+@pytest.mark.parametrize(("typed", "message"), [("digits", "fits 2 runs"), ("mnist", "no run begins with 'mnist'")])
 def test_a_beginning_that_fits_several_or_none_is_refused(stored, typed, message):
     for command in ("show", "remove"):
         result = nclib("runs", command, typed)
@@ -129,3 +90,9 @@ def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
     runs.ensure_runs(make(profiles.override(profiles.get_profile("smoke"), seeds=2)))
     result = nclib("runs", "export", "fig9", "--profile", "smoke")
     assert sorted(result.stdout.split()) == sorted(trained) == reference_store().ids()
+
+
+def test_the_options_of_a_run_are_a_file_that_makes_that_run(stored, project):
+    file = project / "own.json"
+    file.write_text(nclib("runs", "show", stored[1], "--config").stdout)
+    assert run_id(as_typed(["--config", file])) == stored[1] and len(stored) == 2

@@ -58,10 +58,10 @@ def test_a_setting_counts_once_it_has_every_seed():
     planned = runs(BALANCED, STEP)
     balanced, step = [(None, 1.0, seed) for seed in range(3)], [(5, 2.0, seed) for seed in range(3)]
     found = rows(*balanced, *step)
-    assert len(partial.whole(found, planned)) == 12 and partial.of_settings(found, planned) == "all 2 settings"
+    assert len(partial.whole(found, planned)) == 12 and partial.counted(found, planned) == (2, 2)
     found = partial.whole(rows(*balanced[:2], *step), planned)
-    assert found["K_A"].tolist() == [5] * 6 and partial.of_settings(found, planned) == "1 of 2 settings so far"
-    assert partial.of_settings(rows(*balanced), runs(BALANCED)) == "the one setting"
+    assert found["K_A"].tolist() == [5] * 6 and partial.counted(found, planned) == (1, 2)
+    assert partial.counted(rows(*balanced), runs(BALANCED)) == (1, 1)
     assert partial.whole(rows(*balanced, models=["deq"]), planned).empty, "the other network has no seed"
     found = partial.whole(rows(*balanced[:2]), planned)
-    assert found.empty and partial.of_settings(found, planned) == "0 of 2 settings so far"
+    assert found.empty and partial.counted(found, planned) == (0, 2)

@@ -83,7 +83,7 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     assert (row["explicit_printed"], row["explicit_printed_std"]) == (44.86, 1.43)
     assert (row["deq_printed"], row["deq_printed_std"]) == (46.09, 1.77)
     wanted = interval([2.0, 2.0 + 1 / 9, 2.0 + 2 / 9])
-    assert (row["difference"], row["difference_half"]) == pytest.approx((wanted.mean, wanted.half))
+    assert (row["difference"], row["half"]) == pytest.approx((wanted.mean, wanted.half))
     assert row["detectable"] == pytest.approx(wanted.detectable)
     assert row["printed_difference"] == 1.23 and row["seeds"] == 3
     assert row[["verdict", "scale", "remark"]].tolist() == ["as claimed here", "toy", "size not comparable"]

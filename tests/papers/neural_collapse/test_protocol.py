@@ -40,7 +40,7 @@ def test_the_first_metric_carries_the_claim_and_the_settings_are_counted():
     assert found["metric"].iloc[0] == "paper_eq13_uncentred" and len(found) == 6
     assert set(found["compared"]) == {"DEQ / ResNet-18"}
     assert found["change"].iloc[0] == pytest.approx(100 * (0.9 * 1.01 - 1), abs=0.01)
-    assert all(remark.endswith("2 of 9 settings so far") for remark in found["remark"]) and set(found["cells"]) == {2}
+    assert set(found["settings_found"]) == {2} and set(found["settings_planned"]) == {9}
     assert set(found["verdict"]) == {"supported", "reported"}  # "lower" is claimed of four, equality of two
 
 
@@ -58,12 +58,12 @@ def test_each_test_is_given_without_the_setting_that_was_known():
     found = of(rows, without=True)
     assert found["change"].tolist() == of(frame((5, 100.0)))["change"].tolist()
     assert set(found["compared"]) == {"DEQ / ResNet-18, without K_A = 3, R = 100"}
-    assert all(remark.endswith("1 of 8 settings so far") for remark in found["remark"])
+    assert set(found["settings_found"]) == {1} and set(found["settings_planned"]) == {8}
     assert of(frame((3, 100.0)), without=True).empty
 
 
 def test_before_the_terminal_phase_nothing_is_judged():
-    assert set(of(frame((5, 100.0), trained=0.998))["remark"]) == {"before the terminal phase; 1 of 9 settings so far"}
+    assert set(of(frame((5, 100.0), trained=0.998))["remark"]) == {"before the terminal phase"}
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,15 @@ def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
     rows = pd.concat([frame((5, 100.0)), frame((3, 100.0)), frame((None, 1.0))])
     found = protocol.accuracy_tests(rows, PLANNED, "reduced", protocol.accuracy_remark("full"))
     assert found["difference"].tolist() == pytest.approx([10.0, 10.0])
-    assert all("secondary: recipe collapse" in remark for remark in found["remark"])
+    assert found["remark"].str.endswith("secondary: recipe collapse").all()
     assert found["compared"].str.endswith("points, without K_A = 3, R = 100").tolist() == [False, True]
-    assert [remark.split("; ")[1] for remark in found["remark"]] == ["2 of 9 settings so far", "1 of 8 settings so far"]
+    assert found[["settings_found", "settings_planned"]].to_numpy().tolist() == [[2, 9], [1, 8]]
     assert protocol.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced").empty
 
 
-def test_remarks_on_accuracy_name_what_is_secondary_and_what_is_open():
-    assert protocol.accuracy_remark("full", "accuracy", "all 3 settings") == protocol.accuracy_remark("quick") == ""
+def test_accuracy_of_another_recipe_or_profile_is_not_secondary():
+    assert protocol.accuracy_remark("full", "accuracy") == protocol.accuracy_remark("quick") == ""
     assert protocol.accuracy_remark("full", "paper") == "secondary: recipe paper"
-    said = protocol.accuracy_remark("full", over="1 of 3 settings so far")
-    assert said == "1 of 3 settings so far; secondary: recipe collapse"
 
 
 def test_fewer_than_three_seeds_are_not_pooled():
