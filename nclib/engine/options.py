@@ -10,6 +10,7 @@ from typing import Any
 from nclib import data
 from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, named_options, parse_json, suggest
 from nclib.system import own_code, provenance
+from nclib.system.terminal import short
 
 OPTIONS = {key: field.json_schema_extra["option"].split()[0] for key, field in named_options().items()}
 """Options of ``nclib train`` that have a name of their own; every other is written as ``-s KEY=VALUE``."""
@@ -171,3 +172,8 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        except (MemoryError, RuntimeError) as error:  # PyTorch's own
+            if "memory" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
+            raise ConfigError(f"{too_large} ({short(str(error))})") from None

@@ -49,6 +49,7 @@ def test_a_signal_ends_everything_and_the_next_call_goes_on(phase, name, start):
     asked = time.monotonic()
     (os.kill if name in ("SIGTERM", "SIGKILL") else os.killpg)(command.process.pid, number)
     code, left = command.finish(), command.left()
+    command.go_on()
     if name == "SIGKILL":  # nobody is there to tidy up
         assert code == -number and [each for each in left if each.startswith("process")] == []
     else:
