@@ -95,7 +95,7 @@ bench bench-scale bench-gpu: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
 
 # What the tests of survival, the fuzzed inputs and the hostile cases found, counted: results/reference/bench/survival.csv.
-SURVIVAL := tests/engine/test_survival.py tests/core/test_fuzz.py tests/hostile -m "slow or not slow"
+SURVIVAL := tests/engine/test_survival.py tests/hostile -m "slow or not slow"
 survival: setup
 	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest $(SURVIVAL) $(ARGS)
 

@@ -5,7 +5,7 @@ python benchmarks/bench_engine.py [--quick]
 The plain loop is a fresh Python process that calls `training.train` for one run after the other: no store, no
 checkpoint, no progress. All are timed from the start of a process, loading of torch included, to its end, and a plain
 loop is run between any two others.
-What the run store costs (a checkpoint an epoch, checksums) and what Dask adds to it are told apart.
+What the run store costs (a checkpoint an epoch, checksums) and what processes add to it are told apart.
 """
 
 import json
@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import wait
 from pathlib import Path
 
 import pandas as pd
 from common import Figure, finish, threads
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.engine import cluster, experiments
+from nclib.engine import executors, experiments
 
 TARGET_OVERHEAD = 1.05
 TASKS = 500
@@ -37,14 +38,10 @@ for line in open(sys.argv[1]):
 """
 ENGINE = """
 import sys
-from nclib.engine import cluster, kinds, runs
+from nclib.engine import kinds, runs
 if __name__ == "__main__":
     configs = [kinds.read_config(line) for line in open(sys.argv[1])]
-    if int(sys.argv[2]):
-        with cluster.local(int(sys.argv[2])) as executor:
-            runs.ensure_runs(configs, executor, device="cpu")
-    else:
-        runs.ensure_runs(configs, device="cpu")
+    runs.ensure_runs(configs, int(sys.argv[2]) or None, device="cpu")
 """
 
 
@@ -62,7 +59,7 @@ def timed(script: str, *words: str) -> float:
     with tempfile.TemporaryDirectory(prefix="nclib-") as folder:
         file = Path(folder) / "script.py"
         file.write_text(script, encoding="utf-8")
-        environment = os.environ | cluster.worker_environment() | {"NCLIB_RESULTS": str(Path(folder) / "results")}
+        environment = os.environ | executors.worker_environment() | {"NCLIB_RESULTS": str(Path(folder) / "results")}
         start = time.perf_counter()
         subprocess.run([sys.executable, str(file), *words], env=environment, check=True)
         return time.perf_counter() - start
@@ -109,8 +106,8 @@ def nothing(text: str) -> str:
 
 def task_seconds(tasks: int) -> tuple[float, float, float]:
     """Milliseconds for each of many calls that do nothing, on two workers: median and extremes of three rounds."""
-    with cluster.local(2) as executor:
-        executor.everywhere(nothing, "warm")
+    with executors.Processes(2) as executor:
+        wait([executor.submit(nothing, "warm") for _ in range(2)])
         each = []
         for _ in range(3):
             start = time.perf_counter()

@@ -41,8 +41,7 @@ _MODULES = (  # in this order `ids` names what they certify
     "neural_collapse.imbalanced",
     "neural_collapse.inputs_bounded",
     "neural_collapse.alignment",
-    "neural_collapse.steps_balanced",
-    "neural_collapse.steps_imbalanced",
+    "neural_collapse.steps",
     "neural_collapse.printed_numbers",
     "neural_collapse.second",
     "neural_collapse.symbolic",
@@ -151,7 +150,7 @@ def ids() -> list[str]:
 def left_out() -> list[str]:
     """Names of the certificates that cannot run here, because sympy is not installed."""
     _load()
-    return [] if _has_sympy() else [name for name in _ENTRIES if name in _NEED_SYMPY]
+    return [name for name in _ENTRIES if name in _NEED_SYMPY and find_spec("sympy") is None]
 
 
 def certify(ids: Iterable[str] | None = None) -> list[Certificate]:
@@ -170,11 +169,8 @@ def certify(ids: Iterable[str] | None = None) -> list[Certificate]:
     UnknownCertificate
         When a name is not known, with the nearest one, or when it needs sympy, which is not installed.
     """
-    _load()
     cannot = set(left_out())
-    if ids is None:
-        return [_run(name) for name in _ENTRIES if name not in cannot]
-    names = list(ids)
+    names = [name for name in _ENTRIES if name not in cannot] if ids is None else list(ids)
     for name in names:
         if name not in _ENTRIES:
             nearest = difflib.get_close_matches(name, _ENTRIES, n=1, cutoff=0)[0]
@@ -187,13 +183,6 @@ def certify(ids: Iterable[str] | None = None) -> list[Certificate]:
 def _load() -> None:
     for module in _MODULES:
         import_module(f"companion.{module}")
-
-
-def _has_sympy() -> bool:
-    try:
-        return find_spec("sympy") is not None
-    except ImportError:
-        return False
 
 
 def _run(name: str, **changed: object) -> Certificate:

@@ -55,14 +55,10 @@ class Interval:
             raise ZeroDivisionError("the divisor may be 0")
         return self * Interval(1 / other.hi, 1 / other.lo)
 
-    def __radd__(self, other: Fraction | int) -> Interval:
-        return self + other
-
     def __rsub__(self, other: Fraction | int) -> Interval:
         return -self + other
 
-    def __rmul__(self, other: Fraction | int) -> Interval:
-        return self * other
+    __radd__, __rmul__ = __add__, __mul__
 
     def __rtruediv__(self, other: Fraction | int) -> Interval:
         return as_interval(other) / self

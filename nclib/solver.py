@@ -219,15 +219,23 @@ def check_solver(given: str, solver: object) -> None:
     _check(solver)
 
 
-def _check(solver: Solver, **conditions: tuple[bool, str]) -> None:
-    tol, steps = solver.tol, solver.max_steps
-    conditions |= {
-        "tol": (is_real(tol) and tol > 0, "a finite number above 0"),
-        "max_steps": (is_whole(steps) and steps >= 1, "an integer of at least 1"),
-    }
-    for name, (fine, allowed) in conditions.items():
-        if not fine:
-            raise ValueError(f"{type(solver).__name__}({name}={getattr(solver, name)!r}): {name} must be {allowed}")
+def _check(solver: Solver) -> None:
+    check_number(solver, "tol", lambda tol: is_real(tol) and tol > 0, "a finite number above 0")
+    check_count(solver, "max_steps")
+
+
+def check_number(owner: object, name: str, fine: Callable[[object], bool], allowed: str) -> None:
+    """Of a solver or a gradient rule."""
+    if not fine(getattr(owner, name)):
+        raise ValueError(f"{type(owner).__name__}({name}={getattr(owner, name)!r}): {name} must be {allowed}")
+
+
+def check_count(owner: object, name: str) -> None:
+    check_number(owner, name, lambda count: is_whole(count) and count >= 1, "an integer of at least 1")
+
+
+def check_damping(owner: object) -> None:
+    check_number(owner, "damping", lambda damping: is_real(damping) and 0 <= damping < 1, "a number in [0, 1)")
 
 
 def is_real(number: object) -> bool:
@@ -236,14 +244,6 @@ def is_real(number: object) -> bool:
 
 def is_whole(number: object) -> bool:
     return isinstance(number, numbers.Integral) and not isinstance(number, bool)
-
-
-def _damping(number: object) -> tuple[bool, str]:
-    return is_real(number) and 0 <= number < 1, "a number in [0, 1)"
-
-
-def _history(number: object) -> tuple[bool, str]:
-    return is_whole(number) and number >= 1, "an integer of at least 1"
 
 
 @settings
@@ -278,7 +278,8 @@ class FixedPointIteration:
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, damping=_damping(self.damping))
+        _check(self)
+        check_damping(self)
 
     def start(self, z: Tensor) -> _Picard:
         return _Picard(self, z)
@@ -324,8 +325,10 @@ class Anderson:
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        ridge = is_real(self.ridge) and self.ridge > 0, "a finite number above 0"
-        _check(self, history=_history(self.history), ridge=ridge, damping=_damping(self.damping))
+        _check(self)
+        check_count(self, "history")
+        check_number(self, "ridge", lambda ridge: is_real(ridge) and ridge > 0, "a finite number above 0")
+        check_damping(self)
 
     def start(self, z: Tensor) -> _Differences:
         return _Differences(self, z)
@@ -366,7 +369,8 @@ class Broyden:
     history: int = 20
 
     def __post_init__(self) -> None:
-        _check(self, history=_history(self.history))
+        _check(self)
+        check_count(self, "history")
 
     def start(self, z: Tensor) -> _Steps:
         return _Steps(self, z)
@@ -559,6 +563,81 @@ class Solved(NamedTuple):
     states: list[Tensor]  # the states after so many evaluations, (B, *) each
 
 
+class _Evidence:
+    """What is known of each row of the batch. The host keeps it, and the device is waited for once a step."""
+
+    def __init__(self, batch: int, parts: int, tol: float) -> None:
+        self.tol, self.limit, self.trace = tol, np.empty(batch), []
+        self.best, self.last = np.full(batch, np.inf), np.full(batch, np.inf)
+        self.best_parts = np.full((parts, batch), np.inf)
+        self.status, self.steps = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64)
+
+    def add(self, size: np.ndarray, scale: np.ndarray, place: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Judge the working rows by ‖f(z) − z‖ and ‖f(z)‖ of each part and row: which are better than before, and which
+        are decided."""
+        finite = np.isfinite(size) & np.isfinite(scale)
+        with np.errstate(all="ignore"):
+            by_part = np.where(finite, size / (scale + EPSILON), np.inf)
+            residual = by_part.max(0)
+            if not self.trace:  # of the whole batch, in its order
+                self.limit = GROWTH * (size + scale).max(0)
+        rows = place[live]
+        self.last[rows] = residual[live]
+        self.steps[rows] += 1
+        self.trace.append(self.last.copy())
+        better = live & (residual < self.best[place])
+        self.best[place[better]] = residual[better]
+        self.best_parts[:, place[better]] = by_part[:, better]
+        solved = live & (residual <= self.tol)
+        lost = live & ~solved & ~(finite & (size <= self.limit[place])).all(0)
+        self.status[place[solved]], self.status[place[lost]] = Status.CONVERGED, Status.DIVERGED
+        return better, solved | lost
+
+    def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
+        place = functools.partial(_to_device, like=value)
+        return Solution(
+            value=value,
+            residual=place(self.best).to(dtype),
+            converged=place(self.status == Status.CONVERGED),
+            status=place(self.status),
+            steps=place(self.steps),
+            num_evals=len(self.trace),
+            trace=place(np.array(self.trace).reshape(len(self.trace), len(self.best))).to(dtype),
+            part_residual=None if parts is None else place(np.ascontiguousarray(self.best_parts.T)).to(dtype),
+        )
+
+
+class _Work:
+    """The rows that are still worked on, at their places."""
+
+    def __init__(self, solver: Solver, z: Tensor, args: Sequence[Tensor]) -> None:
+        self.z = self.best_z = z
+        self.memory, self.args, self.owned = solver.start(z), args, False
+        self.place = np.arange(len(z))  # the row of the batch that is held at each place
+        self.live = np.ones(len(z), dtype=bool)  # by place: not decided yet
+
+    def keep(self, better: np.ndarray) -> None:
+        if better[self.live].all():
+            self.best_z = self.z
+        elif better.any():
+            self.best_z = torch.where(_to_device(better, self.z).unsqueeze(1), self.z, self.best_z)
+
+    def shrink(self, size: int) -> None:
+        """Rows from behind ``size`` fill the holes before it; nothing else moves."""
+        movers = np.flatnonzero(self.live[size:]) + size
+        holes = np.flatnonzero(~self.live[:size])[: len(movers)]
+        self.place[holes], self.live[holes] = self.place[movers], self.live[movers]
+        self.place, self.live = self.place[:size], self.live[:size]
+        if not self.owned:
+            self.args, self.owned = [a.clone() for a in self.args], True
+        holes, movers = (_to_device(where, self.z) for where in (holes, movers))
+        self.memory.move(holes, movers)
+        tensors = [self.z, *self.args, *(() if self.best_z is self.z else (self.best_z,))]
+        for tensor in tensors:
+            tensor[holes] = tensor[movers]
+        self.z, self.best_z, *self.args = (tensor[:size] for tensor in (self.z, self.best_z, *self.args))
+
+
 @torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen
 @torch.no_grad()
 def solve(
@@ -573,100 +652,56 @@ def solve(
 ) -> Solved:
     """``fixed_point``, with a limit of its own, and the states after each number of evaluations in ``at``."""
     _check_problem(solver, z0, args, rows, parts)
-    batch, max_steps = len(z0), max_steps or solver.max_steps
+    batch, max_steps, rows = len(z0), max_steps or solver.max_steps, rows if args else "stay"
     flatten, restore = _layout(z0)
-    dtype = torch.promote_types(z0.dtype, torch.float32)
-    rows = rows if args else "stay"
-
-    z = flatten(z0).to(dtype, copy=True)
-    memory, value, best_z, owned = solver.start(z), torch.empty_like(z), z, False
-    place = np.arange(batch)  # the row of the batch that is held at each working place
-    live = np.ones(batch, dtype=bool)  # by working place; everything below is by row of the batch
-    best, last = np.full(batch, np.inf), np.full(batch, np.inf)
-    sizes = [z.shape[1]] if parts is None else list(parts)
-    best_parts = np.full((len(sizes), batch), np.inf)
-    status, steps, trace = np.full(batch, Status.MAX_STEPS.value), np.zeros(batch, dtype=np.int64), []
-    states: dict[int, Tensor] = {}
-
-    def to_device(array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(array)  # from pinned memory, for which the host need not wait
-        return tensor.pin_memory().to(z0.device, non_blocking=True) if z0.is_cuda else tensor.to(z0.device)
-
+    dtype, place = torch.promote_types(z0.dtype, torch.float32), functools.partial(_to_device, like=z0)
+    work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
+    value, states = torch.empty_like(work.z), {}
+    sizes = [value.shape[1]] if parts is None else list(parts)
+    seen = _Evidence(batch, len(sizes), solver.tol)
     exact = torch.autocast(z0.device.type, enabled=False)  # it would take the scalar products in half precision
     left = batch  # rows not decided yet
     while left:
-        fz = evaluate_cell(f, restore(z).to(z0.dtype), args, batch)
-        if not trace:
+        fz = evaluate_cell(f, restore(work.z).to(z0.dtype), work.args, batch)
+        if not seen.trace:
             _check_precision(fz, z0, solver.tol)
         fz = flatten(fz).to(dtype)
-        norms = [torch.linalg.vector_norm(t, dim=1) for all in (memory.take(z, fz), fz) for t in all.split(sizes, 1)]
+        pair = (work.memory.take(work.z, fz), fz)
+        norms = [torch.linalg.vector_norm(t, dim=1) for all in pair for t in all.split(sizes, 1)]
         found = torch.stack(norms).cpu().numpy().astype(float)  # the one synchronisation of a step
-        size, scale = found.reshape(2, len(sizes), -1)  # of each part and row
-        finite = np.isfinite(size) & np.isfinite(scale)
-        with np.errstate(all="ignore"):
-            by_part = np.where(finite, size / (scale + EPSILON), np.inf)
-            residual = by_part.max(0)
-            if not trace:  # of the whole batch, in its order
-                limit = GROWTH * (size + scale).max(0)
-
-        rows_here = place[live]
-        last[rows_here] = residual[live]
-        steps[rows_here] += 1
-        trace.append(last.copy())
-        better = live & (residual < best[place])
-        best[place[better]] = residual[better]
-        best_parts[:, place[better]] = by_part[:, better]
-        if better[live].all():
-            best_z = z
-        elif better.any():
-            best_z = torch.where(to_device(better).unsqueeze(1), z, best_z)
-        solved = live & (residual <= solver.tol)
-        lost = live & ~solved & ~(finite & (size <= limit[place])).all(0)
-        status[place[solved]], status[place[lost]] = Status.CONVERGED, Status.DIVERGED
-        gone = live if len(trace) == max_steps else solved | lost
+        better, decided = seen.add(*found.reshape(2, len(sizes), -1), work.place, work.live)
+        work.keep(better)
+        gone = work.live if len(seen.trace) == max_steps else decided
         if gone.any():
-            value[to_device(place[gone])] = best_z[to_device(np.flatnonzero(gone))]
-            live = live & ~gone
-            left = np.count_nonzero(live)
+            value[place(work.place[gone])] = work.best_z[place(np.flatnonzero(gone))]
+            work.live = work.live & ~gone
+            left = np.count_nonzero(work.live)
             if not left:
                 break
-
-        b = _working_rows(rows, len(z), left)
-        if b < len(z):  # rows from behind b fill the holes before b; nothing else moves
-            movers = np.flatnonzero(live[b:]) + b
-            holes = np.flatnonzero(~live[:b])[: len(movers)]
-            place[holes], live[holes] = place[movers], live[movers]
-            place, live = place[:b], live[:b]
-            args, owned = args if owned else tuple(a.clone() for a in args), True
-            holes, movers = to_device(holes), to_device(movers)
-            memory.move(holes, movers)
-            for tensor in (z, *args, *(() if best_z is z else (best_z,))):
-                tensor[holes] = tensor[movers]
-            z, best_z, *args = (tensor[:b] for tensor in (z, best_z, *args))
+        size = _working_rows(rows, len(work.z), left)
+        if size < len(work.z):
+            work.shrink(size)
         with exact:
-            new = memory.step(z)
-        if left < b:
-            new = torch.where(to_device(live).unsqueeze(1), new, best_z)
-        z = new.to(z0.dtype).to(dtype)
-        if len(trace) in at:
-            states[len(trace)] = value.index_copy(0, to_device(place[live]), z[to_device(np.flatnonzero(live))])
+            new = work.memory.step(work.z)
+        if left < size:
+            new = torch.where(place(work.live).unsqueeze(1), new, work.best_z)
+        work.z = new.to(z0.dtype).to(dtype)
+        if len(seen.trace) in at:
+            rows_here, here = place(work.place[work.live]), place(np.flatnonzero(work.live))
+            states[len(seen.trace)] = value.index_copy(0, rows_here, work.z[here])
 
-    hopeless = np.flatnonzero(np.isinf(best))
+    hopeless = np.flatnonzero(np.isinf(seen.best))
     if len(hopeless):
         for tensor in (value, *states.values()):
-            tensor[to_device(hopeless)] = math.nan
-    solution = Solution(
-        value=restore(value).to(z0.dtype),
-        residual=to_device(best).to(dtype),
-        converged=to_device(status == Status.CONVERGED),
-        status=to_device(status),
-        steps=to_device(steps),
-        num_evals=len(trace),
-        trace=to_device(np.array(trace).reshape(len(trace), batch)).to(dtype),
-        part_residual=None if parts is None else to_device(np.ascontiguousarray(best_parts.T)).to(dtype),
-    )
-    found = [restore(states.get(count, value)).to(z0.dtype) for count in at]
-    return Solved(solution, int(np.count_nonzero(status != Status.CONVERGED)), found)
+            tensor[place(hopeless)] = math.nan
+    solution = seen.solution(restore(value).to(z0.dtype), dtype, parts)
+    on_the_way = [restore(states.get(count, value)).to(z0.dtype) for count in at]
+    return Solved(solution, int(np.count_nonzero(seen.status != Status.CONVERGED)), on_the_way)
+
+
+def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
+    tensor = torch.from_numpy(array)  # from pinned memory, for which the host need not wait
+    return tensor.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else tensor.to(like.device)
 
 
 def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], batch: int) -> Tensor:

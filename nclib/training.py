@@ -40,7 +40,7 @@ _EVALUATION_BATCH = 512
 
 
 class TrainingDiverged(RuntimeError):
-    """The loss is no longer a number; the message says which options to change."""
+    """The loss is not a number any more; the message says which options to change."""
 
     exit_code = 1
 
@@ -352,7 +352,7 @@ class _Trainer:
             raise ValueError(f"epoch {self.epoch} is not the last one of its table of costs")
 
     def train_epoch(self) -> None:
-        """One pass over the training set; raises `TrainingDiverged` when the loss is no longer finite."""
+        """One pass over the training set; raises `TrainingDiverged` when the loss is not finite."""
         train, model, epoch = self.config.train, self.model, self.epoch + 1
         layer = model.block if isinstance(model.block, DEQ) else None
         tally = _Tally(len(self.split.counts), self.device)
@@ -503,7 +503,7 @@ def train(
     Raises
     ------
     TrainingDiverged
-        When the loss or the features are no longer finite.
+        When the loss or the features are not finite.
 
     Examples
     --------

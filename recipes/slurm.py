@@ -2,13 +2,15 @@
 
     python recipes/slurm.py --interface ib0 --partition gpu --jobs 8 --time 04:00:00 --gpu reproduce --profile paper
 
-Run it on the login node, in the clone: the clone must lie on a disk that the nodes share. What follows the options is
-passed to ``nclib``. Scheduler and workers speak TLS with a key in a private folder of the results, which must lie on
-such a disk, too. Each job is one worker, with one GPU where --gpu says so. A job that ends at its time limit is
-replaced, and its run goes on from its checkpoint; once everything is done the jobs are cancelled.
+Run it on the login node, in the clone. The clone and its results must lie on a disk that the nodes share. What follows
+the options is passed to ``nclib``. Scheduler, workers and the command speak TLS; Dask makes the keys for this call, and
+the jobs read them from a private folder of the results. Each job is one worker, with one GPU where --gpu says so. A job
+that ends at its time limit is replaced, and its run goes on from its checkpoint. Once everything is done the jobs are
+cancelled.
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +19,8 @@ from pathlib import Path
 
 import dask
 from dask_jobqueue import SLURMCluster
+from distributed import Security
 
-from nclib.engine.cluster import make_key, security
 from nclib.system import paths
 
 DEATHS = 20
@@ -46,8 +48,11 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def cluster(asked: argparse.Namespace, folder: Path) -> SLURMCluster:
-    """The scheduler here, with its key and its file in this folder, and the description of its jobs; none is submitted
-    yet."""
+    """The scheduler here and the description of its jobs, none of them submitted yet; keys go into this folder."""
+    keys = Security.temporary()
+    for name, text in {"cert.pem": keys.tls_client_cert, "key.pem": keys.tls_client_key}.items():
+        with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(text)
     dask.config.set({"distributed.scheduler.allowed-failures": DEATHS, "distributed.scheduler.worker-saturation": 1.0})
     return SLURMCluster(
         queue=asked.partition,
@@ -59,14 +64,11 @@ def cluster(asked: argparse.Namespace, folder: Path) -> SLURMCluster:
         worker_extra_args=["--memory-limit", "0"],  # Dask would kill at 95 %; SLURM has a limit of its own
         python=sys.executable,
         interface=asked.interface,
-        security=security(make_key(folder)),
+        security=keys,
+        shared_temp_directory=str(folder),
         job_extra_directives=["--gpus=1"] if asked.gpu else [],
         job_script_prologue=["export " + " ".join(ENVIRONMENT)],
-        scheduler_options={
-            "dashboard": False,
-            "dashboard_address": "127.0.0.1:0",
-            "scheduler_file": str(folder / "scheduler.json"),
-        },
+        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     )
 
 
@@ -75,11 +77,17 @@ def main() -> int:
     if shutil.which("sbatch") is None:
         return print("slurm.py: no sbatch here; type this on the login node of a SLURM cluster", file=sys.stderr) or 2
     paths.results().mkdir(parents=True, exist_ok=True)
-    private = tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results())
+    private = tempfile.TemporaryDirectory(prefix=".key-", dir=paths.results())  # of mode 0700
     with private as folder, cluster(asked, Path(folder)) as workers:
         workers.adapt(minimum_jobs=asked.jobs, maximum_jobs=asked.jobs)
-        command = [sys.executable, "-P", "-m", "nclib.cli", *asked.command, "--scheduler", f"{folder}/scheduler.json"]
-        return subprocess.run(command).returncode
+        command = [sys.executable, "-P", "-m", "nclib.cli", *asked.command, "--scheduler", workers.scheduler_address]
+        return subprocess.run(command, env=os.environ | client_keys(Path(folder))).returncode
+
+
+def client_keys(folder: Path) -> dict[str, str]:
+    """Dask's own settings for a client: where it finds its key."""
+    tls, cert = "DASK_DISTRIBUTED__COMM__TLS__", str(folder / "cert.pem")
+    return {f"{tls}CA_FILE": cert, f"{tls}CLIENT__CERT": cert, f"{tls}CLIENT__KEY": str(folder / "key.pem")}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """Executed notebooks with their figures and tables, as `nclib reproduce` leaves them."""
 
-import html
 import importlib.util
 import json
-import re
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,7 +12,7 @@ from nclib.publish import artefacts
 from nclib.system import other_parameters, paths
 
 needs_sphinx = pytest.mark.skipif(
-    any(importlib.util.find_spec(module) is None for module in build._NEEDED.values()),
+    any(importlib.util.find_spec(module) is None for module in build.NEEDED.values()),
     reason='the web site is made by Sphinx: pip install ".[book]"',
 )
 
@@ -59,10 +57,6 @@ def write_notebook(name, cells, profile="smoke", **execution):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
     return path
-
-
-INJECTED = 'fig3_"><img src=x onerror=alert(1)>'
-"""A stem that a page must not take for its own markup."""
 
 
 def fill(profile="smoke"):
@@ -122,15 +116,3 @@ def fill_larger(scale="reduced"):
     said |= {"scale": scale, "images": images}
     listing = {f"neural_collapse/{name}": said for name in ("fig3", "fig9", "not_drawn")}
     (paths.results("smoke") / "largest.json").write_text(json.dumps(listing))
-
-
-def pages_of(site):
-    return [page for page in sorted(site.rglob("*.html")) if "_static" not in page.parts and "tables" not in page.parts]
-
-
-def text_of(page):
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.read_text())).split())
-
-
-def fail_notebook(results):
-    (results / "notebooks/neural_collapse/fig4.failed.ipynb").write_text("{}")

@@ -34,7 +34,6 @@ _SERVER.set_forkserver_preload(
         "nclib.cli.app",
         "sklearn.datasets",
         "torch._inductor",
-        "distributed",
     ]
 )
 
@@ -115,10 +114,10 @@ class Kill:
     n: float
 
 
-def life(config_json: str, root: str, journal: str, kill: Kill | None = None) -> None:
+def life(config: StoredConfig, root: str, journal: str, kill: Kill | None = None) -> None:
     """Train a run, noting each start, epoch and checkpoint."""
     watch(Journal(journal), kill)
-    jobs.train_run(config_json, root)
+    jobs.train_run(config, RunStore(root))
 
 
 def slow_down(seconds: float) -> None:
@@ -206,7 +205,7 @@ def train_grid(
     rng, began = random.Random(seed), time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     store = RunStore(root)
-    known = {run_id(config): config.model_dump_json() for config in configs}
+    known = {run_id(config): config for config in configs}
     planned: dict[str, list[Kill]] = {run: [] for run in known}
     for run, kill in kills:
         planned[run].append(kill)
@@ -340,5 +339,4 @@ def debris(store: RunStore) -> list[str]:
     whole = {f"{run}/{name}" for run in store.ids() for name in [*store.verify(run), "DONE"]}
     whole |= set(store.ids()) | {".locks"}
     found = {path.relative_to(store.root).as_posix(): path for path in store.root.rglob("*")}
-    locks = {name for name, path in found.items() if name.startswith(".locks/") and path.stat().st_size == 0}
-    return sorted(found.keys() - whole - locks)
+    return sorted(name for name in found.keys() - whole if not name.startswith(".locks/"))

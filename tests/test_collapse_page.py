@@ -7,12 +7,6 @@ import scipy.stats
 from companion.neural_collapse import collapse_tables
 from companion.neural_collapse.collapse_tables import GROUPS, R10, R100, ROWS, compared, tracked
 from companion.neural_collapse.duality import COSINES
-from companion.neural_collapse.numbers import numbers
-from nclib.publish.numbers import fill_pages
-
-
-def test_every_number_between_marks_is_that_of_the_tracked_runs():
-    assert fill_pages(numbers(), write=False) == []
 
 
 def value(run_rows, metric, split="train"):

@@ -35,6 +35,7 @@ TO_CONDA = {
     "seaborn": ["seaborn-base"],
     "jupyter-client": ["jupyter_client"],
     "dask": ["dask", "distributed"],
+    "sphinx-mathjax-offline": [],  # not on conda-forge; pip installs it with the package
 }
 TO_IMPORT = {
     "scikit-learn": "sklearn",
@@ -102,7 +103,7 @@ def test_versions_with_known_holes_are_excluded(package, unsafe):
 def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
     """The core accepts an older torch than the companion, and both may be installed by hand."""
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1+cpu"))
-    with pytest.raises(reading.TorchTooOld, match=r"torch 2\.10 or newer, and this is 2\.9\.1\+cpu.*companion"):
+    with pytest.raises(reading.TorchTooOld, match=r"torch 2\.10 or newer, and this is 2\.9\.1\+cpu"):
         reading.read_tensors(b"")
 
 
@@ -128,7 +129,7 @@ def test_the_command_looks_for_its_whole_extra():
     assert {*cli.NEEDED, "torch"} == {TO_IMPORT.get(name, name) for name in names(EXTRAS["companion"])}
 
 
-LABORATORY = {"panels", "train_panel", "base"}  # nothing else imports them
+LABORATORY = {"panels"}  # nothing else imports them
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "nclib").rglob("*.py")), ids=lambda path: path.stem)
@@ -391,7 +392,6 @@ def test_the_python_of_the_documents_runs(page, tmp_path, monkeypatch, capsys):
         "book/library.md": [
             r"seed +value\n0 +0 +0\.\d",
             r"tensor\(True\)",
-            r"nci: AUROC 0\.[89](?s:.*)largest probability: AUROC 0\.9",
             r"torch\.Size\(\[16, 10\]\) torch\.Size\(\[16, 32\]\)",
         ],
     }

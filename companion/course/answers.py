@@ -1,15 +1,20 @@
-"""The right answer to each exercise of the course, the cases it is tried on, and the mistakes that are usual."""
+"""The right answer to each exercise of the course, the cases it is tried on, and the usual mistakes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.linalg import matrix_norm
+from torch.nn.functional import normalize
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nclib import imbalance
 
@@ -20,15 +25,19 @@ class Exercise:
 
     Parameters
     ----------
-    reference : the right one.
-    cases : arguments to try.
-    mistakes : why -> the function that someone writes who makes it; an answer that agrees with it in every case is told
-        why.
+    reference : the right one
+    cases : arguments to try
+    mistakes : hint -> the function of someone who makes this mistake; an answer that agrees with it in every case gets
+        the hint
+    atol : how near an answer must be
+    within : a context in which the answer is called; it raises where the answer does what is not allowed
     """
 
     reference: Callable[..., Any]
     cases: tuple[tuple[Any, ...], ...]
     mistakes: Mapping[str, Callable[..., Any]]
+    atol: float = 1e-8
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:
@@ -42,36 +51,28 @@ EXERCISES: dict[str, Exercise] = {}
 # ---- 01: scalar fixed points
 
 
-def _steps_needed(rho: float, start: float, tol: float) -> int:
-    return max(0, math.ceil(math.log(tol / start) / math.log(rho)))
+def _exact_steps(rho: float, start: float, tol: float) -> float:
+    return math.log(tol / start) / math.log(rho)
 
 
 EXERCISES["01/steps"] = Exercise(
-    _steps_needed,
+    lambda rho, start, tol: max(0, math.ceil(_exact_steps(rho, start, tol))),
     ((0.5, 1.0, 1e-3), (0.9, 2.0, 1e-4), (0.97, 0.3, 1e-2), (0.5, 1e-4, 1e-3)),
     {
-        "You rounded down: the last step is needed to get below the tolerance.": lambda rho, start, tol: max(
-            0, math.floor(math.log(tol / start) / math.log(rho))
+        "You rounded down: the last step is needed to get below the tolerance.": (
+            lambda rho, start, tol: max(0, math.floor(_exact_steps(rho, start, tol)))
         ),
-        "A whole number of steps is wanted: round up.": lambda rho, start, tol: max(
-            0.0, math.log(tol / start) / math.log(rho)
+        "Round up to a whole number of steps.": lambda rho, start, tol: max(0.0, _exact_steps(rho, start, tol)),
+        "The first error counts too: the error must shrink by the factor tol / start.": (
+            lambda rho, start, tol: math.ceil(_exact_steps(rho, 1.0, tol))
         ),
-        "The first error counts too: it is tol / start that has to be reached.": lambda rho, start, tol: math.ceil(
-            math.log(tol) / math.log(rho)
-        ),
-        "Where the start is good enough already, no step is needed, not a negative number.": lambda rho, start, tol: (
-            math.ceil(math.log(tol / start) / math.log(rho))
+        "Where the start is good enough already, no step is needed, not a negative number.": (
+            lambda rho, start, tol: math.ceil(_exact_steps(rho, start, tol))
         ),
     },
 )
-
-
-def _best_damping(low: float, high: float) -> float:
-    return max(0.0, 1 - 2 / (2 - low - high))
-
-
 EXERCISES["01/damping"] = Exercise(
-    _best_damping,
+    lambda low, high: max(0.0, 1 - 2 / (2 - low - high)),
     ((-1.3, -1.3), (-4.0, 0.5), (-1.0, 0.2), (0.2, 0.8)),
     {
         "That is 1 − damping, the length of the step.": lambda low, high: min(1.0, 2 / (2 - low - high)),
@@ -82,6 +83,7 @@ EXERCISES["01/damping"] = Exercise(
             lambda low, high: max(0.0, 1 - 1 / (1 - low))
         ),
     },
+    atol=0.01,  # a search over a grid is an answer too
 )
 
 
@@ -97,14 +99,12 @@ EXERCISES["02/weight"] = Exercise(
     _anderson_weight,
     tuple((_normal(n, seed=n), _normal(n, seed=n + 10)) for n in (1, 3, 8)),
     {
-        "The sign is the other way round: r_new − γ·(r_new − r_old) is to be small.": lambda r_old, r_new: (
-            -_anderson_weight(r_old, r_new)
+        "The sign is wrong: make r_new − γ·(r_new − r_old) small.": lambda old, new: -_anderson_weight(old, new),
+        "That is the weight for r_old − γ·(r_new − r_old): project the *new* residual.": (
+            lambda old, new: old @ (new - old) / (new - old).square().sum()
         ),
-        "That is the weight for r_old − γ·(r_new − r_old): project the *new* residual.": lambda r_old, r_new: (
-            r_old @ (r_new - r_old) / ((r_new - r_old) @ (r_new - r_old))
-        ),
-        "Divide by the squared length of r_new − r_old, not by its length.": lambda r_old, r_new: (
-            r_new @ (r_new - r_old) / (r_new - r_old).norm()
+        "Divide by the squared length of r_new − r_old, not by its length.": (
+            lambda old, new: new @ (new - old) / (new - old).norm()
         ),
     },
 )
@@ -119,15 +119,13 @@ EXERCISES["02/broyden"] = Exercise(
     _broyden_update,
     tuple((-torch.eye(n).double() + 0.1 * _normal(n, n), _normal(n, seed=1), _normal(n, seed=2)) for n in (1, 2, 4)),
     {
-        "That is Broyden's *bad* method, which also maps the change to the step but changes the inverse least, not the "
-        "Jacobian.": lambda inverse, step, change: (
-            inverse + torch.outer(step - inverse @ change, change) / (change @ change)
-        ),
+        "That is Broyden's *bad* method: it also maps the change to the step, but changes the inverse least, not the "
+        "Jacobian.": lambda inv, step, y: inv + torch.outer(step - inv @ y, y) / (y @ y),
         "That updates the Jacobian itself; the same matrix is wanted as an update of its inverse.": (
-            lambda inverse, step, change: inverse + torch.outer(change - inverse @ step, step) / (step @ step)
+            lambda inv, step, y: inv + torch.outer(y - inv @ step, step) / (step @ step)
         ),
-        "The row stands on the left: stepᵀ·inverse, not inverse·step.": lambda inverse, step, change: (
-            inverse + torch.outer(step - inverse @ change, inverse @ step) / ((inverse @ step) @ change)
+        "The row stands on the left: stepᵀ·inverse, not inverse·step.": (
+            lambda inv, step, y: inv + torch.outer(step - inv @ y, inv @ step) / (inv @ step @ y)
         ),
     },
 )
@@ -136,90 +134,96 @@ EXERCISES["02/broyden"] = Exercise(
 # ---- 03: the implicit gradient
 
 
-def _implicit_derivative(z: float, a: float) -> float:
-    return -z * math.sin(a * z) / (1 + a * math.sin(a * z))
-
-
 EXERCISES["03/scalar"] = Exercise(
-    _implicit_derivative,
+    lambda z, a: -z * math.sin(a * z) / (1 + a * math.sin(a * z)),
     ((0.7390851332, 1.0), (0.9001207, 0.5), (0.6, -0.4)),
     {
         "That is ∂f/∂a alone: z depends on a as well, so divide by 1 − ∂f/∂z.": lambda z, a: -z * math.sin(a * z),
-        "∂f/∂z = −a·sin(a·z), so 1 − ∂f/∂z has a plus sign.": lambda z, a: (
-            -z * math.sin(a * z) / (1 - a * math.sin(a * z))
+        "∂f/∂z = −a·sin(a·z), so 1 − ∂f/∂z has a plus sign.": (
+            lambda z, a: -z * math.sin(a * z) / (1 - a * math.sin(a * z))
         ),
-        "Mind the inner derivative: ∂/∂z cos(a·z) = −a·sin(a·z).": lambda z, a: (
-            -z * math.sin(a * z) / (1 + math.sin(a * z))
+        "Mind the inner derivative: ∂/∂z cos(a·z) = −a·sin(a·z).": (
+            lambda z, a: -z * math.sin(a * z) / (1 + math.sin(a * z))
         ),
     },
 )
 
 
-def _truncated_adjoint(jacobian: Tensor, g: Tensor, terms: int) -> Tensor:
-    total = term = g
+def _adjoint_terms(jacobian: Tensor, g: Tensor, terms: int) -> Tensor:
+    found = [g]
     for _ in range(terms - 1):
-        term = jacobian.T @ term
-        total = total + term
-    return total
+        found.append(jacobian.T @ found[-1])
+    return torch.stack(found)
+
+
+class _VectorsOnly(TorchDispatchMode):
+    """Within it a product of two matrices raises."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm) and min(args[1].shape) > 1:
+            raise ValueError("this multiplies two matrices; multiply jacobian.T with a vector instead")
+        return func(*args, **(kwargs or {}))
 
 
 EXERCISES["03/neumann"] = Exercise(
-    _truncated_adjoint,
+    lambda jacobian, g, terms: _adjoint_terms(jacobian, g, terms).sum(0),
     tuple((0.3 * _normal(n, n, seed=n), _normal(n), terms) for n, terms in ((3, 1), (3, 2), (5, 6))),
     {
-        "The transposed Jacobian is wanted: gradients travel backwards.": lambda jacobian, g, terms: _truncated_adjoint(
-            jacobian.T, g, terms
-        ),
-        "That is one term too many: g itself is the first.": lambda jacobian, g, terms: _truncated_adjoint(
-            jacobian, g, terms + 1
-        ),
-        "That is the last term alone; all of them are to be summed.": lambda jacobian, g, terms: (
-            torch.linalg.matrix_power(jacobian.T, terms - 1) @ g
-        ),
+        "Take the transposed Jacobian: gradients travel backwards.": lambda j, g, n: _adjoint_terms(j.T, g, n).sum(0),
+        "That is one term too many: g itself is the first.": lambda j, g, n: _adjoint_terms(j, g, n + 1).sum(0),
+        "That is the last term alone: sum all of them.": lambda j, g, n: _adjoint_terms(j, g, n)[-1],
     },
+    within=_VectorsOnly,
 )
 
 
 # ---- 04: an equilibrium layer
 
 
-def _relative_residual(z: Tensor, fz: Tensor) -> Tensor:
-    return (fz - z).flatten(1).norm(dim=1) / fz.flatten(1).norm(dim=1)
+def _row_norms(z: Tensor) -> Tensor:
+    return z.flatten(1).norm(dim=1)
 
 
 EXERCISES["04/residual"] = Exercise(
-    _relative_residual,
+    lambda z, fz: _row_norms(fz - z) / _row_norms(fz),
     tuple((_normal(*shape), _normal(*shape, seed=1)) for shape in ((3, 4), (2, 3, 2), (1, 5))),
     {
-        "That is one number for the whole batch, which couples the rows: one for each row is wanted.": lambda z, fz: (
-            (fz - z).norm() / fz.norm()
+        "That is one number for the whole batch, which couples the rows: one for each row is wanted.": (
+            lambda z, fz: (fz - z).norm() / fz.norm()
         ),
-        "Divide by the size of f(z), so that the scale of the problem does not matter.": lambda z, fz: (
-            (fz - z).flatten(1).norm(dim=1)
+        "Divide by the size of f(z), so that the scale of the problem does not matter.": (
+            lambda z, fz: _row_norms(fz - z)
         ),
-        "Divide by the norm of f(z), not of z.": lambda z, fz: (
-            (fz - z).flatten(1).norm(dim=1) / z.flatten(1).norm(dim=1)
-        ),
+        "Divide by the norm of f(z), not of z.": lambda z, fz: _row_norms(fz - z) / _row_norms(z),
     },
 )
 
 
-def _contractive(weight: Tensor, radius: float) -> Tensor:
-    return weight * min(1.0, radius / float(torch.linalg.matrix_norm(weight, 2)))
+def _scaled(weight: Tensor, radius: float, norm: Tensor) -> Tensor:
+    return weight * min(1.0, radius / float(norm))
+
+
+def _cut(weight: Tensor, radius: float) -> Tensor:
+    u, values, v = torch.linalg.svd(weight)
+    return u * values.clamp(max=radius) @ v
 
 
 EXERCISES["04/contractive"] = Exercise(
-    _contractive,
+    lambda weight, radius: _scaled(weight, radius, matrix_norm(weight, 2)),
     tuple((scale * _normal(n, n, seed=n), 0.9) for n, scale in ((2, 2.0), (4, 1.0), (6, 0.01))),
     {
-        "A matrix that is small enough already is to stay as it is.": lambda weight, radius: (
-            weight * radius / torch.linalg.matrix_norm(weight, 2)
-        ),
+        "A matrix that is small enough already is to stay as it is.": lambda w, r: w * r / matrix_norm(w, 2),
         "That is the Frobenius norm, which is larger than needed: the largest singular value decides.": (
-            lambda weight, radius: weight * min(1.0, radius / float(weight.norm()))
+            lambda w, r: _scaled(w, r, w.norm())
         ),
         "That is the largest eigenvalue: it promises convergence in the end, not that every step contracts.": (
-            lambda weight, radius: weight * min(1.0, radius / float(torch.linalg.eigvals(weight).abs().max()))
+            lambda w, r: _scaled(w, r, torch.linalg.eigvals(w).abs().max())
+        ),
+        "That cuts each singular value by itself, as the training above does. Here the whole matrix gets one factor.": (
+            _cut
+        ),
+        "That clamps the entries of the matrix, which bounds none of its singular values by radius.": (
+            lambda w, r: w.clamp(-r, r)
         ),
     },
 )
@@ -228,23 +232,16 @@ EXERCISES["04/contractive"] = Exercise(
 # ---- 05: neural collapse
 
 
-def _etf_cosines(num_classes: int) -> Tensor:
-    k = num_classes
-    return k / (k - 1) * (torch.eye(k).double() - 1 / k)
-
-
 EXERCISES["05/cosines"] = Exercise(
-    _etf_cosines,
+    lambda num_classes: num_classes / (num_classes - 1) * (torch.eye(num_classes).double() - 1 / num_classes),
     ((2,), (3,), (10,)),
     {
-        "Vectors at right angles do not sum to zero: they can be pushed further apart.": lambda num_classes: torch.eye(
-            num_classes
+        "Vectors at right angles do not sum to zero: they can be pushed further apart.": torch.eye,
+        "The diagonal holds cosines of vectors with themselves, 1: scale the matrix.": (
+            lambda k: torch.eye(k).double() - 1 / k
         ),
-        "The diagonal holds cosines of vectors with themselves, 1: scale the matrix.": lambda num_classes: (
-            torch.eye(num_classes).double() - 1 / num_classes
-        ),
-        "Off the diagonal it is −1/(K−1): a row of K cosines must sum to zero.": lambda num_classes: (
-            torch.eye(num_classes).double() * (1 + 1 / num_classes) - 1 / num_classes
+        "Off the diagonal it is −1/(K−1): a row of K cosines must sum to zero.": (
+            lambda k: torch.eye(k).double() * (1 + 1 / k) - 1 / k
         ),
     },
 )
@@ -258,9 +255,11 @@ def _around(h: Tensor, centre: Tensor) -> Tensor:
     return (h - centre).square().sum(1).mean()
 
 
-def _trace_ratio(h: Tensor, labels: Tensor) -> Tensor:
+def _trace_ratio(h: Tensor, labels: Tensor, within: Tensor | None = None, between: Tensor | None = None) -> Tensor:
+    """Within over between; someone who is mistaken has other centres."""
     means = _class_means(h, labels)
-    return _around(h, means[labels]) / _around(means, means.mean(0))
+    centre = means.mean(0) if between is None else between
+    return _around(h, means[labels] if within is None else within) / _around(means, centre)
 
 
 def _features(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor]:
@@ -269,15 +268,16 @@ def _features(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor]:
 
 
 EXERCISES["05/nc1"] = Exercise(
-    _trace_ratio,
+    lambda h, labels: _trace_ratio(h, labels),
     (_features((5, 5, 5), 0), _features((9, 3, 2, 2), 2)),
     {
         "That is between over within: the ratio is upside down.": lambda h, labels: 1 / _trace_ratio(h, labels),
         "That is the variance around the *global* mean: each sample is compared with the mean of its own class.": (
-            lambda h, labels: _around(h, h.mean(0)) / _around(m := _class_means(h, labels), m.mean(0))
+            lambda h, labels: _trace_ratio(h, labels, within=h.mean(0))
         ),
-        "μ is the mean of the class means, in which small classes count as much as large ones, not the mean of the "
-        "samples.": lambda h, labels: _around(h, (m := _class_means(h, labels))[labels]) / _around(m, h.mean(0)),
+        "μ is the mean of the class means, in which all classes count alike, not the mean of the samples.": (
+            lambda h, labels: _trace_ratio(h, labels, between=h.mean(0))
+        ),
     },
 )
 
@@ -307,11 +307,15 @@ EXERCISES["06/etf_distance"] = Exercise(
         "The norm of I − 11ᵀ/K is √(K−1), not K−1: with the latter, perfect collapse would not score 0.": (
             lambda means: _to_etf(_centred(means), etf_norm=len(means) - 1)
         ),
-        "That compares cosines, which forget the lengths of the means: scale the matrix as a whole.": lambda means: (
-            _to_etf(torch.nn.functional.normalize(_centred(means)))
+        "That compares cosines, which forget the lengths of the means: scale the matrix as a whole.": (
+            lambda means: _to_etf(normalize(_centred(means)))
         ),
     },
 )
+
+
+def _share(wrong: Tensor) -> Tensor:
+    return wrong.double().mean()
 
 
 def _nearest_mean(h: Tensor, labels: Tensor) -> Tensor:
@@ -319,7 +323,7 @@ def _nearest_mean(h: Tensor, labels: Tensor) -> Tensor:
 
 
 def _ncc_mismatch(h: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
-    return (_nearest_mean(h, labels) != logits.argmax(1)).double().mean()
+    return _share(_nearest_mean(h, labels) != logits.argmax(1))
 
 
 def _decided(counts: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -332,16 +336,17 @@ EXERCISES["06/mismatch"] = Exercise(
     _ncc_mismatch,
     (_decided((6, 6, 6), 0), _decided((20, 9, 5, 4), 5)),
     {
-        "That is the share of images on which the two agree; 0 is to mean collapse.": lambda h, labels, logits: (
-            1 - _ncc_mismatch(h, labels, logits)
+        "That is the share of images on which the two agree; 0 is to mean collapse.": (
+            lambda h, labels, logits: 1 - _ncc_mismatch(h, labels, logits)
         ),
-        "That compares the nearest mean with the true class; NC4 compares it with the network's decision, right or "
-        "wrong.": lambda h, labels, logits: (_nearest_mean(h, labels) != labels).double().mean(),
-        "That is the network's error; the class means do not enter it.": lambda h, labels, logits: (
-            (logits.argmax(1) != labels).double().mean()
+        "NC4 compares the nearest mean with the network's decision, right or wrong, not with the true class.": (
+            lambda h, labels, logits: _share(_nearest_mean(h, labels) != labels)
         ),
-        "The largest scalar product favours long means: take the smallest distance.": lambda h, labels, logits: (
-            ((h @ _class_means(h, labels).T).argmax(1) != logits.argmax(1)).double().mean()
+        "That is the network's error; the class means do not enter it.": (
+            lambda h, labels, logits: _share(logits.argmax(1) != labels)
+        ),
+        "The largest scalar product favours long means: take the smallest distance.": (
+            lambda h, labels, logits: _share((h @ _class_means(h, labels).T).argmax(1) != logits.argmax(1))
         ),
     },
 )
@@ -350,10 +355,15 @@ EXERCISES["06/mismatch"] = Exercise(
 # ---- 07: imbalance
 
 
-def _step_counts(num_classes: int, n_max: int, num_majority: int, ratio: float, small: int | None = None) -> Tensor:
+def _step_counts(
+    num_classes: int,
+    n_max: int,
+    num_majority: int,
+    ratio: float,
+    rounded: Callable[[float], int] = lambda share: max(1, math.floor(share + 0.5)),
+) -> Tensor:
     counts = imbalance.step_imbalance(num_classes, n_max, num_majority, ratio)
-    if small is not None:
-        counts[num_majority:] = small
+    counts[num_majority:] = rounded(n_max / ratio)
     return counts
 
 
@@ -362,57 +372,45 @@ EXERCISES["07/counts"] = Exercise(
     ((10, 140, 5, 10.0), (10, 134, 3, 50.0), (4, 25, 2, 10.0), (6, 30, 4, 100.0)),
     {
         "You cut the decimals off, as most generators do; then the real R is larger than the one asked for. Round.": (
-            lambda num_classes, n_max, num_majority, ratio: _step_counts(
-                num_classes, n_max, num_majority, ratio, max(1, int(n_max / ratio))
-            )
+            partial(_step_counts, rounded=lambda share: max(1, int(share)))
         ),
         "Python's round takes a half to the even neighbour; here halves go up.": (
-            lambda num_classes, n_max, num_majority, ratio: _step_counts(
-                num_classes, n_max, num_majority, ratio, max(1, round(n_max / ratio))
-            )
+            partial(_step_counts, rounded=lambda share: max(1, round(share)))
         ),
-        "A class without images is no class: keep at least one.": lambda num_classes, n_max, num_majority, ratio: (
-            _step_counts(num_classes, n_max, num_majority, ratio, math.floor(n_max / ratio + 0.5))
-        ),
-        "The majority classes come first.": lambda num_classes, n_max, num_majority, ratio: _step_counts(
-            num_classes, n_max, num_majority, ratio
-        ).flip(0),
+        "A class needs at least one image.": partial(_step_counts, rounded=lambda share: math.floor(share + 0.5)),
+        "The majority classes come first.": lambda *sizes: _step_counts(*sizes).flip(0),
     },
 )
 
 
 def _mean_cosine(vectors: Tensor, with_itself: bool = False) -> Tensor:
-    cosines = (unit := torch.nn.functional.normalize(vectors)) @ unit.T
+    unit = normalize(vectors)
+    cosines = unit @ unit.T
     return cosines.mean() if with_itself else cosines[~torch.eye(len(unit)).bool()].mean()
 
 
-def _minority_cosine(h: Tensor, labels: Tensor, minority: Tensor) -> Tensor:
-    means = _class_means(h, labels)
-    return _mean_cosine(_centred(means)[minority])
-
-
 EXERCISES["07/cosine"] = Exercise(
-    _minority_cosine,
+    lambda h, labels, minority: _mean_cosine(_centred(_class_means(h, labels))[minority]),
     tuple(
         (*_features((30,) * (k - small) + (2,) * small, seed=k), torch.arange(k) >= k - small)
         for k, small in ((5, 3), (6, 2), (8, 5))
     ),
     {
         "You centred at the mean of all samples, which lies among the majority: seen from there, all minority classes "
-        "lie on one side. Centre at the mean of the class means.": lambda h, labels, minority: _mean_cosine(
-            (_class_means(h, labels) - h.mean(0))[minority]
+        "lie on one side. Centre at the mean of the class means.": (
+            lambda h, labels, rare: _mean_cosine((_class_means(h, labels) - h.mean(0))[rare])
         ),
-        "Centre first: a mean that all classes share makes every cosine look large.": lambda h, labels, minority: (
-            _mean_cosine(_class_means(h, labels)[minority])
+        "Centre first: a mean that all classes share makes every cosine look large.": (
+            lambda h, labels, rare: _mean_cosine(_class_means(h, labels)[rare])
         ),
-        "The centre is the mean of *all* class means, not of the minority's own.": lambda h, labels, minority: (
-            _mean_cosine(_centred(_class_means(h, labels)[minority]))
+        "The centre is the mean of *all* class means, not of the minority's own.": (
+            lambda h, labels, rare: _mean_cosine(_centred(_class_means(h, labels)[rare]))
         ),
-        "Leave the diagonal out: each class has cosine 1 with itself.": lambda h, labels, minority: _mean_cosine(
-            _centred(_class_means(h, labels))[minority], with_itself=True
+        "Leave the diagonal out: each class has cosine 1 with itself.": (
+            lambda h, labels, rare: _mean_cosine(_centred(_class_means(h, labels))[rare], with_itself=True)
         ),
-        "That is the mean over all classes; the minority is asked for.": lambda h, labels, minority: _mean_cosine(
-            _centred(_class_means(h, labels))
+        "That is the mean over all classes; the minority is asked for.": (
+            lambda h, labels, rare: _mean_cosine(_centred(_class_means(h, labels)))
         ),
     },
 )
@@ -421,41 +419,32 @@ EXERCISES["07/cosine"] = Exercise(
 # ---- 08: reading a table
 
 
-def _paired_interval(deq: np.ndarray, explicit: np.ndarray, t: float) -> tuple[float, float]:
+def _paired_interval(deq: np.ndarray, explicit: np.ndarray, t: float, ddof: int = 1) -> tuple[float, float]:
     difference = deq - explicit
-    return difference.mean(), t * difference.std(ddof=1) / math.sqrt(len(difference))
+    return difference.mean(), t * difference.std(ddof=ddof) / math.sqrt(len(difference))
+
+
+def _pairs(n: int, t: float) -> tuple[np.ndarray, np.ndarray, float]:
+    explicit = 90 + 2 * _normal(n, seed=n).numpy()
+    return explicit + 0.5 + 0.3 * _normal(n, seed=n + 1).numpy(), explicit, t
 
 
 EXERCISES["08/interval"] = Exercise(
-    _paired_interval,
-    tuple(
-        (explicit + 0.5 + 0.3 * _normal(n, seed=n + 1).numpy(), explicit, t)
-        for n, t in ((3, 4.302653), (5, 2.776445), (10, 2.262157))
-        for explicit in (90 + 2 * _normal(n, seed=n).numpy(),)
-    ),
+    lambda deq, explicit, t: _paired_interval(deq, explicit, t),
+    (_pairs(3, 4.302653), _pairs(5, 2.776445), _pairs(10, 2.262157)),
     {
         "You treated the two columns as unrelated. The runs of one seed share images, initial weights and order: take "
-        "the differences first, then their standard deviation.": lambda deq, explicit, t: (
-            (deq - explicit).mean(),
-            t * math.sqrt((deq.var(ddof=1) + explicit.var(ddof=1)) / len(deq)),
+        "the differences first, then their standard deviation.": (
+            lambda deq, ex, t: ((deq - ex).mean(), t * math.sqrt((deq.var(ddof=1) + ex.var(ddof=1)) / len(deq)))
         ),
         "Divide by n − 1 in the standard deviation (`ddof=1`): the mean was estimated from the same values.": (
-            lambda deq, explicit, t: (
-                (deq - explicit).mean(),
-                t * (deq - explicit).std() / math.sqrt(len(deq)),
-            )
+            partial(_paired_interval, ddof=0)
         ),
-        "That is the spread of single differences; their mean is known √n times as well.": lambda deq, explicit, t: (
-            (deq - explicit).mean(),
-            t * (deq - explicit).std(ddof=1),
+        "That is the spread of single differences; their mean is known √n times as well.": (
+            lambda deq, ex, t: _paired_interval(deq, ex, t * math.sqrt(len(deq)))
         ),
-        "That is the standard error; multiply it by t.": lambda deq, explicit, t: (
-            (deq - explicit).mean(),
-            (deq - explicit).std(ddof=1) / math.sqrt(len(deq)),
-        ),
-        "The difference is DEQ − explicit, not the other way round.": lambda deq, explicit, t: _paired_interval(
-            explicit, deq, t
-        ),
+        "That is the standard error; multiply it by t.": lambda deq, ex, t: _paired_interval(deq, ex, 1.0),
+        "The difference is DEQ − explicit, not the other way round.": lambda deq, ex, t: _paired_interval(ex, deq, t),
     },
 )
 
@@ -470,14 +459,14 @@ EXERCISES["08/verdict"] = Exercise(
     _verdict,
     ((0.5, 0.2, 1), (0.5, 0.2, -1), (-0.5, 0.2, -1), (-0.5, 0.2, 1), (0.1, 0.2, 1), (-0.1, 0.2, 1), (-0.1, 0.2, -1)),
     {
-        "An interval that holds 0 says neither yes nor no, whatever its middle is.": lambda mean, half, claim: (
-            1 if mean * claim > 0 else -1
+        "An interval that holds 0 says neither yes nor no, whatever its middle is.": (
+            lambda mean, half, claim: _verdict(mean, 0.0, claim)
         ),
-        "The claim has a direction: a difference below 0 supports “lower”.": lambda mean, half, claim: _verdict(
-            mean, half, 1
+        "The claim has a direction: a difference below 0 supports “lower”.": (
+            lambda mean, half, claim: _verdict(mean, half, 1)
         ),
-        "A difference on the wrong side is a finding as well: it contradicts the claim.": lambda mean, half, claim: max(
-            0, _verdict(mean, half, claim)
+        "A difference on the wrong side is a finding as well: it contradicts the claim.": (
+            lambda mean, half, claim: max(0, _verdict(mean, half, claim))
         ),
         "Not supported is not the same as contradicted: where the interval holds 0, return 0.": (
             lambda mean, half, claim: 1 if _verdict(mean, half, claim) == 1 else -1
@@ -489,29 +478,19 @@ EXERCISES["08/verdict"] = Exercise(
 # ---- 09: measuring one's own network
 
 
-def _chance_level(num_images: int, num_classes: int, dim: int) -> float:
-    return (num_images - num_classes) / (num_classes - 1)
-
-
 EXERCISES["09/chance"] = Exercise(
-    _chance_level,
+    lambda num_images, num_classes, dim: (num_images - num_classes) / (num_classes - 1),
     ((480, 8, 32), (480, 8, 512), (60, 3, 8)),
     {
-        "The dimension cancels: each of them adds the same to both traces.": lambda num_images, num_classes, dim: (
-            _chance_level(num_images, num_classes, dim) / dim
-        ),
-        "That is between over within: the ratio is upside down.": lambda num_images, num_classes, dim: (
-            1 / _chance_level(num_images, num_classes, dim)
-        ),
+        "The dimension cancels: each of them adds the same to both traces.": lambda n, k, d: (n - k) / (k - 1) / d,
+        "That is between over within: the ratio is upside down.": lambda n, k, d: (k - 1) / (n - k),
         "The class mean follows its own images, so the variance around it is σ²(1 − K/N), not σ².": (
-            lambda num_images, num_classes, dim: num_images / (num_classes - 1)
+            lambda n, k, d: n / (k - 1)
         ),
         "The variance of the class means is taken around their own mean: σ²(K/N)(1 − 1/K).": (
-            lambda num_images, num_classes, dim: (num_images - num_classes) / num_classes
+            lambda n, k, d: (n - k) / k
         ),
-        "That is the number of images in a class: both corrections are missing.": (
-            lambda num_images, num_classes, dim: num_images / num_classes
-        ),
+        "That is the number of images in a class: both corrections are missing.": lambda n, k, d: n / k,
     },
 )
 
@@ -528,15 +507,11 @@ EXERCISES["09/auroc"] = Exercise(
         for n, m in ((30, 20), (8, 50))
     ),
     {
-        "That counts the pairs in which the unknown image scores higher.": lambda inside, outside: _auroc(
-            outside, inside
-        ),
-        "A tie counts one half: of two equal scores none can be told to be the known one.": lambda inside, outside: (
-            _auroc(inside, outside, tie=0.0)
-        ),
-        "A tie counts one half, not one.": lambda inside, outside: _auroc(inside, outside, tie=1.0),
-        "That compares with the mean score of the unknown images; all pairs are wanted.": lambda inside, outside: (
-            (inside > outside.mean()).double().mean()
+        "That counts the pairs in which the unknown image scores higher.": lambda known, new: _auroc(new, known),
+        "A tie counts one half: of two equal scores neither is the higher one.": partial(_auroc, tie=0.0),
+        "A tie counts one half, not one.": partial(_auroc, tie=1.0),
+        "That compares with the mean score of the unknown images; all pairs are wanted.": (
+            lambda known, new: _share(known > new.mean())
         ),
     },
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from companion.course.answers import EXERCISES
+from companion.course.answers import EXERCISES, Exercise
 
-RTOL, ATOL = 1e-5, 1e-8  # how near an answer must be
 _PRINTED_ENTRIES = 6  # of an array, in a sentence
 
 
@@ -36,17 +36,21 @@ class Feedback:
         return self.text
 
 
+class _NotYet(Exception):
+    """A first reason why an answer is not right."""
+
+
 def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
     """Compare the reader's function with the right one on a few arguments.
 
     Parameters
     ----------
-    name : a key of ``EXERCISES``.
-    answer : the function; one that returns ``...``, as the stubs do, is not solved yet.
+    name : a key of ``EXERCISES``
+    answer : the function; one that returns ``...``, as the stubs do, is not solved yet
 
     Returns
     -------
-    ``Feedback``. Never raises for what the answer does.
+    ``Feedback``, also where the answer raises.
 
     Raises
     ------
@@ -55,39 +59,49 @@ def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
     """
     if name not in EXERCISES:
         near = difflib.get_close_matches(name, EXERCISES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no exercise {name!r}{hint} There are: {', '.join(EXERCISES)}")
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXERCISES)}"
+        raise ValueError(f"no exercise {name!r}; {hint}")
     exercise = EXERCISES[name]
-    found, first_wrong = [], None
-    for case in exercise.cases:
-        call = _call(exercise.reference, case)
-        try:
-            got = answer(*copy.deepcopy(case))
-        except NotImplementedError:
-            return _UNSOLVED
-        except Exception as error:  # whatever it is, it is the reader's to read
-            return Feedback(False, f"**Not yet.** {call} raised {type(error).__name__}: {error}")
-        if got is Ellipsis:
-            return _UNSOLVED
-        if got is None:
-            where = " on some path" if found else ""
-            return Feedback(False, f"**Not yet.** {call} returned nothing: a `return` is missing{where}.")
-        try:
-            found.append(_array(got))
-        except (TypeError, ValueError):
-            return Feedback(False, f"**Not yet.** {call} returned {got!r}; numbers are wanted.")
-        first_wrong = first_wrong or _difference(call, found[-1], _array(exercise.reference(*case)))
-    if first_wrong is None:
-        return Feedback(True, f"**Right**, in all {len(found)} cases tried.")
-    reasons = [
-        why
-        for why, mistake in exercise.mistakes.items()
-        if all(_same(got, _array(mistake(*case))) for got, case in zip(found, exercise.cases, strict=True))
+    try:
+        found = [_numbers(exercise, answer, case) for case in exercise.cases]
+    except _NotYet as reason:
+        return Feedback(False, f"**Not yet.** {reason}")
+    if any(got is None for got in found):
+        return Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
+    wrong = [
+        f"{_call(exercise, case)} returned {_difference(got, wanted)}."
+        for got, case in zip(found, exercise.cases, strict=True)
+        if not _same(exercise, got, wanted := _array(exercise.reference(*case)))
     ]
-    return Feedback(False, " ".join(["**Not yet.**", first_wrong, *reasons]))
+    if not wrong:
+        return Feedback(True, f"**Right**, in all {len(found)} cases tried.")
+    hints = [hint for hint, mistake in exercise.mistakes.items() if _agrees(exercise, found, mistake)]
+    return Feedback(False, " ".join(["**Not yet.**", wrong[0], *hints]))
 
 
-_UNSOLVED = Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
+def _numbers(exercise: Exercise, answer: Callable[..., Any], case: tuple[Any, ...]) -> np.ndarray | None:
+    """What the answer returns for one case; None for the dots of the stub."""
+    call = _call(exercise, case)
+    try:
+        with exercise.within():
+            got = answer(*copy.deepcopy(case))
+    except Exception as error:  # whatever it is, it is for the reader
+        raise _NotYet(f"{call} raised {type(error).__name__}: {error}{_place(error, answer)}") from error
+    if got is Ellipsis:
+        return None
+    if got is None:
+        raise _NotYet(f"{call} returned nothing: a `return` is missing.")
+    try:
+        return _array(got)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _NotYet(f"{call} returned {got!r}; numbers are wanted.") from error
+
+
+def _place(error: Exception, answer: Callable[..., Any]) -> str:
+    """The line of the reader's code in which an error arose."""
+    file = getattr(getattr(answer, "__code__", None), "co_filename", None)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" (line {own[-1].lineno}: `{own[-1].line}`)" if own else ""
 
 
 def _array(value: Any) -> np.ndarray:
@@ -95,14 +109,18 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(value, dtype=float)
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and np.allclose(a, b, rtol=RTOL, atol=ATOL, equal_nan=True)
+def _same(exercise: Exercise, a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=exercise.atol, equal_nan=True)
 
 
-def _difference(call: str, got: np.ndarray, wanted: np.ndarray) -> str | None:
-    if got.shape != wanted.shape:
-        return f"{call} returned {_kind(got)}; wanted is {_kind(wanted)}."
-    return None if _same(got, wanted) else f"{call} returned {_words(got)}; wanted is {_words(wanted)}."
+def _agrees(exercise: Exercise, found: list[np.ndarray], mistake: Callable[..., Any]) -> bool:
+    pairs = zip(found, exercise.cases, strict=True)
+    return all(_same(exercise, got, _array(mistake(*case))) for got, case in pairs)
+
+
+def _difference(got: np.ndarray, wanted: np.ndarray) -> str:
+    words = _words if got.shape == wanted.shape else _kind
+    return f"{words(got)}; wanted is {words(wanted)}"
 
 
 def _kind(array: np.ndarray) -> str:
@@ -112,11 +130,12 @@ def _kind(array: np.ndarray) -> str:
 def _words(value: Any) -> str:
     array = _array(value)
     if array.size > _PRINTED_ENTRIES:
-        return f"a {' × '.join(map(str, array.shape))} array with largest entry {array.max():.4g}"
+        size = " × ".join(map(str, array.shape)) if array.ndim > 1 else f"{array.size} numbers"
+        return f"an array ({size}) with largest entry {array.max():.4g}"
     rounded = np.array2string(array, separator=", ", formatter={"float": lambda number: f"{number:.6g}"})
     return rounded.replace("\n", "")
 
 
-def _call(reference: Callable[..., Any], case: tuple[Any, ...]) -> str:
-    names = inspect.signature(reference).parameters
+def _call(exercise: Exercise, case: tuple[Any, ...]) -> str:
+    names = inspect.signature(exercise.reference).parameters
     return ", ".join(f"{name} = {_words(value)}" for name, value in zip(names, case, strict=True)) + ":"

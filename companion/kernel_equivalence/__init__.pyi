@@ -29,8 +29,6 @@ from companion.kernel_equivalence.exact import (
     explicit_ntk as explicit_ntk,
     implicit_ck as implicit_ck,
     implicit_kernels as implicit_kernels,
-    implicit_ntk as implicit_ntk,
-    implicit_ntk_full as implicit_ntk_full,
 )
 from companion.kernel_equivalence.finite_width import (
     finite_width_ck as finite_width_ck,

@@ -14,7 +14,6 @@ import scipy
 from companion.kernel_equivalence.activations import AnyActivation
 from companion.kernel_equivalence.kernel_numbers import Coefficients, coefficients
 from companion.kernel_equivalence.mixtures import MixtureMoments, _data, _labels, empirical_tau0, estimate_moments
-from nclib.config import suggest
 
 Tau0 = Literal["empirical", "trace"] | float
 Version = Literal["derived", "centred_T", "minus_tau4"]
@@ -73,7 +72,7 @@ def ntk_equivalent(
 
     Parameters
     ----------
-    full : of the kernel in which B is trained as well, `implicit_ntk_full`
+    full : of the kernel in which B is trained as well, `ntk_full`
     """
     return _equivalent(x, labels, activation, sigma_a2, tau0, moments, version, "ntk_full" if full else "ntk")
 
@@ -106,8 +105,6 @@ def resolve_tau0(
         labels, _ = _labels(labels, x.shape[1])
         moments = estimate_moments(x, labels) if moments is None else moments
         return math.sqrt(float(np.bincount(labels) / len(labels) @ moments.traces) / len(x))
-    if isinstance(tau0, str):
-        raise ValueError(suggest(tau0, ("empirical", "trace"), "convention of τ_0"))
     return float(tau0)
 
 
@@ -127,20 +124,11 @@ def assemble(
     ----------
     tau0 : the number that the coefficients were computed with. The other arguments are those of `ck_equivalent`.
     """
-    if version not in ("derived", "centred_T", "minus_tau4"):
-        raise ValueError(suggest(str(version), ("derived", "centred_T", "minus_tau4"), "version"))
-    if kernel not in ("ck", "ntk"):
-        raise ValueError(suggest(str(kernel), ("ck", "ntk"), "kernel"))
     x = _data(x)
     p, n = x.shape
     labels, classes = _labels(labels, n)
     estimated = moments is None
     moments = estimate_moments(x, labels) if estimated else moments
-    if moments.means.shape != (classes, p):
-        raise ValueError(
-            f"moments of {len(moments.traces)} classes in {moments.means.shape[1]} dimensions do not fit {classes} "
-            f"classes in {p}"
-        )
     c = coefficients
     first, second, third, power = (
         (c.alpha1, c.alpha2, c.alpha3, c.gamma2) if kernel == "ck" else (c.beta1, c.beta2, c.beta3, c.kappa2)

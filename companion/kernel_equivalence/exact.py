@@ -205,11 +205,14 @@ def _symmetric_fill(matrix: np.ndarray, rows: slice, columns: slice, values: np.
 class ImplicitKernels(NamedTuple):
     """Three (n, n) kernels of one implicit network.
 
+        NTK        K*_ij = G*_ij/(1 − σ_a² E_ij),   E_ij = E[φ'(u_i)φ'(u_j)] at Λ*
+        with B     (G*_ij + σ_b² x_iᵀx_j E_ij)/(1 − σ_a² E_ij)
+
     Parameters
     ----------
     ck : G*
-    ntk : K*, B frozen
-    ntk_full : of B trained as well
+    ntk : K*, B frozen; that B is frozen is our reading of proposition 2.6, from networks of finite width
+    ntk_full : of B trained as well; derived here, verified at finite width
     coefficients : those of the data's τ_0
     """
 
@@ -227,14 +230,11 @@ def implicit_kernels(
     *,
     centring: Centring = "subtract",
 ) -> ImplicitKernels:
-    """All three kernels of a DEQ at the price of one; see `implicit_ck`, `implicit_ntk` and `implicit_ntk_full`."""
+    """All three kernels of a DEQ at the price of one; arguments as of `implicit_ck`."""
     x = _data(x)
     ck, slope, found = _implicit(x, activation, sigma_a2, tau0, centring, slopes=True)
-    return ImplicitKernels(ck, ck / (1 - sigma_a2 * slope), _full(x, ck, slope, sigma_a2), found)
-
-
-def _full(x: np.ndarray, ck: np.ndarray, slope: np.ndarray, sigma_a2: float) -> np.ndarray:
-    return (ck + (1 - sigma_a2) * (x.T @ x) * slope) / (1 - sigma_a2 * slope)
+    rest = 1 - sigma_a2 * slope
+    return ImplicitKernels(ck, ck / rest, (ck + (1 - sigma_a2) * (x.T @ x) * slope) / rest, found)
 
 
 def implicit_ck(
@@ -263,49 +263,11 @@ def implicit_ck(
     Raises
     ------
     ValueError
-        For p or n of 0, an activation that is not well-posed or not centred.
+        For an activation that is not well-posed.
 
     Source: proposition 2.6, post-activation convention; activation centred at τ_* as in remark 3.5.
     """
     return _implicit(_data(x), activation, sigma_a2, tau0, centring, slopes=False)[0]
-
-
-def implicit_ntk(
-    x: np.ndarray,
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: float | None = None,
-    *,
-    centring: Centring = "subtract",
-) -> np.ndarray:
-    """The tangent kernel (n, n) of an infinitely wide DEQ whose readout a and matrix A are trained, B being frozen.
-
-        K*_ij = G*_ij/(1 − Ġ*_ij),   Ġ*_ij = σ_a² E[φ'(u_i)φ'(u_j)] at Λ*
-
-    Arguments and errors are those of `implicit_ck`. Source: the released scripts, for proposition 2.6; that B is frozen
-    is our reading, from networks of finite width.
-    """
-    ck, slope, _ = _implicit(_data(x), activation, sigma_a2, tau0, centring, slopes=True)
-    return ck / (1 - sigma_a2 * slope)
-
-
-def implicit_ntk_full(
-    x: np.ndarray,
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: float | None = None,
-    *,
-    centring: Centring = "subtract",
-) -> np.ndarray:
-    """The tangent kernel with all weights trained, B too, (n, n).
-
-        K_ij = (G*_ij + σ_b² x_iᵀx_j E_ij)/(1 − σ_a² E_ij),   E_ij = E[φ'(u_i)φ'(u_j)]
-
-    Arguments and errors are those of `implicit_ck`. Source: derived here, verified at finite width.
-    """
-    x = _data(x)
-    ck, slope, _ = _implicit(x, activation, sigma_a2, tau0, centring, slopes=True)
-    return _full(x, ck, slope, sigma_a2)
 
 
 def _implicit(
@@ -314,7 +276,7 @@ def _implicit(
     """G*, E (empty without `slopes`) and, where the activation is centred, the coefficients."""
     phi = well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
-    found = None if centring == "none" else coefficients(phi, sigma_a2, tau0, centring=centring)
+    found = None if centring == "none" else coefficients(phi, sigma_a2, tau0)
     bias = found.bias if found else 0.0
     gram = x.T @ x
     tau = _sample_scales(phi, bias, sigma_a2, (1 - sigma_a2) * np.diag(gram))
@@ -399,8 +361,6 @@ def explicit_ntk(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | N
 
 def _explicit(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None) -> tuple[np.ndarray, np.ndarray]:
     tau0 = empirical_tau0(x) if tau0 is None else tau0
-    if not len(layers):
-        raise ValueError("an explicit network needs at least one layer")
     cov = x.T @ x
     tangent = cov.copy()
     for depth, layer in enumerate(layers, 1):

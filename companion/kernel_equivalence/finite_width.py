@@ -21,6 +21,8 @@ from companion.kernel_equivalence.kernel_numbers import Coefficients, coefficien
 from companion.kernel_equivalence.mixtures import _data, empirical_tau0
 from nclib.solver import FixedPointIteration, fixed_point
 
+_SOLVER = FixedPointIteration(tol=1e-10, max_steps=400)
+
 
 def finite_width_kernels(
     x: np.ndarray,
@@ -30,7 +32,6 @@ def finite_width_kernels(
     draws: int = 1,
     seed: int = 0,
     tau0: float | None = None,
-    solver: FixedPointIteration | None = None,
 ) -> ImplicitKernels:
     """Monte-Carlo estimates of the kernels: real DEQs of finite width, solved by `nclib.solver.fixed_point`.
 
@@ -41,7 +42,6 @@ def finite_width_kernels(
     Parameters
     ----------
     width, draws, seed : m, number of independent networks, seed of the first
-    solver : of both fixed points; left out, plain iteration to 1e-10
 
     Returns
     -------
@@ -53,7 +53,7 @@ def finite_width_kernels(
         Where an equilibrium or its gradient was not found, which is ill-posedness at this width.
     """
     x = _data(x)
-    found, networks = _networks(x, activation, sigma_a2, width, draws, seed, tau0, solver)
+    found, networks = _networks(x, activation, sigma_a2, width, draws, seed, tau0)
     gram, totals = x.T @ x, np.zeros((3, x.shape[1], x.shape[1]))
     for network in networks:
         z = network.equilibria(x)
@@ -71,12 +71,11 @@ def finite_width_ck(
     draws: int = 1,
     seed: int = 0,
     tau0: float | None = None,
-    solver: FixedPointIteration | None = None,
 ) -> np.ndarray:
     """The conjugate kernel (n, n) of `finite_width_kernels` alone, at half the price: how the paper estimates G*."""
     x = _data(x)
     total = np.zeros((x.shape[1], x.shape[1]))
-    for network in _networks(x, activation, sigma_a2, width, draws, seed, tau0, solver)[1]:
+    for network in _networks(x, activation, sigma_a2, width, draws, seed, tau0)[1]:
         z = network.equilibria(x)
         total += z @ z.T
     return total / draws
@@ -90,14 +89,10 @@ def _networks(
     draws: int,
     seed: int,
     tau0: float | None,
-    solver: FixedPointIteration | None,
 ) -> tuple[Coefficients, Iterator[_Network]]:
     phi = well_posed(which, sigma_a2)
-    if width < 1 or draws < 1:
-        raise ValueError(f"width and draws must be at least 1, got {width} and {draws}")
     found = coefficients(phi, sigma_a2, empirical_tau0(x) if tau0 is None else tau0)
-    method = FixedPointIteration(tol=1e-10, max_steps=400) if solver is None else solver
-    return found, (_Network(phi, found.bias, sigma_a2, len(x), width, (seed, draw), method) for draw in range(draws))
+    return found, (_Network(phi, found.bias, sigma_a2, len(x), width, (seed, draw)) for draw in range(draws))
 
 
 class _Network:
@@ -111,10 +106,9 @@ class _Network:
         features: int,
         width: int,
         seed: tuple[int, int],
-        method: FixedPointIteration,
     ) -> None:
         rng = np.random.default_rng(seed)
-        self.phi, self.bias, self.method, self.root = phi, bias, method, math.sqrt(width)
+        self.phi, self.bias, self.root = phi, bias, math.sqrt(width)
         self.inputs = math.sqrt(1 - sigma_a2) * rng.standard_normal((width, features))
         self.matrix = math.sqrt(sigma_a2) * rng.standard_normal((width, width))
         self.readout = rng.standard_normal(width)
@@ -138,7 +132,7 @@ class _Network:
         return slope * self._solve(backward, np.tile(self.readout, (len(z), 1)), slope)
 
     def _solve(self, f: Callable[..., torch.Tensor], start: np.ndarray, args: np.ndarray) -> np.ndarray:
-        solved = fixed_point(f, self.method, torch.from_numpy(start), (torch.from_numpy(args),))
+        solved = fixed_point(f, _SOLVER, torch.from_numpy(start), (torch.from_numpy(args),))
         lost = int((~solved.converged).sum())
         if lost:
             limit = 0.25 / lipschitz(self.phi) ** 2

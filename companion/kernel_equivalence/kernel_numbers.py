@@ -20,14 +20,12 @@ from companion.kernel_equivalence.activations import (
     gaussian_moments,
     well_posed,
 )
-from nclib.config import suggest
 
 _MOST_SWEEPS = 20_000
-_NOT_CENTRED = 1e-8
 
-Centring = Literal["subtract", "check", "none"]
-"""What happens to the mean E[φ̃(τ_*ξ)]: it is subtracted; the activation is taken as it is, and refused unless that mean
-is 0; or it is taken as it is (exact kernels only, the theorems need mean 0)."""
+Centring = Literal["subtract", "none"]
+"""What happens to the mean E[φ̃(τ_*ξ)]: it is subtracted, or the activation is taken as it is (exact kernels only, the
+theorems need mean 0)."""
 
 
 class Coefficients(NamedTuple):
@@ -62,7 +60,6 @@ def coefficients(
     tau0: float = 1.0,
     *,
     full: bool = False,
-    centring: Centring = "subtract",
 ) -> Coefficients:
     """The numbers that govern the kernels of a DEQ.
 
@@ -77,24 +74,17 @@ def coefficients(
     sigma_a2 : σ_a² in [0, 1); σ_b² = 1 − σ_a²
     tau0 : τ_0 > 0, scale of the data
     full : β and κ² of the tangent kernel in which B is trained as well
-    centring : "subtract" or "check", see `Centring`
 
     Raises
     ------
     ValueError
-        For an activation that is not well-posed at this σ_a² or, with "check", not centred; for impossible numbers.
+        For an activation that is not well-posed at this σ_a².
 
     Source: the released scripts; derivatives are weak (Stein's identity), so ReLU has them. β with ``full`` is ours.
     """
     phi = well_posed(activation, sigma_a2)
-    tau = _scale(phi, sigma_a2, tau0, centring)
+    tau = _scale(phi, sigma_a2, tau0)
     m = activation_moments(phi, tau)
-    if centring != "subtract" and abs(m.mean) > _NOT_CENTRED * max(1.0, math.sqrt(m.variance)):
-        raise ValueError(
-            f"the activation is not centred: E[φ(τ_*ξ)] = {m.mean:.4g} at τ_* = {tau:.4g}, so the kernel has an "
-            f"eigenvalue that grows like n and the theorem does not apply; leave centring='subtract', or subtract "
-            f"{m.mean:.6g}"
-        )
     sigma_b2 = 1 - sigma_a2
     slope2, bend2 = m.first**2, m.second**2
     rest = 1 - sigma_a2 * slope2
@@ -111,23 +101,17 @@ def coefficients(
         top = alpha1
         beta3 = (alpha3 + alpha1 / rest * sigma_a2 * bent) / rest
         kappa2 = m.variance / (1 - sigma_a2 * m.slope_square)
-    bias = m.mean if centring == "subtract" else 0.0
     alphas = alpha1, alpha2, alpha3, alpha4, m.variance
-    return Coefficients(tau, bias, *alphas, top / rest, alpha2 / rest, beta3, kappa2)
+    return Coefficients(tau, m.mean, *alphas, top / rest, alpha2 / rest, beta3, kappa2)
 
 
-def _scale(phi: Activation | LeakyReLU | HardTanh, sigma_a2: float, tau0: float, centring: Centring) -> float:
+def _scale(phi: Activation | LeakyReLU | HardTanh, sigma_a2: float, tau0: float) -> float:
     """τ_*: a contraction of rate at most σ_a² L² in τ²."""
-    if not (isinstance(tau0, (int, float, np.floating)) and 0 < tau0 < math.inf):
-        raise ValueError(f"τ_0 must be a positive, finite number, got {tau0!r}")
-    if centring not in ("subtract", "check", "none"):
-        raise ValueError(suggest(str(centring), ("subtract", "check", "none"), "centring"))
     fixed = (1 - sigma_a2) * tau0**2
     found = fixed
     for _ in range(_MOST_SWEEPS):
         m = gaussian_moments(phi, np.array([math.sqrt(found)]))
-        power = m.square[0] - (m.mean[0] ** 2 if centring == "subtract" else 0.0)
-        new = float(sigma_a2 * power + fixed)
+        new = float(sigma_a2 * (m.square[0] - m.mean[0] ** 2) + fixed)
         if abs(new - found) <= 1e-16 * new:
             return math.sqrt(new)
         found, last = new, found
@@ -145,10 +129,6 @@ def explicit_coefficients(layers: Sequence[AnyActivation], tau0: float = 1.0) ->
 
     Source: proposition 3.7 in the high-dimensional regime; the recursions are Gu et al.'s (NeurIPS 2022).
     """
-    if not len(layers):
-        raise ValueError("an explicit network needs at least one layer")
-    if not 0 < tau0 < math.inf:
-        raise ValueError(f"τ_0 must be a positive, finite number, got {tau0!r}")
     alpha, beta = (1.0, 0.0, 0.0, 1.0), (1.0, 0.0, 0.0)
     tau, bias, power, kappa2 = tau0, 0.0, tau0**2, tau0**2
     for layer in layers:

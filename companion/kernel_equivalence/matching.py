@@ -10,7 +10,6 @@ import scipy
 
 from companion.kernel_equivalence.activations import AnyActivation, HardTanh, LeakyReLU
 from companion.kernel_equivalence.kernel_numbers import Coefficients, coefficients, explicit_coefficients
-from nclib.config import suggest
 
 _K = 1 - 2 / math.pi  # Var |ξ|
 
@@ -43,8 +42,6 @@ def match_htanh(
         raise ValueError(
             f"α_2 = {c.alpha2:.3g} and α_3 = {c.alpha3:.3g} must be 0 for a hard tanh, which is odd; use match_layers"
         )
-    if kernel not in ("ck", "ntk"):
-        raise ValueError(suggest(str(kernel), ("ck", "ntk"), "kernel"))
     linear, power = (c.alpha1, c.gamma2) if kernel == "ck" else (c.beta1 / 2, c.kappa2 / 2)
     wanted = power / (tau0**2 * linear)
     if not 1 < wanted < math.pi / 2:
@@ -103,10 +100,7 @@ def match_leaky_relu(sigma_a2: float, tau0: float = 1.0, activation: AnyActivati
             f"γ_*²/(τ_0² α_1) − 1 − kS = {off:.3g} is not 0, so two leaky ReLU layers cannot match all four numbers; "
             "match_layers finds the nearest ones"
         )
-    roots = _leaky_roots(s, q, c.alpha1)
-    if not roots:
-        raise ValueError(f"no two leaky ReLU layers have S = {s:.6g} and Q = {q:.6g}: no root has r, q ≥ 0")
-    return roots
+    return _leaky_roots(s, q, c.alpha1)
 
 
 def _ratios(c: Coefficients, tau0: float) -> tuple[float, float]:

@@ -16,32 +16,23 @@ import scipy
 
 def _data(x: np.ndarray) -> np.ndarray:
     x = np.asarray(x, dtype=float)
-    if x.ndim != 2 or 0 in x.shape:
-        raise ValueError(f"x must be (p, n) with p ≥ 1 features and n ≥ 1 samples in columns, got shape {x.shape}")
-    if not np.isfinite(x).all():
-        raise ValueError(f"x has {int((~np.isfinite(x)).sum())} entries that are not finite")
+    if x.ndim != 2 or not np.isfinite(x).all():
+        raise ValueError(f"x must be finite numbers (p, n), a sample in each column, got shape {x.shape}")
     return x
 
 
 def _labels(labels: Sequence[int], n: int) -> tuple[np.ndarray, int]:
     labels = np.asarray(labels)
-    if labels.shape != (n,) or labels.dtype.kind not in "iu" or labels.min() < 0:
-        raise ValueError(
-            f"labels must be {n} class numbers from 0, one a column of x; got {labels.dtype} {labels.shape}"
-        )
-    counts = np.bincount(labels)
-    if (counts == 0).any():
-        raise ValueError(f"class {int((counts == 0).argmax())} of {len(counts)} has no sample; number classes 0 … K−1")
+    counts = np.bincount(labels, minlength=1)
+    if labels.shape != (n,) or not counts.all():
+        raise ValueError(f"labels must be {n} class numbers 0 … K−1, one a column of x, each class at least once")
     return labels.astype(int), len(counts)
 
 
 def empirical_tau0(x: np.ndarray) -> float:
     """τ_0 = √(mean ‖x_i‖²) of the samples in the columns of x (p, n)."""
     x = _data(x)
-    found = math.sqrt(float((x**2).sum() / x.shape[1]))
-    if found == 0:
-        raise ValueError("all samples are zero, so the scale τ_0 is 0 and there is no kernel")
-    return found
+    return math.sqrt(float((x**2).sum() / x.shape[1]))
 
 
 class MixtureMoments(NamedTuple):
@@ -63,34 +54,17 @@ def _mixture(
     shares: Sequence[float] | None,
 ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
     """Means (K, p), covariances as numbers, diagonals (p,) or matrices (p, p), and samples of each class (K,)."""
-    if n < 1 or p < 1:
-        raise ValueError(f"need n ≥ 1 samples and p ≥ 1 features, got n = {n} and p = {p}")
     if means is None:
         classes = len(covariances) if covariances is not None else 2
-        if p < 8 * classes - 7:
-            raise ValueError(
-                f"the means of the paper's mixture need p ≥ {8 * classes - 7} features, got {p}; give means="
-            )
         means = np.zeros((classes, p))
         means[np.arange(classes), 8 * np.arange(classes)] = 8
     means = np.asarray(means, dtype=float)
-    if means.ndim != 2 or means.shape[1] != p:
-        raise ValueError(f"means must be (K, {p}), got {means.shape}")
     if covariances is None:
         covariances = [1 + 8 * a / math.sqrt(p) for a in range(len(means))]
     found = [np.asarray(c, dtype=float) for c in covariances]
-    if len(found) != len(means) or any(c.shape not in ((), (p,), (p, p)) for c in found):
-        shapes = ", ".join(str(c.shape) for c in found)
-        raise ValueError(
-            f"need a covariance for each of {len(means)} classes: a number, ({p},) or ({p}, {p}); got {shapes}"
-        )
     weights = np.full(len(means), 1 / len(means)) if shares is None else np.asarray(shares, dtype=float)
-    if weights.shape != (len(means),) or (weights <= 0).any() or abs(weights.sum() - 1) > 1e-9:
-        raise ValueError(f"shares must be {len(means)} positive numbers with sum 1, got {shares}")
     counts = np.floor(n * weights + 1e-9).astype(int)
     counts[np.argsort(counts - n * weights, kind="stable")[: n - counts.sum()]] += 1
-    if (counts == 0).any():
-        raise ValueError(f"n = {n} leaves a class without samples: {counts.tolist()}")
     return means, found, counts
 
 
@@ -176,9 +150,7 @@ def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
     labels, classes = _labels(labels, x.shape[1])
     counts = np.bincount(labels)
     if counts.min() < 4:
-        raise ValueError(
-            f"class {int(counts.argmin())} has {counts.min()} samples; estimating tr C² needs 4. Give moments= instead"
-        )
+        raise ValueError("estimating tr C² needs 4 samples of each class; give moments= instead")
     x = x * math.sqrt(len(x))
     centred, means, traces = [], [], []
     for a, count in enumerate(counts):

@@ -1,4 +1,4 @@
-"""The panels of the laboratory notebook: a run to train and watch, solvers step by step, stored runs side by side."""
+"""The panels of ``notebooks/explore.ipynb``, and what they compute."""
 
 from nclib.system import lazy
 

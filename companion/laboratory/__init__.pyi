@@ -4,13 +4,12 @@ from companion.laboratory.compute import (
     class_triangle as class_triangle,
     image_traces as image_traces,
     plane_map as plane_map,
-    solver_methods as solver_methods,
-    solver_walk as solver_walk,
+    walks as walks,
 )
 from companion.laboratory.panels import (
-    OverlayPanel as OverlayPanel,
-    PlaygroundPanel as PlaygroundPanel,
-    SimplexPanel as SimplexPanel,
-    TracePanel as TracePanel,
+    compare as compare,
+    one_image as one_image,
+    plane as plane,
+    three_classes as three_classes,
+    train as train,
 )
-from companion.laboratory.train_panel import TrainPanel as TrainPanel

@@ -1,378 +1,317 @@
-"""The panels of the laboratory beside the train panel: runs side by side, one image, three classes, solvers in the
-plane.
-
-A panel is the value of a cell of ``notebooks/explore.ipynb``. Its controls work as soon as it is shown; what it draws
-is also its static picture, for places without a kernel. Below the controls it says what to type to get the same.
-"""
+"""The five panels of ``notebooks/explore.ipynb``: controls, a picture, and what to type to get the same."""
 
 from __future__ import annotations
 
-import base64
+import atexit
 import functools
-import io
-import itertools
-from collections.abc import Mapping
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ipywidgets as widgets
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from PIL import Image
+import seaborn as sns
+import torch
+from IPython.display import display
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from companion.laboratory import compute, figures
-from companion.laboratory.background import history_so_far
-from companion.laboratory.base import LABEL, Panel, beside, choice_field, heading, read_number, row, slider, text_field
-from companion.laboratory.train_panel import TrainPanel
-from nclib.config import ConfigError, RunConfig, run_id
+from companion.laboratory import compute
+from nclib import metrics
+from nclib.config import ConfigError, run_id
 from nclib.engine.experiments import experiment
-from nclib.engine.reading import dotted, identity_columns
+from nclib.engine.profiles import PROFILES
+from nclib.engine.reading import HISTORY, CorruptRun
 from nclib.engine.reference import load_run, reference_store
 from nclib.engine.store import default_store
-from nclib.publish.plotting import METHOD_STYLE, MODEL_STYLE
-from nclib.solver import Status
+from nclib.publish import plotting
+from nclib.solver import Solution, Status
 
-# --- lists of runs -------------------------------------------------------------------------------------------
-
-
-def known_runs() -> dict[str, dict[str, Any]]:
-    """Plain configurations of all classifier runs of the run store and the reference results, by id and in the
-    order of their labels."""
-    store, reference = default_store(), reference_store()
-    found = {run: reference.config(run) for run in reference.ids()}
-    found |= {run: config for run, config, _ in store.records()}
-    classifiers = {run: config for run, config in found.items() if config["kind"] == "classifier"}
-    return dict(sorted(classifiers.items(), key=lambda item: run_label(*item)))
+_WIDE = {"style": {"description_width": "110px"}, "layout": widgets.Layout(width="640px")}
+_FIELD = {"style": {"description_width": "110px"}, "layout": widgets.Layout(width="310px")}
+_TYPED = _FIELD | {"continuous_update": False}
 
 
-_EXTRAS = {
-    "model.cell": "residual",
-    "model.head": "linear",
-    "model.feature_norm": "none",
-    "model.start": "x",
-    "model.solver.method": "broyden",
-    "model.solver.tol": 1e-3,
-    "train.loss": "cross_entropy",
-    "data.subset_seed": None,
-}
-"""Named in the label of a run where they are not this."""
+def _panel(draw: Callable[..., object], **controls: widgets.Widget) -> widgets.interactive:
+    """Controls whose values `draw` takes by name. What cannot be drawn is answered with a sentence."""
+
+    @functools.wraps(draw)
+    def answer(**values: Any) -> object:
+        try:
+            return draw(**values)
+        except (ValueError, CorruptRun, OSError) as error:
+            return plotting.prose(f"**Not drawn:** {error}.")
+
+    panel = widgets.interactive(answer, {"manual": False, "auto_display": True}, **controls)
+    panel.layout.flex_flow, panel.out.layout.width = "row wrap", "100%"
+    return panel
 
 
-def run_label(run: str, config: Mapping[str, Any]) -> str:
-    """A run in a line: data set, arm, imbalance, what is unusual, epochs, seed, and the end of its id."""
-    facts, data = identity_columns(config), config["data"]
-    style = MODEL_STYLE.get(facts["model"])
-    shape = {"balanced": "balanced", "step": f"K_A={facts['K_A']} R={facts['R']:g}"}
-    parts = [
-        facts["dataset"],
-        style.label if style else str(dotted(config, "model.network")),
-        shape.get(data["imbalance"], f"exponential R={facts['R']:g}"),
-    ]
-    for key, usual in _EXTRAS.items():
-        value = dotted(config, key)
-        if value is not None and value != usual:
-            parts.append(f"{key.split('.')[-1]} {value}")
-    if data["majority"] == "random" and facts["dataset"] != "digit_pairs":
-        parts.append("random majority")
-    parts += [f"width {config['model']['width']}", f"{config['train']['epochs']} epochs", f"seed={facts['seed']}"]
-    return ", ".join(parts) + f" [{run[-6:]}]"
+def _show(fig: Figure, alt: str, said: str, code: str, language: str = "python") -> object:
+    """The picture, and below it a sentence and what to type to get the same."""
+    display(plotting.picture(fig, f"{alt} {said}"))
+    return plotting.prose(f"{said}\n```{language}\n{code}\n```")
 
 
-_LISTED = 60
+def _float(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{name} must be a number, such as 1e-5, and not {text!r}") from None
 
 
-class OverlayPanel(Panel):
-    """Tick runs, stored or among the reference results, and compare their curves and final values.
+# --- train ---------------------------------------------------------------------------------------------------
+
+
+class Training:
+    """One ``nclib train`` in a process of its own. It can be ended at any moment, and the same command goes on from
+    the last finished epoch.
 
     Parameters
     ----------
-    training : the panel whose run, also one under way, can be ticked too
-    profile : whose pair of explicit network and DEQ at K_A = 3, R = 10 is ticked at first, where there is one
+    words : what is typed after ``nclib train``
     """
 
-    def __init__(self, training: TrainPanel | None = None, profile: str = "quick") -> None:
-        super().__init__()
-        self._training = training
-        self.filter = widgets.Text(
-            placeholder="words that must occur, such as: digits R=10 seed=0", continuous_update=True,
-            layout=widgets.Layout(width="420px"),
-        )  # fmt: skip
-        self.refresh = widgets.Button(description="Look again", icon="refresh", layout=widgets.Layout(width="120px"))
-        self.clear = widgets.Button(description="Untick all", layout=widgets.Layout(width="110px"))
-        self.live = widgets.Checkbox(
-            value=False, description="the run of the train panel, live", indent=False, disabled=training is None
-        )
-        self.ticks: dict[str, widgets.Checkbox] = {}
-        self._known = known_runs()
-        self.list = widgets.VBox(
-            layout=widgets.Layout(max_height="210px", overflow="auto", border="1px solid #ddd", padding="4px")
-        )
-        self.count = widgets.HTML()
-        self.metrics = widgets.SelectMultiple(
-            options=list(figures.METRICS), rows=11, layout=widgets.Layout(width="230px"),
-            value=("accuracy, test", "minority accuracy", "loss, train",
-                   "NC1, trace ratio", "NC2, centred", "NC3, centred"),
-        )  # fmt: skip
-        self.table = widgets.HTML()
-        self._tick_first(profile)
-        left = widgets.VBox(
-            [row(self.filter, self.refresh, self.clear), self.live, self.list, self.count],
-            layout=widgets.Layout(flex="1 1 560px", min_width="0"),
-        )
-        right = widgets.VBox([heading("Quantities (Ctrl-click for several)"), self.metrics])
-        self.box.children = (
-            widgets.HBox([left, right], layout=widgets.Layout(grid_gap="0 16px", flex_flow="row wrap")),
-            self.message, self.image, self.table, self.command,
-        )  # fmt: skip
-        self._when(self.filter, self._list)
-        self._when(self.metrics, self._compare)
-        self._when(self.live, self._compare)
-        self._when(self.refresh, self._look_again)
-        self._when(self.clear, self._untick)
-        if training is not None:
-            training.watch(self._after_epoch)
-        self._look_again()
+    def __init__(self, words: list[str]) -> None:
+        self.stopped = False
+        self.words, self._said = words, tempfile.TemporaryFile("w+")  # noqa: SIM115, read while the process writes
+        command = [sys.executable, "-m", "nclib.cli", "train", *words]
+        self.process = subprocess.Popen(command, stdout=self._said, stderr=subprocess.STDOUT)
+        atexit.register(self.stop)
 
-    def _tick_first(self, profile: str) -> None:
-        for run in map(run_id, experiment("fig2", profile)[:2]):
-            if run in self._known:
-                self._tick_box(run, self._known[run], ticked=True)
+    def running(self) -> bool:
+        return self.process.poll() is None
 
-    def _tick_box(self, run: str, config: Mapping[str, Any], ticked: bool = False) -> widgets.Checkbox:
-        if run not in self.ticks:
-            label = run_label(run, config)
-            self.ticks[run] = widgets.Checkbox(
-                value=ticked,
-                description=label,
-                tooltip=run,
-                indent=False,
-                layout=widgets.Layout(width="98%", height="22px"),
-            )
-            self._when(self.ticks[run], self._compare)
-        return self.ticks[run]
+    def stop(self) -> None:
+        self.stopped = self.running()
+        self.process.terminate()
+        self.process.wait()
 
-    def ticked(self) -> list[str]:
-        """Ids of the ticked runs."""
-        return [run for run, tick in self.ticks.items() if tick.value]
+    def said(self) -> list[str]:
+        """Lines of its output so far."""
+        self._said.seek(0)
+        return self._said.read().splitlines()
 
-    def _look_again(self) -> None:
-        self._known = known_runs()
-        self._list()
-        self._compare()
+    def run(self) -> str | None:
+        """The id of its run, once it is known."""
+        return next((line.split()[1] for line in self.said() if line.startswith("run ")), None)
 
-    def _list(self) -> None:
-        words = self.filter.value.lower().split()
-        chosen = self.ticked()
-        found = [
-            run for run, config in self._known.items()
-            if run not in chosen and all(word in f"{run_label(run, config)} {run}".lower() for word in words)
-        ]  # fmt: skip
-        shown = [*(run for run in chosen if run in self._known), *found[:_LISTED]]
-        self.list.children = [self._tick_box(run, self._known[run]) for run in shown]
-        more = len(found) - _LISTED
-        text = f"{len(self._known)} runs" + (f"; {more} more fit: type another word" if more > 0 else "")
-        self.count.value = f'<span style="color:#555">{text}</span>'
-
-    def _untick(self) -> None:
-        with self._silently():
-            for tick in self.ticks.values():
-                tick.value = False
-        self._compare()
-
-    def _after_epoch(self) -> None:
-        if self._training.training is not None and self._training.training.run not in self._known:
-            self._known = known_runs()
-            self._list()
-        if self.live.value:
-            self._compare()
-
-    def _histories(self) -> dict[str, pd.DataFrame]:
-        runs = self.ticked()
-        found = {run_label(run, self._known[run]): load_run(run).history for run in runs if run in self._known}
-        training = self._training.training if self._training is not None and self.live.value else None
-        if training is not None:
-            sofar = history_so_far(training.run)
-            if sofar is not None and sofar.source != "reference":
-                found[f"live: {run_label(training.run, training.config.canonical())}"] = sofar.history
-        return found
-
-    def _compare(self) -> None:
-        self._attempt(self._compare_now)
-
-    def _compare_now(self) -> None:
-        histories = self._histories()
-        metrics = list(self.metrics.value)
-        if not metrics:
-            raise ConfigError("choose at least one quantity at the right")
-        names = ", ".join(metrics)
-        alt = f"Curves of {len(histories)} runs against the epoch: {names}."
-        self._draw(lambda: figures.overlay(histories, metrics), alt)
-        final = {
-            label: {name: _last(history, *figures.METRICS[name][:2]) for name in metrics}
-            for label, history in histories.items()
-        }
-        frame = pd.DataFrame(final, dtype=float).T
-        self.table.value = frame.to_html(float_format="{:.4g}".format, na_rep="–", border=0) if len(frame) else ""
-        lines = [f"nclib runs show {run}" for run in self.ticked()]
-        self._say_command("\n".join(lines or ["# tick a run: its line stands here"]))
+    def status(self) -> str:
+        if self.running():
+            return "training"
+        if self.process.returncode == 0:
+            return "finished"
+        if self.stopped:
+            return "stopped; Train goes on from the last finished epoch"
+        return f"failed: {self.said()[-1]}" if self.said() else "failed"
 
 
-def _last(history: pd.DataFrame, split: str, metric: str) -> float:
-    values = figures.values_of(history, split, metric)
-    return float(values.iloc[-1]) if len(values) else np.nan
+def history(run: str) -> pd.DataFrame:
+    """The history of a run, finished or not: of an unfinished one from its checkpoint, as far as that is.
+
+    Raises
+    ------
+    CorruptRun
+        Where there is nothing of it yet, or what there is is damaged.
+    """
+    store = default_store()
+    state = None if store.has(run) else store.checkpoint(run).load()
+    return load_run(run).history[HISTORY] if state is None else pd.DataFrame(state["history"], columns=HISTORY)
+
+
+VIEWS = {
+    "loss": ["loss"],
+    "accuracy": ["accuracy_balanced", "accuracy_majority", "accuracy_minority"],
+    "solver evaluations": ["solver_steps", "backward_steps"],
+    "NC1": ["nc1_trace_ratio", "nc1_pinv"],
+    "NC2 and NC3": ["nc2_etf_distance", "nc3_self_duality"],
+    "share not converged": ["not_converged", "backward_not_converged"],
+}
+"""What is watched while a network trains, by the title of its axes."""
+
+
+def _draw_history(rows: pd.DataFrame) -> Figure:
+    fig, axes = plt.subplots(2, 3, figsize=(9.4, 4.6), sharex=True)
+    for (title, names), ax in zip(VIEWS.items(), axes.flat, strict=True):
+        shown = rows[rows["metric"].isin(names) & np.isfinite(rows["value"])]
+        if len(shown):
+            sns.lineplot(shown, x="epoch", y="value", hue="metric", style="split", errorbar=None, ax=ax)
+            ax.legend(fontsize=6)
+            ax.set_yscale("log" if title in ("loss", "NC1") else "linear")
+        ax.set(title=title, ylabel="")
+    return fig
+
+
+def train(profile: str = "quick") -> widgets.VBox:
+    """Choose a run, train it beside the notebook, watch and stop it.
+
+    Parameters
+    ----------
+    profile : size at which the fields start
+    """
+    current: list[Training] = []
+    go, halt = widgets.Button(description="Train", icon="play"), widgets.Button(description="Stop", icon="stop")
+    ticks = widgets.Play(interval=1500, max=10**6, layout=widgets.Layout(display="none"))
+    controls = _train_controls(profile)
+
+    def draw(ticks_: int, **values: str) -> object:
+        words = _words(**values)
+        ticks.playing = bool(current) and current[0].running()
+        return _watch(current[0]) if current and current[0].words == words else _typed("Press **Train**.", words)
+
+    def start(_: widgets.Button) -> None:
+        stop(_)
+        current[:] = [Training(_words(**{name: control.value for name, control in controls.items()}))]
+        panel.update()
+
+    def stop(_: widgets.Button) -> None:
+        if current and current[0].running():
+            current[0].stop()
+            panel.update()
+
+    go.on_click(start)
+    halt.on_click(stop)
+    panel = _panel(draw, **controls, ticks_=ticks)
+    return widgets.VBox([widgets.HBox([go, halt]), panel])
+
+
+def _train_controls(profile: str) -> dict[str, widgets.Widget]:
+    kinds = [(style.label, kind) for kind, style in plotting.MODEL_STYLE.items()]
+    texts = {"dataset": "", "K_A": "3", "R": "10", "epochs": "", "width": "", "lr": "", "seed": "0", "more": ""}
+    hints = {"more": "such as -s train.momentum=0.8"}
+    fields = {
+        name: widgets.Text(text, description=name, placeholder=hints.get(name, "the profile's"), **_TYPED)
+        for name, text in texts.items()
+    }
+    return {
+        "profile": widgets.Dropdown(options=list(PROFILES), value=profile, description="profile", **_FIELD),
+        "model": widgets.Dropdown(options=kinds, value="deq", description="model", **_FIELD),
+        **fields,
+    }
+
+
+def _words(more: str, **values: str) -> list[str]:
+    """What is typed after ``nclib train``; a field left empty is not in it."""
+    given = {name: text.strip() for name, text in values.items() if text.strip()}
+    return [word for name, text in given.items() for word in (f"--{name}", text)] + shlex.split(more)
+
+
+def _typed(said: str, words: list[str]) -> object:
+    return plotting.prose(f"{said}\n```sh\n{shlex.join(['nclib', 'train', *words])}\n```")
+
+
+def _watch(training: Training) -> object:
+    """How far a training is: its curves once there are some."""
+    status, run = training.status(), training.run()
+    try:
+        rows = history(run) if run else pd.DataFrame(columns=HISTORY)
+    except CorruptRun:
+        if not training.running():
+            raise
+        rows = pd.DataFrame(columns=HISTORY)  # no epoch is finished yet
+    said = f"**{status}**" + (f", epoch {rows['epoch'].max()} of {run}" if len(rows) else "")
+    if len(rows):
+        display(plotting.picture(_draw_history(rows), f"Loss, accuracy, collapse and solver by epoch: {said}."))
+    return _typed(said, training.words)
+
+
+# --- compare -------------------------------------------------------------------------------------------------
+
+
+def _known() -> list[str]:
+    return sorted({*default_store().ids(), *reference_store().ids()})
+
+
+def compare(profile: str = "quick") -> widgets.VBox:
+    """Lay the curves of stored and tracked runs over one another.
+
+    Parameters
+    ----------
+    profile : whose pair of ResNet-18 and DEQ at K_A = 3, R = 10 is chosen at first, where it is there
+    """
+    known = _known()
+    first = [run for run in map(run_id, experiment("fig2", profile)[:2]) if run in known]
+    runs = widgets.SelectMultiple(options=known, value=first, rows=10, description="runs", **_WIDE)
+    words = widgets.Text("", description="only with", placeholder="digits KA5 deq s0", **_WIDE)
+    names = {metric.label: name for name, metric in (metrics.LOGGED | metrics.METRICS).items()}
+
+    def narrow(_: object) -> None:
+        fitting = [run for run in _known() if all(word in run for word in words.value.split())]
+        kept = [run for run in runs.value if run in fitting]
+        runs.options, runs.value = fitting, kept
+
+    words.observe(narrow, "value")
+    panel = _panel(
+        _compare,
+        runs=runs,
+        metric=widgets.Dropdown(options=names, value="nc1_trace_ratio", description="metric", **_FIELD),
+        split=widgets.Dropdown(options=["train", "test", "steps"], description="images", **_FIELD),
+        logarithmic=widgets.Checkbox(value=True, description="logarithmic", **_FIELD),
+    )
+    return widgets.VBox([words, panel])
+
+
+def _compare(runs: tuple[str, ...], metric: str, split: str, logarithmic: bool) -> object:
+    if not runs:
+        raise ConfigError("choose runs from the list; Ctrl adds another one")
+    rows = pd.concat([load_run(run).history.assign(run=run) for run in runs], ignore_index=True)
+    rows = rows[(rows["metric"] == metric) & (rows["split"] == split) & np.isfinite(rows["value"])]
+    if not len(rows):
+        raise ConfigError(f"these runs have no {metric} on {split} images")
+    fig, ax = plt.subplots(figsize=(9.4, 3.6))
+    sns.lineplot(rows, x="epoch", y="value", hue="run", style="run", markers=True, dashes=False, ax=ax)
+    ax.set(ylabel=f"{metric}, {split}", yscale="log" if logarithmic else "linear")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend(fontsize=7)
+    last = rows.sort_values("epoch").groupby("run")["value"].last()
+    said = "Last values: " + ", ".join(f"{run} {value:.4g}" for run, value in last.items()) + "."
+    return _show(fig, f"{metric} against the epoch.", said, "\n".join(f"nclib runs show {run}" for run in runs), "sh")
 
 
 # --- one image -----------------------------------------------------------------------------------------------
 
-_THUMBS = 14
-_panel_numbers = itertools.count()
+
+def one_image() -> widgets.interactive:
+    """How each solver finds the equilibrium of one test image."""
+    stored = {run: run for run in reversed(default_store().ids()) if "-deq-" in run}
+    return _panel(
+        _one_image,
+        run=widgets.Dropdown(options=stored | {"a small DEQ, not trained": None}, description="network", **_WIDE),
+        image=widgets.IntSlider(0, 0, 99, description="test image", **_FIELD),
+        tol=widgets.Text("1e-5", description="tolerance", **_TYPED),
+        max_steps=widgets.IntSlider(40, 1, 200, description="evaluations", **_FIELD),
+    )
 
 
-class TracePanel(Panel):
-    """Click an image: how each solver finds its equilibrium in a trained network.
-
-    Parameters
-    ----------
-    training : the panel whose runs join the list when they are done
-    """
-
-    def __init__(self, training: TrainPanel | None = None) -> None:
-        super().__init__()
-        self._name = f"nclib-thumb-{next(_panel_numbers)}"
-        self.run = choice_field("network", "stored DEQ runs", _deq_runs(), None)
-        self.run.value = self.run.options[0][1]
-        self.run.layout.width = "640px"
-        self.index = widgets.BoundedIntText(
-            0, min=0, max=0, description="test image", style=LABEL, layout=widgets.Layout(width="200px")
-        )
-        self.thumbs = [widgets.Button(layout=widgets.Layout(width="56px", height="56px")) for _ in range(_THUMBS)]
-        for number, thumb in enumerate(self.thumbs):
-            thumb.add_class(f"{self._name}-{number}")
-            self._when(thumb, functools.partial(self._click, number))
-        self.style = widgets.HTML()
-        self.earlier, self.later = (
-            widgets.Button(icon=icon, tooltip=tip, layout=widgets.Layout(width="36px", height="56px"))
-            for icon, tip in (("chevron-left", "images before"), ("chevron-right", "images after"))
-        )
-        self.methods = _method_boxes()
-        self.tol = text_field("tolerance", "relative residual", "1e-5")
-        self.max_steps = text_field("evaluations", "most evaluations of the cell", "40")
-        self.refresh = widgets.Button(description="Look again", icon="refresh", layout=widgets.Layout(width="120px"))
-        self.box.children = (
-            row(self.run, self.refresh),
-            row(self.earlier, *self.thumbs, self.later, grid_gap="0 2px"),
-            row(self.index, self.tol, self.max_steps),
-            row(beside("methods"), *self.methods.values()),
-            self.message, self.image, self.command, self.style,
-        )  # fmt: skip
-        self._when(self.run, functools.partial(self._attempt, self._open))
-        for widget in (self.index, self.tol, self.max_steps, *self.methods.values()):
-            self._when(widget, functools.partial(self._attempt, self._solve))
-        self._when(self.earlier, functools.partial(self._turn, -_THUMBS))
-        self._when(self.later, functools.partial(self._turn, _THUMBS))
-        self._when(self.refresh, self._look_again)
-        if training is not None:
-            training.watch(self._look_again)
-        self._attempt(self._open)
-
-    def _look_again(self) -> None:
-        options, chosen = _deq_runs(), self.run.value
-        if list(self.run.options) != options:
-            with self.run.hold_trait_notifications():
-                self.run.options = options
-                self.run.value = chosen if chosen in [value for _, value in options] else options[0][1]
-
-    def _network(self) -> str | RunConfig:
-        return self.run.value or _untrained()
-
-    def _open(self) -> None:
-        _, _, self._split = compute.open_network(self._network())
-        self.index.max = len(self._split.test_labels) - 1
-        self._solve()
-
-    def _turn(self, by: int) -> None:
-        self.index.value = min(max(self.index.value + by, 0), self.index.max)
-
-    def _click(self, number: int) -> None:
-        self.index.value = min(self._page() + number, self.index.max)
-
-    def _page(self) -> int:
-        return self.index.value // _THUMBS * _THUMBS
-
-    def _show_thumbs(self) -> None:
-        rules = []
-        names = self._split.class_names
-        for number, thumb in enumerate(self.thumbs):
-            place = self._page() + number
-            thumb.disabled = place > self.index.max
-            if thumb.disabled:
-                rules.append(f".{self._name}-{number} {{visibility: hidden}}")
-                continue
-            label = names[int(self._split.test_labels[place])]
-            thumb.tooltip = f"test image {place}, class {label}"
-            edge = "3px solid #d55e00" if place == self.index.value else "1px solid #aaa"
-            rules.append(
-                f".{self._name}-{number} {{background: url({_data_address(self._split.test_images[place].numpy())}) "
-                f"center / cover no-repeat !important; image-rendering: pixelated; border: {edge} !important}}"
-            )
-        self.style.value = f"<style>{' '.join(rules)}</style>"
-
-    def _solve(self) -> None:
-        self._show_thumbs()
-        chosen = [name for name, box in self.methods.items() if box.value]
-        if not chosen:
-            raise ConfigError("tick at least one method")
-        tol, max_steps = read_number(self.tol.value), read_number(self.max_steps.value)
-        solvers = {name: compute.solver_methods(tol, max_steps)[name] for name in chosen}
-        image = self.index.value
-        found = compute.image_traces(self._network(), image, solvers)
-        labels = {name: _told(name, found.solutions[name]) for name in chosen}
-        guesses = {found.class_names[k] for k in found.predicted.values()}
-        caption = f"class {found.class_names[found.label]}, predicted {' or '.join(sorted(guesses))}"
-        traces = {name: solution.trace[:, 0].numpy() for name, solution in found.solutions.items()}
-        alt = f"Test image {image}, {caption}; residual against evaluations: {'; '.join(labels.values())}."
-        self._draw(lambda: figures.image_solution(found.image, caption, traces, tol, labels), alt)
-        run = f'"{self.run.value}"' if self.run.value else 'nc.experiment("fig2", "smoke")[1]  # untrained'
-        self._say_command(
-            f"import nclib as nc\nrun = {run}\n"
-            f"found = nc.laboratory.image_traces(run, {image}, nc.laboratory.solver_methods({tol!r}, {max_steps}))\n"
-            f"{{name: solution.trace[:, 0] for name, solution in found.solutions.items()}}"
-        )
+def _one_image(run: str | None, image: int, tol: str, max_steps: int) -> object:
+    limit = _float(tol, "tolerance")
+    found = compute.image_traces(run, image, limit, max_steps)
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.0), width_ratios=(1, 2.6))
+    pixels = found.image.transpose(1, 2, 0).squeeze()
+    left.imshow(pixels, cmap="gray")
+    left.set_axis_off()
+    left.set_title(f"class {found.label}")
+    plotting.traces({name: solution.trace[:, 0] for name, solution in found.solutions.items()}, right, limit)
+    right.legend()
+    predicted = ", ".join(f"{plotting.METHOD_STYLE[name].label} {label}" for name, label in found.predicted.items())
+    said = f"Class {found.label}; predicted: {predicted}. {_ended(found.solutions)}"
+    code = f"from companion import laboratory\nlaboratory.image_traces({run!r}, {image}, {limit:g}, {max_steps})"
+    return _show(fig, "A test image, and the residual of its equilibrium by evaluations.", said, code)
 
 
-def _untrained() -> RunConfig:
-    return experiment("fig2", "smoke")[1]
-
-
-def _deq_runs() -> list[tuple[str, str]]:
-    """Stored DEQ runs, the newest first, with their labels; last an untrained network, named ""."""
-    found = [
-        (run_label(run, config), run) for run, config, _ in default_store().records()
-        if dotted(config, "model.kind") == "deq" and config["kind"] == "classifier"
-    ]  # fmt: skip
-    return [*reversed(found), ("an untrained DEQ of smoke size (train one above to see it here)", "")]
-
-
-def _method_boxes() -> dict[str, widgets.Checkbox]:
-    return {
-        name: widgets.Checkbox(
-            value=True, description=METHOD_STYLE[name].label, indent=False, layout=widgets.Layout(width="130px")
-        )
-        for name in ("fixed_point", "anderson", "broyden")
-    }
-
-
-def _told(method: str, solution: Any) -> str:
-    """A method's line in the legend: how it ended."""
-    status = {Status.CONVERGED: "converged after", Status.MAX_STEPS: "stopped at", Status.DIVERGED: "diverged after"}
-    return f"{METHOD_STYLE[method].label}: {status[Status(int(solution.status))]} {int(solution.steps)}"
-
-
-def _data_address(image: np.ndarray) -> str:
-    """An image (C, H, W) uint8 as a data: address."""
-    pixels = image.transpose(1, 2, 0)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]).save(buffer, format="PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+def _ended(solutions: Mapping[str, Solution]) -> str:
+    words = {Status.CONVERGED: "converged after", Status.MAX_STEPS: "stopped at", Status.DIVERGED: "diverged after"}
+    told = [
+        f"{plotting.METHOD_STYLE[name].label} {words[Status(int(s.status))]} {int(s.steps)}"
+        for name, s in solutions.items()
+    ]
+    return "Evaluations: " + ", ".join(told) + "."
 
 
 # --- three classes -------------------------------------------------------------------------------------------
@@ -380,155 +319,112 @@ def _data_address(image: np.ndarray) -> str:
 _DOTS = 300  # features drawn of each class
 
 
-class SimplexPanel(Panel):
-    """Three classes of a trained network as a triangle in space, which the sliders turn."""
+def three_classes(profile: str = "quick") -> widgets.interactive:
+    """Three classes of a trained network beside a simplex ETF, to be turned.
 
-    def __init__(self, profile: str = "quick") -> None:
-        super().__init__()
-        runs = _runs_with_features()
-        preferred = run_id(experiment("fig2", profile)[1])
-        self.run = choice_field("run", "stored runs and reference results with features", runs, None)
-        if runs:
-            self.run.value = preferred if preferred in dict(map(reversed, runs)) else runs[0][1]
-        self.run.layout.width = "640px"
-        self.classes = [choice_field("classes" if k == 0 else "", "", [], None) for k in range(3)]
-        for k, field in enumerate(self.classes):
-            field.layout.width = "220px" if k == 0 else "100px"
-            field.style.description_width = "118px" if k == 0 else "0px"
-        self.azimuth = slider("turn", 40, -180, 180, 1)
-        self.elevation = slider("tilt", 35, -90, 90, 1)
-        self.facts = widgets.HTML()
-        self.refresh = widgets.Button(description="Look again", icon="refresh", layout=widgets.Layout(width="120px"))
-        self.box.children = (
-            row(self.run, self.refresh), row(*self.classes), row(self.azimuth, self.elevation),
-            self.message, self.facts, self.image, self.command,
-        )  # fmt: skip
-        self._when(self.run, functools.partial(self._attempt, self._open))
-        self._when(self.refresh, self._look_again)
-        for widget in (*self.classes, self.azimuth, self.elevation):
-            self._when(widget, functools.partial(self._attempt, self._turn))
-        self._attempt(self._open)
-
-    def _look_again(self) -> None:
-        chosen, options = self.run.value, _runs_with_features()
-        with self._silently():
-            self.run.options = options
-            self.run.value = chosen if chosen in [run for _, run in options] else None
-        if self.run.value is None and options:
-            self.run.value = options[0][1]
-
-    def _open(self) -> None:
-        if self.run.value is None:
-            raise ConfigError("no run with features is stored; train one above, then press Look again")
-        stored = load_run(self.run.value)
-        labels = stored.arrays["train_labels"]
-        names = stored.provenance["facts"]["class_names"]
-        present = [(names[k], k) for k in np.unique(labels).tolist()]
-        self._stored, self._names = stored, names
-        with self._silently():
-            for field, (_, k) in zip(self.classes, present[:: max(1, len(present) // 3)], strict=False):
-                field.options, field.value = present, k
-        self._turn()
-
-    def _turn(self) -> None:
-        arrays, classes = self._stored.arrays, [field.value for field in self.classes]
-        seen = compute.class_triangle(arrays["train_features"], arrays["train_labels"], arrays["classifier"], classes)
-        shown = np.concatenate([np.flatnonzero(seen.labels == k)[:_DOTS] for k in range(3)])
-        names = [f"class {self._names[k]}" for k in classes]
-        parts = seen.points[shown], seen.labels[shown], seen.means, seen.weights, seen.ideal
-        facts = ", ".join(f"{name} = {value:.3g}" for name, value in seen.facts.items())
-        text = f"these three classes alone, {len(seen.labels)} training images: {facts} (ideal 0)"
-        self.facts.value = f'<div style="color:#555">{text}</div>'
-        alt = f"Features, means and classifier rows of three classes beside a simplex ETF; {text}."
-        self._draw(lambda: figures.triangle(*parts, names, self.elevation.value, self.azimuth.value), alt)
-        self._say_command(
-            f'import nclib as nc\narrays = nc.load_run("{self.run.value}").arrays\n'
-            'wanted = (arrays[name] for name in ("train_features", "train_labels", "classifier"))\n'
-            f"nc.laboratory.class_triangle(*wanted, {classes})"
-        )
+    Parameters
+    ----------
+    profile : whose DEQ at K_A = 3, R = 10 is shown at first, where it is there
+    """
+    known, first = _known(), run_id(experiment("fig2", profile)[1])
+    if first not in known:
+        first = next((run for run in known if "-deq-s0-" in run), None)
+    controls = {
+        name: widgets.BoundedIntText(k, 0, 999, description=f"{name} class", **_FIELD)
+        for k, name in enumerate(("first", "second", "third"))
+    }
+    return _panel(
+        _three_classes,
+        run=widgets.Dropdown(options=known, value=first, description="run", **_WIDE),
+        **controls,
+        turn=widgets.IntSlider(40, -180, 180, description="turn", continuous_update=False, **_FIELD),
+        tilt=widgets.IntSlider(35, -90, 90, description="tilt", continuous_update=False, **_FIELD),
+    )
 
 
-def _runs_with_features() -> list[tuple[str, str]]:
-    """Stored runs and, of the reference results, those of seed 0 that keep features; with at least three classes."""
-    stored = set(default_store().ids())
-    return [
-        (run_label(run, config), run)
-        for run, config in known_runs().items()
-        if run in stored or (config["seed"] == 0 and "train_features" in load_run(run).arrays)
-    ]
+def _three_classes(run: str | None, first: int, second: int, third: int, turn: int, tilt: int) -> object:
+    if run is None:
+        raise ConfigError("choose a run")
+    arrays, classes = load_run(run).arrays, [first, second, third]
+    parts = ("train_features", "train_labels", "classifier")
+    if lacking := [part for part in parts if part not in arrays]:
+        raise ConfigError(f"{run} has kept no {lacking[0]}; choose a run of seed 0, or train it here")
+    seen = compute.class_triangle(*(arrays[part] for part in parts), classes)
+    facts = ", ".join(f"{name} {value:.3g}" for name, value in seen.facts.items())
+    said = f"These three classes alone, {len(seen.labels)} training images: {facts}; complete collapse is 0."
+    code = (
+        f'import nclib as nc\nfrom companion import laboratory\narrays = nc.load_run("{run}").arrays\n'
+        f"wanted = [arrays[name] for name in {parts}]\nlaboratory.class_triangle(*wanted, {classes})"
+    )
+    alt = "Features, means and classifier rows of three classes beside a simplex ETF."
+    return _show(_draw_triangle(seen, classes, turn, tilt), alt, said, code)
+
+
+def _draw_triangle(seen: compute.Triangle, classes: list[int], turn: int, tilt: int) -> Figure:
+    fig = plt.figure(figsize=(8.0, 4.6), layout="none")
+    ax = fig.add_axes((0.0, 0.0, 0.74, 1.0), projection="3d", computed_zorder=False)
+    ax.set_axis_off()
+    ax.plot(*seen.ideal[[0, 1, 2, 0]].T, color="0.4", linestyle="--", linewidth=1.0, label="simplex ETF")
+    ax.plot([0, 0], [0, 0], [-1, 1], color="0.75", linewidth=0.8, label="across: widest spread\nwithin a class")
+    for k, colour in enumerate(sns.color_palette("colorblind", 3)):
+        points = seen.points[seen.labels == k][:_DOTS]
+        ax.scatter(*points.T, s=7, color=colour, alpha=0.45, linewidths=0, label=f"class {classes[k]}")
+        ax.plot(*np.stack([np.zeros(3), seen.weights[k]]).T, color=colour, linewidth=1.6)
+        ax.scatter(*seen.weights[k], marker="^", s=45, color=colour, edgecolor="white")
+        ax.scatter(*seen.means[k], marker="o", s=75, color=colour, edgecolor="black")
+    for marker, text in (("o", "class mean"), ("^", "classifier row"), (".", "feature")):
+        ax.plot([], [], marker, color="0.5", label=text)
+    reach = 1.4
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(-reach, reach))
+    ax.set_box_aspect((1, 1, 1), zoom=1.4)
+    ax.view_init(elev=tilt, azim=turn)
+    fig.legend(*ax.get_legend_handles_labels(), loc="center right", fontsize=8)
+    return fig
 
 
 # --- solvers in the plane ------------------------------------------------------------------------------------
 
-_EDGE = 4.0
-_GRID = np.linspace(-_EDGE, _EDGE, 81)
 
-
-class PlaygroundPanel(Panel):
+def plane() -> widgets.interactive:
     """Pick a map of the plane and a start, and follow the solvers step by step."""
+    sliders = {"ρ": ("rho", 0.9, -2), "start z₁": ("z1", -2.0, -4), "start z₂": ("z2", 1.5, -4)}
+    controls = {
+        name: widgets.FloatSlider(value, min=low, max=4, step=0.05, description=label, **_FIELD)
+        for label, (name, value, low) in sliders.items()
+    }
+    return _panel(
+        _plane,
+        name=widgets.Dropdown(options=list(compute.MAPS), value="rotation", description="map", **_FIELD),
+        **controls,
+        tol=widgets.Text("1e-6", description="tolerance", **_TYPED),
+        max_steps=widgets.IntSlider(30, 1, 200, description="evaluations", **_FIELD),
+        step=widgets.IntSlider(8, 1, 200, description="shown up to", **_FIELD),
+    )
 
-    def __init__(self) -> None:
-        super().__init__()
-        first = "rotation"
-        options = [(f"{name}: {plane.formula}", name) for name, plane in compute.MAPS.items()]
-        self.map = choice_field("map", "f", options, first)
-        self.map.layout.width = "480px"
-        plane = compute.MAPS[first]
-        self.strength = slider("ρ", plane.strength, plane.lowest, plane.highest)
-        self.start = [slider(f"start z{sub}", value, -_EDGE, _EDGE) for sub, value in (("₁", -2.0), ("₂", 1.5))]
-        self.methods = _method_boxes()
-        self.tol = text_field("tolerance", "relative residual", "1e-6")
-        self.max_steps = text_field("evaluations", "most evaluations of f, up to 200", "30")
-        self.step = widgets.IntSlider(
-            8, min=0, max=29, description="step", style=LABEL, layout=widgets.Layout(width="430px")
-        )
-        self.play = widgets.Play(value=8, min=0, max=29, interval=500, show_repeat=False)
-        widgets.jslink((self.play, "value"), (self.step, "value"))
-        self.box.children = (
-            row(self.map, self.strength), row(*self.start), row(self.tol, self.max_steps),
-            row(beside("methods"), *self.methods.values()),
-            row(self.step, self.play), self.message, self.image, self.command,
-        )  # fmt: skip
-        self._when(self.map, functools.partial(self._attempt, self._new_map))
-        for widget in (self.strength, *self.start, self.tol, self.max_steps, *self.methods.values()):
-            self._when(widget, functools.partial(self._attempt, self._solve))
-        self._when(self.step, functools.partial(self._attempt, self._step))
-        self._attempt(self._solve)
 
-    def _new_map(self) -> None:
-        plane = compute.MAPS[self.map.value]
-        with self._silently():
-            self.strength.min, self.strength.max = min(plane.lowest, self.strength.min), plane.highest
-            self.strength.value, self.strength.min = plane.strength, plane.lowest
-        self._solve()
+def _plane(name: str, rho: float, z1: float, z2: float, tol: str, max_steps: int, step: int) -> object:
+    limit, rho, start = _float(tol, "tolerance"), round(rho, 4), (round(z1, 4), round(z2, 4))
+    walks = compute.walks(name, rho, start, limit, max_steps)
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.9))
+    _shade(compute.plane_map(name, rho), left)
+    for method, walk in walks.items():
+        look = plotting.METHOD_STYLE[method]
+        left.plot(*walk.points[:step].T, color=look.colour, marker=look.marker, markersize=3.5, linewidth=0.9)
+    left.plot(*start, "*", color="gold", markeredgecolor="black", markersize=11)
+    left.set(
+        xlim=(-4, 4), ylim=(-4, 4), xlabel="z₁", ylabel="z₂", aspect="equal", title=f"the first {step} evaluations"
+    )
+    plotting.traces({method: walk.solution.trace[:, 0] for method, walk in walks.items()}, right, limit)
+    right.axvline(step, color="0.7", linewidth=0.8, zorder=0)
+    right.legend()
+    said = _ended({method: walk.solution for method, walk in walks.items()})
+    code = f'from companion import laboratory\nlaboratory.walks("{name}", {rho}, {start}, {limit:g}, {max_steps})'
+    return _show(fig, "Left, where each method evaluated f, a star at the start; right, its residual.", said, code)
 
-    def _solve(self) -> None:
-        chosen = [name for name, box in self.methods.items() if box.value]
-        if not chosen:
-            raise ConfigError("tick at least one method")
-        tol, max_steps = read_number(self.tol.value), read_number(self.max_steps.value)
-        solvers = compute.solver_methods(tol, max_steps)
-        if max_steps > 200:
-            raise ConfigError(f"evaluations: {max_steps} are too many to look at; type at most 200")
-        strength, *start = (
-            round(slider.value, 4) for slider in (self.strength, *self.start)
-        )  # 0.8999… is meant as 0.9
-        f = compute.plane_map(self.map.value, strength)
-        self.walks = {name: compute.solver_walk(f, solvers[name], start) for name in chosen}
-        self._field, self._tol = compute.residual_field(f, _GRID, _GRID), tol
-        with self._silently():
-            self.step.max = self.play.max = max(len(walk.points) for walk in self.walks.values()) - 1
-        self._step()
-        self._say_command(
-            f'import nclib as nc\nf = nc.laboratory.plane_map("{self.map.value}", {strength})\n'
-            f"solvers = nc.laboratory.solver_methods({tol!r}, {max_steps})\n"
-            f"{{name: nc.laboratory.solver_walk(f, solver, {start}).points for name, solver in solvers.items()}}"
-        )
 
-    def _step(self) -> None:
-        points = {name: walk.points for name, walk in self.walks.items()}
-        traces = {name: walk.solution.trace[:, 0].numpy() for name, walk in self.walks.items()}
-        told = "; ".join(_told(name, walk.solution) for name, walk in self.walks.items())
-        alt = f"Left: where each method evaluated f, on the plane; right: its residual. {told}."
-        step = self.step.value
-        self._draw(lambda: figures.plane(_GRID, _GRID, self._field, points, traces, step, self._tol), alt)
+def _shade(f: compute.Map, ax: Axes) -> None:
+    """‖f(z) − z‖ as shading, dark where it is large."""
+    side = torch.linspace(-4, 4, 81, dtype=torch.float64)
+    z = torch.cartesian_prod(side, side)
+    field = (f(z) - z).norm(dim=1).clamp(min=1e-2).log10().reshape(81, 81).T.numpy()
+    ax.imshow(field, extent=(-4, 4, -4, 4), origin="lower", cmap="Greys", alpha=0.3, interpolation="bilinear")

@@ -40,7 +40,7 @@ from companion.neural_collapse.layer_peeled import (
     total_collapse_ratio as total_collapse_ratio,
 )
 from companion.neural_collapse.network_costs import (
-    block_operations as block_operations,
+    TWO_BLOCKS as TWO_BLOCKS,
     compute_in_blocks as compute_in_blocks,
     layer_table as layer_table,
 )

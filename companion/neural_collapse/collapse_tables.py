@@ -70,6 +70,8 @@ LAST_TEN = {
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
+PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
+"""Parts of eq. 14, and what they are called below its row."""
 NO_MINORITY = ("majority", "minority", "majority10", "minority10")
 """Rows that balanced settings do not have."""
 
@@ -89,13 +91,7 @@ def tables() -> dict[str, str]:
         "collapse-one-seed": _one_seed(),
         "collapse-parts": _where(),
         "collapse-accuracies": _accuracies(),
-        "readme-changes": _table(
-            ["", *front],
-            [
-                [ROWS[name].label, _claim(name), *_changes(name)]
-                for name in (*most, "trace", "acc", "minority", "majority")
-            ],
-        ),
+        "readme-changes": _table(["", *front], _front_changes(most)),
         "readme-verdicts": _front_verdicts(most),
     }
 
@@ -157,8 +153,21 @@ def _changes(name: str) -> list[str]:
 
 
 def _claim(name: str) -> str:
-    """The paper's claim under imbalance; it has none about parts of the accuracy."""
+    """The paper's claim under imbalance; it has none about parts of the accuracy, and Theorem 4.1 that of cosines."""
+    if name in ("cos", "cosc"):
+        return "higher (Theorem 4.1)"
     return "–" if name in ("minority", "majority") else str(ROWS[name].claim)
+
+
+def _front_changes(most: list[str]) -> list[list[str]]:
+    lines = []
+    for name in (*most, "trace", "cos", "cosc", "acc", "minority", "majority"):
+        lines.append([ROWS[name].label, _claim(name), *_changes(name)])
+        if name == "eq14":
+            for part, said in PARTS.items():
+                found = (_percent(_parts(group, centred=False)[part]) for group in GROUPS_SHOWN)
+                lines.append([f"– {said}", "–", *found])
+    return lines
 
 
 def _gate() -> str:
@@ -398,7 +407,8 @@ def _two_processors() -> dict[str, str]:
     """How many rows of the scorecard on digits change sign or verdict between two processors."""
     folders = ("tables", "other-processor")
     here, there = (pd.read_csv(paths.reference() / folder / "scorecard-quick.csv") for folder in folders)
-    there["item"] = there["item"].replace(METRICS, regex=True)  # some were named by their functions then
+    named = {rf"(?<![\w.]){name}(?![\w.])": label for name, label in METRICS.items()}
+    there["item"] = there["item"].replace(named, regex=True)  # some went by the names of their functions then
     both = here.merge(there, on=["part", "item"], suffixes=("", "_other"))
     for name in ("regenerated", "regenerated_other"):
         both[name] = both[name].astype(str).str.extract(r"^([+-]?[\d.]+)")[0].astype(float)

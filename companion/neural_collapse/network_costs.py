@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import operator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor, fx, nn
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from nclib.config import ConfigError, RunConfig
 from nclib.deq import failures_counted
 from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
-from nclib.models import BasicBlock, Classifier, UntiedCells, count_parameters
+from nclib.models import BasicBlock, Classifier, count_parameters
+
+TWO_BLOCKS = Path(__file__).with_name("two_blocks.svg")
+"""A drawing of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes."""
 
 
 def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
@@ -99,40 +101,6 @@ def _stages(model: Classifier) -> dict[str, list[nn.Module]]:
     last = list(stages)[-1]
     stages[f"{last}, first block"] = stages.pop(last)
     return stages | {"last block": [model.block], "pooling": [model.feature_norm], "classifier": [model.classifier]}
-
-
-_OPERATIONS = {F.relu: "ReLU", torch.relu: "ReLU", operator.add: "add"}
-
-
-def block_operations(model: Classifier) -> pd.DataFrame:
-    """The operations of a network's last block in the order of its code, traced from the module itself.
-
-    Parameters
-    ----------
-    model : any `Classifier`; of an equilibrium or a weight-tied network the cell is traced, of several untied blocks
-        the first
-
-    Returns
-    -------
-    DataFrame
-        A row for each operation with operation, such as "conv 3×3", "BatchNorm", "GroupNorm", "ReLU" or "add"; and
-        joins, the name of the block's argument that an addition brings in ("x", in cells also "z"), else "".
-    """
-    block = model.block.cells[0] if isinstance(model.block, UntiedCells) else getattr(model.block, "cell", model.block)
-    rows = []
-    for node in fx.symbolic_trace(block).graph.nodes:
-        if node.op == "call_module":
-            rows.append((_module_name(block.get_submodule(node.target)), ""))
-        elif node.op == "call_function":
-            joined = [str(source) for source in node.args if getattr(source, "op", "") == "placeholder"]
-            rows.append((_OPERATIONS[node.target], ", ".join(joined)))
-    return pd.DataFrame(rows, columns=["operation", "joins"])
-
-
-def _module_name(module: nn.Module) -> str:
-    if isinstance(module, nn.Conv2d):
-        return "conv {}×{}".format(*module.kernel_size)
-    return type(module).__name__.removesuffix("2d")
 
 
 def compute_in_blocks(config: RunConfig) -> float:

@@ -19,9 +19,6 @@ from nclib.system import words
 
 VERDICTS = tuple(words.STATEMENTS)
 """All that is said of a statement or of a step of a proof; "holds if" goes on with its condition."""
-READINGS = ("as printed", "proofs'", "ours")
-"""Whose reading of a statement was tested: its own words, the one its proofs use, or one of this project."""
-
 STATEMENTS = certificates.STATEMENTS | {
     "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
     "thm41_nc2": "Theorem 4.1, NC2, for all i, j",
@@ -50,21 +47,11 @@ statements: what is wrong, and the certificates of what fails by it. Other steps
 a verdict on a statement."""
 
 
-def judge(
-    outcomes: Sequence[bool],
-    condition: Sequence[bool] | None = None,
-    proof: bool = True,
-    *,
-    otherwise: str = "not shown",
-    certificate: str = "",
-    reading: str = "as printed",
-    premise: bool = True,
-    local: bool = False,
-) -> str:
+def judge(outcomes: Sequence[bool], condition: Sequence[bool] | None = None, *, certificate: str = "") -> str:
     """Give the verdict on a statement from the cases in which it was tested.
 
-    True in every case: "holds", or "proof gap" when the proof uses a step that fails and no other is given. True
-    exactly where a condition stated beforehand is: "holds if". Contradicted by a case: what `otherwise` says.
+    True in every case: "holds". True exactly where a condition stated beforehand is: "holds if". Contradicted by a
+    case: "false" where the certificate shows it, else "not shown".
 
     Parameters
     ----------
@@ -72,57 +59,22 @@ def judge(
         Whether the statement is true, case by case.
     condition : sequence of bool, optional
         Whether the separating condition is met, in the same cases.
-    proof : bool
-        Whether there is a proof without a failing step.
-    otherwise : str
-        The verdict where a case contradicts the statement: "not shown", "proof gap", or "false", which needs all that
-        follows.
     certificate : str
-        Id of the certificate that shows the statement false.
-    reading : str
-        Whose reading was tested, one of `READINGS`.
-    premise : bool
-        Whether the premise of the statement is met in the cases.
-    local : bool
-        Whether the cases are local optima.
+        Id of a certificate that shows the statement false.
 
     Returns
     -------
     str
         One of `VERDICTS`.
-
-    Raises
-    ------
-    ValueError
-        Without a case; for an unknown word; and for "false" without a certificate that holds and says so, from local
-        optima, from cases that do not meet the premise, or at a reading that is not the statement's own.
     """
-    if any(value != value for value in outcomes):  # NaN counts as true
-        raise ValueError("a case is NaN, which is neither true nor false")
-    outcomes = [bool(value) for value in outcomes]
-    if not outcomes:
+    outcomes = np.asarray(outcomes, dtype=bool)
+    if not outcomes.size:
         raise ValueError("no case was tested; a verdict needs at least one")
-    for word, known in ((otherwise, ("not shown", "proof gap", "false")), (reading, READINGS)):
-        if word not in known:
-            raise ValueError(f"{word!r} is not one of {', '.join(known)}")
-    if all(outcomes):
-        return "holds" if proof else "proof gap"
-    if condition is not None and any(outcomes) and [bool(value) for value in condition] == outcomes:
+    if outcomes.all():
+        return "holds"
+    if condition is not None and outcomes.any() and np.array_equal(np.asarray(condition, dtype=bool), outcomes):
         return "holds if"
-    if otherwise == "false":
-        _refuse_false(certificate, reading, premise, local)
-    return otherwise
-
-
-def _refuse_false(certificate: str, reading: str, premise: bool, local: bool) -> None:
-    if local:
-        raise ValueError("a local optimum does not show that a statement is false: there may be a better one")
-    if not premise:
-        raise ValueError("the cases do not meet the premise, so they cannot show that the statement is false")
-    if reading != "as printed":
-        raise ValueError(f"the statement does not name this reading ({reading}), which cannot show that it is false")
-    if not is_certified_false(certificate):
-        raise ValueError(f'"false" needs a certificate that holds and says so; {certificate!r} is not one')
+    return "false" if is_certified_false(certificate) else "not shown"
 
 
 def is_certified_false(certificate: str) -> bool:
@@ -220,8 +172,7 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
         name, says = record["certificate"], record["verdict"]
         found = measured[name]
         if "cases" in found:
-            options = {"otherwise": "false", "certificate": name} if says == "false" else {}
-            verdict = judge(found["cases"], found.get("condition"), **options)
+            verdict = judge(found["cases"], found.get("condition"), certificate=name)
             if not says.startswith(verdict):
                 raise ValueError(f"{record['claim']}: the cases say {verdict!r}, the certificate {says!r}")
         rows.append(record | {"kind": "statement", "evidence": found["evidence"], "rule": found["rule"]})

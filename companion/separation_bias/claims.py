@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 
 from companion.separation_bias import ledger, steep
 from companion.separation_bias.grids import MORE_SEEDS, STEEP_DIMENSIONS
-from companion.separation_bias.regression import EQUILIBRIUM, LAST_ITERATION, NORM, RegressionConfig
+from companion.separation_bias.regression import EQUILIBRIUM, LAST_ITERATION, RegressionConfig
 from nclib.comparison import Verdict, interval, pairs, verdict
 from nclib.config import run_id
 
@@ -106,117 +107,15 @@ class Claim(NamedTuple):
     ours: str = ""
 
 
-_NARROW, _PLAIN3, _PLAIN5 = f"DEQ-20, ‖W‖ ≤ {NORM:g}", "FNN 20×L3", "FNN 20×L5"
-_WIDE_FREE, _WIDE_SOLVED = "DEQ-80, free W, T = 10", f"DEQ-80, ‖W‖ ≤ {NORM:g}"
-_WIDE_RIVALS = ("FNN 80×L3", "FNN 40×L6")
-_MID_FREE, _MID_SOLVED = "DEQ-40, free W, T = 10", f"DEQ-40, ‖W‖ ≤ {NORM:g}"
-_MID_RIVALS = ("FNN 40×L3", "FNN 23×L5")
-_TEN, _TEN_RIVALS = "DEQ-10, free W, T = 30", ("FNN 54×L3", "FNN 31×L5", "FNN 22×L8", "FNN 10×L32")
-_LOOPS, _SCALED = "DEQ-10, self-loops", "FNN 20×L3, scaled"
-_SOUND_FREE, _SOUND_SOLVED = "DEQ-48, free W, T = 12", f"DEQ-48, ‖W‖ ≤ {NORM:g}"
-_SOUND_RIVALS = ("FNN 48×L3", "FNN 33×L4", "FNN 24×L6")
-_BETTER_UNSEEN = "smaller error on the unseen"
-_OUR_ARM, _OUR_G = f"our constraint ‖W‖ ≤ {NORM:g}", "our g (eq. 5 is not at hand) and our DEQ of self-loops"
-_OUR_F = f"our f1 and f2 (eqs. 14 and 15 are not at hand), {_OUR_ARM}"
-_OUR_SOUND = "our sound"
+def _read_claims() -> tuple[Claim, ...]:
+    rows = pd.read_csv(Path(__file__).with_name("claims.csv"), keep_default_na=False).to_dict("records")
+    return tuple(Claim(**row | {"rivals": tuple(row["rivals"].split(" | "))}) for row in rows)
 
-CLAIMS: tuple[Claim, ...] = (
-    Claim("fig1", "Figure 1a", "2^5: smaller error, equal parameters", "sawtooth-2^5", _WIDE_FREE, _WIDE_RIVALS),
-    Claim(
-        "fig1",
-        "Figure 1a",
-        "2^5: the same for our equilibrium arm",
-        "sawtooth-2^5",
-        _WIDE_SOLVED,
-        _WIDE_RIVALS,
-        ours=_OUR_ARM,
-    ),
-    Claim("fig1", "Figure 1d", "2^10: smaller error, equal parameters", "sawtooth-2^10", _WIDE_FREE, _WIDE_RIVALS),
-    *(
-        Claim(
-            "fig1",
-            f"Figure 1{panel}",
-            f"our g, d = {d}: smaller error, {name}",
-            f"steep-d{d}",
-            _LOOPS,
-            (rival,),
-            ours=_OUR_G,
-        )
-        for panel, d in (("b", 10), ("e", 20))
-        for name, rival in (("plain FNN", _PLAIN3), ("FNN with trained scales", _SCALED))
-    ),
-    *(
-        Claim("fig1", f"Figure 1{at}", f"our {f}: {_BETTER_UNSEEN}", f, _NARROW, (_PLAIN3, _PLAIN5), ours=_OUR_F)
-        for at, f in (("c", "f1"), ("f", "f2"))
-    ),
-    *(
-        Claim(
-            "fig1",
-            "Figure 1, non-linear",
-            f"{name}: {_BETTER_UNSEEN}",
-            name,
-            _NARROW,
-            (_PLAIN3, _PLAIN5),
-            ours=f"our choice of a target of Abbe et al. (2023), {_OUR_ARM}",
-        )
-        for name in ("product", "majority", "abbe")
-    ),
-    *(
-        Claim("fig2", "Figure 2", f"our {name}: {what} than {rival}", name, _NARROW, (rival,), metric, _OUR_F)
-        for name in ("f1", "f2")
-        for rival in (_PLAIN3, _PLAIN5)
-        for what, metric in (("denser features", "density"), ("brighter heat map", "heat"))
-    ),
-    *(
-        Claim("fig3", "Figure 3", f"2^{m}: smaller error, {name}", f"sawtooth-2^{m}", arm, _MID_RIVALS, ours=ours)
-        for m, arms in ((1, (_MID_FREE, _MID_SOLVED)), (3, (_MID_FREE, _MID_SOLVED)), (15, (_MID_FREE,)))
-        for name, arm, ours in zip(("free W", "our equilibrium arm"), arms, ("", _OUR_ARM), strict=False)
-    ),
-    Claim("table1", "Table 1", "2^5, width 10: smaller error, equal FLOPs", "sawtooth-2^5", _TEN, _TEN_RIVALS),
-    Claim(
-        "table1",
-        "Table 1",
-        "2^3, width 10: smaller error, equal FLOPs",
-        "sawtooth-2^3",
-        _TEN,
-        _TEN_RIVALS,
-        ours="our target; the table has 2^5",
-    ),
-    Claim(
-        "table1",
-        "Table 1, width 80",
-        "2^5: smaller error, equal FLOPs",
-        "sawtooth-2^5",
-        _WIDE_FREE,
-        ("FNN 250×L3", "FNN 80×L12"),
-        ours="our width; the table has 10",
-    ),
-    *(
-        Claim("audio", "App. B.2", f"our sound: {what}", "tone", arm, rivals, "snr", ours)
-        for what, arm, rivals, ours in (
-            ("higher SNR, equal parameters, free W", _SOUND_FREE, _SOUND_RIVALS, _OUR_SOUND),
-            (
-                "higher SNR than the shallowest, equilibrium",
-                _SOUND_SOLVED,
-                _SOUND_RIVALS[:1],
-                f"{_OUR_SOUND}, {_OUR_ARM}",
-            ),
-            (
-                "higher SNR, equal parameters, equilibrium",
-                _SOUND_SOLVED,
-                _SOUND_RIVALS,
-                f"{_OUR_SOUND}, {_OUR_ARM}",
-            ),
-            (
-                "higher SNR, equal FLOPs, free W",
-                _SOUND_FREE,
-                ("FNN 165×L3", "FNN 118×L4"),
-                f"{_OUR_SOUND}, our match of FLOPs",
-            ),
-        )
-    ),
-)
-"""Every trained comparison, stated before the runs. Widths, budgets and starts are ours in all of them."""
+
+CLAIMS = _read_claims()
+"""Every trained comparison, stated before the runs: a row of `claims.csv` each. Widths, budgets and starts are ours."""
+_LOOPS, _SCALED = "DEQ-10, self-loops", "FNN 20×L3, scaled"
+_OUR_G = "our g (eq. 5 is not at hand) and our DEQ of self-loops"
 
 UNLEARNED = 0.9 / 12
 """Test error of a sawtooth above which nothing was learned; the constant predictor has 1/12."""

@@ -1,5 +1,4 @@
-"""The book: a static web site made of the executed notebooks of a profile.
+"""The web site: the executed notebooks of a profile, the pages of the book and the reference, made by Sphinx.
 
-`sources` collects what was executed, `pages` and `landing` write what Sphinx reads, `build` calls it. No page asks for
-anything outside its folder, so the site opens from a file as well as from a server.
+`sources` lays out what Sphinx reads, `explore` adds the page of curves, `build` calls Sphinx.
 """

@@ -155,19 +155,12 @@ def reproduce(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1000, help="Runs trained at once on this machine; left out: one per core, on GPUs what fits."
+            min=1, max=1000, help="Runs trained at once on this machine; left out: one per GPU, else one per core."
         ),
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Where the local scheduler listens; left out: on this machine alone."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Run it without TLS: anyone who reaches it can run code as you.")
-    ] = False,
     train: Annotated[
         str,
         typer.Option(help="missing: train missing runs. never: fail without them. finished: draw finished pairs."),
@@ -204,7 +197,7 @@ def reproduce(
         reproduce.dry_run(names or (), profile, parameter or ())
         return
     summary = reproduce.reproduce(
-        names or (), profile, parameter or (), workers, train, force, scheduler, host, minutes, insecure, site
+        names or (), profile, parameter or (), workers, train, force, scheduler, minutes, site
     )
     complete = summary.ok
     if largest and summary.parameters:
@@ -341,7 +334,6 @@ def train(
     from nclib.cli.typed import typed_config
     from nclib.config import run_id
     from nclib.engine import jobs
-    from nclib.engine.denser import take
     from nclib.engine.options import check_runs
     from nclib.engine.reference import load_run
     from nclib.engine.store import default_store
@@ -369,17 +361,15 @@ def train(
     check_runs([run])
     typer.echo(f"run {run_id(run)}")
     typer.echo(captions.describe_runs([run]))
-    if default_store().has(run_id(run)):
+    store = default_store()
+    if store.has(run_id(run)):
         typer.echo("stored already, nothing to train")
-    elif default_store().busy(run_id(run)):
+    elif store.busy(run_id(run)):
         typer.echo("another process is training it; waiting for that")
-    elif source := take(run, default_store()):
-        typer.echo(f"nothing to train: {source} was evaluated at every epoch asked for")
-    elif said := jobs.changed_code(run, default_store()):
+    elif said := jobs.changed_code(run, store):
         typer.echo(f"{said}; this is another run")
     with progress_bar("training") as progress:
-        root = str(default_store().root)
-        jobs.train_run(run.model_dump_json(), root, device, lambda done, of: progress(done, of, run_id(run)))
+        jobs.train_run(run, store, device, lambda done, of: progress(done, of, run_id(run)))
     metrics = final_metrics(load_run(run))
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     print_frame(metrics[chief])

@@ -26,7 +26,7 @@ def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain th
     from nclib.engine.store import default_store
 
     store = default_store()
-    unfinished = [folder.name.removesuffix(".partial") for folder in sorted(store.root.glob("*.partial"))]
+    unfinished = store.unfinished()
     if any(text in run for run in [*store.ids(), *unfinished]):
         typer.echo(_LISTED.format("finished", "size", "width", "epochs", "profile", "run"))
     for run in (run for run in store.ids() if text in run):
@@ -88,8 +88,7 @@ def remove(
     from nclib.engine.store import default_store
 
     store = default_store()
-    unfinished = [path.name.removesuffix(".partial") for path in store.root.glob("*.partial")]
-    chosen = [_complete(run, [*store.ids(), *unfinished]) for run in runs]
+    chosen = [_complete(run, [*store.ids(), *store.unfinished()]) for run in runs]
     for run in dict.fromkeys(chosen):
         if yes or typer.confirm(f"remove {run}?"):
             store.remove(run)

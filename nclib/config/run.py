@@ -20,7 +20,8 @@ class StoredConfig(Config):
     """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
 
     `profile` is a label that says for which profile the run was first asked; it is not part of the identity, nor is the
-    name of its model. Each kind is a subclass with its own `execute`; `nclib.engine.kinds` lists them by name.
+    name of its model. Each kind is a subclass with its own `execute`, classifiers aside; `nclib.engine.kinds` finds it
+    by its name.
     """
 
     on_cpu: ClassVar[bool] = False
@@ -48,7 +49,8 @@ class StoredConfig(Config):
         return None
 
     def execute(self, job: Any) -> Any:
-        """Make this run: from a `nclib.engine.jobs.Job` to a `nclib.engine.jobs.Result`."""
+        """Make this run: from a `nclib.engine.jobs.Job` to a `nclib.engine.jobs.Result`; a classifier is trained by
+        `nclib.training.train`."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its runs are made")
 
     def canonical(self) -> dict[str, Any]:
@@ -92,9 +94,6 @@ class RunConfig(StoredConfig):
 
     def work(self) -> float:
         return float(self.train.epochs)
-
-    def execute(self, job: Any) -> Any:
-        return job.train(self)
 
     def label(self) -> str:
         name = self.data.dataset.removeprefix("folder:").split("@")[0]

@@ -1,7 +1,7 @@
 """Data sets as plain uint8 tensors, the images of one run, and batches made on the device.
 
 The way down: a name → `load_dataset` (all images of a split) → `make_split` (the images one run trains on, by
-the run's options and seed) → `Batches` (normalised, augmented, shuffled). There are no worker processes: an
+the run's options and seed) → `Batches` (normalised, augmented, shuffled). It has no worker processes: an
 image set lives on the device as uint8, and every batch is one gather.
 
 Everything that touches the disk lies below `nclib.system.paths.data()`; nothing is kept in a home folder. Downloads

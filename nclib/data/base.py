@@ -55,7 +55,7 @@ class Dataset:
         """What may be done to an image without changing its class.
 
         Colour images are photographs: mirrored and shifted. Grey ones are digits, letters, garments: left
-        alone, since a mirrored digit is no digit. Where a folder breaks the rule (house numbers in colour),
+        alone, since a mirrored digit is not a digit. Where a folder breaks the rule (house numbers in colour),
         ask for ``DataConfig(augment="none")``.
         """
         return "flip_crop" if self.images.shape[1] == 3 else "none"

@@ -60,7 +60,7 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
         An unknown name, with the nearest right one.
     DataError
         A folder that is missing, empty, without train/ or test/, of one class, with different classes in train/ and
-        test/, or with files that are no images, damaged or unreadable. All such files are counted.
+        test/, or with files that are damaged, unreadable or not images. All such files are counted.
     """
     if name in DATASETS or _RESOLVED.fullmatch(name):
         return name

@@ -141,7 +141,7 @@ class Batches:
 
         x = (image / 255 − mean) / std
 
-    Every image is seen once in a pass. The last batch is smaller when the number of images is no multiple of
+    Every image is seen once in a pass. The last batch is smaller when the number of images is not a multiple of
     the batch size; a last batch of one image, which BatchNorm cannot use, joins the one before it.
 
     Parameters

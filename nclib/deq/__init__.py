@@ -3,7 +3,8 @@
 The cell, the solver and the gradient are three separate values. The forward solve records nothing; the backward pass
 evaluates the cell once more at z*, so what is kept in between is z* and x, whatever the number of steps.
 
-``layer`` has ``DEQ`` itself, ``gradients`` the rules and their backward passes, ``cell`` the cell as the layer sees it,
+``layer`` has ``DEQ`` itself, ``gradients`` the rules and the implicit backward pass, ``steps`` the passes of a fixed
+number of steps, ``cell`` the cell as the layer sees it,
 ``jacobian`` what the Jacobian at a point tells, ``diagnosis`` why a layer misbehaves.
 """
 
@@ -19,7 +20,8 @@ from nclib.deq.gradients import (
     Unrolled,
 )
 from nclib.deq.jacobian import jacobian_frobenius_sq, row_jacobians, spectral_radius
-from nclib.deq.layer import DEQ, REVERSAL, ForwardNotConverged, failures_counted
+from nclib.deq.layer import DEQ, ForwardNotConverged, failures_counted
+from nclib.deq.steps import REVERSAL
 
 __all__ = [
     "DEQ",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from nclib.solver import Solution, tell_rows
+from nclib.solver import EPSILON, Solution, tell_rows
 
 State = Tensor | tuple[Tensor, ...]
 Cell = Callable[..., State]
@@ -20,6 +20,24 @@ Cell = Callable[..., State]
 def flat_rows(t: Tensor) -> Tensor:
     """(B, *) as (B, n)."""
     return t.reshape(len(t), math.prod(t.shape[1:]))
+
+
+def vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
+    """Jᵀu, zeros where fz does not depend on the point; the graph stays for the next product."""
+    if not fz.requires_grad:
+        return torch.zeros_like(at)
+    options = {"retain_graph": True, "create_graph": create_graph, "materialize_grads": True}
+    return torch.autograd.grad(fz, [at], u.to(fz.dtype), **options)[0]
+
+
+def residuals(z: Tensor, fz: Tensor, parts: Parts | None) -> Tensor:
+    """(B, P) ‖f(z) − z‖ / ‖f(z)‖, one for each part of the state."""
+    wide = torch.promote_types(z.dtype, torch.float32)
+    z, fz = flat_rows(z).to(wide), flat_rows(fz).to(wide)
+    sizes = [z.shape[1]] if parts is None else list(parts.sizes)
+    pairs = zip((fz - z).split(sizes, 1), fz.split(sizes, 1), strict=True)
+    norm = torch.linalg.vector_norm
+    return torch.stack([norm(r, dim=1) / (norm(value, dim=1) + EPSILON) for r, value in pairs], 1)
 
 
 def uncompiled(cell: Cell) -> Cell:
@@ -90,20 +108,13 @@ class _Shell(nn.Module):
 def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
     """A leaf that a module's graph reaches past the known tensors would lose its gradient without a word."""
     seen = {torch.autograd.graph.get_gradient_edge(t).node for t in known if t.requires_grad}
-    open_nodes = [fz.grad_fn]
-    while open_nodes:
-        node = open_nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            raise RuntimeError(
-                f"the cell uses a tensor that requires a gradient, or was made of one (shape "
-                f"{tuple(node.variable.shape)}), and is none of its parameters, so the gradient would be lost. Give it "
-                "in the call, layer(x, args=(tensor,)), register it in the cell by register_parameter or "
-                "register_buffer, or detach() it."
-            )
-        open_nodes.extend(parent for parent, _ in node.next_functions)
+    for leaf in _leaves_behind(fz, seen):
+        raise RuntimeError(
+            "the cell uses a tensor that requires a gradient, or was made of one (shape "
+            f"{tuple(leaf.shape)}), and is none of its parameters, so the gradient would be lost. Give it in the call, "
+            "layer(x, args=(tensor,)), register it in the cell by register_parameter or register_buffer, or detach() "
+            "it."
+        )
 
 
 def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
@@ -114,17 +125,20 @@ def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
     except Exception as error:
         tell_rows(error, 1, len(rows[0]))
         raise
-    seen, open_nodes, leaves = set(), [value.grad_fn], []
+    return [leaf for leaf in _leaves_behind(value, set()) if all(leaf is not t for t in own)]
+
+
+def _leaves_behind(value: Tensor, seen: set) -> Iterator[Tensor]:
+    """The leaves of the graph of a value, past the nodes that are seen already."""
+    open_nodes = [value.grad_fn]
     while open_nodes:
         node = open_nodes.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         open_nodes.extend(parent for parent, _ in node.next_functions)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and all(leaf is not t for t in own):
-            leaves.append(leaf)
-    return leaves
+        if hasattr(node, "variable"):
+            yield node.variable
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nclib.deq.cell import Parts, State, flat_rows, functional_form, uncompiled
+from nclib.deq.cell import Parts, State, flat_rows, functional_form, uncompiled, vjp
 from nclib.deq.gradients import Autocast, Gradient, Implicit
-from nclib.deq.jacobian import spectral_radius, vjp
+from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
 from nclib.solver import HALF_FLOOR, Anderson, Broyden, FixedPointIteration, Solution, Solver
 
@@ -67,9 +67,9 @@ class Diagnosis:
             from matplotlib import pyplot
 
             ax = pyplot.subplots()[1]
-        calls = range(1, len(self.trace) + 1)
-        ax.semilogy(calls, self.trace.cpu().double().numpy(), color="0.7", linewidth=0.8)
-        ax.semilogy(calls, self.trace.cpu().double().nanmedian(1).values.numpy(), color="C0", label="median row")
+        calls, trace = range(1, len(self.trace) + 1), self.trace.cpu().double()
+        ax.semilogy(calls, trace.numpy(), color="0.7", linewidth=0.8)
+        ax.semilogy(calls, trace.nanmedian(1).values.numpy(), color="C0", label="median row")
         ax.axhline(self.tol, color="C3", linestyle="--", label="tolerance")
         ax.set(xlabel="evaluations of the cell", ylabel="relative residual")
         ax.legend()
@@ -145,11 +145,10 @@ def diagnose(
         if not isinstance(start, Tensor):
             parts = Parts(tuple(tuple(part.shape[1:]) for part in start))
             start = parts.pack(start)
-        start = start.detach().clone()
         if amp.enabled:  # as the layer does
             x, start = (t.float() if t.dtype in HALF_FLOOR else t for t in (x, start))
         exact = not amp.enabled and start.dtype not in HALF_FLOOR
-        return _examine(_Rows(layer, parts, start, x, tuple(args)), starts, exact)
+        return _examine(_Rows(layer, parts, start.detach().clone(), x, tuple(args)), starts, exact)
 
 
 @contextmanager
@@ -192,11 +191,10 @@ class _Rows:
         self, z: Tensor, solver: Solver | None = None, gradient: Gradient | None = None
     ) -> tuple[Tensor, Solution]:
         """The layer itself, started at z."""
+        pack = (lambda state: state) if self.parts is None else self.parts.pack
         start = z if self.parts is None else self.parts.unpack(z)
         z, solution = self.layer.forward(self.x, start, self.args, solver, gradient)
-        if self.parts is None:
-            return z, solution
-        return self.parts.pack(z), replace(solution, value=self.parts.pack(solution.value))
+        return pack(z), replace(solution, value=pack(solution.value))
 
     def search(self, tol: float, start: Tensor) -> tuple[Tensor, Tensor]:
         """The best point of three methods and its residual. Every row goes on to the next where one fails."""
@@ -249,10 +247,10 @@ def _map(rows: _Rows, random: torch.Generator) -> Finding:
     value, again, copies = rows.f(z), rows.f(z), rows.at(first).f(z[first])
     repeated, mixed = float(_apart(value, again).max()), float(_apart(value[:1], copies[:1]))
     says = "The cell is one map, row by row."
+    if mixed > REPEATED:
+        says = f"The cell mixes rows, as BatchNorm does in training: the others change the first by {mixed:.0%}."
     if repeated > REPEATED:
         says = f"The cell changes by {repeated:.0%} if called again: it is random (functional.dropout) or has changed."
-    elif mixed > REPEATED:
-        says = f"The cell mixes rows, as BatchNorm does in training: the others change the first by {mixed:.0%}."
     return Finding(max(repeated, mixed) <= REPEATED, says, {"change_repeated": repeated, "change_by_other_rows": mixed})
 
 

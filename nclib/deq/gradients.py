@@ -1,26 +1,30 @@
-"""The gradient rules, and the nodes of the autograd graph that follow them.
+"""The gradient rules, and the node of the autograd graph that gives an equilibrium its gradient.
 
-The backward pass of a node is written in differentiable operations.
+Its backward pass is written in differentiable operations. ``steps`` has the rules' own forward passes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.utils import parametrize
 
-from nclib.deq.cell import Parts, flat_rows, refuse_others, unpacked
-from nclib.deq.jacobian import vjp
-from nclib.solver import Solution, Solver, check_solver, is_real, is_whole, settings, solve
-
-if TYPE_CHECKING:
-    from nclib.deq.layer import DEQ
+from nclib.deq.cell import Parts, flat_rows, refuse_others, unpacked, vjp
+from nclib.solver import (
+    Solution,
+    Solver,
+    check_count,
+    check_damping,
+    check_number,
+    check_solver,
+    is_real,
+    settings,
+    solve,
+)
 
 
 class BackwardNotConverged(RuntimeWarning):
@@ -47,16 +51,8 @@ def missed(solution: Solution) -> str:
     return f"{int((~solution.converged).sum())} of {len(solution.converged)} rows"
 
 
-def _at_least_one(rule: object, name: str) -> None:
-    number = getattr(rule, name)
-    if not is_whole(number) or number < 1:
-        raise ValueError(f"{type(rule).__name__}({name}={number!r}): {name} must be an integer of at least 1")
-
-
-def _positive(rule: object, name: str) -> None:
-    number = getattr(rule, name)
-    if not is_real(number) or number <= 0:
-        raise ValueError(f"{type(rule).__name__}({name}={number!r}): {name} must be a finite number above 0")
+def _positive(number: object) -> bool:
+    return is_real(number) and number > 0
 
 
 @settings
@@ -97,7 +93,7 @@ class Implicit:
         if self.solver is not None:
             check_solver("Implicit(solver=%r)", self.solver)
         if self.steps is not None:
-            _at_least_one(self, "steps")
+            check_count(self, "steps")
 
 
 @settings
@@ -122,7 +118,7 @@ class Neumann:
     terms: int
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "terms")
+        check_count(self, "terms")
 
 
 @settings
@@ -155,9 +151,8 @@ class Phantom:
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "steps")
-        if not (is_real(self.damping) and 0 <= self.damping < 1):
-            raise ValueError(f"Phantom(damping={self.damping!r}): damping must be in [0, 1)")
+        check_count(self, "steps")
+        check_damping(self)
 
 
 @settings
@@ -184,8 +179,8 @@ class Unrolled:
     tol: float = 1e-3
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "steps")
-        _positive(self, "tol")
+        check_count(self, "steps")
+        check_number(self, "tol", _positive, "a finite number above 0")
 
 
 @settings
@@ -235,10 +230,9 @@ class Reversible:
     tol: float = 1e-3
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "steps")
-        _positive(self, "tol")
-        if not (is_real(self.beta) and 0 < self.beta < 2 and self.beta != 1):
-            raise ValueError(f"Reversible(beta={self.beta!r}): beta must be in (0, 2) and not 1")
+        check_count(self, "steps")
+        check_number(self, "tol", _positive, "a finite number above 0")
+        check_number(self, "beta", lambda beta: is_real(beta) and 0 < beta < 2 and beta != 1, "in (0, 2) and not 1")
 
 
 Gradient = Implicit | Neumann | Phantom | Unrolled | Reversible
@@ -264,19 +258,22 @@ class Autocast:
 
 @dataclass(frozen=True)
 class Rule:
+    """What a backward pass needs besides the tensors."""
+
     f: Callable[..., Tensor]  # of (leaves, z, *rows)
     gradient: Gradient
     solver: Solver
     amp: Autocast
     replaces: bool  # whether f computes with the leaves it is given
-    layer: DEQ
     parts: Parts | None
     fixed: Sequence[tuple[str, Tensor, int]]  # what the cell's tensors without gradients are called, and their versions
+    refuse_live: Callable[[], None]
+    record: Callable[[Solution, Callable[[], str]], None]  # takes the evidence, and what to say if that is not empty
 
     def refuse_changed(self) -> None:
         """Torch looks after the tensors that it saves; a buffer that changed would change the map."""
-        self.layer._refuse_live()
-        for name, tensor, version in () if self.layer.allow_live else self.fixed:
+        self.refuse_live()
+        for name, tensor, version in self.fixed:
             if tensor._version != version:
                 raise RuntimeError(
                     f"cell.{name} was modified by an inplace operation after the forward pass, so the gradient would "
@@ -303,6 +300,18 @@ class _Through(torch.autograd.Function):
         return (cotangent if ctx.gate.open else None), None
 
 
+NOT_THROUGH = (
+    "cannot pass through an equilibrium layer; use backward(), torch.autograd.grad or torch.autograd.functional.jvp, "
+    "nclib.deq.row_jacobians(layer, x) for the Jacobian of every row, or gradient=Unrolled(steps)"
+)
+
+
+def refuse_transforms(*tensors: Tensor) -> None:
+    functorch = torch._C._functorch
+    if functorch.peek_interpreter_stack() and any(map(functorch.is_functorch_wrapped_tensor, tensors)):
+        raise RuntimeError(f"torch.func (vmap, grad, vjp, jvp, jacrev, hessian) {NOT_THROUGH}")
+
+
 class Equilibrium(torch.autograd.Function):
     """z* = f(z*, *rows): the value is given, the derivative follows from the implicit function theorem.
 
@@ -322,11 +331,7 @@ class Equilibrium(torch.autograd.Function):
         if cotangent is None:
             return (None,) * (3 + len(ctx.saved_tensors) - 1)
         if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
-            raise RuntimeError(
-                "a vectorised backward pass (vectorize=True, is_grads_batched=True) cannot pass through Implicit "
-                "gradients; leave the option out, or use nclib.deq.row_jacobians(layer, x), one pass for the "
-                "Jacobian of every row."
-            )
+            raise RuntimeError(f"a vectorised backward pass (vectorize=True, is_grads_batched=True) {NOT_THROUGH}")
         rule, again = ctx.rule, torch.is_grad_enabled()
         z, *tensors = ctx.saved_tensors
         rows, leaves = tensors[: ctx.num_rows], tensors[ctx.num_rows :]
@@ -364,7 +369,7 @@ class Equilibrium(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx, *tangents: Tensor | None) -> Tensor:
-        raise RuntimeError(_REFUSED["Jvp"])
+        raise RuntimeError(f"a forward-mode derivative {NOT_THROUGH}")
 
 
 def _implicit(
@@ -389,20 +394,19 @@ def _implicit(
                 held[:] = z, rule.f(leaves, at, *rows), at
         return g + vjp(held[1], held[2], u)
 
-    sizes = None if rule.parts is None else rule.parts.sizes
-    solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, rule.gradient.steps)
-    rule.layer.last_backward = unpacked(rule.parts, [], solution)[1]
-    if failed and rule.gradient.steps is None:
-        rule.layer._tell(
-            BackwardNotConverged,
-            lambda: (
-                f"backward solve: {missed(solution)} missed tol={solver.tol:g}, worst relative residual "
-                f"{float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more "
-                "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom(); "
-                "Implicit(steps=...) takes few products on purpose."
-            ),
-        )
+    sizes, few = None if rule.parts is None else rule.parts.sizes, rule.gradient.steps
+    solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
+    rule.record(unpacked(rule.parts, [], solution)[1], lambda: _why(solution, solver) if failed and few is None else "")
     return (solution.value * scale).to(cotangent.dtype)
+
+
+def _why(solution: Solution, solver: Solver) -> str:
+    return (
+        f"backward solve: {missed(solution)} missed tol={solver.tol:g}, worst relative residual "
+        f"{float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more max_steps with "
+        "Implicit(solver=...), make the cell more contractive, or choose Phantom(); Implicit(steps=...) takes few "
+        "products on purpose."
+    )
 
 
 def _series(rule: Neumann | Phantom, fz: Tensor, at: Tensor, cotangent: Tensor, again: bool) -> Tensor:
@@ -425,84 +429,3 @@ class _Adjoint:
         with torch.enable_grad():
             at = z if z.requires_grad else z.detach().requires_grad_()
             return g + vjp(self.f(leaves, at, *rows), at, u, create_graph=recorded)
-
-
-class Reverse(torch.autograd.Function):
-    """z after some reversible steps; the backward pass takes them back one by one.
-
-    Inputs: the rule, how many tensors are ``rows``, the last y and z, the start, the rows, the leaves.
-    """
-
-    @staticmethod
-    def forward(ctx, rule: Rule, num_rows: int, y: Tensor, z: Tensor, start: Tensor, *tensors: Tensor) -> Tensor:
-        ctx.rule, ctx.num_rows = rule, num_rows
-        ctx.save_for_backward(y, z, start, *tensors)
-        return z.to(start.dtype, copy=True)
-
-    @staticmethod
-    def backward(ctx, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "Reversible(steps) cannot be differentiated twice, since its backward pass is not recorded; use "
-                "Implicit() or Unrolled(steps)"
-            )
-        rule, beta = ctx.rule, ctx.rule.gradient.beta
-        y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
-        last = z
-        rule.refuse_changed()
-        inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
-        rows = inputs[: ctx.num_rows]
-        own = inputs[ctx.num_rows :] if rule.replaces else tensors[ctx.num_rows :]
-        wanted = [t for t in (*rows, *own) if t.requires_grad]
-        totals: list[Tensor | None] = [None] * len(wanted)
-
-        def evaluate(point: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-            """f at the point and Jᵀu; what u gives the rows and the leaves is added to the totals."""
-            with torch.enable_grad(), rule.amp():
-                at = point.to(start.dtype).detach().requires_grad_()
-                value = rule.f(own, at, *rows)
-            if rule.replaces:
-                refuse_others(value, [at, *rows, *own])
-            if not value.requires_grad:
-                return value.to(z.dtype), torch.zeros_like(z)
-            options = {"allow_unused": True, "retain_graph": not rule.replaces}
-            through, *grads = torch.autograd.grad(value, [at, *wanted], u.to(value.dtype), **options)
-            for i, grad in enumerate(grads):
-                if grad is not None:
-                    totals[i] = grad if totals[i] is None else totals[i] + grad
-            return value.detach().to(z.dtype), torch.zeros_like(z) if through is None else through.to(z.dtype)
-
-        along_z = cotangent.to(z.dtype)
-        along_y = torch.zeros_like(along_z)
-        for _ in range(rule.gradient.steps):
-            value, through = evaluate(y, beta * along_z)
-            z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
-            value, through = evaluate(z, beta * along_y)
-            y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.layer._record_reversal((y, z), start, last, rule)
-        found = iter(totals)
-        grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
-        return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
-
-    jvp = staticmethod(Equilibrium.jvp)
-
-
-_REFUSED = {
-    "Vmap": "torch.func.vmap cannot pass through an equilibrium layer, whose rows are solved together anyway; put the "
-    "mapped axis into the rows, layer(x.flatten(0, 1)), or take gradient=Unrolled(steps).",
-    "Grad": "torch.func.grad, vjp, jacrev and hessian cannot pass through an equilibrium layer; use backward() or "
-    "torch.autograd.grad, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take gradient=Unrolled(steps).",
-    "Jvp": "forward-mode derivatives (torch.func.jvp, jacfwd) cannot pass through an equilibrium layer; use "
-    "torch.autograd.functional.jvp, and nclib.deq.row_jacobians(layer, x) for Jacobians, or take "
-    "gradient=Unrolled(steps).",
-}
-
-
-def refuse_transforms(*tensors: Tensor | None, error: Exception | None = None) -> None:
-    """Of a plain callable only the error of its solve tells that it closes over a tensor that is transformed."""
-    innermost = torch._C._functorch.peek_interpreter_stack()
-    if innermost is None:
-        return
-    wrapped = any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
-    if wrapped or re.search("data pointer|Batching rule", str(error)):
-        raise RuntimeError(_REFUSED.get(innermost.key().name, _REFUSED["Grad"])) from error

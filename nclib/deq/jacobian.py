@@ -9,24 +9,25 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from nclib.deq.cell import Parts, State, check_state, flat_rows
+from nclib.deq.cell import Parts, State, check_state, flat_rows, vjp
 from nclib.solver import evaluate_cell, is_whole
 
 Point = TypeVar("Point", bound=State)
 
 
-def vjp(fz: Tensor, at: Tensor, u: Tensor, create_graph: bool = False) -> Tensor:
-    """Jᵀu, zeros where fz does not depend on the point; the graph stays for the next product."""
-    if not fz.requires_grad:
-        return torch.zeros_like(at)
-    options = {"retain_graph": True, "create_graph": create_graph, "materialize_grads": True}
-    return torch.autograd.grad(fz, [at], u.to(fz.dtype), **options)[0]
+def _refuse_inference() -> None:
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
+
+
+def _check_count(name: str, number: int) -> None:
+    if not is_whole(number) or number < 1:
+        raise ValueError(f"{name}={number!r}: give a whole number of at least 1")
 
 
 def _linearise(f: Callable[[State], State], z: State, detach: bool) -> tuple[Tensor, Tensor]:
     """f(z) and z, the parts of a state of several tensors one after the other."""
-    if torch.is_inference_mode_enabled():
-        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
+    _refuse_inference()
     with torch.enable_grad():
         if isinstance(z, (tuple, list)):
             check_state(z[0], z, "z")
@@ -85,8 +86,7 @@ def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) ->
     >>> row_jacobians(lambda x, gain: scaled(x, args=(gain,)), gain, gain).flatten().round(decimals=6).tolist()
     [2.0, 4.0]
     """
-    if torch.is_inference_mode_enabled():
-        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
+    _refuse_inference()
 
     def value(*given: Tensor) -> Tensor:
         found = f(*given)
@@ -145,8 +145,7 @@ def spectral_radius(
     >>> round(float(radius[0]), 6)
     0.9
     """
-    if not is_whole(num_iters) or num_iters < 1:
-        raise ValueError(f"num_iters={num_iters!r}: give a whole number of at least 1")
+    _check_count("num_iters", num_iters)
     fz, z = _linearise(f, z, detach=True)
     batch, size = len(z), math.prod(z.shape[1:])
     num_iters = min(num_iters, size)
@@ -205,8 +204,7 @@ def jacobian_frobenius_sq(
     >>> found
     tensor([1., 1.])
     """
-    if not is_whole(num_probes) or num_probes < 1:
-        raise ValueError(f"num_probes={num_probes!r}: give a whole number of at least 1")
+    _check_count("num_probes", num_probes)
     recorded = torch.is_grad_enabled()
     fz, z = _linearise(f, z, detach=False)
     total = z.new_zeros(len(z))

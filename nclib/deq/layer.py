@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 import torch
@@ -19,9 +16,9 @@ from nclib.deq.cell import (
     Parts,
     State,
     check_state,
-    flat_rows,
     functional_form,
     is_stateful,
+    residuals,
     uncompiled,
     unpacked,
     versions,
@@ -33,20 +30,16 @@ from nclib.deq.gradients import (
     Gradient,
     Implicit,
     Phantom,
-    Reverse,
     Reversible,
     Rule,
     Unrolled,
     missed,
     refuse_transforms,
 )
-from nclib.solver import EPSILON, Solution, Solver, Status, check_solver, evaluate_cell, is_whole, paper_solver, solve
+from nclib.deq.steps import Reverse, reversible, unroll
+from nclib.solver import HALF_FLOOR, Solution, Solver, check_solver, evaluate_cell, is_whole, paper_solver, solve
 
-REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
-_OF_SHAPES = re.compile(r"shape|size|dim|broadcast|channels|unpack|returned a (tuple|list)", re.IGNORECASE)
 _BY_STEPS = Unrolled | Reversible  # rules that bring their own forward pass
-
-
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 has none, and refuses by itself
 
 
@@ -70,6 +63,13 @@ class _More(TypedDict, total=False):
     args: Sequence[Tensor]
     solver: Solver | None
     gradient: Gradient | None
+
+
+class _Options(TypedDict, total=False):
+    z0: Literal["x", "zeros"] | Callable[[Tensor], State]
+    allow_live: bool
+    eval_solver: Solver | None
+    on_failure: Literal["warn", "raise", "ignore"]
 
 
 Returned = TypeVar("Returned", bound=bool)  # whether a call returns the Solution, too
@@ -198,11 +198,9 @@ class DEQ(nn.Module, Generic[Returned]):
             cell: Cell,
             solver: Solver | None = None,
             gradient: Gradient | None = None,
-            z0: Literal["x", "zeros"] | Callable[[Tensor], State] = "x",
-            allow_live: bool = False,
-            eval_solver: Solver | None = None,
+            *,
             return_solution: Literal[True] = True,
-            on_failure: Literal["warn", "raise", "ignore"] = "warn",
+            **more: Unpack[_Options],
         ) -> None: ...
         @overload
         def __init__(
@@ -210,12 +208,9 @@ class DEQ(nn.Module, Generic[Returned]):
             cell: Cell,
             solver: Solver | None = None,
             gradient: Gradient | None = None,
-            z0: Literal["x", "zeros"] | Callable[[Tensor], State] = "x",
-            allow_live: bool = False,
-            eval_solver: Solver | None = None,
             *,
             return_solution: Literal[False],
-            on_failure: Literal["warn", "raise", "ignore"] = "warn",
+            **more: Unpack[_Options],
         ) -> None: ...
 
         @overload
@@ -228,12 +223,7 @@ class DEQ(nn.Module, Generic[Returned]):
         ) -> tuple[tuple[Tensor, ...], Solution]: ...
         @overload
         def __call__(
-            self: DEQ[Literal[True]],
-            x: Tensor,
-            z0: State | None = None,
-            *,
-            at: Sequence[int],
-            **more: Unpack[_More],
+            self: DEQ[Literal[True]], x: Tensor, z0: State | None = None, *, at: Sequence[int], **more: Unpack[_More]
         ) -> tuple[list[Any], Solution]: ...
         @overload
         def __call__(
@@ -245,12 +235,7 @@ class DEQ(nn.Module, Generic[Returned]):
         ) -> tuple[Tensor, ...]: ...
         @overload
         def __call__(
-            self: DEQ[Literal[False]],
-            x: Tensor,
-            z0: State | None = None,
-            *,
-            at: Sequence[int],
-            **more: Unpack[_More],
+            self: DEQ[Literal[False]], x: Tensor, z0: State | None = None, *, at: Sequence[int], **more: Unpack[_More]
         ) -> list[Any]: ...
 
     def __init__(
@@ -304,14 +289,13 @@ class DEQ(nn.Module, Generic[Returned]):
         gradient: Gradient | None = None,
         at: Sequence[int] | None = None,
     ) -> tuple[State | list[State], Solution] | State | list[State]:
-        if torch.compiler.is_compiling():
-            if _is_exporting():
-                raise RuntimeError(
-                    "torch.export cannot record an equilibrium layer, since the values decide how many steps its solve "
-                    "takes. Export what stands before and after the layer, and its cell, each on its own."
-                )
-            return _call_eager(self, x, z0, args, solver, gradient, at)
-        return self._call(x, z0, args, solver, gradient, at)
+        if torch.compiler.is_compiling() and _is_exporting():
+            raise RuntimeError(
+                "torch.export cannot record an equilibrium layer, since the values decide how many steps its solve "
+                "takes. Export what stands before and after the layer, and its cell, each on its own."
+            )
+        call = _call_eager if torch.compiler.is_compiling() else DEQ._call
+        return call(self, x, z0, args, solver, self.gradient if gradient is None else gradient, at)
 
     def _call(
         self,
@@ -319,16 +303,15 @@ class DEQ(nn.Module, Generic[Returned]):
         z0: State | None,
         args: Sequence[Tensor],
         solver: Solver | None,
-        gradient: Gradient | None,
+        gradient: Gradient,
         at: Sequence[int] | None,
     ) -> tuple[State | list[State], Solution] | State | list[State]:
-        gradient = self.gradient if gradient is None else gradient
         _check_rule(gradient, solver=solver)
         _check_at(at, gradient)
         if solver is None:
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
         self.last_solution = None  # its memory is free for this solve
-        states, self.last_solution = self._solve(x, z0, args, solver, gradient, () if at is None else at)
+        states, self.last_solution = self._solve(x, z0, args, solver, gradient, at or ())
         z = states[-1] if at is None else states
         return (z, self.last_solution) if self.return_solution else z
 
@@ -340,46 +323,35 @@ class DEQ(nn.Module, Generic[Returned]):
         start = self.start(x) if z0 is None else z0
         if z0 is None and callable(self.z0):
             _check_call(x, start, args)
+        self._refuse_live()
         if not isinstance(gradient, Unrolled):
             own = self.cell.parameters() if isinstance(self.cell, nn.Module) else ()
             refuse_transforms(x, *(start if isinstance(start, tuple) else (start,)), *args, *own)
-        self._refuse_live()
         parts, cell = None, self.cell
         if not isinstance(start, Tensor):
             parts = Parts(tuple(tuple(part.shape[1:]) for part in start))
             start, cell = parts.pack(start), parts.wrap(cell)
         if x.dim() == 1 and len(x) > 1:
             self._check_single_numbers(x, start, args, parts)
-        device = x.device.type
-        if torch.is_autocast_enabled(device):  # or what f adds x to would be rounded to half precision each time
-            x, start = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (x, start))
+        if torch.is_autocast_enabled(x.device.type):  # or what f adds x to would be rounded to half precision each time
+            x, start = (t.float() if t.dtype in HALF_FLOOR else t for t in (x, start))
         try:
             if isinstance(gradient, Unrolled):
-                return self._unroll(cell, parts, gradient, at, start, x, *args)
+                return unroll(cell, parts, gradient, at, start, x, *args)
             if isinstance(gradient, Reversible):
-                return self._reverse(parts, gradient, start, x, *args)
-            # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
-            rows = "halve" if x.is_cuda or uncompiled(self.cell) is not self.cell else "leave"
-            held = tuple(t.detach() for t in (x, *args))
-            sizes = None if parts is None else parts.sizes
-            solution, failed, states = solve(cell, solver, start.detach(), held, rows, sizes, at=at)
+                original = uncompiled(self.cell) if parts is None else parts.wrap(uncompiled(self.cell))
+                y, z, solution = reversible(original, parts, gradient, start, x, *args)
+            else:
+                # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
+                rows = "halve" if x.is_cuda or uncompiled(self.cell) is not self.cell else "leave"
+                held = tuple(t.detach() for t in (x, *args))
+                sizes = None if parts is None else parts.sizes
+                solution, failed, states = solve(cell, solver, start.detach(), held, rows, sizes, at=at)
         except (RuntimeError, ValueError, TypeError) as error:
-            refuse_transforms(error=error)
-            if isinstance(error, TypeError) and not _takes(uncompiled(self.cell), 2 + len(args)):
-                given = ", ".join(["z", "x", *(f"args[{i}]" for i in range(len(args)))])
-                error.add_note(
-                    f"The layer calls its cell as cell({given}): it must take these arguments, x even where it does "
-                    "not use it. More of them follow z and x by layer(x, args=(tensor,))."
-                )
-            said = hasattr(error, "__notes__")  # why, by the solver
-            if z0 is None and not said and _OF_SHAPES.search(str(error)):
-                shape = f"{tuple(start.shape)}" if parts is None else f"{[(len(x), *shape) for shape in parts.shapes]}"
-                error.add_note(
-                    f"The layer started at z0={self.z0!r}, which made a state {shape} of x {tuple(x.shape)}. "
-                    "If the state has another shape, give the start: layer(x, z0=torch.zeros(...)), or of a state of "
-                    "several tensors layer(x, z0=(z1, z2))."
-                )
+            self._note(error, x, start, z0, args)
             raise
+        if isinstance(gradient, Reversible):
+            return self._reverse(parts, gradient, solution, (y, z, start), x, *args)
         value = solution.value
         found = unpacked(parts, [*states, value], solution)
         if failed:
@@ -389,31 +361,44 @@ class DEQ(nn.Module, Generic[Returned]):
             return found
         rule, leaves = self._rule(gradient, solver, parts, value, x, *args)
         early = replace(rule, gradient=Phantom()) if isinstance(gradient, Implicit) else rule
-        rules = [*(early for _ in states), rule]
-        given = zip(rules, [*states, value], strict=True)
+        given = zip([*(early for _ in states), rule], [*states, value], strict=True)
         nodes = [Equilibrium.apply(rule, 1 + len(args), state, x, *args, *leaves) for rule, state in given]
         return unpacked(parts, nodes, solution)[0], found[1]
+
+    def _reverse(
+        self, parts: Parts | None, gradient: Reversible, solution: Solution, states: Sequence[Tensor], *rows: Tensor
+    ) -> tuple[list[State], Solution]:
+        value = solution.value
+        if torch.is_grad_enabled():
+            rule, leaves = self._rule(gradient, self.solver, parts, value, *rows)
+            value = Reverse.apply(rule, len(rows), *states, *rows, *leaves)
+        return unpacked(parts, [value], solution)
 
     def _rule(
         self, gradient: Gradient, solver: Solver, parts: Parts | None, value: Tensor, *rows: Tensor
     ) -> tuple[Rule, list[Tensor]]:
         """What the backward pass needs besides the tensors, and the leaves of the cell."""
-        device = value.device.type
+        device, is_module = value.device.type, isinstance(self.cell, nn.Module)
         amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         with amp():
             f, leaves = functional_form(self.cell, parts, value, *rows)
-        fixed = versions(self.cell)
-        return Rule(f, gradient, solver, amp, isinstance(self.cell, nn.Module), self, parts, fixed), leaves
+        fixed = [] if self.allow_live else versions(self.cell)
+        return Rule(f, gradient, solver, amp, is_module, parts, fixed, self._refuse_live, self._record), leaves
 
-    def _tell(self, kind: type[RuntimeWarning], message: Callable[[], str]) -> None:
-        if self.on_failure == "raise":
-            raise kind(message())
-        if self._listens(kind):
+    def _record(self, solution: Solution, why: Callable[[], str]) -> None:
+        self.last_backward = solution
+        self._tell(BackwardNotConverged, why)
+
+    def _tell(self, kind: type[RuntimeWarning], why: Callable[[], str]) -> None:
+        """Say why a solve failed, if it did and nobody has said so before."""
+        if self.on_failure == "ignore" or (self.on_failure == "warn" and kind in self._told):
+            return
+        message = why()
+        if message and self.on_failure == "raise":
+            raise kind(message)
+        if message:
             self._told.add(kind)
-            warnings.warn(message(), kind, stacklevel=7)
-
-    def _listens(self, kind: type[RuntimeWarning]) -> bool:
-        return self.on_failure == "raise" or (self.on_failure == "warn" and kind not in self._told)
+            warnings.warn(message, kind, stacklevel=7)
 
     def _why(self, solution: Solution, tol: float, cell: Cell, *rows: Tensor) -> str:
         """How many rows of a forward solve failed, and what to try."""
@@ -427,7 +412,7 @@ class DEQ(nn.Module, Generic[Returned]):
             )
         with torch.no_grad():
             first, second = (cell(solution.value, *rows) for _ in range(2))
-        if not bool((_residual(first, second, None) <= tol).all()):
+        if not bool((residuals(first, second, None) <= tol).all()):
             return told + (
                 "The cell gives another value each time it is called at the same point, so there is no fixed point to "
                 "find: put torch.nn.functional.dropout, noise and batch statistics outside the cell, or draw one mask "
@@ -437,6 +422,20 @@ class DEQ(nn.Module, Generic[Returned]):
             "Their z* is the best iterate. Allow more max_steps, raise tol, or make the cell contract more "
             "(nclib.spectral_radius at z* should be below 1)."
         )
+
+    def _note(self, error: Exception, x: Tensor, start: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
+        """What the layer did when the cell failed, unless the solver has said why."""
+        if hasattr(error, "__notes__"):
+            return
+        if isinstance(error, TypeError):
+            given = ", ".join(["z", "x", *(f"args[{i}]" for i in range(len(args)))])
+            error.add_note(f"The layer calls its cell as cell({given}). Further tensors: layer(x, args=(tensor,)).")
+        if z0 is None:
+            error.add_note(
+                f"The layer started at z0={self.z0!r}, which made a state {tuple(start.shape)} of x {tuple(x.shape)}. "
+                "If the state has another shape, give the start: layer(x, z0=torch.zeros(...)), or of a state of "
+                "several tensors layer(x, z0=(z1, z2))."
+            )
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""
@@ -469,65 +468,6 @@ class DEQ(nn.Module, Generic[Returned]):
                     "eval mode until backward() is done, or pass allow_live=True."
                 )
 
-    def _unroll(
-        self, cell: Cell, parts: Parts | None, gradient: Unrolled, at: Sequence[int], z: Tensor, *rows: Tensor
-    ) -> tuple[list[State], Solution]:
-        by_part, states = [], {}
-        for step in range(1, gradient.steps + 1):
-            last, z = z, evaluate_cell(cell, z, rows, len(z)).to(z.dtype)
-            by_part.append(_residual(last.detach(), z.detach(), parts))
-            if step in at:
-                states[step] = z
-        with torch.no_grad():
-            by_part.append(_residual(z, cell(z, *rows), parts))
-        solution = _evidence(z.detach(), by_part, gradient.tol, parts)
-        return unpacked(parts, [*(states.get(count, z) for count in at), z], solution)
-
-    def _reverse(
-        self, parts: Parts | None, gradient: Reversible, start: Tensor, *rows: Tensor
-    ) -> tuple[list[State], Solution]:
-        cell = uncompiled(self.cell) if parts is None else parts.wrap(uncompiled(self.cell))
-        by_part, beta = [], gradient.beta
-
-        def evaluate(point: Tensor) -> Tensor:
-            point = point.to(start.dtype)
-            value = evaluate_cell(cell, point, rows, len(point))
-            by_part.append(_residual(point, value, parts))
-            return value.to(wide)
-
-        wide = torch.promote_types(start.dtype, torch.float64)
-        with torch.no_grad():
-            y = z = start.to(wide)
-            for _ in range(gradient.steps):
-                y = (1 - beta) * y + beta * evaluate(z)
-                z = (1 - beta) * z + beta * evaluate(y)
-            evaluate(z)
-            value = z.to(start.dtype)
-        solution = _evidence(value, by_part, gradient.tol, parts)
-        if torch.is_grad_enabled():
-            rule, leaves = self._rule(gradient, self.solver, parts, value, *rows)
-            value = Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves)
-        return unpacked(parts, [value], solution)
-
-    def _record_reversal(self, found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) -> None:
-        """By how much y and z miss the start, relative to the larger of it and the last z."""
-        missed_by, *sizes = (
-            torch.linalg.vector_norm(flat_rows(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
-        )
-        off = torch.maximum(*missed_by.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
-        solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * rule.gradient.steps
-        solution = replace(solution, steps=calls * solution.steps, num_evals=calls)
-        self.last_backward = unpacked(rule.parts, [], solution)[1]
-        if self._listens(BackwardNotConverged) and not bool(solution.converged.all()):
-            self._tell(
-                BackwardNotConverged,
-                lambda: (
-                    f"reversible backward: {missed(solution)} missed their start by more than {REVERSAL:g} of their "
-                    f"size, the worst by {float(off.max()):.1e}: rounding has grown too large, and their gradient is "
-                    "wrong. Take fewer steps or a beta nearer to 0."
-                ),
-            )
-
 
 @contextmanager
 def failures_counted(model: nn.Module) -> Iterator[None]:
@@ -544,38 +484,6 @@ def failures_counted(model: nn.Module) -> Iterator[None]:
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
 _call_eager = torch._compile._disable_dynamo(DEQ._call)
-
-
-def _evidence(z: Tensor, by_part: Sequence[Tensor], tol: float, parts: Parts | None) -> Solution:
-    """Of a fixed number of steps, all rows taking all of them."""
-    trace = torch.stack([each.amax(1) for each in by_part])
-    residual = trace[-1]
-    converged = residual <= tol
-    status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
-    status = torch.where(residual.isfinite(), status, Status.DIVERGED.value)
-    calls, shares = torch.full_like(status, len(trace)), None if parts is None else by_part[-1]
-    return Solution(z, residual, converged, status, calls, len(trace), trace, shares)
-
-
-def _residual(z: Tensor, fz: Tensor, parts: Parts | None) -> Tensor:
-    """(B, P), one for each part of the state."""
-    wide = torch.promote_types(z.dtype, torch.float32)
-    z, fz = flat_rows(z).to(wide), flat_rows(fz).to(wide)
-    sizes = [z.shape[1]] if parts is None else list(parts.sizes)
-    pairs = zip((fz - z).split(sizes, 1), fz.split(sizes, 1), strict=True)
-    norm = torch.linalg.vector_norm
-    return torch.stack([norm(r, dim=1) / (norm(value, dim=1) + EPSILON) for r, value in pairs], 1)
-
-
-def _takes(cell: Cell, count: int) -> bool:
-    """Whether the cell can be called with so many arguments, as far as its signature tells."""
-    try:
-        inspect.signature(cell.forward if isinstance(cell, nn.Module) else cell).bind(*range(count))
-    except TypeError:
-        return False
-    except ValueError:  # functions of C have no signature; those of torch take one tensor for the most part
-        return not isinstance(cell, BuiltinFunctionType)
-    return True
 
 
 def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
@@ -609,13 +517,14 @@ def _check_at(at: Sequence[int] | None, gradient: Gradient) -> None:
 def _check_call(x: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
     if isinstance(args, Tensor):
         raise TypeError("args is a tensor; give a tuple of tensors: layer(x, args=(tensor,))")
-    state, z0 = (z0, None) if isinstance(z0, (tuple, list)) else (None, z0)
-    for name, value in {"x": x, "z0": x if z0 is None else z0, **{f"args[{i}]": t for i, t in enumerate(args)}}.items():
-        if name == "z0" and isinstance(value, Mapping):
-            raise TypeError(
-                f"{name} is a {type(value).__name__}; the parts of a state have no names here: give the tuple of its "
-                "values, layer(x, z0=tuple(state.values())), and let the cell take and return such tuples"
-            )
+    if isinstance(z0, Mapping):
+        raise TypeError(
+            "z0 is a mapping, and the parts of a state have no names here: give the tuple of its values, "
+            "layer(x, z0=tuple(state.values()))"
+        )
+    several = isinstance(z0, (tuple, list))
+    given = {"x": x, **{f"args[{i}]": t for i, t in enumerate(args)}}
+    for name, value in (given if several or z0 is None else {**given, "z0": z0}).items():
         if not isinstance(value, Tensor):
             raise TypeError(
                 f"{name} is a {type(value).__name__} and must be a tensor (B, *). What else the cell takes goes into "
@@ -623,14 +532,14 @@ def _check_call(x: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
             )
     if x.dim() == 0:
         raise ValueError("x is a single number; its first axis must be the rows: layer(x.view(1, 1))")
-    if state is not None:
-        check_state(x, state)
-    if z0 is not None and not z0.is_floating_point():
+    if several:
+        check_state(x, z0)
+    elif z0 is not None and not z0.is_floating_point():
         raise ValueError(
             f"z0 is {z0.dtype} {tuple(z0.shape)} and must be floating-point, since it is where z starts. "
             "For what else the cell takes, such as a mask, did you mean layer(x, args=(mask,))?"
         )
-    if z0 is not None and (z0.dim() == 0 or len(z0) != len(x)):
+    elif z0 is not None and (z0.dim() == 0 or len(z0) != len(x)):
         raise ValueError(f"z0 has shape {tuple(z0.shape)}; its first axis must be the {len(x)} rows of x")
     for i, arg in enumerate(args):
         if arg.dim() == 0 or len(arg) != len(x):

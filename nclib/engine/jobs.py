@@ -1,4 +1,4 @@
-"""One run: made in this process, or by a worker for a client elsewhere."""
+"""One run: trained and stored, in this process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ import torch
 
 from nclib import models, training
 from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, digest, run_id
-from nclib.data import DataError, describe, fetch
-from nclib.engine import cluster
-from nclib.engine.denser import take
-from nclib.engine.kinds import read_config
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
+from nclib.data import describe
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.system import own_code, provenance
 
+Note = Callable[[float, float], None]
 Log = Callable[[int, Mapping[str, float]], None]
 
 
@@ -41,40 +39,100 @@ class Result:
 
 @dataclass(frozen=True)
 class Job:
-    """What a configuration is given to make its run with.
+    """What a configuration of another kind than a classifier is given to make its run with.
 
     Parameters
     ----------
-    store : the run store, to read from; what the configuration returns is stored by `make`
+    store : the run store, to read from
     base : id there of the run that this one ``needs``; None where it needs none
     device : where to compute
     progress : to be called with the units of work done and all of them
-    log : to be called with an epoch and its metrics
     checkpoint : keeps the state of an interrupted run, with load() and save(state)
-    cost : time and memory so far
     """
 
     store: RunStore
     base: str | None
     device: torch.device
-    progress: Callable[[float, float], None]
-    log: Log
+    progress: Note
     checkpoint: Any
-    cost: provenance.Cost
 
-    def train(self, config: RunConfig) -> Result:
-        """Train one classifier; a checkpoint is written after each epoch."""
-        here = provenance.capture(self.device)
-        run = training.train(
-            config,
-            device=self.device,
-            checkpoint=self.checkpoint,
-            progress=self.progress,
-            log=self.log,
-            session=lambda: here | {"cost": self.cost.as_dict()},
-        )
-        tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
-        return Result(tables, run.arrays, run.weights, run.facts)
+
+def train_run(
+    config: StoredConfig,
+    store: RunStore,
+    device: str | None = None,
+    progress: Note | None = None,
+    log: Log | None = None,
+) -> str:
+    """Make sure that one run is stored, training or continuing it if it is not; returns its id.
+
+    Safe to call from any number of processes at once: they take turns, and all but the first find the run done. One
+    that is stored is left as it is, also in a store that may only be read.
+
+    Parameters
+    ----------
+    config : of any kind of run; the run that it needs is made first if it is not there
+    store : where it is kept
+    device : left out: the first CUDA device where there is one, else the CPU
+    progress : called with the units of work done and all of them
+    log : of a classifier, called with each epoch and its metrics
+    """
+    run = run_id(config)
+    if store.is_sound(run):
+        return run
+    with store.lock(run):
+        if not store.is_sound(run):
+            make(config, store, device, progress or _nothing, log or _nothing)
+    return run
+
+
+def make(config: StoredConfig, store: RunStore, device: str | None, progress: Note, log: Log) -> None:
+    """Train one run, and first the one that it needs, and store it."""
+    needed, on = config.needs(), torch.device("cpu") if config.on_cpu else training.usable_device(device)
+    base = None if needed is None else train_run(needed, store, device, lambda *_: progress(0, config.work()))
+    own = config.model.own_code if isinstance(config, RunConfig) else None
+    code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
+
+    def note(done: float, total: float) -> None:
+        store.note_progress(run_id(config), done, total)
+        progress(done, total)
+
+    with one_thread(), provenance.Cost(on) as cost, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        checkpoint = store.checkpoint(run_id(config))
+        if isinstance(config, RunConfig):
+            result = _classifier(config, on, checkpoint, note, log, cost)
+        else:
+            result = config.execute(Job(store, base, on, note, checkpoint))
+        train = getattr(config, "train", None)
+        with training.arithmetic(train, on) if isinstance(train, TrainConfig) else contextlib.nullcontext():
+            record = provenance.capture(on, [config.seed], cost)
+    record["facts"] = {**result.facts, **({"base": base} if base else {})}
+    record["warnings"] = sorted({str(warning.message) for warning in caught})
+    store.save(config, result.tables, result.arrays, result.weights, record, code)
+    for warning in caught:
+        if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
+            warnings.warn(warning.message, stacklevel=2)
+
+
+def _classifier(
+    config: RunConfig, device: torch.device, checkpoint: Any, progress: Note, log: Log, cost: provenance.Cost
+) -> Result:
+    here = provenance.capture(device)
+    run = training.train(
+        config,
+        device=device,
+        checkpoint=checkpoint,
+        progress=progress,
+        log=log,
+        session=lambda: here | {"cost": cost.as_dict()},
+    )
+    tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
+    return Result(tables, run.arrays, run.weights, run.facts)
+
+
+def _nothing(*_: Any) -> None:
+    pass
 
 
 @contextlib.contextmanager
@@ -92,130 +150,36 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make(
-    config: StoredConfig,
-    store: RunStore,
-    device: torch.device,
-    progress: Callable[[float, float], None],
-    log: Log | None = None,
-) -> None:
-    """Make one run and store it; the run that it needs is made first if it is not there."""
-    run, needed, base = run_id(config), config.needs(), None
-    device = torch.device("cpu") if config.on_cpu else device
-    if needed is not None:
-        waiting = config.work()
-        base = train_run(
-            needed.model_dump_json(), str(store.root), str(device), lambda done, total: progress(0, waiting)
-        )
-
-    def note(done: float, total: float) -> None:
-        store.note_progress(run, done, total)
-        progress(done, total)
-
-    own = config.model.own_code if isinstance(config, RunConfig) else None
-    code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
-    train = getattr(config, "train", None)
-    classifier = isinstance(train, TrainConfig)
-    with one_thread(), provenance.Cost(device) as cost, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = config.execute(Job(store, base, device, note, log or _no_log, store.checkpoint(run), cost))
-        with training.arithmetic(train, device) if classifier else contextlib.nullcontext():
-            record = provenance.capture(device, [config.seed], cost)
-    said = sorted({str(warning.message) for warning in caught})
-    facts = {**result.facts, **({"base": base} if base else {})}
-    store.save(config, result.tables, result.arrays, result.weights, record | {"facts": facts, "warnings": said}, code)
-    for warning in caught:
-        if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
-            warnings.warn(warning.message, stacklevel=2)
-
-
-def _no_log(epoch: int, metrics: Mapping[str, float]) -> None:
-    pass
-
-
-def train_run(
-    config_json: str,
-    root: str,
-    device: str | None = None,
-    progress: Callable[[float, float], None] | None = None,
-    log: Log | None = None,
-) -> str:
-    """Make sure that one run is stored, training or continuing it if it is not; returns its id.
-
-    Safe to call from any number of processes at once: they take turns, and all but the first find the run done. One
-    that is stored is left as it is, also in a store that may only be read.
-    """
-    config = read_config(config_json)
-    store, run = RunStore(root), run_id(config)
-    if store.is_sound(run):
-        return run
-    store.clear_cut_off([run])
-    with store.lock(run) as lock:
-        if store.is_sound(run):
-            store.clear_partial(run)
-        elif not take(config, store, lock):
-            make(config, store, training.usable_device(device), progress or (lambda done, total: None), log)
-    return run
-
-
-# --- for a client ---------------------------------------------------------------------------------------------------
-
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def worker_entry(config_json: str, root: str, token: str, version: str, device: str | None = None) -> dict[str, bytes]:
-    """What a worker does: make sure that one run is stored where the client finds it.
+def attempt(config: StoredConfig, root: str, version: str, device: str | None = None) -> str:
+    """In a worker: make sure that a run is stored; returns why it could not be, "" where it is there.
 
     Parameters
     ----------
-    config_json : the run
-    root, token : the client's run store, and the name of a file in it. Where this process sees that file, it works in
-        the client's store; elsewhere in that of its own machine
-    version : the client's `provenance.code()`; another one here would train other runs, and is refused
-
-    Returns
-    -------
-    nothing where the client sees the run, else the run's files and their contents
+    config : of the run
+    root : of the run store, which workers share with the client
+    version : `provenance.code()` of the client; another one here would train other runs, and is refused
+    device : as of `train_run`
     """
-    if version != provenance.code():
-        raise cluster.ClusterError(
-            f"{cluster.here()} has nclib {provenance.code()}, the client {version}: install the same version there"
-        )
-    config = read_config(config_json)
-    run = run_id(config)
-    store, shared = _store_for(root, token)
-
-    def note(done: float, total: float) -> None:
-        cluster.tell(token, run=run, done=done, total=total, shared=shared)
-
-    def log(epoch: int, metrics: Mapping[str, float]) -> None:
-        cluster.tell(token, run=run, epoch=epoch, metrics=dict(metrics))
-
-    with _ONE_AT_A_TIME:  # in a worker with several threads; those that wait are not watched
-        note(0, 0)
-        for dataset in datasets(config):
-            ensure_dataset(dataset)
-        try:
-            check_own_code([config])
-        except ValueError as error:
-            raise ConfigError(
-                f"on {cluster.here()}: {error}. Workers import cells and networks of your own: start them where the "
-                "module is on the Python path (PYTHONPATH)"
-            ) from None
-        train_run(config_json, str(store.root), device, note, log)
-    return {} if shared else store.pack(run)
+    try:
+        if version != provenance.code():
+            raise RuntimeError(f"a worker has nclib {provenance.code()}, here it is {version}: install the same there")
+        if not Path(root).is_dir():
+            raise RuntimeError("a worker does not see the run store: put NCLIB_RESULTS on a disk that workers share")
+        with _ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
+            train_run(config, RunStore(root), device)
+    except Exception as error:
+        return explain(error)
+    return ""
 
 
-def _store_for(root: str, token: str) -> tuple[RunStore, bool]:
-    """The client's run store where this process sees it, at its place or as this machine's own; else the latter."""
-    if (Path(root) / token).exists():
-        return RunStore(root), True
-    own = default_store()
-    return own, (own.root / token).exists()
+def explain(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
-def datasets(config: StoredConfig) -> list[str]:
-    return [config.data.dataset] if hasattr(config, "data") else []
+# --- code of the user's own -----------------------------------------------------------------------------------------
 
 
 def check_own_code(configs: Iterable[StoredConfig]) -> None:
@@ -252,18 +216,6 @@ def changed_code(config: StoredConfig, store: RunStore) -> str:
             if other.config | {"model": other.config["model"] | {"source": config.model.source}} == options:
                 kept = {path.name: path.read_bytes() for path in folder.parent.glob("code.*")}
                 now = {f"code.{name}": content for name, content in own_code.files(config.model.own_code).items()}
-                names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)] if kept else []
-                which = ", ".join(sorted(name.removeprefix("code.") for name in names)) or config.model.own_code
-                return f"{which} has changed since {other.run_id} was trained"
+                changed = sorted(name.removeprefix("code.") for name in now if kept.get(name) != now[name])
+                return f"{', '.join(changed)} changed after {other.run_id} was trained"
     return ""
-
-
-def ensure_dataset(dataset: str) -> None:
-    """Have a data set here; raises `DataError` that names the worker and what to do there."""
-    try:
-        fetch(dataset)
-    except DataError as error:
-        raise DataError(
-            f"data set {dataset} is not on {cluster.here()}: {error}. Start workers with NCLIB_DATA on a folder that "
-            "has it, such as one shared with the client"
-        ) from None

@@ -10,10 +10,7 @@ from typing import Any
 from nclib import data
 from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, parse_json, suggest
 from nclib.system import own_code, provenance
-from nclib.system.terminal import short
 
-_LARGEST = 10**6
-"""Characters of a file with a configuration; one of ours has a thousand."""
 OPTIONS = {
     "data.dataset": "--dataset",
     "model.kind": "--model",
@@ -108,12 +105,9 @@ def _own_code(tree: dict[str, Any], values: Mapping[str, Any]) -> bool:
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
-        with file.open(encoding="utf-8") as stream:  # a pipe too, as a shell makes of <(…)
-            text = stream.read(_LARGEST + 1)
+        text = file.read_text(encoding="utf-8")
     except ValueError as error:
         raise ConfigError(f"{file.name} is not valid JSON ({error})") from None
-    if len(text) > _LARGEST:
-        raise ConfigError(f"{file.name} is not a configuration: it has more than {_LARGEST:,} characters")
     content = parse_json(text, file.name)
     if "schema" not in content:  # bare, not as a run stores it
         return content
@@ -190,8 +184,3 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
             raise
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        except (MemoryError, RuntimeError) as error:  # PyTorch's own
-            if "memory" not in str(error) and not isinstance(error, MemoryError):
-                raise
-            too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
-            raise ConfigError(f"{too_large} ({short(str(error))})") from None

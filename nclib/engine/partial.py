@@ -9,11 +9,9 @@ import pandas as pd
 
 from nclib.comparison import SETTING
 from nclib.config import RunConfig, StoredConfig, run_id
-from nclib.engine.denser import take
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import finished
 from nclib.engine.runs import MissingRuns
-from nclib.engine.store import default_store
 
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""
@@ -59,8 +57,6 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
 
 def finished_pairs(configs: Sequence[Config]) -> list[Config]:
     """Those of these runs that are stored or tracked together with the runs on the same data, training and seed."""
-    for config in configs:
-        take(config, default_store())
     there = set(finished(map(run_id, configs)))
     unfinished = {_partners(config) for config in configs if run_id(config) not in there}
     return [config for config in configs if _partners(config) not in unfinished]

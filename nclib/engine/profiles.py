@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from nclib import data
@@ -62,97 +63,16 @@ class Profile:
     cell: str = "nclib.papers.neural_collapse.example_cell:ExampleCell"
 
 
-PROFILES: dict[str, Profile] = {
-    profile.name: profile
-    for profile in (
-        Profile(
-            name="smoke",
-            description="a slice of digits and two epochs: tests, no science",
-            dataset="digits",
-            hundred_dataset="",
-            width=2,
-            epochs=2,
-            literal_epochs=2,
-            batch_size=32,
-            lr=0.05,
-            seeds=1,
-            log_every=1,
-            images_per_class=20,
-            test_images_per_class=10,
-            beyond=(3, 10.0),
-            shallow_widths=(4, 8),
-            shallow_epochs=1,
-            shallow_readout=3,
-        ),
-        Profile(
-            name="quick",
-            description="scikit-learn's 8×8 digits and pairs of them, narrow ResNet-18: real training on a laptop",
-            dataset="digits",
-            hundred_dataset="digit_pairs",
-            width=16,
-            epochs=20,
-            batch_size=64,
-            lr=0.05,
-            seeds=3,
-            log_every=2,
-            hundred_images_per_class=16,
-            hundred_tenths=(5,),
-            beyond=(3, 10.0),  # at R = 100 a minority class would be a single digit
-            equal_blocks=5,
-        ),
-        Profile(
-            name="lite",
-            description="real images, narrow ResNet-18, fewer images and epochs: hours on a CPU, minutes on a GPU",
-            dataset="cifar10",
-            hundred_dataset="",
-            width=16,
-            epochs=30,
-            batch_size=64,
-            lr=0.05,
-            seeds=2,
-            log_every=5,
-            images_per_class=500,
-            test_images_per_class=200,
-            grey_dataset="mnist",
-            shallow_widths=(32, 128, 512),
-            shallow_epochs=5,
-        ),
-        Profile(
-            name="full",
-            description="every image of CIFAR-10, narrow ResNet-18, into the terminal phase: days on a CPU",
-            dataset="cifar10",
-            hundred_dataset="",
-            width=16,
-            epochs=40,
-            batch_size=128,
-            lr=0.1,
-            seeds=3,
-            log_every=5,
-            recipe="collapse",
-            augment="none",
-            precision="bfloat16",
-            literal_epochs=100,
-            grey_dataset="mnist",
-            shallow_widths=(32, 128, 512),
-            shallow_epochs=5,
-        ),
-        Profile(
-            name="paper",
-            description="CIFAR-10 and CIFAR-100, ResNet-18, 100 epochs, three seeds: the paper's scale, on a GPU",
-            dataset="cifar10",
-            hundred_dataset="cifar100",
-            width=64,
-            epochs=100,
-            batch_size=128,
-            lr=0.1,
-            seeds=3,
-            log_every=5,
-            grey_dataset="mnist",
-            shallow_widths=(32, 128, 256, 1024, 4096),
-            shallow_epochs=20,
-        ),
-    )
-}
+def _read(file: Path) -> dict[str, Profile]:
+    import yaml
+
+    profiles = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for options in profiles.values():
+        options |= {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+    return {name: Profile(name, **options) for name, options in profiles.items()}
+
+
+PROFILES = _read(Path(__file__).with_name("profiles.yaml"))
 
 
 def get_profile(name: str) -> Profile:

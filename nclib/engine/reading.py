@@ -1,17 +1,13 @@
 """A stored run as it is read, and its numbers as tidy tables.
 
-What lies in a store may be damaged, or somebody else's. It is read whole or refused by name, and nothing in it is
-executed: arrays are loaded without pickles and weights with ``weights_only``.
+Nothing that lies in a store is executed: arrays are read without pickles, weights with ``weights_only``.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import json
-import lzma
-import math
-import os
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +19,6 @@ import torch
 
 from nclib.config import ConfigError, RunConfig
 from nclib.config.parts import setting
-from nclib.system import paths
-from nclib.system.lazy import install
-from nclib.system.terminal import short
 
 if TYPE_CHECKING:
     from nclib.models import Classifier
@@ -61,23 +54,21 @@ class TorchTooOld(RuntimeError):
 
 
 class Files(Mapping[str, Any]):
-    """What lies in the files of a run, by name; each is read, once, when it is first asked for.
+    """The content of files by name; each is read, once, when it is first asked for.
 
     Parameters
     ----------
-    names : the files there are
-    read : returns what lies in the file of a name, checked
+    names : of the files
+    read : returns what is in the file of a name
     """
 
     def __init__(self, names: Iterable[str], read: Callable[[str], Any]) -> None:
-        self._names, self._read, self._known = list(names), read, {}
+        self._names, self._read = list(names), functools.cache(read)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._known:
-            if name not in self._names:
-                raise KeyError(name)
-            self._known[name] = self._read(name)
-        return self._known[name]
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -167,67 +158,60 @@ class StoredRun:
             )
         return training.trained(config, self.weights).eval()
 
-    def whole(self) -> StoredRun:
-        """The same run with every file read, so that damage is found now."""
-        for name in self.files:
-            self.files[name]
-        return self
+
+# --- what is in a file ----------------------------------------------------------------------------------------------
 
 
-def check_options(run: str, config: Mapping[str, Any]) -> None:
-    """Raises `CorruptRun` where a classifier has options that it cannot have: its digest fits what anybody wrote."""
-    if not isinstance(config.get("kind"), str):
-        raise CorruptRun(f"{run}: config.json names no kind of run")
-    if config["kind"] == "classifier":
-        try:
-            whole = RunConfig.from_json(json.dumps(config)).canonical() == config
-        except ConfigError as error:
-            raise CorruptRun(f"{run}: config.json is no configuration ({short(str(error))})") from None
-        if not whole:
-            raise CorruptRun(f"{run}: config.json leaves options out, which none of ours does")
-
-
-def read_part(run: str, name: str, content: bytes) -> Any:
-    """What lies in a file of a run: a table, arrays, weights or a record.
+def parse(name: str, content: bytes) -> Any:
+    """What is in a file of a run: a table, arrays, weights or a record.
 
     Raises
     ------
     CorruptRun
-        Naming run and file, when it is none of its kind.
+        Where it is something else.
     """
     try:
-        if name == "arrays.npz":
-            return read_arrays(content)
-        if name == "weights.pt":
+        if name.endswith(".npz"):
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                return {array: stored[array] for array in stored.files}
+        if name.endswith(".pt"):
             return read_tensors(content)
-        if name == "provenance.json":
-            record = read_object(content)
-            for label in ("profile", "model"):
-                if not isinstance(told := record.get(label, ""), str) or not told.isprintable():
-                    raise ValueError(f"its {label} is no name")
-            return record
+        if name.endswith(".json"):
+            return read_object(content)
         table = read_csv(io.BytesIO(content))
         if name == "history.csv":
-            check_history(table)
+            table[HISTORY].astype({"epoch": float, "value": float})  # raises for a table that is no history
         return table
-    except Exception as error:  # the checksum fits, so somebody else wrote it: NumPy and pandas raise anything
-        raise CorruptRun(f"run {run}: {name} cannot be read ({type(error).__name__}: {error})") from None
-
-
-def check_history(table: pd.DataFrame) -> None:
-    """Raises an error where a table is no history."""
-    if lacking := {*HISTORY} - {*table}:
-        raise ValueError(f"it has no column {min(lacking)}")
-    names = {str(name) for column in ("split", "metric") for name in table[column].unique()}
-    if odd := sorted(name for name in names if not name.isprintable()):
-        raise ValueError(f"{odd[0]!a:.80} names no metric")
-    if len(table) and any(table[column].dtype.kind not in "iuf" for column in ("epoch", "value")):
-        raise ValueError("its epochs or values are no numbers")
+    except TorchTooOld:
+        raise
+    except Exception as error:  # NumPy, pandas and torch raise anything
+        raise CorruptRun(f"it cannot be read ({type(error).__name__}: {error})") from None
 
 
 def read_csv(source: Any) -> pd.DataFrame:
     """A table with every float exactly as it was written."""
     return pd.read_csv(source, **_EXACT)
+
+
+def read_tensors(content: bytes) -> Any:
+    """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
+    if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
+        raise TorchTooOld(f"stored tensors need torch 2.10 or newer, and this is {torch.__version__}; install it")
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
+def read_object(content: bytes) -> dict[str, Any]:
+    """A JSON object; `CorruptRun` for anything else."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRun(f"it is not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise CorruptRun(f"it holds a JSON {type(value).__name__}, not an object")
+    return value
+
+
+# --- tidy tables ----------------------------------------------------------------------------------------------------
 
 
 def dotted(config: Mapping[str, Any], key: str) -> Any:
@@ -279,79 +263,3 @@ def stack(frames: list[pd.DataFrame], columns: Sequence[str] = ()) -> pd.DataFra
     if not filled:
         return pd.DataFrame(columns=[*FRAME_COLUMNS, *columns])
     return pd.concat(filled, ignore_index=True)
-
-
-def unpack(content: bytes) -> bytes:
-    """What an xz file holds; one that would take far more memory than its own size is refused before it does."""
-    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-    try:
-        found = unpacking.decompress(content, max_length=max(_UNPACKED, _UNPACKED_TIMES * len(content)))
-    except lzma.LZMAError as error:
-        raise CorruptRun(f"no xz file ({error})") from None
-    if not unpacking.eof:
-        raise CorruptRun(f"it ends too early, or unpacked it would take more than {len(found) / 1e6:,.0f} MB")
-    return found
-
-
-def read_file(path: Path) -> bytes:
-    """Content of a plain file."""
-    if not path.is_file():
-        raise CorruptRun(f"{path.name} is {'no plain file' if os.path.lexists(path) else 'missing'}")
-    try:
-        return paths.content(path)
-    except OSError as error:
-        raise CorruptRun(f"{path.name} cannot be read ({error.strerror})") from None
-
-
-_UNPACKED, _UNPACKED_TIMES = 2**26, 50
-"""An archive may hold 64 MiB, or 50 times its own size: what is written here holds less."""
-
-
-def read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an npz file."""
-    _refuse_bomb(content)
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
-def _refuse_bomb(content: bytes) -> None:
-    """Refuse a zip archive that would take far more memory than its own size. No more is unpacked than it declares."""
-    if not zipfile.is_zipfile(io.BytesIO(content)):
-        return
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        size = sum(member.file_size for member in archive.infolist())
-    if size > max(_UNPACKED, _UNPACKED_TIMES * len(content)):
-        raise CorruptRun(f"unpacked it would take {size / 1e6:,.0f} MB, {size / len(content):.0f} times its size")
-
-
-def read_tensors(content: bytes) -> Any:
-    """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
-    if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
-        said = f"stored tensors need torch 2.10 or newer, and this is {torch.__version__}"
-        raise TorchTooOld(f"{said}; {install('companion')}")
-    try:
-        _refuse_bomb(content)
-        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except CorruptRun:
-        raise
-    except Exception as error:  # of many kinds, with advice to allow the pickle
-        raise CorruptRun(f"it is not a file of tensors and plain values ({type(error).__name__})") from None
-
-
-def wall_seconds(provenance: Mapping[str, Any]) -> float | None:
-    """How long a run took by its record; None where that says no finite time."""
-    try:
-        seconds = float(provenance["cost"]["wall_seconds"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
-    return seconds if 0 <= seconds < math.inf else None
-
-
-def read_object(content: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CorruptRun(f"no JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise CorruptRun(f"a JSON {type(value).__name__}, not an object")
-    return value

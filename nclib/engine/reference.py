@@ -5,39 +5,24 @@ from __future__ import annotations
 import functools
 import io
 import lzma
-import os
 import re
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, digest, run_id
-from nclib.engine.denser import take
-from nclib.engine.reading import (
-    HISTORY,
-    CorruptRun,
-    Files,
-    StoredRun,
-    check_history,
-    check_options,
-    read_arrays,
-    read_csv,
-    read_file,
-    read_object,
-    stack,
-    tidy,
-    unpack,
-)
+from nclib.engine.reading import HISTORY, CorruptRun, Files, StoredRun, parse, read_csv, read_object, stack, tidy
 from nclib.engine.store import DamageWarning, default_store
 from nclib.imbalance import sample_rows
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, write_atomic
-from nclib.system.other_parameters import alone_in
 
+_TABLE = "history.csv.xz"
 _SMALL_ARRAYS = (
     *("counts", "minority", "class_means", "classifier"),
     *("features", "fit"),
@@ -56,24 +41,16 @@ class ReferenceStore:
     Read like a `RunStore`; written by `add`. A reference run has its whole history, to the last bit, its configuration
     and provenance, class means and classifier, and no weights. Of seed 0, which figures draw, means and classifier are
     in single precision and a few features a class in half precision; of other seeds, means and classifier are in half
-    precision. A collection with a plain history.csv, as they were once written, is read as well.
+    precision. Of a run that is in several collections, that of the first is read.
     """
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
 
     def _index(self) -> dict[str, Path]:
-        """Where each run lies. Of one that is in several collections, by other trainings, the first is read."""
-        found: dict[str, Path] = {}
-        records: dict[str, Any] = {}
-        for listing in sorted(self.root.glob("*/runs.json")):
-            for run, record in _runs(listing, listing.lstat().st_mtime_ns).items():
-                if records.setdefault(run, record) != record:
-                    both = f"{found[run].name} and {listing.parent.name}"
-                    said = f"reference run {run} was trained twice, for the collections {both}; the first is read"
-                    warnings.warn(said, DamageWarning, stacklevel=2)
-                found.setdefault(run, listing.parent)
-        return found
+        """The collection in which each run lies."""
+        listings = sorted(self.root.glob("*/runs.json"), reverse=True)
+        return {run: listing.parent for listing in listings for run in _runs(listing, _changed(listing))}
 
     def ids(self) -> list[str]:
         return sorted(self._index())
@@ -83,8 +60,7 @@ class ReferenceStore:
 
     def config(self, run: str) -> dict[str, Any]:
         """The plain configuration of a reference run."""
-        listing = self._index()[run] / "runs.json"
-        return _runs(listing, listing.lstat().st_mtime_ns)[run]["config"]
+        return self.open(run).config
 
     def open(self, run: str) -> StoredRun:
         """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
@@ -92,27 +68,23 @@ class ReferenceStore:
         folder = self._index().get(run)
         if folder is None:
             raise CorruptRun(f"run {run} is not among the reference results")
-        listing = folder / "runs.json"
+        listing, table = folder / "runs.json", folder / _TABLE
+        record = _runs(listing, _changed(listing))[run]
 
         def read(name: str) -> Any:
             try:
-                if name.endswith(".json"):
-                    return _runs(listing, listing.lstat().st_mtime_ns)[run][name.removesuffix(".json")]
+                if name == "provenance.json":
+                    return record["provenance"]
                 if name == "arrays.npz":
-                    return read_arrays(read_file(folder / "arrays" / f"{run}.npz"))
-                table = _table(folder)
-                rows = _by_run(table, table.lstat().st_mtime_ns).get_group(run)
-                check_history(rows)
-                return rows.drop(columns="run_id").reset_index(drop=True)[HISTORY]
+                    return parse(name, (folder / "arrays" / f"{run}.npz").read_bytes())
+                return _by_run(table, _changed(table)).get_group(run).reset_index(drop=True)[HISTORY]
             except Exception as error:  # NumPy and pandas raise anything
                 said = f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}"
                 raise CorruptRun(said) from None
 
-        return StoredRun(run, read("config.json"), Files(("history.csv", "arrays.npz", "provenance.json"), read))
+        return StoredRun(run, record["config"], Files(("history.csv", "arrays.npz", "provenance.json"), read))
 
-    def load(self, run: str) -> StoredRun:
-        """One reference run, read whole; raises `CorruptRun` when it is not there or damaged."""
-        return self.open(run).whole()
+    load = open
 
     def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
         """As `RunStore.frame`."""
@@ -122,7 +94,7 @@ class ReferenceStore:
         """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
         found: dict[str, Any] = {}
         for listing in sorted(self.root.glob("*/datasets.json")):
-            found |= _records(listing, listing.lstat().st_mtime_ns)
+            found |= read_object(listing.read_bytes())
         return found
 
     def add(
@@ -144,23 +116,23 @@ class ReferenceStore:
         Raises
         ------
         ConfigError
-            For a collection whose name is no plain folder name.
+            For a collection whose name is not a plain folder name.
         """
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", collection):
             raise ConfigError(f"collection {collection!r:.100} cannot name a folder: use letters, digits, -, _ and .")
-        with alone_in(self.root, "export", print):
+        self.root.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(self.root / ".export.lock"):
             self._add(self.root / collection, runs, datasets or {}, drawn)
         return self.root / collection
 
     def _add(
         self, folder: Path, runs: Iterable[StoredRun], datasets: Mapping[str, Any], drawn: Container[str] | None
     ) -> None:
-        known = folder / "datasets.json"
-        before = read_object(read_file(known)) if os.path.lexists(known) else {}
+        listing, table, known = folder / "runs.json", folder / _TABLE, folder / "datasets.json"
+        before = read_object(known.read_bytes()) if known.exists() else {}
         write_atomic(known, json_bytes({**before, **datasets}))
-        listing, table = folder / "runs.json", _table(folder)
-        records = read_object(read_file(listing)) if os.path.lexists(listing) else {}
-        frames = [_rows(table)] if os.path.lexists(table) else []
+        records = read_object(listing.read_bytes()) if listing.exists() else {}
+        frames = [_rows(table)] if table.exists() else []
         for run in runs:
             records[run.run_id] = {"config": run.config, "provenance": run.provenance}
             frames = [frame[frame["run_id"] != run.run_id] for frame in frames]
@@ -169,40 +141,28 @@ class ReferenceStore:
             np.savez_compressed(buffer, **_extract(run, drawn is None or run.run_id in drawn))
             write_atomic(folder / "arrays" / f"{run.run_id}.npz", buffer.getvalue())
         rows = pd.concat(frames).sort_values(["run_id", "epoch", "split", "metric"], kind="stable")
-        write_atomic(folder / _PACKED, lzma.compress(csv_bytes(rows), preset=9))
-        (folder / _PLAIN).unlink(missing_ok=True)
+        write_atomic(table, lzma.compress(csv_bytes(rows), preset=9))
         write_atomic(listing, json_bytes(records))
 
 
 # A collection has hundreds of runs; its files are read once as long as they do not change.
 
 
-@functools.lru_cache(maxsize=8)
-def _records(listing: Path, changed: int) -> dict[str, Any]:
-    try:
-        return read_object(read_file(listing))
-    except CorruptRun as damage:
-        raise CorruptRun(f"{listing.parent.name}/{listing.name}: {damage}. {_from_git(listing.parent)}") from None
+def _changed(file: Path) -> int:
+    return file.stat().st_mtime_ns
 
 
 @functools.lru_cache(maxsize=8)
 def _runs(listing: Path, changed: int) -> dict[str, Any]:
     """The runs of a collection whose options are those that their names stand for; others are told and left out."""
-    found = {}
-    for run, record in _records(listing, changed).items():
-        try:
-            if not isinstance(record, Mapping) or not isinstance(config := record.get("config"), Mapping):
-                raise CorruptRun("it holds no configuration")
-            if not run.endswith(f"-{digest(config)}"):
-                raise CorruptRun(f"its configuration is that of another run, whose name ends in {digest(config)}")
-            if not run.isprintable() or re.search(r"[/\\<>]", run):
-                raise CorruptRun("it is no name of a run")
-            check_options("its options", config)
-        except CorruptRun as damage:
-            said = f"reference run {run!a:.100} of {listing.parent.name}: {damage}; it is left out"
-            warnings.warn(said, DamageWarning, stacklevel=2)
-        else:
-            found[run] = record
+    try:
+        records = read_object(listing.read_bytes())
+    except CorruptRun as damage:
+        raise CorruptRun(f"{listing.parent.name}/{listing.name}: {damage}. {_from_git(listing.parent)}") from None
+    found = {run: record for run, record in records.items() if run.endswith(f"-{digest(record['config'])}")}
+    for run in records.keys() - found:
+        said = f"reference run {run!a:.100} of {listing.parent.name} has the configuration of another run"
+        warnings.warn(f"{said}; it is left out", DamageWarning, stacklevel=2)
     return found
 
 
@@ -210,17 +170,8 @@ def _from_git(folder: Path) -> str:
     return f"Get the folder back from git: git checkout -- {folder.parent.name}/{folder.name}, in results/"
 
 
-_PACKED, _PLAIN = "history.csv.xz", "history.csv"
-
-
-def _table(folder: Path) -> Path:
-    """The histories of a collection, as they are written now or as they were once."""
-    return folder / (_PLAIN if not (folder / _PACKED).exists() and (folder / _PLAIN).exists() else _PACKED)
-
-
 def _rows(table: Path) -> pd.DataFrame:
-    content = read_file(table)
-    return read_csv(io.BytesIO(unpack(content) if table.name == _PACKED else content))
+    return read_csv(io.BytesIO(lzma.decompress(table.read_bytes())))
 
 
 @functools.lru_cache(maxsize=8)
@@ -300,8 +251,6 @@ def load_run(config: StoredConfig | str) -> StoredRun:
     1
     """
     run = config if isinstance(config, str) else run_id(config)
-    if not isinstance(config, str):
-        take(config, default_store())
     for source in (default_store(), reference_store()):
         if source.has(run):
             return source.open(run)

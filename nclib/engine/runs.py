@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from nclib import training
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
-from nclib.data import DataError
-from nclib.engine.costs import CostModel, Forecast
-from nclib.engine.denser import denser, take
-from nclib.engine.grid import Grid, Log, Progress, run_serially
-from nclib.engine.jobs import CodeChanged, changed_code, check_own_code, datasets
-from nclib.engine.kinds import read_config
+from nclib.engine.costs import seconds
+from nclib.engine.executors import Processes
+from nclib.engine.grid import Grid, Log, Progress
+from nclib.engine.jobs import CodeChanged, changed_code, check_own_code
 from nclib.engine.outline import outline
-from nclib.engine.reading import identity_columns
+from nclib.engine.reading import identity_columns, stack, tidy
 from nclib.engine.reference import finished, load_run, reference_store
-from nclib.engine.store import RunStore, default_store, labels, stack, tidy, wall_seconds
+from nclib.engine.store import RunStore, default_store, labels
 from nclib.system import provenance
+from nclib.system.terminal import duration
 
 TRAIN = ("missing", "never", "finished")
 """What may be done about runs that are not stored: train them, fail, or draw without them."""
@@ -60,8 +57,7 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     -------
     DataFrame
         A row for each run: run_id, dataset, model, K_A, R, seed, state ("stored", "reference" or "missing") and seconds
-        on one core, estimated from the finished runs of this machine. A run that need not be trained because a stored
-        one was evaluated more often counts as stored.
+        on one core, roughly.
 
     Examples
     --------
@@ -73,13 +69,10 @@ def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     ['digits', 'explicit', np.int64(0)]
     """
     store, reference = default_store(), reference_store()
-    model = CostModel.fit(finished_runs(store))
     rows = []
     for run, config in _unique(configs).items():
-        there = store.has(run) or denser(config, store)
-        state = "stored" if there else "reference" if reference.has(run) else "missing"
-        columns = _columns(config)
-        rows.append({"run_id": run, **columns, "state": state, "seconds": model.seconds(config)})
+        state = "stored" if store.has(run) else "reference" if reference.has(run) else "missing"
+        rows.append({"run_id": run, **_columns(config), "state": state, "seconds": seconds(config)})
     columns = ["run_id", *identity_columns({}), "state", "seconds"]
     return pd.DataFrame(rows, columns=columns).round({"seconds": 2})
 
@@ -92,7 +85,7 @@ def _unique(configs: Sequence[StoredConfig]) -> dict[str, StoredConfig]:
 
 def ensure_runs(
     configs: Sequence[StoredConfig],
-    executor: concurrent.futures.Executor | None = None,
+    executor: concurrent.futures.Executor | int | None = None,
     train: Literal["missing", "never", "finished"] = "missing",
     progress: Progress | None = None,
     device: str | None = None,
@@ -100,19 +93,17 @@ def ensure_runs(
 ) -> pd.DataFrame:
     """The results of these runs as one tidy table, training first what is not stored.
 
-    A run is not trained where a stored one differs from it only in a ``log_every`` that divides its own. The rows asked
-    for are then stored under its id.
-
     Parameters
     ----------
     configs : the runs; repetitions are trained once
-    executor : where to train, any `concurrent.futures.Executor`; left out: here, one after the other
+    executor : where to train: so many processes of this machine, or any `concurrent.futures.Executor` of processes;
+        left out: here, one after the other
     train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results;
         "finished" is the same here: `nclib.engine.partial.drawable` has left out the others
     progress : called as ``progress(epochs_done, epochs_total, text)``
     device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
     log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for TensorBoard and such;
-        the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}. Of an executor, a cluster's tell
+        the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}. Of an executor, when the run is stored
 
     Returns
     -------
@@ -138,7 +129,7 @@ def ensure_runs(
     if train not in TRAIN:
         raise ConfigError(suggest(train, TRAIN, "value of train"))
     wanted, store = _unique(configs), default_store()
-    found = {run: store.find(run) or (take(config, store) and store.find(run)) for run, config in wanted.items()}
+    found = {run: store.find(run) for run in wanted}
     absent = {run: config for run, config in wanted.items() if found[run] is None}
     if train != "missing":
         there = set(finished(absent))
@@ -167,17 +158,23 @@ def _columns(config: StoredConfig) -> dict[str, Any]:
 
 
 class Training(NamedTuple):
-    """What `train_missing` did: why runs failed, by id; how long it took; and for which runs the time given was too
-    short."""
+    """What `train_missing` did: why runs failed, by id; the runs for which the time given was too short; how many there
+    were, and in how many seconds."""
 
     failures: dict[str, str]
-    forecast: Forecast
     unfinished: list[str]
+    runs: int
+    seconds: float
+
+    def text(self) -> str:
+        """One line."""
+        trained = self.runs - len(self.failures) - len(self.unfinished)
+        return f"trained {trained} of {self.runs} runs in {duration(self.seconds)}"
 
 
 def train_missing(
     configs: Sequence[StoredConfig],
-    executor: concurrent.futures.Executor | None = None,
+    executor: concurrent.futures.Executor | int | None = None,
     progress: Progress | None = None,
     device: str | None = None,
     minutes: float | None = None,
@@ -194,74 +191,51 @@ def train_missing(
     urgency : rank of the runs to be trained before all others, 0 first; not with minutes
     stored : called with the id of each run once it is stored and sound, first for those that were there before
     minutes : stop after so many. Then runs are trained one seed after the other, each seed in the order given, so that
-        it is the end of the list that is left; what has begun keeps its last checkpoint (on an executor that is no
-        cluster, in other processes, it is finished)
+        it is the end of the list that is left; what has begun keeps its last checkpoint (on an executor of another
+        machine it is finished)
 
     Raises
     ------
-    ClusterLost
-        When the scheduler went away for good; what had finished by then is stored.
     ConfigError, OwnCodeError
         When a cell or network of the user's own cannot be imported or does not fit; nothing is trained then.
     """
     if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
         raise ConfigError(
-            "runs cannot share a process: they set PyTorch's random state and determinism. Give an executor of "
-            "processes: with nclib.engine.cluster.local(2) as executor: …"
+            "runs cannot share a process: they set PyTorch's random state and determinism. Give a number of processes, "
+            "ensure_runs(configs, 2), or an executor of processes"
         )
-    store = default_store()
-    wanted = _unique(configs)
-    absent = {run: config for run, config in wanted.items() if not (store.is_sound(run) or take(config, store))}
-    stored = stored or _no_matter
-    ranks = urgency or {}
-    for run in sorted((run for run in wanted if run not in absent), key=lambda run: ranks.get(run, math.inf)):
+    store, began, ranks = default_store(), time.monotonic(), urgency or {}
+    wanted, stored = _unique(configs), stored or _nothing
+    absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
+    for run in sorted(wanted.keys() - absent.keys(), key=lambda run: ranks.get(run, math.inf)):
         stored(run)
-    until = math.inf
+    _check_code(absent.values(), store)
+    order = sorted(absent, key=lambda run: (ranks.get(run, math.inf), -seconds(absent[run])))
     if minutes is not None:
-        absent = dict(sorted(absent.items(), key=lambda item: item[1].seed))
-        until = time.monotonic() + 60 * minutes
-    check_own_code(absent.values())
-    changed = [said for config in absent.values() if (said := changed_code(config, store))]
-    for said in {said.partition(" has changed")[0]: said for said in changed}.values():  # once for all its runs
-        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
-    log = log or _no_matter
-    forecast = Forecast(absent, finished_runs(store) if absent else (), longest_first=minutes is None, urgency=ranks)
-    if not absent:
-        failures: dict[str, str] = {}
-    elif executor is None:
-        failures = run_serially(absent, store, forecast, progress or _quiet, device, until, stored, log)
+        order = sorted(absent, key=lambda run: absent[run].seed)
+    until = math.inf if minutes is None else began + 60 * minutes
+    store.root.mkdir(parents=True, exist_ok=True)
+    grid = Grid({run: absent[run] for run in order}, store, progress or _nothing, stored, log, device, until)
+    if executor is None:
+        grid.train_here()
+    elif isinstance(executor, int):
+        with Processes(executor) as processes:
+            grid.train_on(processes)
     else:
-        failures = Grid(
-            absent, store, forecast, progress or _quiet, device, executor, until, stored, log or _no_matter
-        ).train()
-    unfinished = [run for run in absent if run not in failures and not store.has(run)] if minutes is not None else []
-    forecast.close(len(failures) + len(unfinished))
-    return Training(failures, forecast, unfinished)
+        grid.train_on(executor)
+    unfinished = [run for run in absent if run not in grid.failures and not store.has(run)]
+    return Training(grid.failures, unfinished, len(absent), round(time.monotonic() - began, 1))
 
 
-def _quiet(done: float, total: float, text: str) -> None:
+def _check_code(configs: Collection[StoredConfig], store: RunStore) -> None:
+    check_own_code(configs)
+    changed = [said for config in configs if (said := changed_code(config, store))]
+    for said in {said.partition(" changed after ")[0]: said for said in changed}.values():  # once for all its runs
+        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=4)
+
+
+def _nothing(*_: Any) -> None:
     pass
-
-
-def _no_matter(run: str, *about: Any) -> None:
-    pass
-
-
-def finished_runs(store: RunStore, latest: int = 300) -> list[tuple[StoredConfig, float]]:
-    """The latest runs that this machine has finished on the device it would use now, with their seconds."""
-    kind = training.default_device().type
-    found = []
-    for _, options, record in store.records(latest):
-        try:
-            config, seconds = read_config(json.dumps(options)), wall_seconds(record)
-            if "taken_from" in record.get("facts", {}):  # it took no time of its own
-                continue
-            if seconds and (record["device"]["type"] == kind or config.on_cpu):
-                CostModel().seconds(config)  # raises where nothing is known of its images
-                found.append((config, seconds))
-        except (ValueError, KeyError, TypeError, DataError):  # of another version: not evidence
-            continue
-    return found
 
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
@@ -288,8 +262,7 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     >>> nc.runs_provenance([config]).shape[0] > 5
     True
     """
-    wanted = _unique(configs)
-    records = [load_run(config).provenance for config in wanted.values()]
+    records = [load_run(config).provenance for config in _unique(configs).values()]
     facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
     facts["continued from a checkpoint"] = sum(bool(record["facts"].get("continued_from")) for record in records)
     trained = [session for record in records for session in provenance.sessions(record)]
@@ -298,8 +271,7 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     facts["device"] = sorted({session["device"].get("name") or session["device"]["type"] for session in trained})
     for package in sorted({name for session in trained for name in session["versions"]}):
         facts[package] = sorted({session["versions"].get(package, "none") for session in trained})
-    once = {record["facts"].get("taken_from", run): record for run, record in zip(wanted, records, strict=True)}
-    facts["processor seconds"] = round(sum(map(provenance.processor_seconds, once.values())))
+    facts["processor seconds"] = round(sum(map(provenance.processor_seconds, records)))
     shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
     return pd.Series(shown, dtype=object).to_frame("value")
 
@@ -323,13 +295,13 @@ def export_reference(
         When one of them has not been trained.
     """
     wanted, store = _unique(configs), default_store()
-    lacking = [run for run, config in wanted.items() if not (store.has(run) or take(config, store))]
+    lacking = [run for run in wanted if not store.has(run)]
     if lacking and not finished:
         raise MissingRuns(f"not trained yet: {', '.join(lacking)}; --finished leaves them out")
     wanted = {run: config for run, config in wanted.items() if run not in lacking}
     if not wanted:
         return []
-    names = sorted({name for config in wanted.values() for name in datasets(config)})
+    names = sorted({config.data.dataset for config in wanted.values() if hasattr(config, "data")})
     about = {name: outline(name)._asdict() for name in names}
     reference_store().add(collection, (store.load(run) for run in wanted), about, drawn)
     return list(wanted)

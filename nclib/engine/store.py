@@ -4,9 +4,8 @@
     <root>/<run id>.partial/    checkpoint and progress of a run under way
     <root>/set-aside/           what failed its checksum, kept for a look and never read
 
-A run is written aside and renamed into place; DONE lists the SHA-256 of every file and is verified when a run is read.
-What is read must also be what its name says: a run whose options are those of another one, a checkpoint of another run,
-and both of another version are refused by name.
+A run is written aside and renamed into place. DONE lists the SHA-256 of every file, which is compared when that file is
+read; the configuration must be the one that the run's name stands for.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ import io
 import itertools
 import json
 import os
-import re
-import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +28,9 @@ import torch
 
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
 from nclib.engine.checkpoint import Checkpoint
-from nclib.engine.leftovers import HELD, clear_unheld
-from nclib.engine.reading import (
-    CorruptRun,
-    Files,
-    StoredRun,
-    check_options,
-    read_file,
-    read_object,
-    read_part,
-    stack,
-    tidy,
-    wall_seconds,
-)
+from nclib.engine.reading import CorruptRun, Files, StoredRun, parse, read_object
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
-
-_FILES = ("config.json", "history.csv", "arrays.npz", "weights.pt", "provenance.json")
-"""What every run has; there may be more tables, and copies of the user's own code, which are never read."""
-_READ = _FILES[2:]
 
 
 class DamageWarning(UserWarning):
@@ -67,26 +48,21 @@ class RunStore:
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
 
+    # --- what is there ---
+
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
-        names = [path.parent.name for path in self.root.glob("*/DONE") if path.is_file()]
-        return sorted(name for name in names if name.isprintable() and not name.endswith(".writing"))
+        names = [done.parent.name for done in self.root.glob("*/DONE")]
+        return sorted(name for name in names if not name.endswith(".writing"))
 
     def has(self, run: str) -> bool:
-        """Whether the run is complete. Its content is verified by `load`."""
+        """Whether the run is complete. Its files are checked when they are read."""
         return (self.root / run / "DONE").is_file()
 
-    def records(self, latest: int | None = None) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        """Id, configuration and provenance of the complete runs, both verified, the last finished at the end.
-
-        For whoever looks at all runs and asked for none of them: a damaged one is named in a warning and left out.
-        `latest` are the last so many.
-        """
-        when = {}
-        for run in self.ids():
-            with contextlib.suppress(OSError):  # removed since
-                when[run] = (self.root / run / "DONE").stat().st_mtime
-        for run in sorted(when, key=when.get)[-(latest or len(when)) :]:
+    def records(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+        """Id, configuration and provenance of the complete runs, the last finished at the end. A damaged one is named
+        in a warning and left out."""
+        for run in sorted(self.ids(), key=lambda run: (self.root / run / "DONE").stat().st_mtime):
             try:
                 stored = self.open(run)
                 yield run, stored.config, stored.provenance
@@ -94,33 +70,12 @@ class RunStore:
                 said = f"{damage}; it is left out. nclib runs check sets aside what is damaged"
                 warnings.warn(said, DamageWarning, stacklevel=2)
 
-    def check(self) -> Iterator[tuple[str, str]]:
-        """Read every run that no process is working on, and set aside what is damaged: each name, and what is wrong
-        with it, "" for a sound one."""
-        for folder in sorted(self.root.glob("[!.]*")):
-            run = folder.name
-            if run.endswith((".partial", ".writing")) or run == "set-aside" or not folder.is_dir() or self.busy(run):
-                continue
-            reason = ""
-            try:
-                if not self.has(run):
-                    raise CorruptRun(f"run {run} has no DONE, so it is not complete")
-                config, contents = self._verified(run)
-                record = self._run(run, config, contents, contents.__getitem__).whole().provenance
-                if record.get("cost") is not None and wall_seconds(record) is None:
-                    raise CorruptRun(f"run {run}: provenance.json does not say how long it took")
-            except CorruptRun as damage:
-                reason = str(damage)
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", DamageWarning)
-                        reason += f"; moved to {self.set_aside(folder, reason).name} in set-aside"
-                except OSError as error:
-                    reason += f"; it cannot be set aside ({error.strerror})"
-            yield run, reason
-
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
+
+    def unfinished(self) -> list[str]:
+        """Names of the runs that have begun and are not complete, sorted."""
+        return sorted(folder.name.removesuffix(".partial") for folder in self.root.glob("*.partial"))
 
     def lock(self, run: str, timeout: float = -1) -> filelock.BaseFileLock:
         """Held while a run is trained, so that two processes that want it do not both train it."""
@@ -138,25 +93,11 @@ class RunStore:
         except OSError:
             return False
 
-    @contextlib.contextmanager
-    def marked(self, name: str) -> Iterator[None]:
-        """Within the block an empty file of this name lies in the store, by which others can tell that they see it too.
-        It is held, so that those which killed processes left (``.client-…``) are known and removed."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        for left in self.root.glob(".client-*"):
-            with contextlib.suppress(filelock.Timeout, OSError), filelock.FileLock(left, timeout=0):
-                left.unlink()
-        with filelock.FileLock(self.root / name):
-            try:
-                yield
-            finally:
-                (self.root / name).unlink(missing_ok=True)
-
     def checkpoint(self, run: str) -> Checkpoint:
         """Where `nclib.training.train` keeps the state of an unfinished run."""
         return Checkpoint(run, self.partial(run), self.set_aside)
 
-    def note_progress(self, run: str, done: int, total: int) -> None:
+    def note_progress(self, run: str, done: float, total: float) -> None:
         """Say how far a run is, for whoever waits for it."""
         write_atomic(self.partial(run) / "progress.json", json.dumps({"epoch": done, "epochs": total}))
 
@@ -165,23 +106,12 @@ class RunStore:
         if self.has(run):
             return 1.0
         try:
-            noted = read_object(read_file(self.partial(run) / "progress.json"))
-            return float(min(max(noted["epoch"] / noted["epochs"], 0.0), 1.0))
-        except (CorruptRun, KeyError, TypeError, ArithmeticError):
+            noted = json.loads((self.partial(run) / "progress.json").read_bytes())
+            return float(noted["epoch"] / noted["epochs"])
+        except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
             return 0.0
 
-    def set_aside(self, path: Path, reason: str) -> Path:
-        """Move something damaged out of the way, under a name that is free, and warn."""
-        folder = self.root / "set-aside"
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = path.name if path.parent == self.root else f"{path.parent.name}-{path.name}"
-        target = next(name for n in itertools.count() if not (name := folder / f"{stem}.{n}").exists())
-        try:
-            os.replace(path, target)
-        except FileNotFoundError:  # another process found the same damage first
-            return target
-        warnings.warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning, stacklevel=3)
-        return target
+    # --- writing ---
 
     def save(
         self,
@@ -193,181 +123,53 @@ class RunStore:
         code: Mapping[str, bytes] | None = None,
     ) -> str:
         """Write a finished run and return its id. A kill or a full disk in the middle leaves no run, only its
-        checkpoint. `code` are the files of the user's own code that made it."""
+        checkpoint. `code` are the files of the user's own code that made it; they are kept and never read."""
         run = run_id(config)
-        final, writing = self.root / run, self.root / f"{run}.writing"
-        _remove_folder(writing)
-        writing.mkdir(parents=True)
+        packed, pickled = io.BytesIO(), io.BytesIO()
+        np.savez(packed, **arrays)
+        torch.save(dict(weights), pickled)
         contents = {f"{name}.csv": csv_bytes(frame) for name, frame in tables.items()}
-        contents["config.json"] = config_file(config)
-        contents["provenance.json"] = json_bytes({**labels(config), **provenance})
+        contents |= {
+            "config.json": json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()}),
+            "provenance.json": json_bytes({**labels(config), **provenance}),
+            "arrays.npz": packed.getvalue(),
+            "weights.pt": pickled.getvalue(),
+        }
         contents |= {f"code.{name}": content for name, content in (code or {}).items()}
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        contents["arrays.npz"] = buffer.getvalue()
-        buffer = io.BytesIO()
-        torch.save(dict(weights), buffer)
-        contents["weights.pt"] = buffer.getvalue()
+        contents["DONE"] = json_bytes({name: sha256(content) for name, content in contents.items()})
+        writing = self.root / f"{run}.writing"
+        shutil.rmtree(writing, ignore_errors=True)
         try:
             for name, content in contents.items():
                 write_atomic(writing / name, content)
-            write_atomic(writing / "DONE", done_file(contents))
-            os.replace(writing, final)
+            os.replace(writing, self.root / run)
         finally:
             shutil.rmtree(writing, ignore_errors=True)
-        self.clear_partial(run)
+        shutil.rmtree(self.partial(run), ignore_errors=True)
         return run
 
-    def pack(self, run: str) -> dict[str, bytes]:
-        """All files of a complete run, verified, to be installed in another store; raises `CorruptRun` as `verify`."""
-        return self.verify(run) | {"DONE": read_file(self.root / run / "DONE")}
+    def set_aside(self, path: Path, reason: str) -> Path:
+        """Move something damaged out of the way, under a name that is free, and warn."""
+        folder = self.root / "set-aside"
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = path.name if path.parent == self.root else f"{path.parent.name}-{path.name}"
+        target = next(name for n in itertools.count() if not (name := folder / f"{stem}.{n}").exists())
+        with contextlib.suppress(FileNotFoundError):  # another process found the same damage first
+            os.replace(path, target)
+            warnings.warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning, stacklevel=3)
+        return target
 
-    def install(self, run: str, files: Mapping[str, bytes], lock: filelock.BaseFileLock | None = None) -> None:
-        """Take in a run that was packed elsewhere: whole, or not at all. `lock` is the run's, if the caller holds it.
+    def remove(self, run: str) -> None:
+        """Delete a run, or what there is of it; raises `ConfigError` while a process trains it."""
+        if self.busy(run):
+            raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
+        with self.lock(run):
+            (self.root / run / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is no run
+            for folder in (self.root / run, self.partial(run)):
+                if folder.exists():
+                    shutil.rmtree(folder)
 
-        Raises
-        ------
-        CorruptRun
-            When the files are not those that were written, or not of this run.
-        """
-        if not isinstance(files, Mapping):
-            raise CorruptRun(f"run {run} came as {type(files).__name__}, not as its files")
-        for name, content in files.items():
-            if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
-                raise CorruptRun(f"run {run} came with {name!r:.100}, which is not a file of a run")
-            if not isinstance(content, bytes):
-                raise CorruptRun(f"run {run}: {name} came as {type(content).__name__}, not as its bytes")
-        aside = RunStore(self.root / ".arriving")
-        folder = aside.root / f"{run}-{secrets.token_hex(4)}" / run  # another client may take it in at the same time
-        clear_unheld(aside.root.glob("*"))
-        folder.mkdir(parents=True)
-        try:
-            with filelock.FileLock(folder.parent / HELD):
-                for name, content in files.items():
-                    write_atomic(folder / name, content)
-                arrived = RunStore(folder.parent)
-                arrived.load(run)
-                if unlisted := files.keys() - arrived._sums(run).keys() - {"DONE"}:
-                    raise CorruptRun(f"run {run} came with {min(unlisted)}, which its DONE does not list")
-                with lock or self.lock(run):
-                    if not self.is_sound(run):  # which sets a damaged one aside
-                        os.replace(folder, self.root / run)
-                    self.clear_partial(run)
-        finally:
-            shutil.rmtree(folder.parent, ignore_errors=True)
-
-    def clear_partial(self, run: str) -> None:
-        """Remove the checkpoint of a run that is complete; what cannot be removed is told."""
-        try:
-            _remove_folder(self.partial(run))
-        except OSError as error:
-            said = f"{self.partial(run).name}, which run {run} no longer needs, cannot be removed ({error.strerror})"
-            warnings.warn(said, DamageWarning, stacklevel=2)
-
-    def clear_cut_off(self, runs: Iterable[str]) -> None:
-        """Remove what processes that were killed in the middle of a write left of the state of these runs. Those that a
-        process is training are left alone."""
-        clear_unheld((self.root / ".arriving").glob("*"))
-        for run in runs:
-            for left in self.partial(run).glob(".*.tmp"):
-                with contextlib.suppress(filelock.Timeout, OSError), self.lock(run, timeout=0):
-                    left.unlink()
-
-    def verify(self, run: str) -> dict[str, bytes]:
-        """Contents of all files of a run, each checked against DONE.
-
-        Raises
-        ------
-        CorruptRun
-            Naming the first file that is missing or not what was written.
-        """
-        sums = self._sums(run)
-        return {name: self._content(run, name, sums) for name in sums}
-
-    def _sums(self, run: str) -> dict[str, str]:
-        """The files of a run and their checksums, by its DONE."""
-        if not self.has(run):
-            raise CorruptRun(f"run {run} is not in the store")
-        try:
-            sums = read_object(read_file(self.root / run / "DONE"))
-            if lacking := [name for name in _FILES if name not in sums]:
-                raise CorruptRun(f"does not list {', '.join(lacking)}")
-            if foreign := [name for name in sums if Path(name).name != name]:
-                raise CorruptRun(f"lists {foreign[0]!r}, which is not a file of a run")
-        except CorruptRun as damage:
-            raise CorruptRun(f"run {run}: DONE is damaged ({damage})") from None
-        return sums
-
-    def _content(self, run: str, name: str, sums: Mapping[str, str]) -> bytes:
-        try:
-            content = read_file(self.root / run / name)
-        except CorruptRun as damage:
-            raise CorruptRun(f"run {run}: {damage}") from None
-        if sha256(content) != sums[name]:
-            raise CorruptRun(f"run {run}: {name} is not what was written (checksum)")
-        return content
-
-    def _config(self, run: str, content: bytes) -> dict[str, Any]:
-        """The options of a run, which are those that its name stands for."""
-        try:
-            written = read_object(content)
-            config = written.get("config")
-            if not isinstance(config, dict):
-                raise CorruptRun("it holds no configuration")
-        except CorruptRun as damage:
-            raise CorruptRun(f"run {run}: config.json is damaged ({damage})") from None
-        if written.get("schema") != SCHEMA_VERSION:
-            raise CorruptRun(
-                f"run {run} was written with schema {written.get('schema')!r:.60}, this library reads {SCHEMA_VERSION}"
-            )
-        if not run.endswith(f"-{digest(config)}"):
-            raise CorruptRun(f"run {run}: config.json is that of another run, whose name ends in {digest(config)}")
-        check_options(f"run {run}", config)
-        return config
-
-    def _verified(self, run: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """The options of a run, and all its files."""
-        contents = self.verify(run)
-        return self._config(run, contents["config.json"]), contents
-
-    def _run(
-        self, run: str, config: dict[str, Any], names: Iterable[str], content: Callable[[str], bytes]
-    ) -> StoredRun:
-        parts = [name for name in names if name.endswith(".csv") or name in _READ]
-        return StoredRun(run, config, Files(parts, lambda name: read_part(run, name, content(name))))
-
-    def is_sound(self, run: str) -> bool:
-        """Whether the run is complete and every file what was written; a damaged one is set aside with a warning, and
-        is then absent. What a kill at the last moment left beside a sound one is removed."""
-        return self._look(run, self._verified) is not None
-
-    def find(self, run: str) -> StoredRun | None:
-        """The run with its options and history checked. None where it is absent, or these are damaged: it is then set
-        aside with a warning. Its other files are checked when they are read."""
-
-        def checked(run: str) -> StoredRun:
-            stored = self.open(run)
-            _ = stored.history
-            return stored
-
-        return self._look(run, checked)
-
-    def _look(self, run: str, read: Callable[[str], Any]) -> Any:
-        there = os.path.lexists(self.root / run)  # asked first: another process may finish the run between the two
-        if not self.has(run):
-            if there:  # interrupted while it was copied or removed; it would be in the way
-                self.set_aside(self.root / run, f"run {run} has no DONE, so it is not complete")
-            return None
-        try:
-            found = read(run)
-        except CorruptRun as damage:
-            self.set_aside(self.root / run, str(damage))
-            return None
-        if os.path.lexists(self.partial(run)):
-            # held: its trainer does it; an OSError: a store that may only be read
-            with contextlib.suppress(filelock.Timeout, OSError), self.lock(run, timeout=0):
-                self.clear_partial(run)
-        return found
+    # --- reading ---
 
     def open(self, run: str) -> StoredRun:
         """A run, to read from: its options are checked now, each other file when it is first asked for.
@@ -378,54 +180,110 @@ class RunStore:
             For a run that is absent, or whose options are damaged or written by another version of the store.
         """
         sums = self._sums(run)
-        config = self._config(run, self._content(run, "config.json", sums))
-        return self._run(run, config, sums, lambda name: self._content(run, name, sums))
+        config = self._config(run, sums)
+        names = [name for name in sums if not name.startswith(("config.", "code."))]
+        return StoredRun(run, config, Files(names, lambda name: self._part(run, name, sums)))
 
     def load(self, run: str) -> StoredRun:
-        """Read a run whole, every file checked; raises as `open`, for any damaged file."""
-        config, contents = self._verified(run)
-        return self._run(run, config, contents, contents.__getitem__).whole()
+        """A run whose every file was what was written; raises as `open`, for any damaged file."""
+        self.verify(run)
+        return self.open(run)
 
     def weights(self, run: str) -> dict[str, torch.Tensor]:
-        """Final weights of a run, every file checked; raises as `load`."""
-        config, contents = self._verified(run)
-        return self._run(run, config, contents, contents.__getitem__).weights
+        """Final weights of a run; raises as `open`, for damaged weights too."""
+        return self.open(run).weights
 
-    def frame(self, ids: Iterable[str], columns: Sequence[str] = ()) -> pd.DataFrame:
-        """Histories of several runs as one tidy table.
+    def verify(self, run: str) -> dict[str, bytes]:
+        """Contents of all files of a run, each compared with DONE; raises `CorruptRun`, naming the first damaged."""
+        sums = self._sums(run)
+        return {name: self._content(run, name, sums) for name in sums}
 
-        Parameters
-        ----------
-        ids : run names
-        columns : dotted configuration keys to add, for instance ``["train.lr", "model.width"]``
+    def is_sound(self, run: str) -> bool:
+        """Whether the run is complete and every file what was written. A damaged one is set aside with a warning, and
+        is then absent. What a kill at the last moment left beside a sound one is removed."""
+        return self._look(run, self.load) is not None
 
-        Returns
-        -------
-        DataFrame with the columns run_id, profile, dataset, model, K_A, R, seed, split, epoch, metric, value and
-        `columns`.
-        """
-        return stack([tidy(self.open(run), columns) for run in ids], columns)
+    def find(self, run: str) -> StoredRun | None:
+        """The run with its options and history checked. None where it is absent, or these are damaged: it is then set
+        aside with a warning."""
 
-    def remove(self, run: str) -> None:
-        """Delete a run, or what there is of it.
+        def checked(run: str) -> StoredRun:
+            stored = self.open(run)
+            _ = stored.history
+            return stored
 
-        Raises
-        ------
-        ConfigError
-            While a process trains it, and where its folder is a symbolic link: what that leads to may be used by
-            others.
-        OSError
-            When the system does not let it be removed.
-        """
-        if self.busy(run):
-            raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
-        folder = self.root / run
-        if folder.is_symlink():
-            raise ConfigError(f"run {run} is a symbolic link; remove {folder.resolve()} and then {folder} yourself")
-        with self.lock(run):
-            (folder / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is no run
-            _remove_folder(folder)
-            _remove_folder(self.partial(run))
+        return self._look(run, checked)
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Read every run that no process is working on, and set aside what is damaged: each name, and what is wrong
+        with it, "" for a sound one."""
+        for folder in sorted(self.root.glob("[!.]*")):
+            run = folder.name
+            if run.endswith((".partial", ".writing")) or run == "set-aside" or not folder.is_dir() or self.busy(run):
+                continue
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", DamageWarning)
+                sound = self.is_sound(run)
+            yield run, "" if sound else str(caught[-1].message)
+
+    def _look(self, run: str, read: Callable[[str], StoredRun]) -> StoredRun | None:
+        there = (self.root / run).exists()  # asked first: another process may finish the run between the two
+        if not self.has(run):
+            if there:  # interrupted while it was copied or removed; it would be in the way
+                self.set_aside(self.root / run, f"run {run} has no DONE, so it is not complete")
+            return None
+        try:
+            found = read(run)
+        except CorruptRun as damage:
+            self.set_aside(self.root / run, str(damage))
+            return None
+        if self.partial(run).exists():
+            # held: its trainer does it; an OSError: a store that may only be read
+            with contextlib.suppress(filelock.Timeout, OSError), self.lock(run, timeout=0):
+                shutil.rmtree(self.partial(run))
+        return found
+
+    def _sums(self, run: str) -> dict[str, str]:
+        """The files of a run and their checksums, by its DONE."""
+        if not self.has(run):
+            raise CorruptRun(f"run {run} is not in the store")
+        with _said_of(run, "DONE"):
+            sums = read_object((self.root / run / "DONE").read_bytes())
+            if not {"config.json", "history.csv", "provenance.json"} <= sums.keys():
+                raise CorruptRun("it does not list the files of a run")
+            return sums
+
+    def _content(self, run: str, name: str, sums: Mapping[str, str]) -> bytes:
+        with _said_of(run, name):
+            content = (self.root / run / name).read_bytes()
+            if sha256(content) != sums[name]:
+                raise CorruptRun("it is not what was written (checksum)")
+            return content
+
+    def _part(self, run: str, name: str, sums: Mapping[str, str]) -> Any:
+        content = self._content(run, name, sums)
+        with _said_of(run, name):
+            return parse(name, content)
+
+    def _config(self, run: str, sums: Mapping[str, str]) -> dict[str, Any]:
+        """The options of a run, which are those that its name stands for."""
+        content = self._content(run, "config.json", sums)
+        with _said_of(run, "config.json"):
+            written = read_object(content)
+            if (schema := written.get("schema")) != SCHEMA_VERSION:
+                raise CorruptRun(f"it was written with schema {schema!r}, this library reads {SCHEMA_VERSION}")
+            if not run.endswith(f"-{digest(written.get('config'))}"):
+                raise CorruptRun("it is that of another run")
+            return written["config"]
+
+
+@contextlib.contextmanager
+def _said_of(run: str, name: str) -> Iterator[None]:
+    """Damage that is found within the block is that of this file of this run."""
+    try:
+        yield
+    except (CorruptRun, OSError) as damage:
+        raise CorruptRun(f"run {run}: {name} is damaged: {getattr(damage, 'strerror', None) or damage}") from None
 
 
 def labels(config: StoredConfig) -> dict[str, Any]:
@@ -433,28 +291,6 @@ def labels(config: StoredConfig) -> dict[str, Any]:
     its model where it has one."""
     model = getattr(getattr(config, "model", None), "name", None)
     return {"profile": config.profile} | ({"model": model} if model else {})
-
-
-def config_file(config: StoredConfig) -> bytes:
-    """The config.json of a run."""
-    return json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()})
-
-
-def done_file(contents: Mapping[str, bytes]) -> bytes:
-    """The DONE of a run that has these files."""
-    return json_bytes({name: sha256(content) for name, content in contents.items()})
-
-
-def _remove_folder(folder: Path) -> None:
-    """Remove a folder if it is there; of a symbolic link only itself and the state of a training that it leads to."""
-    if folder.is_symlink():
-        for name in ("checkpoint.pt", "progress.json"):
-            (folder / name).unlink(missing_ok=True)
-        folder.unlink()
-    elif folder.is_dir():
-        shutil.rmtree(folder)
-    else:
-        folder.unlink(missing_ok=True)
 
 
 def default_store() -> RunStore:

@@ -1,10 +1,10 @@
 """Neural-collapse metrics: one definition, one name, one reference.
 
-``moments`` is what every metric is a function of; ``definitions`` has NC1 … NC4 and the paper's own uncentred
-equations, ``chance`` what chance alone gives and the effective rank, ``classifier`` what the classifier alone tells,
-minority collapse too; ``table`` what readers need to know of each, ``report`` all of it side by side.
+``moments`` is what every metric is a function of; ``definitions`` has NC1 … NC4, the paper's own uncentred equations
+and minority collapse, ``chance`` what chance alone gives and the effective rank; ``table`` what readers need to know
+of each, ``report`` all of it side by side.
 
-Of networks: ``measuring`` measures the layers of any network, which ``layers`` names and ``hooks`` reads; ``ood`` has
+Of networks: ``measuring`` measures the layers of any network, which ``hooks`` finds and reads; ``ood`` has
 out-of-distribution scores. These are imported by their own names.
 
 Symbols: N samples, K classes, d feature dimension; h (N, d) features, w (K, d) classifier rows, μ_k class
@@ -16,8 +16,10 @@ are float64 numbers; classifier rows, and vectors given to ``nc2_*``, may have a
 
 from nclib.metrics.chance import effective_rank, nc1_chance
 from nclib.metrics.checks import Array, Classes, Weighting
-from nclib.metrics.classifier import classifier_norm_ratio, minority_cosine, nc0
 from nclib.metrics.definitions import (
+    classifier_norm_ratio,
+    minority_cosine,
+    nc0,
     nc1_cdnv,
     nc1_pinv,
     nc1_pinv_class_balanced,

@@ -44,11 +44,11 @@ def nc1_chance(m: ClassMoments, seed: int = 0) -> dict[str, float]:
     """
     counts = m.counts[m.present].double()
     n, k = counts.sum(), len(counts)
-    centre, shares = m._weights()[m.present], m._shares()[m.present]
+    centre, shares = m.weights[m.present], m.shares[m.present]
     # shuffled class means have the covariances S (δ_kl/n_k − 1/N), S = N/(N − 1) Σ_T; Σ_W the mean S (N − K)/N
     between = ((shares * (1 - 2 * centre) + centre.square()) / counts).sum()
     found = {"nc1_trace_ratio_shuffled": ratio((n - k) / n, between)}
-    if m._sums.scatter is None:
+    if m.scatter is None:
         return found
     values = _total_eigenvalues(m)
     values = values[values > values.max() * torch.finfo(torch.float64).eps * m.dim][-max(int(n) - 1, 1) :].cpu().numpy()

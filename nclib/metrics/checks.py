@@ -16,22 +16,14 @@ Classes = Array | Sequence[int] | Sequence[bool]
 
 def as_tensor(x: Array) -> Tensor:
     if isinstance(x, Tensor):
-        if x.is_nested or x.layout != torch.strided:
-            kind = "a nested one" if x.is_nested else f"one of layout {x.layout}"
-            raise ValueError(f"give a dense tensor, such as x.to_dense(), not {kind}")
-        if x.is_floating_point() and x.itemsize == 1:  # torch stores such numbers, and computes nothing with them
-            raise ValueError(f"torch cannot add numbers of {x.dtype}; convert them with x.float()")
         return x.detach()
     if np.ma.is_masked(x):
         raise ValueError("the array has masked values; leave their rows out, as in x[~x.mask.any(1)]")
     x = np.asarray(x)
     if x.dtype.kind not in "biufc":
-        kind = type(x.item()).__name__ if x.ndim == 0 else f"array of {x.dtype}"
-        raise ValueError(f"give a tensor or an array of numbers, not {kind}")
+        raise ValueError(f"give a tensor or an array of numbers, not one of {x.dtype}")
     if x.dtype.kind == "u" and x.itemsize > 1:  # of which torch knows next to nothing
         x = x.astype(np.int64)
-    if x.dtype.kind in "fc" and x.itemsize > (8 if x.dtype.kind == "f" else 16):
-        raise ValueError(f"torch has no {x.dtype}; convert it with x.astype(numpy.float64)")
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
     return torch.from_numpy(x if x.flags.writeable and x.flags.c_contiguous else x.copy())
 

@@ -1,11 +1,22 @@
-"""NC1 to NC4, and the paper's own uncentred equations: one definition, one name, one reference."""
+"""NC1 to NC4, the paper's own uncentred equations, and what the classifier alone tells: one definition, one name, one
+reference. A matrix of vectors that is not finite, real and (K, d) is refused with ValueError."""
 
 import math
 
 import torch
 from torch import Tensor
 
-from nclib.metrics.checks import Array, as_tensor, check_batch, check_features, check_logits, is_whole, scaled_rows
+from nclib.metrics.checks import (
+    Array,
+    Classes,
+    as_tensor,
+    check_batch,
+    check_features,
+    check_logits,
+    class_mask,
+    is_whole,
+    scaled_rows,
+)
 from nclib.metrics.moments import ClassMoments, chunks
 
 
@@ -126,12 +137,12 @@ def whitened_squares(h: Tensor, labels: Tensor, m: ClassMoments) -> Tensor:
     """(K,) Σ_i (h_i − μ_k)ᵀ Σ_B† (h_i − μ_k), to be added up over batches."""
     values, directions = m.between_eigen()
     whiten = directions / values.sqrt()  # (d, r), Σ_B† = whiten whitenᵀ
-    means = m._sums.means @ whiten  # (K, r)
-    squares = torch.zeros_like(m._sums.squares)  # (K,)
+    means = m.means_from_origin @ whiten  # (K, r)
+    squares = torch.zeros_like(m.squares)  # (K,)
     for rows in chunks(h):
         x, y = h[rows].to(m.device, torch.float64), labels[rows].to(m.device)
         x, y = x[y >= 0], y[y >= 0]
-        squares.index_add_(0, y, ((x - m._sums.shift) @ whiten - means[y]).square().sum(1))
+        squares.index_add_(0, y, ((x - m.origin) @ whiten - means[y]).square().sum(1))
     return squares
 
 
@@ -165,7 +176,7 @@ def nc1_trace_ratio(m: ClassMoments) -> float:
     >>> round(nc.nc1_trace_ratio(nc.class_moments(nc.simplex_etf(4, 8)[labels], labels, 4)), 9)
     0.0
     """
-    return ratio(m._sums.squares.sum() / m._num_samples(), m._weighted_rows().square().sum())
+    return ratio(m.squares.sum() / m.num_samples, m.between_rows.square().sum())
 
 
 def nc1_cdnv(m: ClassMoments) -> float:
@@ -186,11 +197,11 @@ def nc1_cdnv(m: ClassMoments) -> float:
     """
     if m.present.sum() < 2:
         return math.nan
-    means, variances = m._sums.means[m.present], m.class_variances[m.present]
+    means, variances = m.means_from_origin[m.present], m.class_variances[m.present]
     i, j = torch.triu_indices(len(means), len(means), offset=1, device=m.device)
     # Differences, not a Gram matrix: means that nearly coincide keep their digits.
     distances = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")[i, j]
-    if bool((distances <= m._resolution()).any()):
+    if bool((distances <= m.resolution).any()):
         return math.inf
     return float(((variances[i] + variances[j]) / (2 * distances**2)).mean())
 
@@ -213,11 +224,6 @@ def nc2_etf_distance(v: Array) -> float:
     Returns
     -------
     float; NaN for K = 1 or V = 0.
-
-    Raises
-    ------
-    ValueError
-        v is not a finite (K, d) matrix.
 
     Ideal value 0, range [0, √2]; at least √(2 − 2√(d/(K − 1))) for d < K − 1 (``ideal_values``). For K = 10:
     orthonormal rows 0.320 (also the floor for non-negative uncentred rows), two opposite clusters 1.155, all rows
@@ -250,11 +256,6 @@ def nc2_equinorm(v: Array) -> float:
     Returns
     -------
     float; NaN for V = 0.
-
-    Raises
-    ------
-    ValueError
-        v is not a finite (K, d) matrix.
     """
     norms = torch.linalg.norm(scaled_rows(v, "v"), dim=1)
     return ratio(norms.std(correction=0), norms.mean())
@@ -276,11 +277,6 @@ def nc2_equiangular(v: Array) -> float:
     Returns
     -------
     float; NaN for K = 1 or where a row is zero.
-
-    Raises
-    ------
-    ValueError
-        v is not a finite (K, d) matrix.
     """
     v = scaled_rows(v, "v")
     if len(v) < 2:
@@ -304,11 +300,6 @@ def nc2_uniformity(v: Array, log: bool = False) -> float:
     Returns
     -------
     float; NaN for K = 1 or where a row is zero.
-
-    Raises
-    ------
-    ValueError
-        v is not a finite (K, d) matrix.
 
     Examples
     --------
@@ -342,11 +333,6 @@ def nc3_self_duality(w: Array, m: ClassMoments) -> float:
     -------
     float; NaN where W = 0 or all class means coincide.
 
-    Raises
-    ------
-    ValueError
-        w is not a finite (K, d) matrix.
-
     Ideal value 0, range [0, 2], unrelated √2 = 1.414. Source: Papyan, Han & Donoho 2020, figure 5, whose public
     code takes the square; Sun & Shi 2024, eq. (14), transposed and centred (uncentred: ``paper_eq14_uncentred``).
 
@@ -378,11 +364,6 @@ def nc3_alignment(w: Array, m: ClassMoments) -> float:
     Returns
     -------
     float; NaN where W Mᵀ = 0 or K = 1.
-
-    Raises
-    ------
-    ValueError
-        w is not a finite (K, d) matrix.
     """
     logits = _classifier(w, m) @ m.centred_means[m.present].T  # (K, K)
     return _distance_of_directions(logits, _etf_gram(len(logits), logits.device))
@@ -405,11 +386,6 @@ def nc3_unnormalised_duality(w: Array, m: ClassMoments) -> float:
     Returns
     -------
     float; NaN for K = 1.
-
-    Raises
-    ------
-    ValueError
-        w is not a finite (K, d) matrix.
     """
     _classifier(w, m)  # refuses what does not fit
     products = (as_tensor(w).to(m.device).double()[m.present] * m.centred_means[m.present]).sum(1)
@@ -460,13 +436,13 @@ def nc4_ncc_mismatch(h: Array, logits: Array, m: ClassMoments) -> float:
 def ncc_mismatches(h: Tensor, predicted: Tensor, m: ClassMoments) -> Tensor:
     """(N,) bool, from the predicted classes (N,). ‖h − μ_k‖² = ‖h‖² − 2 (h·μ_k − ‖μ_k‖²/2), so the nearest mean has
     the largest score."""
-    means = m._sums.means
+    means = m.means_from_origin
     norms = torch.linalg.vector_norm(means, dim=1)  # (K,)
     offset = torch.where(m.present, norms.square() / 2, torch.inf)
     rounding = torch.finfo(torch.float64).eps * (m.dim + 3) * norms.max()  # times ‖h‖ + ‖μ‖: of a score, at most
     mismatches = []
     for rows in chunks(h, also=m.num_classes):
-        x = h[rows].to(m.device, torch.float64, copy=True).sub_(m._sums.shift)  # (B, d)
+        x = h[rows].to(m.device, torch.float64, copy=True).sub_(m.origin)  # (B, d)
         scores = x @ means.T - offset  # (B, K)
         reach = rounding * (torch.linalg.vector_norm(x, dim=1, keepdim=True) + norms.max())  # (B, 1)
         near = (scores >= scores.amax(1, keepdim=True) - reach) & m.present  # may be the nearest
@@ -537,6 +513,82 @@ def paper_eq14_uncentred(w: Array, m: ClassMoments) -> float:
     m : moments; the weighting does not matter.
     """
     return _distance_of_directions(_classifier(w, m), m.class_means[m.present])
+
+
+# ---------------------------------------------------------------------------------------------- of the classifier alone
+
+
+def nc0(w: Array) -> float:
+    """How far the classifier's rows are from adding up to zero.
+
+        NC0 = ‖Σ_k w_k‖² / K
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows, taken as they are
+
+    Returns
+    -------
+    float
+        0 is necessary for NC2 and NC3 together, and not sufficient; the value grows with the square of w.
+
+    Notes
+    -----
+    Source: Zhao, Cheng, Masarczyk & Lucchi, ICLR 2026 (arXiv 2602.16642), α_t of their theorem 3.1. Their appendix,
+    eq. (12), has the norm, not squared, over d instead: ``(nc0(w) * K) ** 0.5 / d``. Neither is free of the size of
+    w, so compare values of one network over time, not networks.
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> round(nc.metrics.nc0(nc.simplex_etf(10, 64)), 12), nc.metrics.nc0(torch.ones(4, 3))
+    (0.0, 12.0)
+    """
+    scaled_rows(w, "w")  # refuses what is not a matrix
+    w = as_tensor(w).double()
+    return ratio(w.sum(0).square().sum(), torch.tensor(len(w)))
+
+
+def minority_cosine(w: Array, minority: Classes) -> float:
+    """Mean cosine between the classifier rows of the minority classes.
+
+        mean over k ≠ l in the minority of cos(w_k, w_l)
+
+    1 = minority collapse; −1/(K−1) for a simplex ETF; range [−1/(K_B−1), 1]. Source: Fang et al. 2021.
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows, taken as they are.
+    minority : (K,) boolean mask, or a list of class ids.
+
+    Returns
+    -------
+    float; NaN where a minority row is zero or there are fewer than two.
+    """
+    w = scaled_rows(w, "w")
+    rows = w[class_mask(minority, len(w)).to(w.device)]
+    return float(cosines(rows).mean()) if len(rows) > 1 else math.nan
+
+
+def classifier_norm_ratio(w: Array, minority: Classes) -> float:
+    """Mean length of the minority classifier rows over that of the majority ones.
+
+        mean_{k minority} ‖w_k‖ / mean_{k majority} ‖w_k‖
+
+    Ideal value 1, 0 = the minority has lost its classifiers, range [0, ∞]. Source: Fang et al. 2021.
+
+    Parameters
+    ----------
+    w : (K, d) classifier rows.
+    minority : (K,) boolean mask, or a list of class ids.
+
+    Returns
+    -------
+    float; NaN where one of the two groups is empty or the classifier is zero.
+    """
+    w = scaled_rows(w, "w")
+    norms, mask = torch.linalg.norm(w, dim=1), class_mask(minority, len(w)).to(w.device)
+    return ratio(norms[mask].mean(), norms[~mask].mean())
 
 
 # --------------------------------------------------------------------------------------------------- small shared parts

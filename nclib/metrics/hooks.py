@@ -6,8 +6,9 @@ import math
 import random
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,15 +38,7 @@ class _Call(NamedTuple):
     width: int  # outputs
     input: Any
     output: Any
-    before: frozenset[str]
-
-
-class _Failed(NamedTuple):
-    """Rows of an equilibrium layer, and how many of them were not solved."""
-
-    rows: int
-    failed: int
-    worst: float  # residual
+    before: frozenset[tuple]
 
 
 class _Batch(NamedTuple):
@@ -79,10 +72,9 @@ def run(
     model = getattr(model, "_orig_mod", model)
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         model = model.module
-    modules = modules_of(model)
-    chosen = found_for(modules, layers)
-    watch = _Watch(modules, pools_of(modules, layers, pool), chosen, quiet="layers" in said)
-    with _undisturbed(model, loader), _hooks(watch, classifier, num_classes), _failures_told(watch, "solves" in said):
+    watch = _Watch(modules_of(model), layers, pool, num_classes, quiet="layers" in said)
+    chosen, heads = watch.chosen, watch.heads(classifier, num_classes)
+    with _undisturbed(model, loader), _hooks(watch, heads), _failures_told(watch, "solves" in said):
         empty = True
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch, any_labels)
@@ -93,10 +85,10 @@ def run(
             watch.begin(len(labels))
             output = _forward(model, inputs)
             watch.end(output)
-            outputs = dict(watch.outputs)
+            outputs = watch.outputs
             if watch.head is not None and (chosen or with_input):
                 name = f"{watch.head.name}.input"
-                outputs[name] = watch.pooled(watch.head_input, pool, name, modules[watch.head.name])
+                outputs[name] = watch.pooled(watch.head_input, pool, name, watch.modules[watch.head.name])
             if not outputs:
                 what = "classifier" if with_input else "block"
                 raise ValueError(f"no {what} was found: name a layer of model.named_modules()")
@@ -170,19 +162,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _undisturbed(model: nn.Module, loader: Any) -> Iterator[None]:
     """Evaluation mode; afterwards every module's mode and every random state are as before."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    states = np.random.get_state(), random.getstate()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     generators = [getattr(x, "generator", None) for x in (loader, getattr(loader, "sampler", None))]
     own = [(x, x.get_state()) for x in generators if isinstance(x, torch.Generator)]
     try:
-        with evaluating(model):
+        with evaluating(model), torch.random.fork_rng(devices):
             yield
     finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+        np.random.set_state(states[0])
+        random.setstate(states[1])
         for generator, state in own:
             generator.set_state(state)
 
@@ -190,73 +179,88 @@ def _undisturbed(model: nn.Module, loader: Any) -> Iterator[None]:
 class _Watch:
     """Collects, in one forward pass, the outputs of layers and the calls that may be the classifier's."""
 
-    def __init__(self, modules: dict[str, nn.Module], pools: dict[str, Pool], chosen: bool, quiet: bool) -> None:
-        self.modules, self.pools, self.chosen, self.quiet = modules, pools, chosen, quiet
-        self.outputs: dict[str, Tensor] = {}
-        self.left: set[str] = set()  # layers that were found and are left out
+    def __init__(
+        self, modules: dict[str, nn.Module], layers: Layers, pool: Pool, num_classes: int | None, quiet: bool
+    ) -> None:
+        self.modules, self.pools, self.quiet = modules, pools_of(modules, layers, pool), quiet
+        self.chosen = found_for(modules, layers)
         self.names_of: dict[int, list[str]] = {}  # all names of a module, by its id
         for name, module in modules.items():
             self.names_of.setdefault(id(module), []).append(name)
-        self.shared: dict[tuple[int, str], int] = {}  # calls of a module that has several names
-        self.failures: dict[str, _Failed] = {}
-        self.calls: dict[str, _Call] = {}  # of linear layers, the last call last
-        self.head: _Head | None = None
-        self.head_input = self.logits = self.num_classes = None
+        self.left: set[str] = set()  # layers that were found and are left out
+        self.num_classes, self.head = num_classes, None
+        self.head_input = self.logits = None
         self.names: list[str] | None = None  # the layers of the first batch
-        self.size = 0
         kinds = {type(module) for module in modules.values()}
         self.lengths = bool(kinds & _LENGTHS)  # a network on signals, (B, C, L)
         self.unclear = self.lengths and bool(kinds & _TOKENS)
+        self.begin(0)
 
     def begin(self, size: int) -> None:
         self.size = size
-        self.outputs.clear()
-        self.calls.clear()
-        self.shared.clear()
+        self.outputs: dict[str, Tensor] = {}
+        self.found: dict[tuple, Tensor] = {}  # (id of a module, "" or ".input", call), in the order of the calls
+        self.count: dict[tuple, int] = {}  # calls of a module
+        self.calls: dict[str, _Call] = {}  # of linear layers, the last call last
 
-    def called(self, module: nn.Module, end: str, value: Any) -> None:
-        """Note what a module returned or, end=".input", was given: under its name, or that of this call."""
-        names = [f"{name}{end}" for name in self.names_of[id(module)]]
-        if len(names) == 1:
-            self.layer(names[0], module, value)
+    def heads(self, classifier: str | None, num_classes: int | None) -> dict[str, nn.Module]:
+        """The modules that may be the classifier, each under the first of its names."""
+        if classifier == "auto":
+            linear = {id(m): (name, m) for name, m in reversed(self.modules.items()) if isinstance(m, nn.Linear)}
+            return dict(linear.values())
+        if classifier is None:
+            return {}
+        head = module_named(self.modules, classifier)
+        weight = getattr(head, "weight", None)
+        if not isinstance(weight, Tensor) or weight.ndim < 2 or weight[0, 0].numel() != 1:
+            raise ValueError(f"the classifier {classifier!r} must have a weight (K, d), as a linear layer has")
+        if num_classes not in (None, len(weight)):
+            raise ValueError(f"the classifier {classifier!r} has {len(weight)} outputs, not num_classes={num_classes}")
+        self.num_classes = len(weight)
+        return {classifier: head}
+
+    def head_called(self, name: str, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
+        if self.head is not None and self.head.name != name:
             return
+        width = getattr(module, "out_features", None) or len(module.weight)
+        for other, call in list(self.calls.items()):  # the last call comes last, and of large ones it alone is kept
+            if other == name or (call.width == width and isinstance(call.output, Tensor) and call.output.ndim > 2):
+                del self.calls[other]
+        given = first_tensor((*args, *kwargs.values()))  # cloned: a later layer may work in place
+        given, output = (x.detach().clone() if isinstance(x, Tensor) else x for x in (given, output))
+        self.calls[name] = _Call(name, width, given, output, frozenset(self.found))
+
+    def called(self, end: str, module: nn.Module, value: Any) -> None:
+        """Keep what a module returned or, end=".input", was given. Of a module with one name the last call is kept, of
+        others each call, under the pooling of the name that it may get."""
+        names = [f"{name}{end}" for name in self.names_of[id(module)]]
         wanted = [name for name in names if name in self.pools]
-        call = self.shared[id(module), end] = self.shared.get((id(module), end), 0) + 1
+        call = self.count[id(module), end] = self.count.get((id(module), end), 0) + 1
         name = names[call - 1] if call <= len(names) and names[call - 1] in wanted else wanted[0]
-        self.layer(name, module, value, _place(id(module), end, call))
-
-    def _name_shared_calls(self) -> None:
-        """A module that was called as often as it has names has one call under each, and else the last under all."""
-        places: dict[str, list[str]] = {}
-        for (module, end), calls in self.shared.items():
-            names = [f"{name}{end}" for name in self.names_of[module]]
-            for call in range(1, calls + 1):
-                places[_place(module, end, call)] = [names[call - 1]] if calls == len(names) else []
-            if calls != len(names):
-                wanted = [name for name in names if name in self.pools]
-                places[_place(module, end, calls)] = wanted[:1] if self.chosen else wanted
-        for place in places:
-            places[place] = [name for name in places[place] if name in self.pools and name not in self.left]
-
-        def named(found: Iterable[str]) -> list[tuple[str, str]]:
-            return [(place, name) for place in found for name in places.get(place, [place])]
-
-        self.outputs = {name: self.outputs[place] for place, name in named(self.outputs)}
-        for key, call in self.calls.items():
-            self.calls[key] = call._replace(before=frozenset(name for _, name in named(call.before)))
-
-    def layer(self, name: str, module: nn.Module, value: Any, place: str | None = None) -> None:
         if name in self.left:
             return
         try:
-            self.outputs[place or name] = self.pooled(value, self.pools[name], name, module)
+            key = (id(module), end, call if len(names) > 1 else 1)
+            self.found[key] = self.pooled(value, self.pools[name], name, module)
         except ValueError as error:
             if not self.chosen:
                 raise
             self.left.add(name)  # what an earlier call gave too
-            self.outputs.pop(name, None)
             if not self.quiet:
                 warnings.warn(f"{error}. This layer is left out", stacklevel=2)
+
+    def _places(self) -> dict[str, tuple]:
+        """Where each layer is kept. A module that was called as often as it has names has one call under each, and else
+        the last one under all."""
+        places = {}
+        for module, end, call in self.found:
+            names = [f"{name}{end}" for name in self.names_of[module]]
+            calls = self.count[module, end]
+            here = names[call - 1 : call] if len(names) in (1, calls) else names if call == calls else []
+            wanted = [name for name in here if name in self.pools]
+            wanted = [name for name in (wanted[:1] if self.chosen else wanted) if name not in self.left]
+            places |= dict.fromkeys(wanted, (module, end, call))
+        return places
 
     def pooled(self, value: Any, pool: Pool, name: str, module: nn.Module) -> Tensor:
         """(B, d) features of what a layer was given or returned, in memory of their own: a later layer may work in
@@ -295,7 +299,8 @@ class _Watch:
         return x[:, 0].clone() if pool == "cls" and not self.lengths else x.mean(2 if self.lengths else 1)
 
     def end(self, output: Any) -> None:
-        self._name_shared_calls()
+        self.places = self._places()
+        self.outputs = {name: self.found[place] for name, place in self.places.items()}
         returned = [x for x in _tensors(output) if x.ndim == 2 and len(x) == self.size and x.is_floating_point()]
         first = self.names is None
         if first:
@@ -365,92 +370,68 @@ class _Watch:
     def _only_before(self, call: _Call) -> None:
         """Drop blocks that end after the classifier was called: they hold it, or work on its logits."""
         if self.chosen:
-            self.outputs = {name: h for name, h in self.outputs.items() if name in call.before}
+            self.outputs = {name: h for name, h in self.outputs.items() if self.places[name] in call.before}
 
 
 @contextmanager
 def _failures_told(watch: _Watch, quiet: bool) -> Iterator[None]:
-    """Warn at the end, also after an error, of rows that equilibrium layers did not solve."""
+    """Count the rows that equilibrium layers do not solve, in place of their own warnings; warn at the end, also after
+    an error."""
+    failures: dict[str, tuple[int, int, float]] = {}  # rows, those of them that failed, the worst residual
+
+    def count(module: nn.Module, args: tuple, output: Any) -> None:
+        returned = isinstance(output, tuple) and hasattr(output[-1], "converged")
+        solution = output[-1] if returned else module.last_solution
+        name, missed = watch.names_of[id(module)][0], ~solution.converged
+        rows, failed, worst = failures.get(name, (0, 0, 0.0))
+        if missed.any():
+            worst = max(worst, float(solution.residual[missed].nan_to_num(math.inf, math.inf).max()))
+        failures[name] = (rows + len(missed), failed + int(missed.sum()), worst)
+
+    layers = {id(module): module for module in watch.modules.values() if hasattr(module, "last_solution")}
+    solving = [layer for layer in layers.values() if type(layer.gradient).__name__ not in _FIXED_STEPS]
+    handles = [layer.register_forward_hook(count) for layer in solving]
+    choices = [(layer, layer._on_failure) for layer in solving if hasattr(layer, "_on_failure")]
     try:
+        for layer, _ in choices:
+            layer._on_failure = "ignore"
         yield
     finally:
-        for name, found in watch.failures.items():
-            if found.failed and not quiet:
+        for layer, choice in choices:
+            layer._on_failure = choice
+        for handle in handles:
+            handle.remove()
+        for name, (rows, failed, worst) in failures.items():
+            if failed and not quiet:
                 warnings.warn(
-                    f"the equilibrium layer {name!r} did not converge on {found.failed} of {found.rows} rows (worst "
-                    f"residual {found.worst:.1e}): their features, there and in later layers, are not those of a fixed "
-                    "point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
+                    f"the equilibrium layer {name!r} did not converge on {failed} of {rows} rows (worst residual "
+                    f"{worst:.1e}): their features, there and in later layers, are not those of a fixed point. Allow "
+                    "more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
                     stacklevel=2,
                 )
 
 
 @contextmanager
-def _hooks(watch: _Watch, classifier: str | None, num_classes: int | None) -> Iterator[None]:
-    watch.num_classes = num_classes
-    heads: dict[str, nn.Module] = {}
-    if classifier == "auto":
-        linear = {id(m): (name, m) for name, m in reversed(watch.modules.items()) if isinstance(m, nn.Linear)}
-        heads = dict(linear.values())  # each under the first of its names
-    elif classifier is not None:
-        heads = {classifier: module_named(watch.modules, classifier)}
-        weight = getattr(heads[classifier], "weight", None)
-        if not isinstance(weight, Tensor) or weight.ndim < 2 or weight[0, 0].numel() != 1:
-            raise ValueError(f"the classifier {classifier!r} must have a weight (K, d), as a linear layer has")
-        if num_classes is not None and len(weight) != num_classes:
-            raise ValueError(f"the classifier {classifier!r} has {len(weight)} outputs, not num_classes={num_classes}")
-        watch.num_classes = len(weight)
-
-    def of_head(name: str) -> Callable:
-        def hook(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
-            if watch.head is not None and watch.head.name != name:
-                return
-            width = getattr(module, "out_features", None) or len(module.weight)
-            for other, call in list(
-                watch.calls.items()
-            ):  # the last call comes last, and of large ones it alone is kept
-                if other == name or (call.width == width and isinstance(call.output, Tensor) and call.output.ndim > 2):
-                    del watch.calls[other]
-            given = first_tensor((*args, *kwargs.values()))  # cloned: a later layer may work in place
-            given, output = (x.detach().clone() if isinstance(x, Tensor) else x for x in (given, output))
-            watch.calls[name] = _Call(name, width, given, output, frozenset(watch.outputs))
-
-        return hook
-
+def _hooks(watch: _Watch, heads: Mapping[str, nn.Module]) -> Iterator[None]:
     def of_output(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
-        watch.called(module, "", output)
+        watch.called("", module, output)
 
     def of_input(module: nn.Module, args: tuple, kwargs: dict) -> None:
-        watch.called(module, ".input", (*args, *kwargs.values()))
+        watch.called(".input", module, (*args, *kwargs.values()))
 
-    def of_equilibrium(module: nn.Module, args: tuple, output: Any) -> None:
-        returned = isinstance(output, tuple) and hasattr(output[-1], "converged")
-        solution = output[-1] if returned else module.last_solution
-        name, missed = watch.names_of[id(module)][0], ~solution.converged
-        before = watch.failures.get(name, _Failed(0, 0, 0.0))
-        worst = float(solution.residual[missed].nan_to_num(math.inf, math.inf).max()) if missed.any() else 0.0
-        rows, failed = before.rows + len(missed), before.failed + int(missed.sum())
-        watch.failures[name] = _Failed(rows, failed, max(before.worst, worst))
-
-    handles, choices = [], []
+    modules = watch.modules
+    outputs = {id(modules[name]): modules[name] for name in watch.pools if name in modules}
+    inputs = [modules[name.removesuffix(".input")] for name in watch.pools if name not in modules]
+    handles = []
     try:
         for name, module in heads.items():
-            handles.append(module.register_forward_hook(of_head(name), with_kwargs=True))
-        outputs = {id(watch.modules[name]): watch.modules[name] for name in watch.pools if name in watch.modules}
-        inputs = [watch.modules[name.removesuffix(".input")] for name in watch.pools if name not in watch.modules]
+            handles.append(module.register_forward_hook(partial(watch.head_called, name), with_kwargs=True))
         for module in outputs.values():
             handles.append(module.register_forward_hook(of_output, with_kwargs=True))
         for module in {id(module): module for module in inputs}.values():
             handles.append(module.register_forward_pre_hook(of_input, with_kwargs=True))
-        for module in {id(module): module for module in watch.modules.values()}.values():
-            if hasattr(module, "last_solution") and type(module.gradient).__name__ not in _FIXED_STEPS:
-                handles.append(module.register_forward_hook(of_equilibrium))
-                if hasattr(module, "_on_failure"):  # counted here, not told by the layer
-                    choices.append((module, module._on_failure))
-                    module._on_failure = "ignore"
         yield
     finally:
-        for module, choice in choices:
-            module._on_failure = choice
         for handle in handles:
             handle.remove()
 
@@ -484,11 +465,6 @@ def _tensors(output: Any) -> Iterator[Tensor]:
     parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
     for part in (logits, *parts):
         yield from _tensors(part) if part is not None else ()
-
-
-def _place(module: int, end: str, call: int) -> str:
-    """Where a call of a module with several names is kept until all of its calls are known."""
-    return f"{module}{end}\0{call}"
 
 
 def _equal(output: Tensor, logits: Tensor) -> bool:

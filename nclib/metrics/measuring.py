@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,9 +19,9 @@ from torch import Tensor, nn
 
 from nclib.metrics.chance import effective_rank, nc1_chance
 from nclib.metrics.checks import Weighting, as_tensor, check_logits, check_weighting, scaled_rows
-from nclib.metrics.classifier import nc0
 from nclib.metrics.definitions import (
     mean_of_whitened,
+    nc0,
     nc1_cdnv,
     ncc_mismatches,
     ratio,
@@ -183,67 +180,84 @@ def measure(
         raise ValueError("layers is empty; give names of modules, or None for every block")
     if second_pass and iter(loader) is loader:
         raise ValueError("second_pass=True reads the loader twice, and an iterator can be read once: pass a list of it")
-    measured: dict[str, _Layer] = {}
-    head, kept, left = None, [], 0 if second_pass else keep
-    right, all_predicted = torch.zeros(0), True  # (K,) samples of each class that are predicted
-    twins: set[str] | None = None  # found layers that give what the classifier takes
+    first = _FirstPass(num_classes, 0 if second_pass else keep)
     with closing(run(model, loader, layers, num_classes, pool, classifier)) as batches:
         for batch in batches:
-            head, num_classes = batch.head, batch.num_classes
-            for name in measured.keys() - batch.outputs.keys():  # left out since this batch
-                del measured[name]
-            if batch.found and head is not None:
-                now = _like(batch.outputs, f"{head.name}.input")
-                twins = now if twins is None else twins & now
-            for name, h in batch.outputs.items():
-                if name not in measured:
-                    measured[name] = _Layer.of(name, h, num_classes, weighting, wide, max_dim)
-                measured[name].update(h, batch.labels)
-                left -= h.numel() * h.element_size()
-            seen = _Seen.of(batch)
-            right = _added(right, seen.right(num_classes))
-            all_predicted &= seen.predicted is not None
-            if left >= 0:
-                kept.append(seen)
-            else:
-                kept.clear()
-    for name in twins or ():
-        measured.pop(name, None)
-    settled = (num_classes, pool, None if head is None else head.name)
-    if left < 0 and not second_pass:
+            first.add(batch, weighting, wide, max_dim)
+    measured, head = first.without_twins(), first.head
+    settled = (first.num_classes, pool, None if head is None else head.name)
+    if first.left < 0 and not second_pass:
         warnings.warn(
             f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
             "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
             stacklevel=2,
         )
-    rows: list[tuple] = []
-    said: list[warnings.WarningMessage] = []
-    try:
-        with warnings.catch_warnings(record=True) as said:  # of absent classes, once and not for every layer
-            warnings.simplefilter("always")
-            _ = [layer.moments.present for layer in measured.values()]
-            for seen in _again(model, loader, layers, *settled) if second_pass else kept:
-                _compare(measured, seen)
-            if second_pass and not all(layer.compared_all() for layer in measured.values()):
-                raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
-            if test is not None:
-                for seen in _seen(run(model, test, layers, *settled, said=("layers",))):
-                    right_test = seen.right(num_classes)
-                    for name in measured.keys() & seen.outputs.keys():
-                        measured[name].test(seen.outputs[name], seen.labels, seen.predicted, right_test)
-            for name, layer in measured.items():
-                of_head = head is not None and name == f"{head.name}.input"
-                w = head.weight if of_head else None
-                rows += layer.rows(w, right if of_head and all_predicted else None, per_class)
-    finally:
-        for warning in {str(warning.message): warning for warning in said}.values():
-            warnings.warn(warning.message, stacklevel=2)
+    with _warned_once():  # of absent classes, once and not for every layer
+        _ = [layer.moments.present for layer in measured.values()]
+        for seen in _again(model, loader, layers, *settled) if second_pass else first.kept:
+            _compare(measured, seen)
+        if second_pass and not all(layer.compared_all() for layer in measured.values()):
+            raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
+        if test is not None:
+            for seen in _seen(run(model, test, layers, *settled, said=("layers",))):
+                for name in measured.keys() & seen.outputs.keys():
+                    measured[name].test(seen.outputs[name], seen.labels, seen.predicted)
+        own = None if head is None else f"{head.name}.input"
+        rows = [
+            row
+            for name, layer in measured.items()
+            for row in layer.rows(*((head.weight, first.right) if name == own else (None, None)), per_class)
+        ]
     present = next(iter(measured.values())).moments.counts.count_nonzero()
     tell_of_no_simplex({f"{name!r}": layer.moments.dim for name, layer in measured.items()}, int(present))
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
-    if not per_class:
-        return frame.drop(columns="class")
-    return frame.astype({"class": "Int64"})
+    return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
+
+
+@contextmanager
+def _warned_once() -> Iterator[None]:
+    said: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            yield
+    finally:
+        for warning in {str(warning.message): warning for warning in said}.values():
+            warnings.warn(warning.message, stacklevel=4)
+
+
+class _FirstPass:
+    """The layers of a network as its batches come in, and the batches as long as there is room for them."""
+
+    def __init__(self, num_classes: int | None, room: int) -> None:
+        self.num_classes, self.left = num_classes, room
+        self.head: Any = None
+        self.measured: dict[str, _Layer] = {}
+        self.kept: list[_Seen] = []
+        self.right: Tensor | None = torch.zeros(())  # (K,) samples of each class that are predicted
+        self.twins: set[str] | None = None  # found layers that give what the classifier takes
+
+    def add(self, batch: Any, weighting: Weighting, wide: str, max_dim: int) -> None:
+        self.head, self.num_classes = batch.head, batch.num_classes
+        for name in self.measured.keys() - batch.outputs.keys():  # left out since this batch
+            del self.measured[name]
+        if batch.found and self.head is not None:
+            now = _like(batch.outputs, f"{self.head.name}.input")
+            self.twins = now if self.twins is None else self.twins & now
+        for name, h in batch.outputs.items():
+            if name not in self.measured:
+                self.measured[name] = _Layer.of(name, h, self.num_classes, weighting, wide, max_dim)
+            self.measured[name].update(h, batch.labels)
+            self.left -= h.numel() * h.element_size()
+        seen = _Seen.of(batch)
+        right = seen.right(self.num_classes)
+        self.right = None if right is None or self.right is None else self.right + right
+        self.kept.append(seen)
+        if self.left < 0:
+            self.kept.clear()
+
+    def without_twins(self) -> dict[str, _Layer]:
+        return {name: layer for name, layer in self.measured.items() if name not in (self.twins or ())}
 
 
 class _Seen(NamedTuple):
@@ -258,10 +272,11 @@ class _Seen(NamedTuple):
         predicted = None if batch.logits is None else batch.logits.argmax(1).cpu()
         return cls({name: h.cpu() for name, h in batch.outputs.items()}, batch.labels, predicted)
 
-    def right(self, num_classes: int) -> Tensor:
+    def right(self, num_classes: int) -> Tensor | None:
         """(K,) samples of each class that are predicted."""
-        found = self.labels[:0] if self.predicted is None else self.labels[self.predicted == self.labels]
-        return torch.bincount(found, minlength=num_classes).double()
+        if self.predicted is None:
+            return None
+        return torch.bincount(self.labels[self.predicted == self.labels], minlength=num_classes).double()
 
 
 def _seen(batches: Any) -> Iterator[_Seen]:
@@ -364,7 +379,7 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
     Raises
     ------
     ValueError
-        Not such a file, arrays missing or unknown, or arrays of more than 8 GiB.
+        Not such a file, or arrays missing or unknown.
 
     Examples
     --------
@@ -387,33 +402,22 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
     seen = _Seen({"h": h}, labels.long(), predicted)
     _compare({"h": layer}, seen)
     tell_of_no_simplex({path: h.shape[1]}, int(layer.moments.counts.count_nonzero()))
-    rows = layer.rows(w, None if predicted is None else seen.right(num_classes), False)
+    rows = layer.rows(w, seen.right(num_classes), False)
     return {metric: value for _, _, metric, value in rows}
 
 
-def _arrays(path: str, largest: int = 2**33) -> dict[str, np.ndarray]:
-    """h, labels, logits, w of a file; what they take in memory is read from their headers before they are unpacked."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"path must be the name of a file, got {path!r:.100}")
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+def _arrays(path: str) -> dict[str, np.ndarray]:
+    """h, labels, logits, w of a file."""
+    if not os.path.isfile(path):
         raise ValueError(f"{path} is not a file; numpy.savez({path!r}, h=…, labels=…) writes one")
     try:
-        with zipfile.ZipFile(path) as packed:
-            sizes = {item.filename.removesuffix(".npy"): item.file_size for item in packed.infolist()}
-    except zipfile.BadZipFile:
-        raise ValueError(f"{path} is not an .npz file; numpy.savez({path!r}, h=…, labels=…) writes one") from None
-    if not {"h", "labels"} <= set(sizes) <= {"h", "labels", "logits", "w"}:
-        found = ", ".join(map(repr, sizes)) or "nothing"
-        raise ValueError(f"{path} must hold h and labels, and may hold logits and w; it holds {found}")
-    if sum(sizes.values()) > largest:
-        taken, allowed = (f"{size / 2**30:.1f} GiB" for size in (sum(sizes.values()), largest))
-        raise ValueError(f"the arrays of {path} take {taken}, more than the {allowed} allowed")
-    try:
         with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in sizes}
-    except (ValueError, EOFError, MemoryError, RuntimeError, TokenError, zipfile.BadZipFile, zlib.error) as error:
-        # RuntimeError: a password is wanted, or an unknown compression; TokenError: a header that is no Python literal
-        raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from None
+            names = set(stored)
+            if {"h", "labels"} <= names <= {"h", "labels", "logits", "w"}:
+                return {name: stored[name] for name in names}
+    except Exception as error:  # whatever numpy, zipfile and zlib raise of a damaged file
+        raise ValueError(f"{path} cannot be read as an .npz file: {error or type(error).__name__}") from None
+    raise ValueError(f"{path} must hold h and labels, and may hold logits and w; it holds {sorted(names)}")
 
 
 @dataclass
@@ -468,7 +472,7 @@ class _Layer:
     def compared_all(self) -> bool:
         return self.compared is not None and torch.equal(self.compared, self.moments.counts.cpu())
 
-    def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None, right: Tensor) -> None:
+    def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         if self.tested is None:
             self.tested = _Tested(ClassMoments(self.moments.num_classes, self.moments.dim, covariance=False))
         tested = self.tested
@@ -478,7 +482,7 @@ class _Layer:
             tested.predicted = False
         else:
             tested.mismatched += int(ncc_mismatches(h, predicted, self.moments).sum())
-            tested.right += int(right.sum())
+            tested.right += int((predicted == labels).sum())
 
     def rows(self, w: Tensor | None, right: Tensor | None, per_class: bool) -> list[tuple[str, int | None, str, float]]:
         """Of the classifier's input alone: w, and right, the samples of each class that are predicted."""
@@ -486,7 +490,7 @@ class _Layer:
         report = moments_report(m, None if w is None else scaled_rows(w, "w").to(m.device))
         by_class = {
             "samples": counts,
-            "nc1_trace_ratio": m.class_variances / m._weighted_rows().square().sum(),
+            "nc1_trace_ratio": m.class_variances / m.between_rows.square().sum(),
             "feature_norm": self.norm_sums / counts,
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
@@ -497,7 +501,7 @@ class _Layer:
             by_class["nc4_ncc_mismatch"] = self.mismatched / counts
         report = {"dim": m.dim, "samples": int(counts.sum()), **in_order(report, m.num_classes)}
         report |= nc1_chance(m)
-        if m._sums.scatter is not None:
+        if m.scatter is not None:
             report["effective_rank"] = effective_rank(m)
         norm = self.norm_sums.sum() / counts.sum()
         report["feature_norm"] = float(norm)
@@ -538,7 +542,7 @@ class _Tested:
             report = {
                 "samples_test": samples,
                 "absent_classes_test": int((m.counts == 0).sum()),
-                "nc1_trace_ratio_test": ratio(around, train._weighted_rows().square().sum()),
+                "nc1_trace_ratio_test": ratio(around, train.between_rows.square().sum()),
                 "nc1_cdnv_test": nc1_cdnv(m),
                 "ncc_accuracy_test": self.nearest / samples,
             }

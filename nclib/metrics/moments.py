@@ -20,7 +20,7 @@ from nclib.metrics.checks import (
 )
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
-_COINCIDE = 1e-12  # class means closer than this fraction of ``_resolution``'s scale differ by rounding only
+_COINCIDE = 1e-12  # class means closer than this fraction of ``resolution``'s scale differ by rounding only
 _STRIP = 128  # rows of the scatter per product: what lies above its diagonal is left out
 CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
 
@@ -47,13 +47,13 @@ class ClassMoments:
         Σ_W = (1/N) Σ_k Σ_i (h_{k,i} − μ_k)(h_{k,i} − μ_k)ᵀ    mean over samples under either weighting
         Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ,  μ = Σ_k c_k μ_k
 
-    ========  =========  =========  ==========================================================
+    =========  =========  =========  ==========================================================
     weighting  c_k        a_k
-    ========  =========  =========  ==========================================================
+    =========  =========  =========  ==========================================================
     "class"    1/K        1/K        every class counts alike
     "sample"   n_k/N      n_k/N      every sample counts alike
     "mixed"    n_k/N      1/K        sample mean and equal classes, as many public scripts have
-    ========  =========  =========  ==========================================================
+    =========  =========  =========  ==========================================================
 
     They are the same for balanced classes.
 
@@ -252,6 +252,58 @@ class ClassMoments:
         return self._sums.counts
 
     @property
+    def num_samples(self) -> int:
+        """N."""
+        total = int(self.counts.sum())
+        if total == 0:
+            raise ValueError("there are no samples in these moments yet; call update(h, labels) first")
+        return total
+
+    @property
+    def weights(self) -> Tensor:
+        """(K,), c_k."""
+        weights = (self.present if self.weighting == "class" else self.counts).double()
+        return weights / weights.sum()
+
+    @property
+    def shares(self) -> Tensor:
+        """(K,), a_k."""
+        shares = (self.counts if self.weighting == "sample" else self.present).double()
+        return shares / shares.sum()
+
+    @property
+    def origin(self) -> Tensor:
+        """(d,), the first sample, around which everything is added up."""
+        return self._sums.shift
+
+    @property
+    def means_from_origin(self) -> Tensor:
+        """(K, d), μ_k minus the origin; 0 for classes without samples."""
+        return self._sums.means
+
+    @property
+    def squares(self) -> Tensor:
+        """(K,), Σ_i ‖h_i − μ_k‖²."""
+        return self._sums.squares
+
+    @property
+    def scatter(self) -> Tensor | None:
+        """(d, d), lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None where it is not kept."""
+        return self._sums.scatter
+
+    @property
+    def between_rows(self) -> Tensor:
+        """(K, d) of the classes that have samples, rowsᵀ rows = Σ_B."""
+        return (self.shares.sqrt()[:, None] * self.centred_means)[self.present]
+
+    @property
+    def resolution(self) -> Tensor:
+        """(), the distance below which class means differ by rounding only: that of a mean grows with the numbers it
+        is the mean of, which are samples minus the origin, not with the distances between the means."""
+        spread = (self.squares / self.counts.clamp(min=1)).sqrt()  # (K,)
+        return _COINCIDE * torch.hypot(torch.linalg.vector_norm(self.means_from_origin, dim=1), spread).max()
+
+    @property
     def present(self) -> Tensor:
         """(K,) bool, the classes that have samples. Warns once (``EmptyClassWarning``) of the others."""
         return self._derive("present", self._present)
@@ -259,12 +311,12 @@ class ClassMoments:
     @property
     def class_means(self) -> Tensor:
         """(K, d), μ_k; NaN rows for classes without samples."""
-        return self._sums.shift + self._relative_means()
+        return self._sums.shift + self._relative_means
 
     @property
     def global_mean(self) -> Tensor:
         """(d,), μ = Σ_k c_k μ_k: the mean of class means, or the sample mean."""
-        return self._sums.shift + self._weights() @ self._sums.means
+        return self._sums.shift + self.weights @ self._sums.means
 
     @property
     def centred_means(self) -> Tensor:
@@ -274,8 +326,8 @@ class ClassMoments:
         one shorter than 1e-12 of the largest root mean square distance, over the classes, of samples from the first
         sample. What rounding did to the features before they came here is taken as data.
         """
-        centred = self._relative_means() - self._weights() @ self._sums.means
-        noise = torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self._resolution()
+        centred = self._relative_means - self.weights @ self._sums.means
+        noise = torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self.resolution
         return centred.masked_fill_(noise, 0.0)
 
     @property
@@ -288,12 +340,12 @@ class ClassMoments:
                 if self._selected
                 else "these moments were made with covariance=False and have no within-class covariance"
             )
-        return (scatter.tril() + scatter.tril(-1).T) / self._num_samples()
+        return (scatter.tril() + scatter.tril(-1).T) / self.num_samples
 
     @property
     def between_cov(self) -> Tensor:
         """(d, d), Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ."""
-        rows = self._weighted_rows()
+        rows = self.between_rows
         return rows.T @ rows
 
     @property
@@ -346,16 +398,9 @@ class ClassMoments:
             self._derived[name] = (self._sums.version, value)
         return value
 
-    def _num_samples(self) -> int:
-        total = int(self.counts.sum())
-        if total == 0:
-            raise ValueError("there are no samples in these moments yet; call update(h, labels) first")
-        return total
-
     def _present(self) -> Tensor:
-        self._num_samples()
         present = self.counts > 0
-        if not present.all():
+        if self.num_samples and not present.all():
             absent = (~present).nonzero().flatten().tolist()
             warnings.warn(
                 f"{len(absent)} of {self.num_classes} classes have no samples and are left out: "
@@ -365,31 +410,12 @@ class ClassMoments:
             )
         return present
 
-    def _weights(self) -> Tensor:
-        """(K,), c_k."""
-        weights = (self.present if self.weighting == "class" else self.counts).double()
-        return weights / weights.sum()
-
-    def _shares(self) -> Tensor:
-        """(K,), a_k."""
-        shares = (self.counts if self.weighting == "sample" else self.present).double()
-        return shares / shares.sum()
-
+    @property
     def _relative_means(self) -> Tensor:
         return torch.where(self.present[:, None], self._sums.means, torch.nan)
 
-    def _resolution(self) -> Tensor:
-        """(), the distance below which class means differ by rounding only: that of a mean grows with the numbers it
-        is the mean of, which are samples minus shift, not with the distances between the means."""
-        spread = (self._sums.squares / self.counts.clamp(min=1)).sqrt()  # (K,)
-        return _COINCIDE * torch.hypot(torch.linalg.vector_norm(self._sums.means, dim=1), spread).max()
-
-    def _weighted_rows(self) -> Tensor:
-        rows = self._shares().sqrt()[:, None] * self.centred_means  # (K, d), Σ_B = rowsᵀ rows
-        return rows[self.present]
-
     def _between_eigen(self) -> tuple[Tensor, Tensor]:
-        _, singular, directions = torch.linalg.svd(self._weighted_rows(), full_matrices=False)
+        _, singular, directions = torch.linalg.svd(self.between_rows, full_matrices=False)
         values = singular**2
         keep = (values > RANK_RTOL * values[0]) & (values > 0)
         return values[keep], directions[keep].T

@@ -107,10 +107,10 @@ def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
     if not keep.any():
         raise ValueError("the training features do not vary within their classes: there is no Mahalanobis distance")
     whiten = directions[:, keep] / values[keep].sqrt()
-    means = m._sums.means[m.present] @ whiten  # around the first sample, as the features
+    means = m.means_from_origin[m.present] @ whiten  # around the first sample, as the features
     step = max(1, CHUNK_NUMBERS // max(h.shape[1], len(means)))
     near = [
-        torch.cdist((part - m._sums.shift) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+        torch.cdist((part - m.origin) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
         for part in h.split(step)
     ]
     return -torch.cat(near).square()

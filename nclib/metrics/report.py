@@ -16,9 +16,10 @@ from nclib.metrics.checks import (
     class_mask,
     scaled_rows,
 )
-from nclib.metrics.classifier import classifier_norm_ratio, minority_cosine
 from nclib.metrics.definitions import (
     class_balanced_pinv,
+    classifier_norm_ratio,
+    minority_cosine,
     nc1_cdnv,
     nc1_pinv,
     nc1_trace_ratio,
@@ -140,7 +141,7 @@ def nc_report(
     mismatches = None
     if logits is not None:
         logits = check_logits(logits, len(h), num_classes)
-        mismatches = torch.zeros_like(m._sums.squares)  # (K,) samples of each class, exact
+        mismatches = torch.zeros_like(m.squares)  # (K,) samples of each class, exact
         wrong = ncc_mismatches(h, logits.argmax(1), m).double()
         mismatches.index_add_(0, labels.to(m.device), wrong)
     tell_of_no_simplex({"h": m.dim}, int(m.present.sum()))
@@ -164,10 +165,10 @@ def nc_report(
 def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments) -> bool:
     """Whether the features have the class means and variances of the moments, up to the rounding of float64 sums."""
     means = m.class_means.nan_to_num()
-    sums, size, squares = torch.zeros_like(means), torch.zeros_like(m._sums.shift), torch.zeros_like(m._sums.squares)
-    line, along = torch.zeros_like(m._sums.shift), torch.zeros_like(m._sums.shift[0])
-    if m._sums.scatter is not None:  # along a random line, in units of each feature's own spread
-        spread = m._sums.scatter.diagonal().sqrt()
+    sums, size, squares = torch.zeros_like(means), torch.zeros_like(m.origin), torch.zeros_like(m.squares)
+    line, along = torch.zeros_like(m.origin), torch.zeros_like(m.origin[0])
+    if m.scatter is not None:  # along a random line, in units of each feature's own spread
+        spread = m.scatter.diagonal().sqrt()
         line = torch.randn(m.dim, dtype=spread.dtype, generator=torch.Generator().manual_seed(0)).to(m.device)
         rounded = 1e-10 * math.sqrt(len(h)) * means.abs().amax(0)
         line = torch.where(spread > rounded, line / spread, 0.0)
@@ -181,12 +182,12 @@ def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments) -> bool:
     if not ((sums - m.counts.unsqueeze(1) * means).abs() <= 1e-9 * size).all():
         return False
     rounding = (1e-12 * torch.linalg.vector_norm(size)) ** 2
-    if not ((squares - m._sums.squares).abs() <= 1e-6 * squares + rounding).all():
+    if not ((squares - m.squares).abs() <= 1e-6 * squares + rounding).all():
         return False
-    if m._sums.scatter is None:
+    if m.scatter is None:
         return True
-    scatter = m._sums.scatter.tril(-1)
-    known = 2 * line @ scatter @ line + (m._sums.scatter.diagonal() * line.square()).sum()
+    scatter = m.scatter.tril(-1)
+    known = 2 * line @ scatter @ line + (m.scatter.diagonal() * line.square()).sum()
     return bool((along - known).abs() <= 1e-6 * along + (1e-12 * size * line).square().sum())
 
 
@@ -245,7 +246,7 @@ def moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
             f"{compared} classes are compared pair by pair, in matrices of {8e-9 * compared**2:.0f} GB; measure at "
             f"most {_MOST_CLASSES} of them"
         )
-    if not math.isfinite(m._sums.squares.sum() + m._weighted_rows().square().sum() * m._num_samples()):
+    if not math.isfinite(m.squares.sum() + m.between_rows.square().sum() * m.num_samples):
         raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
     report = {
         **_distances(m, w),
@@ -255,7 +256,7 @@ def moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
         "absent_classes": float((m.counts == 0).sum()),
         "small_classes": float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum()),
     }
-    if m._sums.scatter is not None:
+    if m.scatter is not None:
         report["nc1_pinv"] = nc1_pinv(m)
     if w is not None:
         report |= {
@@ -296,7 +297,7 @@ def _block(
     part = m.select(block)
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
     labels = renumber[labels.to(m.device)]
-    w = None if w is None else w[block] - part._weights() @ w[block]
+    w = None if w is None else w[block] - part.weights @ w[block]
     values = {"nc1_pinv_class_balanced": class_balanced_pinv(h, labels, part), **_distances(part, w)}
     if mismatches is not None:
         values["nc4_ncc_mismatch"] = ratio(mismatches[block].sum(), part.counts.sum())

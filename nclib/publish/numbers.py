@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nclib.system import paths
@@ -16,6 +16,17 @@ from nclib.system.files import write_atomic
 
 _SPAN = re.compile(r"<!--([nt]):([\w-]+)-->(.*?)<!--/\1-->", re.DOTALL)
 _MARK = re.compile(r"<!--/?[nt](?::[\w-]+)?-->")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
+
+
+def minus(text: str) -> str:
+    """The text with a minus sign for each hyphen."""
+    return text.replace("-", "−")
 
 
 class SpanError(ValueError):

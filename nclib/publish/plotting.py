@@ -9,7 +9,6 @@ Tidy frames have the columns run_id, profile, dataset, model, K_A, R, seed, spli
 All of it is defined in `nclib.publish.plots`; here are the names that notebooks use.
 """
 
-from nclib.publish.plots.architecture import architecture
 from nclib.publish.plots.curves import arms, cobweb, curves, figure_legend, layers, sweep, traces
 from nclib.publish.plots.display import live, live_progress, picture, prose
 from nclib.publish.plots.matrices import cosine_gram, embed, embedding, forest, gram
@@ -36,7 +35,6 @@ __all__ = [
     "SPLIT_LINE",
     "TWO_COLUMN",
     "Style",
-    "architecture",
     "arms",
     "cobweb",
     "cosine_gram",

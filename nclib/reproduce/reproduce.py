@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nclib import data
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
-from nclib.engine import cluster, experiments, profiles, runs
-from nclib.engine.denser import take
-from nclib.engine.executors import Place, default_workers
+from nclib.engine import experiments, profiles, runs
+from nclib.engine.executors import default_workers, place
 from nclib.engine.options import check_runs
-from nclib.engine.store import default_store
 from nclib.publish.notebooks import MAIN_PAPER, select, source
 from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, urgency
 from nclib.reproduce.execute import end_children, environment
@@ -46,9 +44,7 @@ def reproduce(
     train: Literal["missing", "never", "finished"] = "missing",
     force: bool = False,
     scheduler: str | None = None,
-    host: str | None = None,
     minutes: float | None = None,
-    insecure: bool = False,
     site: bool = False,
     echo: Callable[[str], None] = print,
 ) -> Summary:
@@ -62,14 +58,12 @@ def reproduce(
     overrides : "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
-    workers : runs trained at once, in a Dask cluster of this machine (and notebooks, up to two); left out: one a core,
-        or as many on each GPU as fit, and none but this process where a cluster is not worth starting.
+    workers : runs trained at once, in processes of this machine (and notebooks, up to two); left out: one on each GPU,
+        else one a core, and this process alone for a few seconds of work.
     train : "never" fails the notebooks whose runs are neither stored nor among the reference results; "finished" draws
         those of `stamps.DRAW_A_PART` from the runs that are there, and fails one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler : address or scheduler file of a Dask cluster to train on instead.
-    host : where the scheduler of the local cluster listens; left out: on this machine alone.
-    insecure : have that scheduler without TLS, so that whoever reaches it can run code as this user.
     minutes : train for no longer than this, one seed of all notebooks before the next, in the order they are named;
         then draw the notebooks whose runs are there. The next call goes on.
     site : make the web site as soon as one notebook is drawn; that of all is left to the caller.
@@ -88,11 +82,8 @@ def reproduce(
     clock, children = time.monotonic(), set(multiprocessing.active_children())
     if workers is not None and not 1 <= workers <= 1000:
         raise ConfigError(f"workers must be a number from 1 to 1000, got {workers}")
-    if scheduler and (workers or host):
-        raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers and --host")
-    if insecure and not (scheduler or host):
-        what = "--insecure says that others may reach the scheduler of --scheduler or --host"
-        raise ConfigError(f"{what}; name one of them")
+    if scheduler and workers:
+        raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers")
     if minutes is not None and not 0 < minutes < math.inf:
         raise ConfigError(f"minutes must be a number above 0, got {minutes:g}")
     if train not in runs.TRAIN:
@@ -107,8 +98,6 @@ def reproduce(
             others = other_parameters.other_values(task.values for task in tasks)
             os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
             folder = paths.results(profile)
-            for config in configs.values():
-                take(config, default_store())
             plan = runs.plan(list(configs.values()))
             lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
             _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)
@@ -119,8 +108,7 @@ def reproduce(
                 if train != "missing":
                     failed = _missing(plan, train)
                 else:
-                    place = Place(workers, scheduler, host, insecure)
-                    failed, training = _train(configs, lacking, place, minutes, drawing, echo)
+                    failed, training = _train(configs, lacking, (workers, scheduler), minutes, drawing, echo)
                 fresh = {run for run in configs if mark_of(run) != before[run]}
                 rows = drawing.finish(failed, fresh)
                 seconds = round(time.monotonic() - clock, 1)
@@ -230,39 +218,31 @@ def _missing(plan: pd.DataFrame, train: str) -> dict[str, str]:
 def _train(
     configs: Mapping[str, StoredConfig],
     lacking: Mapping[str, float],
-    place: Place,
+    where: tuple[int | None, str | None],
     minutes: float | None,
     drawing: Drawing,
     echo: Callable[[str], None],
 ) -> tuple[dict[str, str], dict[str, Any] | None]:
     """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason, and
-    how long it took. `lacking` has the seconds expected of each run that is not stored."""
-    cluster.clear_keys()
+    how long it took. `lacking` has the seconds expected of each run that is not stored, `where` workers and
+    scheduler."""
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
     check_runs(configs[run] for run in sorted(set(lacking) - set(failures)))
     wanted = [config for run, config in configs.items() if run not in failures]
     missing = [config for run, config in configs.items() if run in lacking and run not in failures]
-    forecast = None
     with contextlib.ExitStack() as stack:
         seconds = sum(seconds for run, seconds in lacking.items() if run not in failures)
-        stack.callback(default_store().clear_cut_off, lacking)  # once the workers are gone: a signal may kill them
-        executor = stack.enter_context(place.executor(missing, seconds, echo)) if missing else None
+        executor = stack.enter_context(place(*where, len(missing), seconds, echo)) if missing else None
         progress = stack.enter_context(progress_bar("training", echo))
 
         def tell(done: float, total: float, text: str) -> None:
             drawing.look()
             progress(done, total, text)
 
-        try:
-            trained = runs.train_missing(
-                wanted, executor, tell, minutes=minutes, urgency=drawing.urgent_runs(), stored=drawing.stored
-            )
-            failures |= trained.failures
-            forecast = trained.forecast
-        except cluster.ClusterLost as lost:
-            echo(str(lost))
-            failures |= {run: str(lost) for run in configs if not mark_of(run) and run not in failures}
-            return failures, None
+        trained = runs.train_missing(
+            wanted, executor, tell, minutes=minutes, urgency=drawing.urgent_runs(), stored=drawing.stored
+        )
+    failures |= trained.failures
     for run, message in failures.items():
         failures[run] = short(message)
         echo(f"run failed: {run}: {failures[run]}")
@@ -271,8 +251,8 @@ def _train(
     if trained.unfinished:
         echo(f"{len(trained.unfinished)} of {len(missing)} runs are left: {OUT_OF_TIME}")
         return failures | dict.fromkeys(trained.unfinished, OUT_OF_TIME), None
-    echo(forecast.text())
-    return failures, forecast.as_dict()
+    echo(trained.text())
+    return failures, {"runs": trained.runs, "seconds": trained.seconds}
 
 
 def _fetch(lacking: Mapping[str, StoredConfig], echo: Callable[[str], None]) -> dict[str, str]:

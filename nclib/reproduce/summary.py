@@ -38,7 +38,7 @@ class Summary:
     Parameters
     ----------
     parameters : those that are not the profile's own.
-    training : how long it took, see `nclib.engine.costs.Forecast.as_dict`; None when nothing was trained.
+    training : how many runs were trained, and in how many seconds; None when nothing was trained.
     """
 
     profile: str

@@ -18,7 +18,7 @@ from companion import certify
 from nclib import data, models, training
 from nclib.cli import app
 from nclib.config import ConfigError, ModelConfig, RunConfig, recipe, run_id
-from nclib.engine import cluster, runs
+from nclib.engine import executors, runs
 from nclib.engine.experiments import experiment
 from nclib.engine.reading import CorruptRun
 from nclib.engine.store import RunStore, default_store
@@ -124,7 +124,7 @@ def test_a_dry_run_is_only_a_dry_run(monkeypatch):
         (terminal.Terminated(signal.SIGHUP), 129, "stopped by SIGHUP"),
         (ConfigError("wrong word"), 2, "wrong word"),
         (data.DataError("no images"), 2, "no images"),
-        (cluster.ClusterError("no scheduler"), 2, "no scheduler"),
+        (executors.ClusterError("no scheduler"), 2, "no scheduler"),
         (certify.UnknownCertificate("eq99"), 2, "eq99"),
         (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
         (runs.MissingRuns("not there"), 1, "not there"),
@@ -271,7 +271,7 @@ def test_a_stored_run_of_a_store_that_may_only_be_read_is_shown(stored, monkeypa
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
-    for name in ("lock", "clear_cut_off", "clear_partial"):
+    for name in ("lock", "save", "set_aside"):
         monkeypatch.setattr(RunStore, name, refused)
     shown = nclib("train", "--width", 2, "--seed", 0)
     assert shown.exit_code == 0 and "stored already" in shown.stdout and "accuracy_balanced" in shown.stdout

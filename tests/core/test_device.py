@@ -1,20 +1,14 @@
 """The GPU path without a GPU: the same bits on an emulated device, and what makes the host wait there."""
 
 import emulated
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 from cells import with_rule
 from marks import slow
 
-from companion.kernel_equivalence import networks
-from companion.neural_collapse import solver_sweep
-from companion.separation_bias import saliency
 from nclib import deq, metrics, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.data import Batches
-from nclib.deq import DEQ
 from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
@@ -109,16 +103,6 @@ def test_an_equilibrium_waits_once_an_evaluation_and_a_product(waits, problem, g
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_few_sizes_of_batch_are_seen_there(waits, problem):
-    cell, x = problem
-    (there,), cell, seen = _there([x]), cell.to(GPU), []
-    watch = cell.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
-    with torch.no_grad():
-        _, solution = DEQ(cell, Broyden(1e-4, 30), on_failure="ignore")(there)
-    watch.remove()
-    assert set(seen) <= {6, 3, 1} and len(set(solution.steps.cpu().tolist())) > 3
-
-
 def test_the_spectral_radius_and_the_regulariser_stay_on_the_device(waits, problem):
     cell, x = problem
     (there,), on_device = _there([x]), ResidualCell(8, 2).to(GPU)
@@ -205,40 +189,6 @@ def test_augmented_batches_are_made_there(waits):
         assert all(torch.equal(x.cpu(), y) for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.slow
-def test_a_probe_of_a_run_works_there(waits):
-    base, cpu, gpu = _config("deq"), torch.device("cpu"), torch.device(GPU)
-    run = training.train(base, device="cpu")
-    probe = solver_sweep.SolverSweepConfig(base=base, last_step=4, last_digit=2)
-    assert solver_sweep.measure(probe, run.weights, run.classes, gpu).equals(
-        solver_sweep.measure(probe, run.weights, run.classes, cpu)
-    )
-
-
-def test_a_look_at_what_a_run_sees_works_there(waits, monkeypatch):
-    monkeypatch.setattr(saliency, "LONG_SOLVE", 5)
-    base, cpu, gpu = _config("deq"), torch.device("cpu"), torch.device(GPU)
-    run = training.train(base, device="cpu")
-    cam = saliency.CamConfig(base=base, examples=3)
-    there, arrays = saliency.analyse(cam, run.weights, gpu)
-    here, expected = saliency.analyse(cam, run.weights, cpu)
-    assert there.equals(here)
-    for name in expected:
-        np.testing.assert_allclose(arrays[name], expected[name], atol=1e-6)
-
-
-def test_shallow_networks_train_there(waits):
-    data = DataConfig(n_max=12, test_per_class=4)
-    model = networks.ShallowModelConfig(kind="tanh_deq", width=6)
-    config = networks.ShallowConfig(
-        data=data, model=model, train=networks.ShallowTrainConfig(readout_epochs=2, epochs=2, batch_size=32)
-    )
-    there, here = (networks.train_shallow(config, torch.device(name)) for name in (GPU, "cpu"))
-    pd.testing.assert_frame_equal(there.history, here.history)
-    for name, weights in here.weights.items():  # products of other numbers of rows, and so of other last bits
-        torch.testing.assert_close(there.weights[name], weights)
-
-
 def test_the_report_there_is_the_same_and_sums_wait_only_to_look_at_their_input(waits):
     torch.manual_seed(0)
     h, w, labels = torch.randn(60, 8) + 2, torch.randn(5, 8), torch.arange(60) % 5
@@ -250,3 +200,13 @@ def test_the_report_there_is_the_same_and_sums_wait_only_to_look_at_their_input(
     moments.update(h_there, labels_there)
     assert len(waits) == 3, "finite features, the ends of the labels, and which classes are there"
     assert torch.equal(moments.class_means.cpu(), ClassMoments(5, 8).update(h, labels).update(h, labels).class_means)
+
+
+def test_few_sizes_of_batch_are_seen_there(waits, problem):
+    cell, x = problem
+    (there,), cell, seen = _there([x]), cell.to(GPU), []
+    watch = cell.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
+    with torch.no_grad():
+        _, solution = deq.DEQ(cell, Broyden(1e-4, 30), on_failure="ignore")(there)
+    watch.remove()
+    assert set(seen) <= {6, 3, 1} and len(set(solution.steps.cpu().tolist())) > 3

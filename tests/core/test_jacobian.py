@@ -48,25 +48,6 @@ def test_spectral_radius(matrix, expected):
     assert (rho - expected).abs().max() <= 0.02 * expected
 
 
-@pytest.mark.parametrize(
-    "eigenvalues",
-    [
-        [*torch.linspace(0.5, 0.5 + 1e-6, 59), 0.9],
-        [*torch.linspace(0.5, 0.5 + 1e-9, 55), *torch.linspace(0.8, 0.9, 5)],
-        [*torch.linspace(0.9 - 1e-7, 0.9, 40), *torch.linspace(-0.9, -0.9 + 1e-7, 40)],
-    ],
-    ids=["a cluster and one", "a cluster and five", "two clusters"],
-)
-@pytest.mark.parametrize("num_iters", [40, 80])
-def test_spectral_radius_of_clustered_eigenvalues(eigenvalues, num_iters):
-    """What is left of a new direction is mostly rounding then: orthogonalised once, it was 1 to 25 times too large."""
-    eigenvalues = torch.tensor(eigenvalues).double()
-    q = torch.linalg.qr(random(len(eigenvalues), len(eigenvalues), seed=1))[0]
-    matrix, z = q @ torch.diag(eigenvalues) @ q.T, torch.zeros(4, len(eigenvalues)).double()
-    rho = spectral_radius(lambda z: z @ matrix.T, z, num_iters, torch.Generator().manual_seed(0))
-    assert (rho / eigenvalues.abs().max() - 1).abs().max() <= 1e-8
-
-
 @pytest.mark.parametrize("index", [2, 3, 5])
 def test_spectral_radius_of_a_defective_jacobian_is_right_to_the_root_of_rounding(index):
     jordan = 0.8 * torch.eye(index).double() + torch.diag(torch.ones(index - 1), 1).double()
@@ -84,15 +65,6 @@ def test_spectral_radius_is_within_two_per_cent_where_features_outnumber_the_def
     z = torch.zeros(8, 512).double()
     rho = spectral_radius(lambda z: z @ matrix.T, z, generator=torch.Generator().manual_seed(0))
     assert (rho >= 0.98 * 0.9).all() and (rho <= 0.9 * (1 + 1e-12)).all()
-
-
-def test_there_is_no_jacobian_in_inference_mode():
-    """It was returned as 0."""
-    for measure in (spectral_radius, jacobian_frobenius_sq):
-        with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
-            measure(torch.sin, torch.ones(2, 3))
-        with torch.no_grad():
-            assert (measure(torch.sin, torch.ones(2, 3)) > 0).all()
 
 
 def test_spectral_radius_of_a_constant_map_and_of_a_nonlinear_one():

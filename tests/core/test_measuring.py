@@ -3,27 +3,24 @@
 import doctest
 import math
 import random
-import re
 import subprocess
 import sys
 import warnings
 from collections import OrderedDict
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from sklearn.decomposition import PCA
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
 from nclib import metrics
 from nclib.metrics import layers, measuring, ood
-from nclib.publish import plots, plotting
+from nclib.publish import plots
 
 K = 4
 LABELS = torch.arange(60) % K
@@ -65,16 +62,11 @@ IMAGES = normal(60, 1, 8, 8)
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (measuring, ood, metrics.chance, metrics.classifier, metrics.report, plots.curves):
+    for module in (measuring, ood, metrics.chance, metrics.definitions, metrics.report, plots.curves):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
         assert tests
         for test in tests:
             assert doctest.DocTestRunner().run(test).failed == 0, test.name
-
-
-def test_the_metrics_outside_the_top_level_have_an_example():
-    for function in (metrics.nc0, metrics.nc1_chance, metrics.effective_rank, plotting.layers):
-        assert ">>>" in function.__doc__ and "Returns\n" in function.__doc__, function
 
 
 def test_a_layer_has_the_metrics_of_its_features_taken_by_hand(cnn):
@@ -125,16 +117,6 @@ def test_class_rows_add_up_to_the_layer(cnn):
         assert mean == pytest.approx(whole[metric], rel=1e-9), metric
 
 
-def test_the_number_of_batches_does_not_matter(cnn):
-    one, many = nc.measure(cnn, batches(IMAGES, size=60)), nc.measure(cnn, batches(IMAGES, size=7))
-    assert list(one["metric"]) == list(many["metric"])
-    np.testing.assert_allclose(one["value"], many["value"], rtol=1e-4, atol=1e-6)
-
-
-def test_a_one_shot_generator_is_enough(cnn):
-    assert nc.measure(cnn, iter(batches(IMAGES))).equals(nc.measure(cnn, batches(IMAGES)))
-
-
 def test_features_fit_nc_report(cnn):
     found = nc.features(cnn, batches(IMAGES))
     assert found.h.shape == (60, 6) and torch.equal(found.labels, LABELS) and torch.equal(found.w, cnn.head.weight)
@@ -163,26 +145,6 @@ def test_chance_is_what_shuffled_labels_give(n, d, classes):
             found["nc1_trace_ratio_shuffled"].append(nc.nc1_trace_ratio(m))
         for key, values in found.items():
             assert chance[key] == pytest.approx(np.median(values), rel=0.2), (key, weighting)
-
-
-def test_chance_has_a_closed_form_for_equal_classes_and_isotropic_features():
-    n, classes, d = 4000, 10, 400
-    chance = nc.metrics.nc1_chance(nc.class_moments(normal(n, d), torch.arange(n) % classes, classes))
-    assert chance["nc1_trace_ratio_shuffled"] == pytest.approx((n - classes) / (classes - 1), rel=1e-12)
-    assert chance["nc1_pinv_shuffled"] == pytest.approx((classes - 1) * n / (classes * d), rel=0.15)
-
-
-def test_chance_takes_no_random_state_and_repeats():
-    m = nc.class_moments(normal(60, 5), LABELS, K)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    assert nc.metrics.nc1_chance(m) == nc.metrics.nc1_chance(m) != nc.metrics.nc1_chance(m, seed=1)
-    assert torch.equal(torch.get_rng_state(), before[0]) and (np.random.get_state()[1] == before[1]).all()
-
-
-@pytest.mark.parametrize("labels", [torch.zeros(9, dtype=torch.long), torch.arange(9)])
-def test_chance_of_one_class_or_of_single_samples_is_no_error(labels):
-    chance = nc.metrics.nc1_chance(nc.class_moments(normal(9, 3), labels, int(labels.max()) + 1))
-    assert all(math.isnan(x) or x == pytest.approx(0, abs=1e-9) for x in chance.values())
 
 
 def test_effective_rank_of_known_spectra():
@@ -220,32 +182,6 @@ def test_moments_without_a_covariance_keep_the_rest():
 
 
 # --------------------------------------------------------------------------------------- what nc_report leaves out
-
-
-def test_the_report_leaves_out_what_it_was_not_given():
-    h = normal(60, 7)
-    w, logits = normal(K, 7, seed=1), normal(60, K, seed=2)
-    whole = nc.nc_report(h, LABELS, logits, w, minority=[0, 2])
-    for given in ({}, {"logits": logits}, {"w": w}, {"logits": logits, "w": w}):
-        report = nc.nc_report(h, LABELS, minority=[0, 2], **given)
-        of_w = ("nc3", "paper_eq14", "minority_cosine", "classifier_norm")
-        left = {k for k in whole if "w" not in given and (k.startswith(of_w) or k.endswith("_classifier"))}
-        left |= {k for k in whole if "logits" not in given and k.startswith("nc4")}
-        assert list(report) == [key for key in whole if key not in left]
-        assert report == pytest.approx({key: whole[key] for key in report}, nan_ok=True)
-
-
-def test_the_report_finds_the_number_of_classes():
-    h = normal(60, 7)
-    assert nc.nc_report(h, LABELS)["absent_classes"] == 0
-    with pytest.raises(ValueError, match=r"w must have shape \(4, 7\) as the moments have, got \(7, 4\); pass w\.T"):
-        nc.nc_report(h, LABELS, normal(60, K), normal(7, K))
-    with pytest.warns(nc.metrics.EmptyClassWarning):
-        assert nc.nc_report(h, LABELS, num_classes=6)["absent_classes"] == 2
-    with pytest.warns(nc.metrics.EmptyClassWarning):
-        assert nc.nc_report(h, LABELS, normal(60, 5))["absent_classes"] == 1
-    with pytest.raises(ValueError, match=r"w must have shape \(6, 7\)"):
-        nc.nc_report(h, LABELS, w=normal(K, 7), num_classes=6)
 
 
 # ------------------------------------------------------------------------------- the network is left as it was
@@ -287,14 +223,6 @@ def test_mode_hooks_and_random_state_are_as_before(cnn):
     assert all(p.grad is None and p.requires_grad for p in cnn.parameters())
 
 
-def test_a_layer_that_is_changed_in_place_afterwards_is_measured_before():
-    net = nn.Sequential(nn.Linear(7, 6), nn.ReLU(inplace=True), nn.Linear(6, K))
-    h = normal(60, 7)
-    found = nc.features(net, batches(h), "0")
-    torch.testing.assert_close(found.h, F.linear(h, net[0].weight, net[0].bias).detach())
-    assert (found.h < 0).any()
-
-
 # ---------------------------------------------------------------------------------------------- kinds of networks
 
 
@@ -306,27 +234,6 @@ class Block(nn.Module):
 
     def forward(self, x):
         return self.short(x) + self.inner(x)
-
-
-class TwoHeads(nn.Module):
-    """The second head works on what the first was given, in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
-        self.act, self.projection = nn.ReLU(inplace=True), nn.Linear(16, 5)
-
-    def forward(self, x):
-        h = self.encoder(x)
-        logits = self.head(h)
-        self.projection(self.act(h))
-        return logits
-
-
-def test_features_are_those_that_the_classifier_was_given():
-    net, x = TwoHeads(), torch.randn(60, 8)
-    found = nc.features(net, [(x, torch.arange(60) % 3)])
-    assert torch.equal(found.h, net.encoder(x).detach())
 
 
 class Adjusted(nn.Module):
@@ -363,28 +270,6 @@ def test_an_output_that_does_not_follow_from_the_classifier_is_told(after):
         nc.measure(Adjusted(after), [(torch.randn(60, 8), torch.arange(60) % 3)])
 
 
-def test_logits_of_a_network_that_writes_into_the_same_memory_are_kept():
-    memory, batches = torch.zeros(30, 3), [(torch.randn(30, 8), torch.arange(30) % 3) for _ in range(2)]
-    net = Adjusted(lambda x: memory.copy_(x))
-    assert torch.equal(nc.features(net, batches).logits, torch.cat([net.head(x) for x, _ in batches]).detach())
-
-
-@pytest.mark.parametrize("after", [nn.Softmax(1), nn.LogSoftmax(1)], ids=str)
-def test_logits_are_handed_out_where_the_network_returns_probabilities(after):
-    net, x = Adjusted(after), torch.randn(60, 8)
-    assert torch.equal(nc.features(net, [(x, torch.arange(60) % 3)]).logits, net.head(x).detach())
-
-
-def test_features_stay_what_they_were_when_the_network_is_trained_on():
-    net, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(60, 8)
-    found = nc.features(net, [(x, torch.arange(60) % 3)])
-    before = [t.clone() for t in found]
-    with torch.no_grad():
-        for t in net.parameters():
-            t.mul_(-2)
-    assert all(torch.equal(*pair) for pair in zip(found, before, strict=True))
-
-
 def test_the_blocks_of_common_networks():
     stage = nn.Sequential(Block(3), Block(3))
     net = nn.Sequential(OrderedDict(stem=nn.Conv2d(1, 3, 3), stage=stage, pool=nn.AdaptiveAvgPool2d(1)))
@@ -408,13 +293,6 @@ def test_the_blocks_of_common_networks():
     assert layers.blocks_of(mobile) == [*features, "classifier.1", "classifier.3"]
     table = nc.measure(vit, batches(normal(20, 3, 16, 16), LABELS[:20], 10))
     assert list(table["layer"].unique()) == [*blocks[:3], "heads.head.input"]
-
-
-def test_a_function_that_pools_feature_maps_leaves_the_input_of_the_classifier_as_it_is():
-    net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, K))
-    by_function = nc.measure(net, batches(IMAGES), pool=lambda h: h.mean((2, 3)))
-    assert list(by_function["layer"].unique()) == ["2", "4.input"]
-    pd.testing.assert_frame_equal(by_function, nc.measure(net, batches(IMAGES)), rtol=1e-6)
 
 
 def test_a_layer_that_gives_what_the_classifier_takes_is_listed_once(cnn):
@@ -489,55 +367,6 @@ def test_tokens_tuples_and_a_module_that_is_called_twice():
     assert several.equals(named) and len(several) == len(table)
 
 
-def test_batch_first_false_is_understood():
-    net = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=False))
-
-    class Whole(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stage, self.out = net, nn.Linear(8, K)
-
-        def forward(self, x):
-            return self.out(self.stage(x.transpose(0, 1)).mean(0))
-
-    whole, x = Whole(), normal(60, 5, 8)
-    found = nc.features(whole, batches(x), "stage.0")
-    torch.testing.assert_close(found.h, nc.features(whole, batches(x)).h)
-    with pytest.raises(ValueError, match="either axis may be the batch"):
-        nc.features(whole, batches(x, size=5), "stage.0")
-
-
-def test_signals_have_channels_first():
-    net = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.Conv1d(5, 6, 1), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
-                        nn.Linear(6, K))  # fmt: skip
-    x = normal(60, 3, 9)
-    table = nc.measure(net, batches(x))
-    assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"1": 5, "5.input": 6}
-    both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
-    with pytest.raises(ValueError, match=r"may be \(B, C, L\) or \(B, T, D\): pass a function"):
-        nc.measure(both, batches(x), "1")
-    with pytest.warns(UserWarning, match="This layer is left out"):
-        assert list(nc.measure(both, batches(x))["layer"].unique()) == ["4.input"]
-
-
-def test_half_precision_and_autocast(cnn):
-    with torch.autocast("cpu", torch.bfloat16):
-        table = nc.measure(cnn, batches(IMAGES))
-    plain = nc.measure(cnn, batches(IMAGES))
-    assert list(table["metric"]) == list(plain["metric"])
-    feature_norm = values(table, "conv1")["feature_norm"]
-    assert feature_norm == pytest.approx(values(plain, "conv1")["feature_norm"], rel=0.02)
-    half = cnn.bfloat16()
-    assert np.isfinite(nc.measure(half, batches(IMAGES.bfloat16()))["value"]).all()
-
-
-def test_labels_may_be_lists_arrays_or_small_integers(cnn):
-    expected = nc.measure(cnn, batches(IMAGES))
-    for change in (Tensor.tolist, Tensor.numpy, lambda y: y.to(torch.uint8), lambda y: y.to(torch.int32)):
-        assert nc.measure(cnn, [(x, change(y)) for x, y in batches(IMAGES)]).equals(expected)
-    assert nc.measure(cnn, [(x.numpy(), y) for x, y in batches(IMAGES)]).equals(expected)
-
-
 @pytest.mark.filterwarnings("ignore:the equilibrium layer 'block' did not converge")  # it is not trained
 def test_our_own_equilibrium_network_is_measured():
     config = nc.ModelConfig(kind="deq", width=4)
@@ -546,19 +375,6 @@ def test_our_own_equilibrium_network_is_measured():
     assert list(table["layer"].unique()) == ["encoder", "classifier.input"]
     block = nc.measure(net, batches(IMAGES), ["block"])  # the classifier takes its mean, so it was not listed twice
     assert values(block, "block")["nc1_cdnv"] == pytest.approx(values(table, "classifier.input")["nc1_cdnv"], rel=1e-4)
-
-
-def test_a_compiled_network_is_measured_by_its_own_names(cnn):
-    assert nc.measure(torch.compile(cnn), batches(IMAGES)).equals(nc.measure(cnn, batches(IMAGES)))
-    assert nc.measure(nn.DataParallel(cnn), batches(IMAGES)).equals(nc.measure(cnn, batches(IMAGES)))
-
-
-@pytest.mark.gpu
-def test_a_network_on_a_gpu_gives_the_same_table(cnn):
-    expected = nc.measure(cnn, batches(IMAGES))
-    table = nc.measure(cnn.cuda(), batches(IMAGES))
-    assert list(table["metric"]) == list(expected["metric"])
-    np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-3, atol=1e-4)
 
 
 def test_the_classifier_is_found_named_or_left_out(cnn):
@@ -574,12 +390,6 @@ def test_the_classifier_is_found_named_or_left_out(cnn):
     with pytest.raises(ValueError, match="pass num_classes"):
         nc.measure(binary, batches(normal(60, 7), LABELS % 2))
     assert not nc.measure(binary, batches(normal(60, 7), LABELS % 2), num_classes=2).empty
-
-
-def test_absent_classes_are_said_once(cnn):
-    with pytest.warns(nc.metrics.EmptyClassWarning, match="1 of 4") as said:
-        table = nc.measure(cnn, batches(IMAGES, LABELS % 3))
-    assert len(said) == 1 and values(table, "conv1")["absent_classes"] == 1
 
 
 def test_a_module_that_stands_in_several_places_is_measured_at_each():
@@ -610,25 +420,6 @@ def test_a_module_that_stands_in_several_places_is_measured_at_each():
         h = tied.stage[0](h).detach()
         expected = nc.nc_report(h, LABELS)["nc1_cdnv"]
         assert values(table, f"stage.{i}.1")["nc1_cdnv"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_module_with_two_names_is_measured_once_and_by_either_name():
-    class Aliased(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stage, self.head = nn.Sequential(Block(3), Block(3)), nn.Linear(3, K)
-            self.last, self.out = self.stage[1], self.head
-
-        def forward(self, x):
-            return self.out(F.relu(self.stage(x)).mean((2, 3)))
-
-    net, x = Aliased(), normal(60, 3, 4, 4)
-    table = nc.measure(net, batches(x))
-    assert list(table["layer"].unique()) == ["stage.0", "stage.1", "head.input"]
-    for name in ("last", "stage.1"):
-        alone = nc.measure(net, batches(x), name)
-        assert values(alone, name)["nc1_cdnv"] == values(table, "stage.1")["nc1_cdnv"]
-    assert torch.equal(nc.features(net, batches(x), classifier="out").w, net.head.weight)
 
 
 class Several(nn.Module):
@@ -926,50 +717,6 @@ def test_the_core_needs_no_pandas():
 # --------------------------------------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"layers": ["conv3"]}, "no module 'conv3'; did you mean 'conv"),
-        ({"layers": []}, "layers is empty"),
-        ({"layers": {"conv1": "max"}}, "pool must be 'mean', 'flatten', 'cls' or a function"),
-        ({"pool": "max"}, "pool must be 'mean', 'flatten', 'cls' or a function"),
-        ({"layers": "conv1", "pool": lambda h: h}, r"pool must return \(B, d\) = \(25, d\).*\(25, 5, 6, 6\)"),
-        ({"layers": ["spare"]}, "the forward pass does not call 'spare'"),
-        ({"classifier": "haed"}, "no module 'haed'; did you mean 'head'"),
-        ({"classifier": "norm"}, "'norm' must have a weight"),
-        ({"classifier": "head", "num_classes": 5}, "has 4 outputs, not num_classes=5"),
-        ({"num_classes": 3}, r"labels must lie in 0 … 2, got 0 … 3"),
-        ({"num_classes": 1}, "num_classes must be an integer of at least 2"),
-        ({"wide": "skip"}, "wide must be 'refuse' or 'means'"),
-        ({"weighting": "classes"}, "weighting must be 'class'"),
-        ({"loader": []}, "the loader gave no batches"),
-        ({"loader": [{"x": IMAGES, "y": LABELS}]}, r"not a mapping with 'x', 'y': pass \(\(b\["),
-        ({"loader": [IMAGES]}, "a batch must be"),
-        ({"loader": [(IMAGES, LABELS, LABELS)]}, "got 3 parts"),
-        ({"loader": [(IMAGES, LABELS.double())]}, "labels must be integers"),
-        ({"loader": [(IMAGES, ["a"] * 60)]}, "labels must be integers"),
-        ({"loader": [(IMAGES, F.one_hot(LABELS))]}, r"one axis, \(B,\), got \(60, 4\)"),
-        ({"loader": [(IMAGES, LABELS + 1)]}, r"layer 'conv1': labels must lie in 0 … 3, got 1 … 4"),
-        ({"loader": [(IMAGES, [])]}, "a batch has 60 inputs and no labels"),
-        ({"loader": [(IMAGES[:0], LABELS[:0])]}, "no batches, or empty ones alone"),
-        ({"loader": iter([(IMAGES, LABELS)]), "second_pass": True}, "an iterator can be read once"),
-        ({"loader": [(IMAGES, LABELS[:50])]}, "whose first axis is not the batch of 50"),
-        ({"loader": [(IMAGES * math.nan, LABELS)]}, "layer 'conv1': h has NaN"),
-    ],
-)
-def test_wrong_input_is_refused_by_a_sentence(cnn, arguments, message):
-    cnn.spare = nn.Linear(3, 3)
-    layers = ["conv1"] if "loader" in arguments else None
-    given = {"loader": batches(IMAGES), "layers": layers, **arguments}
-    with pytest.raises(ValueError, match=message):
-        nc.measure(cnn, **given)
-
-
-def test_a_function_is_no_network():
-    with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module, got function"):
-        nc.measure(lambda x: x, batches(IMAGES))
-
-
 # ------------------------------------------------------------------------------------------------ out of distribution
 
 
@@ -1019,110 +766,57 @@ def test_mahalanobis_is_the_formula_of_its_paper():
     torch.testing.assert_close(nc.ood_scores(other, moments, w, "mahalanobis"), expected, rtol=1e-8, atol=0)
 
 
-def test_scores_agree_with_pytorch_ood():
-    detectors = pytest.importorskip("pytorch_ood.detector", reason="pytorch-ood is not here: pip install .[peers]")
-    train, other, w, moments = problem()
-    head = nn.Linear(12, K)
-    head.weight.data, head.bias.data = w.float(), normal(K, seed=9)
-    logits = head(other.float()).detach()
-    theirs = detectors.NCI(None, head, alpha=0.05).fit_features(train).predict_features(other)
-    ours = nc.ood_scores(other, moments, w, "nci", logits=logits, alpha=0.05)
-    torch.testing.assert_close(ours.float(), -theirs, rtol=1e-4, atol=1e-4)
-    theirs = detectors.Mahalanobis(None).fit_features(train.float(), LABELS).predict_features(other.float())
-    ours = nc.ood_scores(other, moments, method="mahalanobis") / (2 * 60)  # theirs: half, and Σ_W not divided by N
-    torch.testing.assert_close(ours.float(), -theirs, rtol=1e-2, atol=1e-4)
-    if not hasattr(detectors, "NECO"):  # 0.4.0 has none
-        return
-    centred = nc.class_moments(train - train.mean(0), LABELS, K)  # theirs centres before it projects
-    neco = detectors.NECO(None, None, d=K - 1, standardize=False, use_max_logit=False)
-    theirs = neco.fit_features((train - train.mean(0)).float(), LABELS).predict_features(other.float())
-    torch.testing.assert_close(nc.ood_scores(other, centred).float(), -theirs, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"method": "energy"}, "method must be 'neco', 'nci' or 'mahalanobis'"),
-        ({"features": normal(5, 3)}, r"h must have shape \(N, 12\)"),
-        ({"method": "nci"}, "pass w"),
-        ({"method": "nci", "w": normal(K, 3)}, r"w must have shape \(4, 12\), got \(4, 3\)"),
-        ({"method": "nci", "w": normal(K, 12), "logits": normal(5, 2)}, r"logits must have shape \(30, 4\)"),
-        ({"dim": 12}, r"dim must lie in 1 … 11, since all 12 components.*got 12$"),
-        ({"moments": nc.class_moments(normal(60, 12), torch.arange(60) % 15, 15)}, "14, which is one less than the 15"),
-        ({"moments": nc.ClassMoments(K, 12, covariance=False).update(normal(60, 12), LABELS)}, "covariance=False"),
-    ],
-)
-def test_wrong_scores_are_refused(arguments, message):
-    _, other, _, moments = problem()
-    with pytest.raises(ValueError, match=message):
-        nc.ood_scores(**{"features": other, "moments": moments, **arguments})
-
-
 # ------------------------------------------------------------------------------------------------------- pictures
-
-
-def test_layers_are_drawn_in_their_order_with_any_names(cnn):
-    table = nc.measure(cnn, batches(IMAGES), per_class=True)
-    ax = plt.subplots()[1]
-    assert plotting.layers(table, ["nc1_cdnv", "nc3_alignment"], ax) is ax
-    first, second = ax.get_lines()
-    whole = table[table["class"].isna() & (table["metric"] == "nc1_cdnv")]
-    np.testing.assert_allclose(first.get_ydata(), whole["value"])
-    assert np.isnan(second.get_ydata()[:2]).all() and np.isfinite(second.get_ydata()[2])
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["conv1", "conv2", "head.input"]
-    assert first.get_color() != second.get_color() and ax.get_yscale() == "log"
-    with pytest.raises(ValueError, match="did you mean 'nc1_cdnv'"):
-        plotting.layers(table, "nc1_cdvn", ax)
-
-
-def test_curves_draw_any_names():
-    rows = [(name, e, i + e) for i, name in enumerate(("b1", "deq", "b2", "b3", "b4", "b5")) for e in range(3)]
-    frame = pd.DataFrame(rows, columns=["model", "epoch", "value"])
-    frame = frame.assign(seed=0, split="train", metric="nc1_cdnv")
-    ax = plotting.curves(frame, "nc1_cdnv", plt.subplots()[1], "train")
-    assert ax.get_legend_handles_labels()[1] == ["DEQ", "b1", "b2", "b3", "b4", "b5", "train"]
-    with pytest.raises(ValueError, match=r"has no column model; frame\.assign"):
-        plotting.curves(frame.drop(columns="model"), "nc1_cdnv", plt.subplots()[1])
 
 
 # -------------------------------------------------------------------------------------------------------- the student
 
 
-def test_the_task_of_a_student_takes_fewer_than_twenty_lines():
-    """Own CNN, every layer, per class, plots, an out-of-distribution score."""
-    code = """
-import matplotlib.pyplot as plt, torch, nclib as nc
-from torch import nn
-from sklearn import datasets, metrics; from nclib.publish import plotting
-images, labels = datasets.load_digits(return_X_y=True)
-x, y = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
-net = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
-    nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-loader = torch.utils.data.DataLoader(list(zip(x, y)), 64, shuffle=True)
-optimiser = torch.optim.Adam(net.parameters(), 3e-3)
-for a, b in [batch for epoch in range(3) for batch in loader]:
-    optimiser.zero_grad(); nn.functional.cross_entropy(net(a), b).backward(); optimiser.step()
-table = nc.measure(net, loader, per_class=True)
-ax = plotting.layers(table, ["nc1_trace_ratio", "nc1_trace_ratio_shuffled"], plt.subplots()[1])
-train, noise = nc.features(net, loader), nc.features(net, [(torch.rand(500, 1, 8, 8), torch.zeros(500, dtype=int))])
-moments = nc.class_moments(train.h, train.labels, 10)
-scores = [nc.ood_scores(part, moments, method="mahalanobis") for part in (train, noise)]
-auroc = metrics.roc_auc_score([1] * len(y) + [0] * 500, torch.cat(scores))
-"""  # noqa: E501
-    assert len(code.strip().splitlines()) < 20
-    root = Path(__file__).parents[2]
-    told = "".join((root / page).read_text(encoding="utf-8") for page in ("README.md", "book/library.md"))
-    used = {"per_class=True", *re.findall(r"\b(?:nc|plotting)\.\w+", code)}
-    assert {name for name in used if name not in told} == set() and len(used) == 6, "what the pages say is enough"
-    torch.manual_seed(0)
-    names = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        exec(code, names)
-    table = names["table"]
-    assert list(table["layer"].unique()) == ["2", "5", "10.input"]
-    assert table["class"].nunique() == 10
-    ratio = table[table["class"].isna() & (table["metric"] == "nc1_trace_ratio")]["value"].to_numpy()
-    assert ratio[-1] < ratio[0]
-    assert names["auroc"] > 0.9
+def test_batch_first_false_is_understood():
+    net = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=False))
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stage, self.out = net, nn.Linear(8, K)
+
+        def forward(self, x):
+            return self.out(self.stage(x.transpose(0, 1)).mean(0))
+
+    whole, x = Whole(), normal(60, 5, 8)
+    found = nc.features(whole, batches(x), "stage.0")
+    torch.testing.assert_close(found.h, nc.features(whole, batches(x)).h)
+    with pytest.raises(ValueError, match="either axis may be the batch"):
+        nc.features(whole, batches(x, size=5), "stage.0")
+
+
+def test_signals_have_channels_first():
+    net = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.Conv1d(5, 6, 1), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
+                        nn.Linear(6, K))  # fmt: skip
+    x = normal(60, 3, 9)
+    table = nc.measure(net, batches(x))
+    assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"1": 5, "5.input": 6}
+    both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
+    with pytest.raises(ValueError, match=r"may be \(B, C, L\) or \(B, T, D\): pass a function"):
+        nc.measure(both, batches(x), "1")
+    with pytest.warns(UserWarning, match="This layer is left out"):
+        assert list(nc.measure(both, batches(x))["layer"].unique()) == ["4.input"]
+
+
+def test_a_module_with_two_names_is_measured_once_and_by_either_name():
+    class Aliased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stage, self.head = nn.Sequential(Block(3), Block(3)), nn.Linear(3, K)
+            self.last, self.out = self.stage[1], self.head
+
+        def forward(self, x):
+            return self.out(F.relu(self.stage(x)).mean((2, 3)))
+
+    net, x = Aliased(), normal(60, 3, 4, 4)
+    table = nc.measure(net, batches(x))
+    assert list(table["layer"].unique()) == ["stage.0", "stage.1", "head.input"]
+    for name in ("last", "stage.1"):
+        alone = nc.measure(net, batches(x), name)
+        assert values(alone, name)["nc1_cdnv"] == values(table, "stage.1")["nc1_cdnv"]
+    assert torch.equal(nc.features(net, batches(x), classifier="out").w, net.head.weight)

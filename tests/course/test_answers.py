@@ -1,6 +1,5 @@
 """The reference answers agree with the library or with a closed form."""
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -16,20 +15,6 @@ def test_steps_needed_is_the_first_step_below_the_tolerance():
     for rho, start, tol in EXERCISES["01/steps"].cases:
         steps = EXERCISES["01/steps"].reference(rho, start, tol)
         assert start * rho**steps <= tol and (steps == 0 or start * rho ** (steps - 1) > tol)
-
-
-def test_best_damping_beats_all_others_on_a_grid():
-    for low, high in EXERCISES["01/damping"].cases:
-        best = EXERCISES["01/damping"].reference(low, high)
-        slopes, dampings = np.linspace(low, high, 41), np.linspace(0, 0.999, 1000)
-        worst = np.abs(dampings[:, None] + (1 - dampings[:, None]) * slopes).max(axis=1)
-        assert np.abs(best + (1 - best) * slopes).max() <= worst.min() + 1e-12
-
-
-def test_anderson_weight_is_least_squares():
-    for r_old, r_new in EXERCISES["02/weight"].cases:
-        wanted = torch.linalg.lstsq((r_new - r_old).unsqueeze(1), r_new.unsqueeze(1)).solution.squeeze()
-        torch.testing.assert_close(EXERCISES["02/weight"].reference(r_old, r_new), wanted)
 
 
 def test_broyden_update_is_the_inverse_of_the_least_change_of_the_jacobian():
@@ -51,26 +36,6 @@ def test_implicit_derivative_agrees_with_finite_differences():
         assert EXERCISES["03/scalar"].reference(solution(a), a) == pytest.approx(wanted, rel=1e-6)
 
 
-def test_truncated_adjoint_tends_to_the_solution():
-    jacobian, g, _ = EXERCISES["03/neumann"].cases[0]
-    wanted = torch.linalg.solve(torch.eye(len(g)).double() - jacobian.T, g)
-    torch.testing.assert_close(EXERCISES["03/neumann"].reference(jacobian, g, 400), wanted)
-
-
-def test_relative_residual_is_the_solvers():
-    z = torch.randn(3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    solution = fixed_point(torch.cos, FixedPointIteration(1e-12, 1), z)
-    torch.testing.assert_close(EXERCISES["04/residual"].reference(z, z.cos()), solution.residual)
-
-
-def test_contractive_weights_have_the_radius_or_are_left_alone():
-    for weight, radius in EXERCISES["04/contractive"].cases:
-        found = EXERCISES["04/contractive"].reference(weight, radius)
-        norm = torch.linalg.matrix_norm(weight, 2)
-        assert torch.linalg.matrix_norm(found, 2) == pytest.approx(min(radius, norm))
-        assert norm > radius or torch.equal(found, weight)
-
-
 def test_etf_cosines_and_trace_ratio_are_the_librarys():
     for (k,) in EXERCISES["05/cosines"].cases:
         v = simplex_etf(k, k)
@@ -89,13 +54,6 @@ def test_etf_distance_and_mismatch_are_the_librarys():
         wanted = metrics.nc4_ncc_mismatch(h, logits, moments)
         assert float(EXERCISES["06/mismatch"].reference(h, labels, logits)) == pytest.approx(wanted)
         assert 0 < wanted < 1
-
-
-def test_step_counts_are_the_nearest_whole_numbers():
-    for num_classes, n_max, num_majority, ratio in EXERCISES["07/counts"].cases:
-        found = EXERCISES["07/counts"].reference(num_classes, n_max, num_majority, ratio).tolist()
-        assert found[:num_majority] == [n_max] * num_majority and len(found) == num_classes
-        assert all(n >= 1 and (n == 1 or abs(n - n_max / ratio) <= 0.5) for n in found[num_majority:])
 
 
 def test_minority_cosine_is_the_librarys_and_blind_to_the_number_of_samples():

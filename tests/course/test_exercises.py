@@ -1,5 +1,7 @@
 """Right answers pass, every mistake is named, and whatever an answer does is told."""
 
+import linecache
+
 import numpy as np
 import pytest
 import torch
@@ -31,16 +33,37 @@ def test_any_other_answer_is_shown_beside_the_right_one():
     assert str(feedback) == feedback._repr_markdown_() == feedback.text
 
 
-def test_errors_wrong_types_and_shapes_are_told_not_raised():
-    def broken(rho, start, tol):
-        return 1 / 0
+def _written(code, name):
+    """The function of this name, from a cell of a notebook."""
+    linecache.cache["<cell>"] = (len(code), None, code.splitlines(keepends=True), "<cell>")
+    namespace = {"torch": torch, "np": np}
+    exec(compile(code, "<cell>", "exec"), namespace)
+    return namespace[name]
 
-    assert "ZeroDivisionError" in check_exercise("01/steps", broken).text
+
+def test_an_exception_in_the_answer_is_shown_with_its_line_and_not_taken_for_a_stub():
+    """The mean of truth values raises NotImplementedError in torch."""
+    code = """def ncc_mismatch(h, labels, logits):
+    means = torch.stack([h[labels == k].mean(0) for k in labels.unique()])
+    wrong = torch.cdist(h, means).argmin(1) != logits.argmax(1)
+    return wrong.mean()
+"""
+    feedback = check_exercise("06/mismatch", _written(code, "ncc_mismatch"))
+    assert feedback.right is False and "mean(): could not infer output dtype" in feedback.text
+    assert feedback.text.endswith("(line 4: `return wrong.mean()`)")
+
+
+def test_wrong_types_and_shapes_are_told_not_raised():
     assert "returned 'ten'; numbers are wanted" in check_exercise("01/steps", lambda *_: "ten").text
     assert "an array of shape (2,)" in check_exercise("01/steps", lambda *_: np.ones(2)).text
     assert "a single number" in check_exercise("05/cosines", lambda k: 1.0).text
     some = check_exercise("01/steps", lambda rho, start, tol: 10 if rho == 0.5 else None)
     assert some.right is False and "returned nothing" in some.text
+
+
+def test_long_arrays_are_told_by_their_size_and_largest_entry():
+    told = check_exercise("05/nc1", lambda h, labels: 0.0).text
+    assert "h = an array (15 × 4) with largest entry" in told and "labels = an array (15 numbers) with" in told
 
 
 def test_answers_may_carry_gradients_and_cannot_spoil_the_cases():
@@ -49,6 +72,23 @@ def test_answers_may_carry_gradients_and_cannot_spoil_the_cases():
         return torch.nn.Parameter(weight.mul_(min(1.0, radius / norm)))
 
     assert check_exercise("04/contractive", in_place).right and check_exercise("04/contractive", in_place).right
+
+
+def test_a_search_over_a_grid_finds_the_best_damping():
+    def searched(low, high):
+        grid = np.linspace(0, 0.99, 100)
+        worst = np.abs(grid + (1 - grid) * np.array([[low], [high]])).max(0)
+        return grid[worst.argmin()]
+
+    assert check_exercise("01/damping", searched).right
+
+
+def test_the_series_may_not_be_summed_with_powers_of_the_matrix():
+    def powers(jacobian, g, terms):
+        return sum(torch.linalg.matrix_power(jacobian.T, i) @ g for i in range(terms))
+
+    feedback = check_exercise("03/neumann", powers)
+    assert feedback.right is False and "multiply jacobian.T with a vector instead" in feedback.text
 
 
 def test_an_unknown_exercise_suggests_the_nearest():

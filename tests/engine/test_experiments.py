@@ -1,36 +1,25 @@
-"""Experiments: what each notebook needs, trained once, whatever interrupts, breaks or competes with it."""
+"""Experiments: what each notebook needs, and what is said of it."""
 
-import concurrent.futures
-import json
-import multiprocessing
 import os
-import shutil
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from PIL import Image
 
 from companion.neural_collapse import network_costs
-from nclib import data, training
+from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
-from nclib.engine import costs, jobs, runs
+from nclib.engine import experiments, runs
 from nclib.engine import outline as outline_module
 from nclib.engine.experiments import experiment
 from nclib.engine.outline import class_counts, majority_of, outline, scale_of
 from nclib.engine.profiles import get_profile, override
-from nclib.engine.reading import FRAME_COLUMNS
 from nclib.engine.reference import load_run
-from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
-from nclib.publish import captions, experiments
-from nclib.system import paths, provenance
-
-TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
-
+from nclib.engine.runs import ensure_runs
+from nclib.publish import captions
+from nclib.system import paths
 
 REVERSIBLE = ModelConfig(kind="deq", width=2, gradient={"method": "reversible", "steps": 3})
 
@@ -53,52 +42,6 @@ def reference(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.fixture
-def trained(monkeypatch):
-    """The ids of the runs that were really trained in this process."""
-    ids, honest = [], training.train
-
-    def counting(config, **options):
-        ids.append(run_id(config))
-        return honest(config, **options)
-
-    monkeypatch.setattr(training, "train", counting)
-    return ids
-
-
-@pytest.fixture(scope="module")
-def pool():
-    """Any executor of processes will do; the one of a cluster has tests of its own."""
-    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as workers:
-        yield workers
-
-
-def _same_bits(run, one, other):
-    ours, theirs = one.load(run), other.load(run)
-    for name in ("history", "classes"):
-        pd.testing.assert_frame_equal(ours.tables[name], theirs.tables[name], check_exact=True)
-    assert ours.arrays.keys() == theirs.arrays.keys()
-    for name, values in ours.arrays.items():
-        np.testing.assert_array_equal(values, theirs.arrays[name], err_msg=name)
-    weights = one.weights(run), other.weights(run)
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0] | weights[1])
-
-
-def _stop_after_two_epochs(config):
-    """Ctrl-C in the middle of a training."""
-
-    def stop(done, total, text):
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ensure_runs([config], progress=stop)
-
-
-def _debris(store):
-    return sorted(p.name for p in store.root.iterdir() if p.name.endswith((".partial", ".writing", ".tmp")))
-
-
 # ---- profiles, names and parameters
 
 
@@ -115,10 +58,9 @@ def _debris(store):
         (lambda: ensure_runs([_config()], train="nevr"), "nevr", "never"),
     ],
 )
-def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, right, trained):
+def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, right):
     with pytest.raises(ConfigError, match=rf"{wrong}.*Did you mean '[a-z_/]*{right}'"):
         make()
-    assert not trained
 
 
 @pytest.mark.parametrize(
@@ -168,7 +110,7 @@ def test_a_data_set_of_ones_own_replaces_the_first_column_and_drops_the_second()
 
 
 @pytest.mark.parametrize("name", ["smoke", "quick", "lite", "full", "paper"])
-def test_every_profile_plans_every_experiment_without_any_data(name, trained):
+def test_every_profile_plans_every_experiment_without_any_data(name):
     for notebook in experiments.known():
         configs = experiment(notebook, name)
         assert configs and {c.profile for c in configs} == {name}
@@ -179,7 +121,7 @@ def test_every_profile_plans_every_experiment_without_any_data(name, trained):
         if seeds >= 3 and notebook in {f"separation_bias/{part}" for part in ("fig1", "fig2", "verdicts")}:
             seeds = 8  # of f1 and f2, whose spread is wide
         assert {c.seed for c in configs} == set(range(seeds))
-    assert not trained and not paths.runs().exists()
+    assert not paths.runs().exists()
 
 
 def test_the_papers_settings():
@@ -255,12 +197,6 @@ def test_descriptions_say_how_many_test_images_a_class_has():
         assert wanted in text and text.count("Tested on") == 1
 
 
-def test_captions_name_a_spread_over_seeds_only_where_there_is_one():
-    several, one = experiment("fig2", "quick"), experiment("fig2", "quick", seeds=1)
-    assert captions.describe_seeds(several) == "means over seeds with 95 % t-intervals"
-    assert captions.describe_seeds(one, "bands") == "values of one seed, so without bands"
-
-
 def test_stand_ins_go_by_the_number_of_classes():
     assert captions.stand_ins(experiment("table1", "quick")) == {"digits": "cifar10", "digit_pairs": "cifar100"}
     assert captions.stand_ins(experiment("fig2", "paper")) == {"cifar10": "cifar10"}
@@ -287,265 +223,6 @@ def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_what
     assert scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
 
 
-# ---- trained once
-
-
-def test_runs_are_trained_once(trained):
-    configs = experiment("table1", "smoke", **TINY)
-    told = []
-    frame = ensure_runs(configs, progress=lambda *state: told.append(state))
-    assert sorted(trained) == sorted(run_id(c) for c in configs)
-    assert told[-1][:2] == (2, 2) and [t[0] for t in told] == [1, 2]
-    assert list(frame.columns) == FRAME_COLUMNS
-    assert set(frame["model"]) == {"explicit", "deq"} and set(frame["profile"]) == {"smoke"}
-    assert set(frame["dataset"]) == {"digits"} and frame["K_A"].isna().all() and (frame["R"] == 1).all()
-    assert {"train", "test", "steps"} == set(frame["split"])
-    again = ensure_runs(configs)
-    assert len(trained) == 2
-    pd.testing.assert_frame_equal(frame, again)
-    assert _debris(default_store()) == []
-
-
-def test_repetitions_and_other_labels_are_the_same_run(trained):
-    config = _config()
-    frame = ensure_runs([config, config, config.replace(profile="quick")])
-    assert trained == [run_id(config)] and frame["run_id"].nunique() == 1
-    renamed = ensure_runs([config.replace(profile="lite")])
-    assert len(trained) == 1 and set(renamed["profile"]) == {"lite"}
-
-
-def test_no_runs_give_an_empty_table():
-    assert list(ensure_runs([]).columns) == FRAME_COLUMNS
-
-
-def test_what_is_kept_with_a_run():
-    ensure_runs([_config("deq")])
-    run = load_run(_config("deq"))
-    record = run.provenance
-    assert record["seeds"] == [0] and record["deterministic"] is True and record["threads"] == 1
-    assert record["cost"]["wall_seconds"] > 0 and record["versions"]["torch"] in torch.__version__
-    assert record["facts"]["class_names"] == list("0123456789") and isinstance(record["warnings"], list)
-    assert set(run.tables) == {"history", "classes", "cost"}
-    assert load_run(run.run_id).history.equals(run.history)
-    with pytest.raises(CorruptRun, match=r"neither in the run store nor .* nclib.ensure_runs\(\[config\]\) trains it"):
-        load_run(_config(seed=5))
-    with pytest.raises(ConfigError, match=r"for a single one \[config\]"):
-        ensure_runs(_config(seed=5))
-
-
-def test_training_uses_one_thread_whatever_the_session_uses(monkeypatch):
-    seen = []
-
-    def looking(config, **options):
-        seen.append(torch.get_num_threads())
-        raise RuntimeError("seen enough")
-
-    monkeypatch.setattr(training, "train", looking)
-    torch.set_num_threads(2)
-    try:
-        for setting in ("", "2"):
-            if setting:
-                monkeypatch.setenv("NCLIB_THREADS", setting)
-            with pytest.raises(RunsFailed, match="seen enough"):
-                ensure_runs([_config()])
-        assert seen == [1, 2] and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-    monkeypatch.setenv("NCLIB_THREADS", "many")
-    with pytest.raises((RunsFailed, ConfigError), match="NCLIB_THREADS='many'"):
-        ensure_runs([_config()])
-
-
-# ---- several processes
-
-
-@pytest.mark.slow
-def test_a_pool_gives_the_bits_of_a_serial_run(pool, tmp_path, monkeypatch):
-    configs = [_config("explicit"), _config("deq", seed=1)]
-    ensure_runs(configs)
-    serial = default_store()
-    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / "elsewhere"))
-    told = []
-    frame = ensure_runs(configs, executor=pool, progress=lambda *state: told.append(state))
-    parallel = default_store()
-    assert parallel.root != serial.root and frame["run_id"].nunique() == 2
-    for config in configs:
-        _same_bits(run_id(config), serial, parallel)
-    assert told[-1][:2] == (2, 2)
-
-
-def _train_and_tell(config_json, root, log):
-    """Runs in a worker: one line a trained epoch."""
-
-    def tell(done, total):
-        with open(log, "a") as file:
-            file.write(f"{done}\n")
-
-    return jobs.train_run(config_json, root, progress=tell)
-
-
-@pytest.mark.slow
-def test_two_processes_that_want_the_same_run_train_it_once(pool, tmp_path):
-    config, log, root = _config(epochs=4), tmp_path / "log", str(paths.runs())
-    futures = [pool.submit(_train_and_tell, config.model_dump_json(), root, str(log)) for _ in range(4)]
-    assert {future.result(timeout=60) for future in futures} == {run_id(config)}
-    assert log.read_text().split() == ["1", "2", "3", "4"]
-    assert default_store().is_sound(run_id(config))
-
-
-@pytest.mark.parametrize("parallel", [False, True])
-def test_a_failing_run_is_named_and_does_not_stop_the_others(pool, parallel):
-    good, greedy, wild = _config(seed=1), _config(n_max=10_000), _config(lr=1e20, clip=None, weight_decay=0.1, epochs=3)
-    with pytest.raises(RunsFailed) as caught:
-        ensure_runs([greedy, wild, good], executor=pool if parallel else None)
-    assert set(caught.value.failures) == {run_id(greedy), run_id(wild)}
-    message = str(caught.value)
-    assert "10000 training images" in message and "use a lower lr" in message.lower()
-    assert run_id(greedy) in message and "runs that failed: 2" in message
-    store = default_store()
-    assert store.ids() == [run_id(good)]
-
-
-# ---- interrupted (killed: test_survival.py)
-
-
-def test_control_c_keeps_the_epochs_that_were_done(trained):
-    config = _config(epochs=3)
-
-    _stop_after_two_epochs(config)
-    store = default_store()
-    assert store.ids() == [] and store.progress(run_id(config)) == pytest.approx(2 / 3)
-    ensure_runs([config])
-    record = store.load(run_id(config)).provenance
-    assert record["facts"]["continued_from"] == [2]
-    said = runs.runs_provenance([config])["value"]
-    assert said["continued from a checkpoint"] == 1
-    (earlier,) = record["facts"]["earlier_sessions"]
-    assert all(earlier[name] == record[name] for name in ("commit", "cpu", "device", "versions", "threads"))
-    assert provenance.processor_seconds(record) == record["cost"]["cpu_seconds"] + earlier["cost"]["cpu_seconds"]
-    assert earlier["epoch"] == 2 and earlier["cost"]["cpu_seconds"] > 0
-
-
-def test_a_full_disk_fails_the_run_and_the_next_call_goes_on(monkeypatch, trained):
-    from nclib.engine import store as store_module
-
-    config, honest = _config(epochs=2), store_module.write_atomic
-
-    def full(path, content):
-        if path.name == "weights.pt":
-            raise OSError(28, "No space left on device")
-        return honest(path, content)
-
-    monkeypatch.setattr(store_module, "write_atomic", full)
-    with pytest.raises(RunsFailed, match="No space left"):
-        ensure_runs([config])
-    store = default_store()
-    assert store.ids() == []
-    monkeypatch.setattr(store_module, "write_atomic", honest)
-    ensure_runs([config])
-    assert store.load(run_id(config)).provenance["facts"]["continued_from"] == [1]
-
-
-# ---- damaged
-
-
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "no DONE"])
-def test_a_damaged_run_is_set_aside_and_trained_again(damage, trained, tmp_path):
-    config = _config()
-    run = run_id(config)
-    before = ensure_runs([config])
-    store = default_store()
-    kept = RunStore(tmp_path / "kept")
-    shutil.copytree(store.root / run, kept.root / run)
-    path = store.root / run / ("DONE" if damage == "no DONE" else "history.csv")
-    content = bytearray(path.read_bytes())
-    if damage == "flip":
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-    elif damage == "truncate":
-        path.write_bytes(content[:-3])
-    else:
-        path.unlink()
-    with pytest.warns(DamageWarning, match=run):
-        after = ensure_runs([config])
-    assert trained == [run, run] and len(list((store.root / "set-aside").iterdir())) == 1
-    pd.testing.assert_frame_equal(before, after)
-    _same_bits(run, kept, store)
-
-
-def test_a_damaged_checkpoint_is_set_aside_told_and_trained_again():
-    config = _config(epochs=3)
-
-    _stop_after_two_epochs(config)
-    store = default_store()
-    path = store.checkpoint(run_id(config)).path
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.warns(DamageWarning, match="checkpoint"):
-        ensure_runs([config])
-    record = store.load(run_id(config)).provenance
-    assert record["facts"]["continued_from"] == [] and any("checksum" in said for said in record["warnings"])
-
-
-# ---- without training
-
-
-def test_never_training_names_what_is_missing(trained):
-    stored, missing = _config(), _config(seed=1)
-    ensure_runs([stored])
-    with pytest.raises(MissingRuns, match=run_id(missing)) as caught:
-        ensure_runs([stored, missing], train="never")
-    assert run_id(stored) not in str(caught.value) and "train='missing'" in str(caught.value)
-    assert trained == [run_id(stored)]
-    assert ensure_runs([stored], train="never")["run_id"].unique().tolist() == [run_id(stored)]
-
-
-def test_reference_results_round_trip(trained, reference):
-    configs = experiment("table1", "smoke", **TINY)
-    with pytest.raises(MissingRuns, match=run_id(configs[0])):
-        runs.export_reference(configs, "small")
-    assert runs.export_reference(configs, "small", finished=True) == []
-    ensure_runs(configs[:1])
-    assert runs.export_reference(configs, "small", finished=True) == [run_id(configs[0])]
-    frame = ensure_runs(configs)
-    assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
-    assert runs.export_reference(configs, "small")  # again, without doubling anything
-    whole = default_store().load(run_id(configs[0]))
-    shutil.rmtree(paths.runs())
-    from_reference = ensure_runs(configs, train="never")
-    columns = ["run_id", "epoch", "split", "metric"]
-    ours, theirs = (f.sort_values(columns, ignore_index=True) for f in (frame, from_reference))
-    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
-    small = load_run(configs[0])
-    np.testing.assert_array_equal(small.arrays["class_means"], whole.arrays["class_means"].astype(np.float32))
-    assert small.arrays["train_features"].shape == (60, 16)
-    assert len(trained) == 2
-    size = sum(p.stat().st_size for p in reference.rglob("*") if p.is_file())
-    assert size < 200_000
-    ensure_runs(configs[:1])  # with training allowed, a reference run does not stand in for one of this machine
-    assert len(trained) == 3
-
-
-def test_plan_says_what_would_be_done(trained):
-    configs = experiment("table1", "smoke", seeds=3, **TINY)
-    ensure_runs(configs[:2])
-    runs.export_reference(configs[:2], "small")
-    shutil.rmtree(paths.runs())
-    ensure_runs(configs[2:4])
-    plan = runs.plan([*configs, configs[0]])
-    assert plan["run_id"].tolist() == [run_id(c) for c in configs]
-    assert plan["state"].tolist() == ["reference"] * 2 + ["stored"] * 2 + ["missing"] * 2
-    assert (plan["seconds"] > 0).all()
-    assert plan["seconds"].iloc[1] > plan["seconds"].iloc[0]  # an equilibrium costs more
-    assert len(trained) == 4
-
-
-def test_estimates_grow_with_the_work():
-    small = costs.CostModel().seconds(_config())
-    wide = _config().replace(model=ModelConfig(width=32))
-    for bigger in (_config(epochs=5), _config(n_max=60), _config("deq"), wide):
-        assert costs.CostModel().seconds(bigger) > small
-
-
 # ---- images of one's own
 
 
@@ -563,7 +240,7 @@ def photographs(tmp_path):
     return folder
 
 
-def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photographs, trained, reference, tmp_path):
+def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photographs, reference, tmp_path):
     options = {"dataset": f"folder:{photographs}", "epochs": 2, "images_per_class": 8, "test_images_per_class": 3}
     configs = experiment("fig2", "smoke", **options)
     name = configs[0].data.dataset
@@ -589,27 +266,12 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     moved = photographs.rename(tmp_path / "my photos")  # the same images elsewhere are the same runs
     again = experiment("fig2", "smoke", **options | {"dataset": f"folder:{moved}"})
     assert [run_id(c) for c in again] == [run_id(c) for c in configs]
-    ensure_runs(again)
-    assert len(trained) == 2
+    ensure_runs(again, train="never")
 
 
-def test_a_folder_that_is_not_there_is_refused_before_any_training(trained, tmp_path):
+def test_a_folder_that_is_not_there_is_refused_before_any_training(tmp_path):
     with pytest.raises(ValueError, match="nowhere"):
         experiment("table1", "smoke", dataset=f"folder:{tmp_path / 'nowhere'}")
-    assert not trained
-
-
-def test_foreign_kinds_of_runs_are_refused():
-    with pytest.raises(ConfigError, match=r"unknown kind of run 'classifyer'.*Did you mean 'classifier'"):
-        jobs.train_run(json.dumps({"kind": "classifyer"}), str(Path("runs")))
-
-
-def test_threads_are_refused_as_an_executor():
-    with (
-        concurrent.futures.ThreadPoolExecutor(1) as threads,
-        pytest.raises(ConfigError, match="cannot share a process"),
-    ):
-        ensure_runs([_config()], executor=threads)
 
 
 # ---- equal compute
@@ -628,24 +290,6 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
 
 
 # ---- the grids of the main paper
-
-
-def test_a_table_runs_no_images_twice():
-    """With 20 images R = 50 and R = 100 leave one image to a minority class: the same images."""
-    ratios = [run.data.ratio for run in experiment("table3", "smoke") if run.model.kind == "deq"]
-    assert ratios == [10, 50]
-    quick = {(run.data.dataset, run.data.ratio) for run in experiment("table3", "quick")}
-    assert quick == {("digits", 10), ("digits", 50), ("digits", 100), ("digit_pairs", 10), ("digit_pairs", 50)}
-
-
-@pytest.mark.parametrize(("table", "num_majority"), [("table2", 3), ("table4", 7)])
-def test_quick_leaves_the_hundred_classes_out_except_for_half_of_them(table, num_majority):
-    runs = experiment(table, "quick")
-    assert {run.data.dataset for run in runs} == {"digits"}
-    assert {run.data.num_majority for run in runs} == {num_majority}
-    assert {run.data.num_majority for run in experiment(table, "paper") if run.data.dataset == "cifar100"} == {
-        10 * num_majority
-    }
 
 
 def test_controls_share_images_and_encoder_and_differ_in_the_last_block():

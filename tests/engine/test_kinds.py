@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
@@ -130,14 +128,6 @@ def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
     assert provenance.code() != before[1], "and refuses to work for the one before"
 
 
-@pytest.mark.slow
-def test_another_process_makes_the_runs_of_a_fourth_paper(paper):
-    configs = experiments.experiment("descent/fig1", "smoke")
-    with ProcessPoolExecutor(1, get_context("spawn")) as workers:
-        frame = runs.ensure_runs(configs, workers)
-    assert frame["run_id"].nunique() == 3
-
-
 def test_stored_runs_of_a_paper_that_is_not_there_disturb_nobody(paper, monkeypatch):
     configs = experiments.experiment("descent/fig1", "smoke")
     runs.ensure_runs(configs)
@@ -148,7 +138,7 @@ def test_stored_runs_of_a_paper_that_is_not_there_disturb_nobody(paper, monkeypa
         kinds.read_config(configs[0].model_dump_json())
 
 
-@pytest.mark.parametrize("kind", ["classifier", *plugins.added("kinds")])
+@pytest.mark.parametrize("kind", plugins.added("kinds"))
 def test_every_kind_is_found_by_its_name_and_makes_its_own_runs(kind):
     found = kinds.config_class(kind)
     assert found.model_fields["kind"].default == kind

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nclib.config import run_id
-from nclib.engine import kinds, runs
+from nclib.engine import experiments, kinds, runs
 from nclib.engine.outline import outline
 from nclib.engine.reference import ReferenceStore
-from nclib.publish import captions, experiments
+from nclib.publish import captions
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 STORE = ReferenceStore(ROOT)

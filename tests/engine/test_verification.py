@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from companion.neural_collapse.solver_sweep import SolverSweepConfig
 from nclib import metrics, solver
 from nclib.cli import app
-from nclib.config import DataConfig, RunConfig, run_id
+from nclib.config import RunConfig, run_id
 from nclib.engine import verification
 from nclib.engine.experiments import experiment
 from nclib.engine.reference import ReferenceStore, reference_store
@@ -126,13 +126,6 @@ def test_a_small_error_of_all_runs_means_a_broken_install():
     assert result.exit_code == 1 and "broken install" in result.stdout and "(not ok: mean shifts)" in result.stdout
 
 
-def test_rows_that_are_ok_are_counted_and_printed_on_demand():
-    store_pair({"loss": 2.0}, {})
-    shown, everything = verify().stdout, verify("--all").stdout
-    assert "4 of 6 means ok" in shown and "4 of 6 means ok" in everything
-    assert shown.count("explicit-") == 2 and everything.count("explicit-") == 6
-
-
 def test_only_one_profile_can_be_compared():
     store_pair({}, {})
     assert verification.compare_with_reference("quick").runs == 1
@@ -149,15 +142,6 @@ def test_a_number_lost_in_one_seed_means_a_broken_install(lost):
         assert set(table.loc[~table["ok"], "metric"]) == {"nc1_trace_ratio"}
     result = verify()
     assert result.exit_code == 1 and "(not ok: mean shifts, setting by setting)" in result.stdout
-
-
-def test_a_metric_that_was_not_written_here_is_lost_too():
-    config = RunConfig(model={"width": 2})
-    store_pair({}, {}, config)
-    default_store().remove(run_id(config))
-    default_store().save(config, {"history": history().query("metric != 'loss'")}, {}, {}, {})
-    found = verification.compare_with_reference().settings
-    assert set(found.loc[~found["ok"], "metric"]) == {"loss"}
 
 
 def test_looks_into_runs_are_left_out():
@@ -184,14 +168,6 @@ def test_arms_and_settings_of_runs():
     assert all(seeds == [0, 1] for seeds in settings.values())
 
 
-def test_other_settings_are_not_averaged_together():
-    store_pair({"loss": 2.0}, {"loss": 1.0}, RunConfig(model={"width": 2}))
-    store_pair({"loss": 1.0}, {"loss": 2.0}, RunConfig(model={"width": 3}))
-    store_pair({"loss": 1.0}, {"loss": 1.0}, RunConfig(model={"width": 3}, data=DataConfig(n_max=50)))
-    found = verification.compare_with_reference()
-    assert found.settings["setting"].nunique() == 3 and (found.runs, found.identical) == (3, 1)
-
-
 # --- by setting -----------------------------------------------------------------------------------------------
 
 
@@ -214,15 +190,6 @@ def test_allowed_ranges_widen_with_the_spread_over_seeds():
     assert verification._allowed("accuracy_balanced", 0.8, 0.05) == pytest.approx((0.75, 0.85))
     assert verification._allowed("loss", 1.0, 0.0) == pytest.approx((0.5, 2.0))
     assert verification._allowed("loss", 0.001, 0.0) == pytest.approx((-0.019, 0.021))
-
-
-@pytest.mark.parametrize(("here", "code"), [((0.86, 0.82, 0.84), 0), ((0.96, 0.92, 0.94), 1)])
-def test_a_setting_may_be_as_far_off_as_other_seeds(here, code):
-    """Seeds spread by 2 points, so a mean of three may be 4 points off among several comparisons, and not 14."""
-    for seed, (value, reference) in enumerate(zip(here, (0.78, 0.80, 0.82), strict=True)):
-        config = RunConfig(model={"width": 2}, seed=seed)
-        store_pair({"accuracy_balanced": value}, {"accuracy_balanced": reference}, config)
-    assert verify().exit_code == code
 
 
 # --- faults put into the tracked reference --------------------------------------------------------------------
@@ -273,7 +240,7 @@ def test_the_reference_agrees_with_itself(equal):
     assert set(shifts["split"]) == {"train", "test"} and set(shifts["arm"]) == {"deq", "other"}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_sound_replicate_is_not_called_broken(equal, seed):
     again = replicate(equal, seed)
     assert (again["here"] != equal["here"]).mean() > 0.5
@@ -300,19 +267,6 @@ def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
     found = verification.mean_shifts(broken)
     assert set(found.loc[~found["ok"], "arm"]) == set(arms)
     assert verification.by_setting(broken)["ok"].all()
-
-
-def test_two_arms_swapped_are_found(equal):
-    """Every DEQ shows the numbers of an explicit network on its data, and the other way round."""
-    again = replicate(equal, 0)
-    cell = again["setting"].str.extract("^(.*)-(?:deq|explicit)-[0-9a-f]{4}$", expand=False)
-    both = again.assign(cell=cell).dropna(subset="cell")
-    both["number"] = both.groupby(["cell", "arm", "split", "metric"]).cumcount()
-    place = ["cell", "arm", "split", "metric", "number"]
-    others = both[[*place, "here"]].replace({"arm": {"deq": "other", "other": "deq"}})
-    swapped = both.drop(columns="here").merge(others, on=place)
-    assert len(swapped) > 1000
-    assert {"nc1_trace_ratio", "nc2_etf_distance"} & missed(swapped)
 
 
 def test_one_lost_number_among_hundreds_is_found(equal):
@@ -344,11 +298,6 @@ def test_the_bound_of_a_mean_shift_is_the_one_stated():
 def test_a_shift_below_the_least_is_none(metric, difference, ok):
     (row,) = verification.mean_shifts(runs_of(metric, [difference] * 6)).itertuples()
     assert row.ok == ok
-
-
-def test_few_runs_have_no_mean_shift():
-    assert verification.mean_shifts(runs_of("loss", [9.0] * 5)).empty
-    assert len(verification.mean_shifts(runs_of("loss", [9.0] * 6))) == 1
 
 
 def test_the_last_value_is_that_of_the_last_epoch_wherever_its_row_stands():

@@ -2,12 +2,10 @@
 
 import contextlib
 import itertools
-import json
 import os
-import shutil
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,97 +172,19 @@ def options() -> dict[str, list[str]]:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def damage(path: Path, kind: str) -> None:
-    """Put something else in the place of a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    match kind:
-        case "pipe":
-            os.mkfifo(path)
-        case "nowhere":
-            path.symlink_to("nowhere")
-        case "itself":
-            path.symlink_to(path.name)
-        case "zeros":
-            path.symlink_to("/dev/zero")
-        case "folder":
-            path.mkdir()
-        case "empty":
-            path.touch()
-        case "foreign":
-            path.write_bytes(b"\xff\x00\x80 nothing of ours" * 20)
-        case "nested":
-            path.write_text("[" * 100_000)
-        case "twice":
-            path.write_text('{"schema": 1, "config": {"seed": 1, "seed": 2}, "schema": 1}')
-        case "other":
-            path.write_text(json.dumps({"schema": 99, "version": "99", "cells": 3, "key": [], "files": None}))
-        case "huge":
-            with path.open("wb") as file:
-                file.truncate(2**36)
+def read(what: str) -> tuple[str, str]:
+    """Ask something: a command, or what the library does."""
+    from companion.site import sources
+    from nclib.engine import jobs
 
-
-def read(what: str, names: Mapping[str, str], path: Path) -> tuple[str, str]:
-    """Ask something of a damaged file: a command, or what the library does with it."""
-    from companion.separation_bias import tasks
-    from companion.site import build, sources
-    from nclib.engine import cluster, jobs, reference, store
-    from nclib.reproduce import stamps
-    from nclib.system import paths
-
-    run = names["RUN"]
     readers: dict[str, Callable[[], Any]] = {
-        "checkpoint": lambda: store.default_store().checkpoint(run).load(),
-        "site note": lambda: build._noted(path.parent),
-        "unchanged": lambda: stamps.why_due("neural_collapse/fig9", "smoke", {}),
         "report": lambda: sources.collect("smoke"),
-        "cached images": lambda: data.load_dataset(names["folder"], "train").counts,
-        "sound": lambda: tasks.read_wav(path),
-        "cached sound": lambda: tasks._sound(names["sound"]),
-        "reference run": lambda: reference.reference_store().load(run).run_id,
-        "reference sets": lambda: reference.reference_store().datasets(),
-        "root": paths.root,
         "threads": lambda: jobs.one_thread().__enter__(),
-        "scheduler": lambda: cluster.connect(str(path), True).__enter__(),
     }
     if what in readers:
         return outcome(readers[what])
     long = {"REPRODUCE": cases.COMMANDS["reproduce"], "TRAIN": cases.COMMANDS["train"]}
-    long["CONFIG"] = f"{long['TRAIN']} --config own.json"
-    return command(*(names.get(word, word) for word in long.get(what, what).split()))
-
-
-def copy(folder: Path, to: Path) -> None:
-    shutil.copytree(folder, to, symlinks=True)
-
-
-def put_back(kept: Path, folder: Path) -> None:
-    """The folder as it was; the folder itself stays, since it is the working directory."""
-    for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
-
-
-def lost(before: dict[str, Any], after: dict[str, Any], place: Path, project: Path) -> list[str]:
-    """What was there and is not any more, neither in its place nor set aside under another name. The damaged file and,
-    of a run, its folder may have been removed on demand or made anew."""
-    damaged = place.relative_to(project).as_posix()
-    run = "/".join(damaged.split("/")[:3]) if damaged.startswith("results/runs/") else damaged
-    kept = (run, run.removesuffix(".partial"), damaged)
-    there = [content for content in after.values() if isinstance(content, bytes)]
-    gone = [
-        name
-        for name, content in before.items()
-        if not name.startswith(kept) and isinstance(content, bytes) and after.get(name) != content
-        if content not in there
-    ]
-    left = [name for name in after if name.endswith((".writing", ".tmp", ".part"))]
-    return [f"changed or lost: {name}" for name in gone] + [f"left: {name}" for name in left]
-
-
-# --- names ----------------------------------------------------------------------------------------------------------
+    return command(*long.get(what, what).split())
 
 
 def named(place: str, name: str, project: Path, run: str) -> tuple[str, str]:

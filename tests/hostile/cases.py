@@ -37,7 +37,7 @@ COMMANDS = {
 }
 """How each command is usually typed; one option or argument more is added."""
 
-FLAGS = ("--dry-run", "--list", "--largest", "--insecure", "--force", "--report", "--per-class", "--all", "--yes")
+FLAGS = ("--dry-run", "--list", "--largest", "--force", "--report", "--per-class", "--all", "--yes")
 FLAGS += ("--finished", "--json", "--command")
 """Options without a value."""
 
@@ -47,7 +47,6 @@ reproduce --profile      2222222222222222
 reproduce --parameter    2222222222222222
 reproduce --workers      2w22222222222222
 reproduce --scheduler    wwwwwwwwwwwwwwww
-reproduce --host         wwwwwwwwwwwwwwww
 reproduce --train        2222222222222222
 reproduce --minutes      2w2.w22w22222222
 reproduce --parameters   2222222222222222
@@ -161,56 +160,6 @@ data.subset_seed       w222222w22w2
 """
 """Each option of a configuration, and a letter for each of SET in their order, as in OPTIONS."""
 
-DAMAGES = ("pipe", "nowhere", "itself", "zeros", "folder", "empty", "foreign", "nested", "twice", "other", "huge")
-"""What is put in the place of a file: a pipe; a link to nothing, to itself, to /dev/zero; a folder; an empty file;
-bytes that are no text; JSON nested 100,000 times; JSON with a key twice; JSON of another shape and version; 64 GiB of
-zeros in a sparse file."""
-
-FILES = """
-results/runs/RUN/DONE                     runs list          wwwwwwwwwww
-results/runs/RUN/DONE                     runs show RUN      wwwww111111
-results/runs/RUN/DONE                     runs check         11111111111
-results/runs/RUN/DONE                     runs remove RUN -y 22222wwwwww
-results/runs/RUN/config.json              runs show RUN      11111111111
-results/runs/RUN/config.json              runs check         11111111111
-results/runs/RUN/config.json              REPRODUCE          wwwwwwwwwww
-results/runs/RUN/provenance.json          runs show RUN      11111111111
-results/runs/RUN/provenance.json          runs check         11111111111
-results/runs/RUN/provenance.json          REPRODUCE          wwwwwwwwwww
-results/runs/RUN/history.csv              runs show RUN      11111111111
-results/runs/RUN/arrays.npz               runs show RUN      wwwwwwwwwww
-results/runs/RUN/arrays.npz               runs check         11111111111
-results/runs/RUN/weights.pt               runs check         11111111111
-results/runs/RUN.partial/checkpoint.pt    checkpoint         wwwwwwwwwww
-results/runs/RUN.partial/progress.json    runs list          wwwwwwwwwww
-results/runs/RUN                          runs list          wwwwwwwwwww
-results/runs/RUN                          REPRODUCE          wwwwwwwwwww
-results/smoke/summary.json                report             wwwwwwwwwww
-results/smoke/site/.inputs                site note          wwwwwwwwwww
-results/smoke/notebooks/neural_collapse/fig9.json   unchanged   wwwwwwwwwww
-results/smoke/notebooks/neural_collapse/fig9.ipynb  report      rrrrrrrrrrr
-results/smoke/tables/neural_collapse/fig9.json      report      rrrrrrrrrrr
-notebooks/neural_collapse/fig9.ipynb      REPRODUCE          22222222222
-own.json                                  CONFIG             .1122222222
-arrays.npz                                measure arrays.npz 21122222222
-photos/train/a/0.png                      data fetch folder:photos   22222222222
-photos/train/a                            data fetch folder:photos   22222222222
-data/cache/PHOTOS/dataset.json            cached images      rrrrrrrrrrr
-data/cache/PHOTOS/SHA256SUMS              cached images      rrrrrrrrrrr
-data/cache/PHOTOS/train_images.npy        cached images      rrrrrrrrrrr
-data/cache/SOUND                          cached sound       rrrrrrrrrrr
-song.wav                                  sound              rrrrrrrrrrr
-results/reference/smoke/runs.json         reference run      rrrrrrrrrrr
-results/reference/smoke/history.csv.xz    reference run      rrrrrrrrrrr
-results/reference/smoke/arrays/RUN.npz    reference run      rrrrrrrrrrr
-results/reference/smoke/datasets.json     reference sets     rwwrrrrrwwr
-pyproject.toml                            root               wwwwwwwwwww
-scheduler.json                            scheduler          rrrrrrrrrrr
-"""
-"""A file, what is asked of it, and a letter for each of DAMAGES in their order: w it works, whatever is damaged being
-left out, set aside or made anew; 1 or 2 the command refuses it by one message, with this exit code; r the library does;
-"." not tried. Everything else stays as it was. A pipe that is named by the user is read: shells hand over texts so."""
-
 NAMES = {
     "empty": "",
     "dot": ".",
@@ -253,7 +202,8 @@ other                wrrrrrrrrrrrrrrrrwrrrrwr
 figure               rrrrrrrrrrrrrrrrrrrrrrwr
 sound                rrrrrrrrrrrrrrrrrrrrrrrr
 """
-"""Where a name goes, and a letter for each of NAMES in their order, as in FILES; "." where no such name can be made."""
+"""Where a name goes, and a letter for each of NAMES in their order: w it works; 1 or 2 the
+command refuses it by one message, with this exit code; r the library does; "." where no such name can be made."""
 
 SURROUNDINGS = {
     "unset": None,
@@ -296,33 +246,5 @@ COLUMNS          REPRODUCE  wwwwwwwwwwwww
 LC_ALL           REPRODUCE  wwwwwwwwwwwww
 TZ               runs list  wwwwwwwwwwwww
 """
-"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in FILES. NCLIB_RESULTS and
+"""A variable, what is asked, and a letter for each of SURROUNDINGS in their order, as in PLACES. NCLIB_RESULTS and
 NCLIB_DATA say where to write; besides, nothing outside the project changes."""
-
-ENDINGS = ("SIGKILL", "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-"""Signals that end a command, the one first that lets it do nothing more."""
-
-SIGNALS = (*ENDINGS, "SIGPIPE", "SIGTSTP", "SIGCONT")
-
-_ONE = "train --width 2 --n-max 4 --epochs 2 -s data.test_per_class=1"
-_ALL = "reproduce --profile smoke --no-report"
-_WORKERS = f"{_ALL} --workers 2 -p epochs=40"
-_SITE = "report --profile smoke --force"
-PHASES = {
-    "training": (_ONE, False),
-    "run's lock": (_ONE, False),
-    "planning": (_ALL, False),
-    "training of all": (_ALL, False),
-    "cluster": (_WORKERS, False),
-    "workers": (_WORKERS, False),
-    "drawing's lock": (f"{_ALL} --force", True),
-    "drawing": (f"{_ALL} --force", True),
-    "site of the first notebook": ("reproduce --profile smoke --force", True),
-    "site": (_SITE, True),
-    "site's lock": (_SITE, True),
-    "export": ("runs export --profile smoke --collection mine", True),
-}
-"""When a signal arrives, with what is typed, and whether its runs are stored and drawn before. SIGPIPE changes nothing;
-after SIGTSTP and SIGCONT the command goes on. One of ENDINGS ends it with the code of the signal and in one message; no
-process and no temporary file stays but after SIGKILL, nothing half-written passes for done, and the next call removes
-what was left and completes."""

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from nclib.config import DataConfig, ModelConfig, RunConfig
-from nclib.engine import executors, experiments, jobs
+from nclib.engine import experiments, jobs
 from nclib.reproduce import drawing
 from nclib.reproduce.execute import Execution
 
@@ -68,7 +68,7 @@ def project(tmp_path, monkeypatch):
         return [RunConfig(data=data, model=ModelConfig(width=2), seed=seed, profile="smoke") for seed in (0, 1)]
 
     monkeypatch.setattr(experiments, "known", lambda: {"neural_collapse/fig9": two})
-    monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("nclib.reproduce.reproduce.place", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(jobs, "make", train)
     monkeypatch.setattr(drawing.Drawing, "_submit", drawn)
     return root

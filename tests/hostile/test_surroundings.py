@@ -36,7 +36,7 @@ def test_environment(variable, asked, letters, size, project, tmp_path, monkeypa
                     patch.delenv(variable, raising=False)
                 else:
                     patch.setenv(variable, text.replace("PROJECT", str(project)))
-                became, said = acting.read(asked, {"RUN": ""}, project)
+                became, said = acting.read(asked)
             if became != letter:
                 wrong.append(f"{variable}={name}, {asked}: must be {letter}, is {became}: {said[-300:]}")
             after = acting.tree(tmp_path)

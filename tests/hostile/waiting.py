@@ -1,7 +1,7 @@
 """Commands of nclib in processes of their own, which wait where a test wants to meet them; see `test_waiting`.
 
 A child of the warm fork server starts in 50 ms. The project is the smallest there is: one notebook, drawn from two runs
-of forty images. What is met is real: the training, the workers, the kernel and Sphinx, which wait in code of theirs.
+of forty images. What is met is real: the training, the workers and the kernel.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 import faults
 import pytest
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from nclib.engine.store import RunStore
 
 PATIENCE = 300
@@ -49,31 +49,19 @@ def wait(project, phase):
 
 
 def project(folder):
-    """Make the project, whose site Sphinx makes of one page."""
+    """Make the project."""
     root = folder / "project"
-    waits = {phase: WAIT.format(project=str(root), phase=phase) for phase in ("drawing", "site")}
     code = {"cell_type": "code", "outputs": [], "execution_count": None}
     parameters = 'profile: str = "quick"  # the size\nepochs: int = 0  # 0 = the profile\'s'
     cells = [
-        {"cell_type": "markdown", "id": "title", "metadata": {}, "source": "# Figure 9"},
         {**code, "id": "values", "metadata": {"tags": ["parameters"]}, "source": parameters},
-        {**code, "id": "figure", "metadata": {}, "source": waits["drawing"] + DRAW},
+        {**code, "id": "figure", "metadata": {}, "source": WAIT.format(project=str(root), phase="drawing") + DRAW},
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
-    files = {
-        "pyproject.toml": '[project]\nname = "nclib-deq"\n',
-        f"notebooks/{NOTEBOOK}.ipynb": json.dumps(notebook),
-        "book/conf.py": f"from nclib.system import processes\nprocesses.follow_parent()\n{waits['site']}"
-        'extensions, suppress_warnings, html_theme = ["myst_nb"], ["myst", "toc", "mystnb"], "basic"\n'
-        'nb_execution_mode = "off"\n'
-        "def setup(app):\n    app.connect('build-finished', finish)\n"
-        "def finish(app, error):\n    out = Path(app.outdir)\n    (out / 'names.json').write_text('{}')\n"
-        "    (out / 'api').mkdir(exist_ok=True)\n    (out / '_static/bodies.js').write_text('bodies = {}')\n",
-    }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    notebook = root / f"notebooks/{NOTEBOOK}.ipynb"
+    notebook.parent.mkdir(parents=True)
+    notebook.write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    (root / "pyproject.toml").write_text('[project]\nname = "nclib-deq"\n')
     return root
 
 
@@ -87,9 +75,6 @@ def _run(seed, epochs):
     return RunConfig(data=images, model=ModelConfig(width=2), train=train, seed=seed)
 
 
-ONE = run_id(_run(0, 2))
-
-
 def heed_signals():
     """In the background of a script, or under nohup, some are ignored."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
@@ -97,7 +82,7 @@ def heed_signals():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _command(words, project, said, patience):
+def _command(words, project, said):
     """Be the command, in a group of processes of its own: as under a terminal, signals are not ignored."""
     os.setpgid(0, 0)
     output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -113,29 +98,23 @@ def _command(words, project, said, patience):
 
     from nclib import training
     from nclib.cli import app
-    from nclib.engine import experiments, grid, reference
-    from nclib.engine import runs as engine
+    from nclib.engine import experiments
 
+    update = training.learning_rate
     experiments.known = lambda: {NOTEBOOK: runs}
-    plan, write, update = engine.plan, reference.write_atomic, training.learning_rate
-    engine.plan = lambda configs: wait(project, "planning") or plan(configs)
-    reference.write_atomic = lambda path, content: (write(path, content), wait(project, "export"))[0]
     training.learning_rate = lambda *options: wait(project, "training") or update(*options)
-    if patience is not None:
-        grid.STALL_SECONDS = patience
     app.main()
 
 
 class Command:
-    """A command that was started. The first word of `phase` is where it is to wait; workers that say nothing for longer
-    than `patience` are taken for stuck."""
+    """A command that was started, and where it is to wait."""
 
-    def __init__(self, root, words, phase=None, patience=None):
+    def __init__(self, root, words, phase=None):
         self.root, self.temporary = root, root.parent / "tmp"
         self.temporary.mkdir(exist_ok=True)
         (root / "waits").unlink(missing_ok=True)
         if phase:
-            (root / f"wait-at-{phase.split()[0]}").touch()
+            (root / f"wait-at-{phase}").touch()
         self.said = root.parent / f"said-{time.monotonic_ns()}"
         self.said.touch()
         self.began = self.said.stat().st_mtime_ns
@@ -144,7 +123,7 @@ class Command:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**own, "TMPDIR": self.temporary}.items():
                 patch.setenv(name, str(value))
-            self.process = faults.start(_command, words, root, self.said, patience)
+            self.process = faults.start(_command, words, root, self.said)
         self.store = RunStore(root / "results/runs")
 
     def text(self):
@@ -177,26 +156,18 @@ class Command:
         return found
 
     def left(self):
-        """What lies about that should not: processes, temporary files, half of a site, semaphores."""
-        found = [f"process {each}" for each in self.processes()]
-        found += [path.name for path in self.temporary.iterdir() if not path.name.startswith("torchinductor_")]
-        found += [path.name for path in Path("/dev/shm").glob(f"sem.{self.process.pid}-*")]
-        return found + self.half_written()
-
-    def left_after(self, seconds):
-        """The same, after so many seconds at most: kernels look once a second whether their command lives."""
-        limit = time.monotonic() + seconds
-        while (found := self.left()) and time.monotonic() < limit:
+        """What lies about that should not, after 20 seconds at most: processes, temporary files, semaphores."""
+        limit = time.monotonic() + 20
+        while (found := self._left()) and time.monotonic() < limit:  # kernels look once a second
             time.sleep(0.1)
         return found
 
-    def half_written(self):
-        results = self.root / "results"
-        names = [path.relative_to(self.root).as_posix() for path in results.glob("**/*")]
-        return [
-            name for name in names
-            if name.endswith((".tmp", ".writing", "smoke/.site", ".failed.ipynb")) or "/.client-" in name
-        ]  # fmt: skip
+    def _left(self):
+        found = [f"process {each}" for each in self.processes()]
+        found += [path.name for path in self.temporary.iterdir() if not path.name.startswith("torchinductor_")]
+        found += [path.name for path in Path("/dev/shm").glob(f"sem.{self.process.pid}-*")]
+        written = (self.root / "results").glob("**/*")
+        return found + [path.name for path in written if path.name.endswith((".tmp", ".writing", ".failed.ipynb"))]
 
     def end(self):
         for each in self.processes():
@@ -208,9 +179,3 @@ class Command:
 def state(process):
     """Of a process, as /proc tells it: T is stopped, Z is over."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def command_line(process):
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    return b""

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from colours import APART, BLIND, confusable, distance
-from matplotlib.collections import PathCollection
 
 from nclib.publish import plotting
 
@@ -52,13 +51,13 @@ def axes():
 
 def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
     ax = axes()
-    assert plotting.curves(frame(), "accuracy", ax) is ax
+    assert plotting.curves(frame(seeds=(0, 1, 5)), "accuracy", ax) is ax
     explicit, deq = drawn(ax)
-    np.testing.assert_allclose(explicit.get_ydata(), [2, 3, 4, 5])  # epoch + mean seed
-    np.testing.assert_allclose(deq.get_ydata(), [12, 13, 14, 15])
+    np.testing.assert_allclose(explicit.get_ydata(), [3, 4, 5, 6])  # epoch + mean seed
+    np.testing.assert_allclose(deq.get_ydata(), [13, 14, 15, 16])
     band = ax.collections[0].get_paths()[0].vertices
     at_first_epoch = band[band[:, 0] == 1, 1]
-    np.testing.assert_allclose([at_first_epoch.min(), at_first_epoch.max()], [1, 3])  # std of 0, 1, 2 is 1
+    np.testing.assert_allclose([at_first_epoch.min(), at_first_epoch.max()], [3 - 7**0.5, 3 + 7**0.5])  # std of 0, 1, 5
 
 
 def test_one_seed_has_no_band():
@@ -75,19 +74,6 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ", "test", "train"]
 
 
-def test_models_differ_in_grey_by_marker():
-    styles = plotting.MODEL_STYLE.values()
-    assert set(plotting.MODEL_STYLE) == {
-        "explicit",
-        "deq",
-        "explicit_matched",
-        "weight_tied",
-        "explicit_flops",
-    }
-    for attribute in ("colour", "marker", "label"):
-        assert len({getattr(style, attribute) for style in styles}) == len(plotting.MODEL_STYLE)
-
-
 def test_models_are_drawn_as_asked():
     ax = plotting.curves(frame(), "accuracy", axes(), models=["deq"])
     assert ax.get_legend_handles_labels()[1] == ["DEQ", "test"]
@@ -96,11 +82,9 @@ def test_models_are_drawn_as_asked():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"metric": "acuracy"}, "did you mean 'accuracy'"),
-        ({"split": "tset"}, "did you mean 'test'"),
-        ({"models": ["deqq"]}, "did you mean 'deq'"),
-        ({"log": True, "ideal": 0.0}, "logarithmic"),
-        ({"printed": [("resnet", 1.0, None)]}, "no style for model 'resnet'"),
+        ({"metric": "acuracy"}, "Did you mean 'accuracy'"),
+        ({"split": "tset"}, "Did you mean 'test'"),
+        ({"models": ["deqq"]}, "Did you mean 'deq'"),
     ],
 )
 def test_wrong_names_are_refused(arguments, message):
@@ -110,7 +94,7 @@ def test_wrong_names_are_refused(arguments, message):
 
 def test_mixed_settings_are_not_averaged():
     mixed = pd.concat([frame(R=1), frame(R=100)])
-    with pytest.raises(ValueError, match=r"select one setting first \(several here: R\)"):
+    with pytest.raises(ValueError, match="select one setting first"):
         plotting.curves(mixed, "accuracy", axes())
 
 
@@ -120,8 +104,7 @@ def test_printed_values_are_inside_the_axis_and_written_apart():
     assert low < 2 and high > 93.23 + 0.13
     texts = {text.get_text(): text for text in ax.texts}
     assert set(texts) == {"93.05", "93.23"}
-    heights = {value: text.get_position()[1] for value, text in texts.items()}
-    assert heights["93.23"] - heights["93.05"] >= 0.1 - 1e-9
+    assert (texts["93.05"].get_va(), texts["93.23"].get_va()) == ("top", "bottom")
     assert texts["93.23"].get_color() == plotting.MODEL_STYLE["deq"].colour
     assert "paper: printed value" in ax.get_legend_handles_labels()[1]
 
@@ -176,65 +159,30 @@ def test_nothing_leaves_the_page_at_column_width(width):
     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= 2.8
 
 
-def test_gram_is_centred_on_the_simplex_cosine_and_marks_the_low_side():
-    num_classes = 5
-    etf = np.full((num_classes, num_classes), -0.25) + 1.25 * np.eye(num_classes)
-    etf[0, 1] = etf[1, 0] = -1.0
+def test_gram_is_centred_on_the_simplex_cosine_with_lines_round_the_majority():
+    etf = np.full((5, 5), -0.25) + 1.25 * np.eye(5)
     ax = plotting.gram(etf, axes(), majority=2)
-    image = ax.images[0]
-    assert np.isclose((image.norm.vmin + image.norm.vmax) / 2, -0.25)
-    assert np.allclose(image.cmap(image.norm(-0.25))[:3], 1, atol=0.05)  # the ideal is white
-    marks = next(c for c in ax.collections if isinstance(c, PathCollection)).get_offsets()
-    assert sorted(map(tuple, marks.tolist())) == [(0, 1), (1, 0)]
-    assert {tuple(line.get_xdata()) for line in ax.get_lines()} >= {(1.5, 1.5)}
+    cells = ax.collections[0]
+    assert np.isclose((cells.norm.vmin + cells.norm.vmax) / 2, -0.25)
+    assert np.allclose(cells.cmap(cells.norm(-0.25))[:3], 1, atol=0.05)  # the ideal is white
+    assert {tuple(line.get_xdata()) for line in ax.get_lines()} >= {(2, 2)}
+    np.testing.assert_allclose(cells.colorbar.ax.get_ylim(), (-1, 1))  # ends where cosines do
 
 
-def test_gram_panels_share_a_span_on_request():
-    ax = plotting.gram(np.eye(3), axes(), centre=0, span=2, colourbar=False)
-    assert (ax.images[0].norm.vmin, ax.images[0].norm.vmax) == (-2, 2)
-
-
-def test_gram_rows_keep_the_class_numbers_they_had():
-    ax = plotting.gram(np.eye(4), axes(), 1, classes=[3, 0, 1, 2])
-    ax.figure.draw_without_rendering()
-    shown = [tick.get_text() for tick in ax.get_xticklabels() if tick.get_text()]
-    assert shown == ["3", "0", "1", "2"]
-
-
-def test_gram_bar_ends_where_cosines_do_and_points_to_what_is_beyond_its_colours():
-    matrix = np.array([[1.0, 0.9, 0.2], [0.9, 1.0, -0.9], [0.2, -0.9, 1.0]])
-    for span, ends, extend in [(None, (-1, 1), "neither"), (0.6, (-1, 0.1), "max"), (0.3, (-0.8, -0.2), "both")]:
-        ax = plotting.gram(matrix, axes(), span=span)
-        bar = ax.images[0].colorbar
-        np.testing.assert_allclose(bar.ax.get_ylim(), ends)
-        assert bar.extend == extend
-
-
-@pytest.mark.parametrize("matrix", [np.zeros((2, 3)), np.zeros(4), np.full((3, 3), np.nan), np.zeros((1, 1))])
-def test_gram_refuses_what_is_no_gram_matrix(matrix):
-    with pytest.raises(ValueError, match="Gram matrix"):
-        plotting.gram(matrix, axes())
+def test_gram_panels_share_a_span_on_request_and_rows_keep_their_names():
+    ax = plotting.gram(np.eye(4), axes(), 1, centre=0, span=2, classes=[3, 0, 1, 2], colourbar=False)
+    assert (ax.collections[0].norm.vmin, ax.collections[0].norm.vmax) == (-2, 2)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["3", "0", "1", "2"]
 
 
 def test_embedding_separates_minority_from_majority():
     points = np.random.default_rng(0).normal(size=(40, 2))
     labels = np.repeat([0, 1, 2, 3], 10)
     ax = plotting.embedding(points, labels, axes(), minority=[3])
-    assert sum(len(c.get_offsets()) for c in ax.collections) == 40
+    assert sum(len(c.get_offsets()) for c in ax.collections[:4]) == 40
     assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
     assert [text.get_fontweight() for text in ax.texts] == ["normal"] * 3 + ["bold"]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["majority class", "minority class"]
-
-
-def test_names_of_classes_in_one_place_do_not_cover_each_other():
-    points = np.random.default_rng(0).normal(size=(100, 2))
-    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-    ax = plotting.embedding(points, np.arange(100) % 10, axes(), minority=range(3, 10), class_names=names)
-    ax.figure.canvas.draw()
-    boxes = [mpl.text.Text.get_window_extent(text) for text in ax.texts]  # of the words, without the lines
-    assert len(boxes) == 10
-    for i, first in enumerate(boxes):
-        assert not any(first.overlaps(second) for second in boxes[i + 1 :])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["majority class", "minority class, bold"]
 
 
 @pytest.mark.parametrize("name", ["$a$", r"$\bad{$", "$", r"\$x\$", "5$ or 6$"])
@@ -245,17 +193,6 @@ def test_names_of_classes_are_shown_letter_for_letter(name):
     ax = plotting.gram(np.eye(2), axes(), classes=[name, "b"], colourbar=False)
     ax.figure.canvas.draw()
     assert (name, False) in [label._preprocess_math(label.get_text()) for label in ax.get_yticklabels()]
-
-
-def test_embedding_of_many_classes_is_not_labelled():
-    points = np.random.default_rng(0).normal(size=(100, 2))
-    ax = plotting.embedding(points, np.arange(100), axes())
-    assert len(ax.texts) == 0 and len(ax.collections) == 100 and ax.get_legend() is None
-
-
-def test_embedding_refuses_shapes_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"\(3, 3\).*\(3,\)"):
-        plotting.embedding(np.zeros((3, 3)), np.zeros(3), axes())
 
 
 def test_progress_is_one_output_updated_in_place(monkeypatch):
@@ -293,10 +230,6 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
     assert list(explicit.lines[0].get_xdata()) == [1, -1]
     assert (explicit.lines[0].get_ydata() < deq.lines[0].get_ydata()).all()
     assert explicit.lines[0].get_ydata().round().tolist() == [1, 0]  # by name, not by place in the frame
-    with pytest.raises(ValueError, match="nothing to draw"):
-        plotting.forest(rows.iloc[:0], ax, label="points", names=["a"])
-    with pytest.raises(ValueError, match="no line for 'b'"):
-        plotting.forest(rows, ax, label="points", names=["a"])
 
 
 def test_forest_shows_a_bound_that_bars_pass_and_no_rounding_where_all_is_equal():
@@ -360,95 +293,6 @@ def test_tolerances_run_from_coarse_to_fine():
     assert ax.get_xscale() == "log" and left > 1e-1 and right < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        (swept().head(0), "no rows"),
-        (swept(("newton",)), "no style for method newton; there are fixed_point, anderson, broyden"),
-        (pd.concat([swept(), swept().head(2)]), "2 points share method"),
-    ],
-)
-def test_a_sweep_that_cannot_be_drawn_is_refused(rows, says):
-    with pytest.raises(ValueError, match=says):
-        plotting.sweep(rows, "method", axes(), label="", across="T")
-
-
-# ---- the architecture
-
-
-def tables(norm="GroupNorm", parameters=4_720_640):
-    stages = [
-        ("stem", "64×32×32", 1856),
-        ("stage 1", "64×32×32", 147_968),
-        ("stage 2, first block", "128×16×16", 525_568),
-        ("last block", "128×16×16", parameters),
-        ("pooling", "128", 0),
-        ("classifier", "7", 896),
-    ]
-    layers = pd.DataFrame(stages, columns=["stage", "output", "parameters"]).assign(macs=1, evaluations=1.0)
-    names = ["conv 3×3", norm, "ReLU", "conv 3×3", norm, "add", "ReLU"]
-    return layers, pd.DataFrame({"operation": names, "joins": ["x" if n == "add" else "" for n in names]})
-
-
-def draw_architecture(explicit, deq, start="x"):
-    ax = plt.subplots(figsize=(plotting.TWO_COLUMN, 2.96))[1]
-    layers = {"explicit": explicit[0], "deq": deq[0]}
-    operations = {"explicit": explicit[1], "deq": deq[1]}
-    return plotting.architecture(ax, layers, operations, (3, 32, 32), "Broyden until done", start)
-
-
-def written(ax):
-    return [text.get_text() for text in ax.texts]
-
-
-def test_the_architecture_says_what_the_tables_say():
-    ax = draw_architecture(tables("BatchNorm"), tables(parameters=1234))
-    texts = written(ax)
-    assert "ResNet-18, last block: 4.72 M parameters" in texts and "DEQ, last block: 1.2 k parameters" in texts
-    assert [texts.count(name) for name in ("conv 3×3", "BatchNorm", "GroupNorm", "ReLU")] == [4, 2, 2, 4]
-    for text in ("3\n32×32", "128\n16×16", "148.0 k", "525.6 k", "K = 7", "896", "Broyden until done", "x  128×16×16"):
-        assert text in texts
-    assert texts.index("stage 1") < texts.index("stage 2")
-
-
-def test_everything_of_the_architecture_lies_within_the_picture():
-    ax = draw_architecture(tables("BatchNorm"), tables())
-    ax.figure.canvas.draw()
-    frame = ax.figure.bbox
-    for text in ax.texts:
-        box = text.get_window_extent()
-        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1, text.get_text()
-
-
-def test_no_two_texts_of_the_architecture_overlap():
-    ax = draw_architecture(tables("BatchNorm"), tables())
-    ax.figure.canvas.draw()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in ax.texts if text.get_text()]
-    for i, (one, first) in enumerate(boxes):
-        for other, second in boxes[i + 1 :]:
-            assert not first.overlaps(second), (one, other)
-
-
-def test_slabs_are_as_high_as_their_maps():
-    ax = draw_architecture(tables("BatchNorm"), tables())
-    fronts = [patch for patch in ax.patches if isinstance(patch, mpl.patches.Polygon) and len(patch.get_xy()) == 5]
-    heights = [np.ptp(front.get_xy()[:, 1]) for front in fronts[::3]]
-    assert len(heights) == 4 and heights[0] == heights[1] == heights[2] > heights[3]
-
-
-def test_networks_that_differ_elsewhere_cannot_share_a_drawing():
-    layers, operations = tables()
-    layers.loc[0, "output"] = "32×32×32"
-    with pytest.raises(ValueError, match="more than their last block"):
-        draw_architecture(tables("BatchNorm"), (layers, operations))
-
-
-def test_where_the_loop_starts_is_drawn():
-    with_x, with_zeros = (draw_architecture(tables("BatchNorm"), tables(), start) for start in ("x", "zeros"))
-    assert "start x" in written(with_x) and "start zeros" in written(with_zeros)
-    assert len(with_x.lines) == len(with_zeros.lines) + 1
-
-
 def test_plain_logarithmic_axes_have_numbers_instead_of_powers():
     _, ax = plt.subplots()
     ax.plot([100, 800], [0.2, 0.01])
@@ -477,19 +321,6 @@ def test_arms_are_geometric_means_with_the_range_of_seeds():
     assert len({line.get_color() for line in ax.lines}) == 3
     assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "--"]
     assert ax.get_yscale() == "log" and len(ax.collections) == 3
-
-
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        (_arm_rows().iloc[:0], "no rows"),
-        (_arm_rows().assign(kind="cnn"), "no colour for kind cnn"),
-        (pd.concat([_arm_rows(), _arm_rows()]), "select one task"),
-    ],
-)
-def test_arms_refuse_what_they_cannot_draw(rows, says):
-    with pytest.raises(ValueError, match=says):
-        plotting.arms(rows, plt.figure().subplots(), label="error", across="step")
 
 
 def test_cobweb_walks_between_graph_and_diagonal():

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from reproduction import Bench, in_this_process, runs_of_seeds
 
-from nclib.engine import executors, experiments, jobs
+from nclib.engine import experiments, jobs
 from nclib.reproduce import drawing
 
 
@@ -22,7 +22,7 @@ def project(tmp_path, monkeypatch):
 def bench(project, monkeypatch):
     bench = Bench()
     monkeypatch.setattr(jobs, "make", bench.train)
-    monkeypatch.setattr(executors.Place, "executor", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("nclib.reproduce.reproduce.place", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(drawing, "notebook_pool", in_this_process)
     monkeypatch.setattr(drawing, "execute", bench.execute)
     monkeypatch.setattr(drawing, "FIRST", ())

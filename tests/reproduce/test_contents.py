@@ -5,6 +5,7 @@ import pytest
 from nclib.config import ConfigError, run_id
 from nclib.engine import jobs
 from nclib.engine.experiments import experiment, known
+from nclib.engine.store import default_store
 from nclib.publish import notebooks
 from nclib.reproduce import contents
 from nclib.system import paths
@@ -27,7 +28,7 @@ def test_a_line_follows_what_is_stored_and_executed():
     name = "walkthrough/07_imbalance"
     configs = experiment(name, "smoke")
     assert _line(name) == f"{len(configs)} runs ({len(configs)} missing), not executed yet"
-    jobs.train_run(configs[0].model_dump_json(), str(paths.runs()))
+    jobs.train_run(configs[0], default_store())
     assert _line(name) == f"{len(configs)} runs ({len(configs) - 1} missing, 1 stored), not executed yet"
     page = notebooks.executed(name, "smoke")
     page.parent.mkdir(parents=True)
@@ -49,7 +50,7 @@ def test_costs_count_each_run_once_and_fall_when_one_is_stored(monkeypatch):
     config = experiment("walkthrough/07_imbalance", "smoke")[0]
     before = contents.reproduction_costs()
     assert list(before.index) == ["smoke", "quick"]
-    jobs.train_run(config.model_dump_json(), str(paths.runs()))
+    jobs.train_run(config, default_store())
     after = contents.reproduction_costs()
     assert (before.at["smoke", "stored"], after.at["smoke", "stored"]) == (0, 1)
     assert before["runs"].equals(after["runs"]) and after.at["quick", "stored"] == 0

@@ -102,7 +102,7 @@ def test_calls_and_never_defines(name):
                 assert node.attr in nclib.__all__ or node.attr in WINGS, "notebooks use the public names"
 
 
-WINGS = ("comparison", "course", "data", "deq", "imbalance", "laboratory", "metrics", "models", "training")
+WINGS = ("comparison", "data", "deq", "imbalance", "metrics", "models", "training")
 """What notebooks reach by ``nc.wing.name``."""
 
 

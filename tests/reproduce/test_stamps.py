@@ -150,7 +150,7 @@ def _changed(folder, edited):
 @pytest.mark.parametrize(
     ("edited", "redrawn"),
     [
-        ("laboratory/figures.py", {"explore"}),
+        ("laboratory/panels.py", {"explore"}),
         ("course/answers.py", {"walkthrough/07_imbalance"}),
         ("papers/kernel_equivalence/exact.py", {"kernel_equivalence/fig2"}),
         ("papers/neural_collapse/imbalanced.py", {"neural_collapse/fig3", "walkthrough/07_imbalance"}),
@@ -175,7 +175,7 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
     monkeypatch.setattr(drawing, "Library", lambda: sources.Library(library))
     figure("neural_collapse/fig1")
     bench.reproduce()
-    for edited, status in (("laboratory/figures.py", "unchanged"), ("solver.py", "executed")):
+    for edited, status in (("laboratory/panels.py", "unchanged"), ("solver.py", "executed")):
         with (library / edited).open("a", encoding="utf-8") as file:
             file.write("\n# edited\n")
         assert bench.reproduce().rows[0].status == status
@@ -184,11 +184,11 @@ def test_an_edit_draws_again_only_what_reaches_it(bench, library, monkeypatch):
 @pytest.mark.parametrize(
     ("cell", "wing"),
     [
-        ("import nclib as nc\nnc.laboratory.TrainPanel()", "laboratory"),
+        ("import nclib as nc\nnc.laboratory.train()", "laboratory"),
         ("from companion import laboratory", "laboratory"),
-        ("from companion.laboratory.figures import frame", "laboratory"),
+        ("from companion.laboratory.panels import train", "laboratory"),
         ("import companion.laboratory", "laboratory"),
-        ("import nclib as nc\nnc.laboratory.figures.frame()", "laboratory"),
+        ("import nclib as nc\nnc.laboratory.panels.train()", "laboratory"),
         ("from companion import separation_bias as sb", "papers.separation_bias"),
         ("from nclib.publish import plotting", "publish"),
         ("%matplotlib inline", "laboratory"),  # no Python: whatever it calls is not known

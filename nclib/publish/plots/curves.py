@@ -1,7 +1,5 @@
 """Lines: metrics over epochs, layers and sweeps, small models side by side, residuals, one legend for all."""
 
-import difflib
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from nclib.config import suggest
 from nclib.publish.plots.style import (
     _MARKERS,
     _MARKS_PER_CURVE,
@@ -19,12 +18,12 @@ from nclib.publish.plots.style import (
     GROUP_STYLE,
     KIND_COLOURS,
     METHOD_STYLE,
+    MODEL_STYLE,
     SPLIT_LINE,
     Style,
     _ordered,
-    _PlainLog,
-    _style,
     _styles,
+    plain_log,
 )
 
 
@@ -66,36 +65,27 @@ def curves(
     Raises
     ------
     ValueError
-        For a metric, split or model that is not in the frame (the nearest name is suggested), for a frame that lacks a
-        column or mixes settings, and for an ideal value <= 0 on a logarithmic axis.
+        For a metric, split or model that is not in the frame (the nearest name is suggested), and for a frame that
+        mixes settings.
     """
     splits = [split] if isinstance(split, str) else list(split)
-    chosen = _select(frame, metric, splits, models)
+    chosen = frame
+    for column, wanted in (("metric", [metric]), ("split", splits), ("model", models or [])):
+        for name in wanted:
+            if name not in set(chosen[column]):
+                raise ValueError(suggest(str(name), sorted(set(chosen[column])), column))
+        chosen = chosen[chosen[column].isin(wanted)] if wanted else chosen
     if log:
-        if ideal is not None and ideal <= 0:
-            raise ValueError(f"ideal={ideal} has no place on a logarithmic axis: leave it out, or log=False")
-        ax.set_yscale("log", nonpositive="mask")
-        ax.yaxis.set_major_formatter(_PlainLog())
-        ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
-    drawn = _ordered(chosen["model"].unique(), models)
-    styles = _styles(drawn)
-    for model in drawn:
-        for part in splits:
-            of_seeds = chosen[(chosen["model"] == model) & (chosen["split"] == part)]
-            values = of_seeds.pivot(index="epoch", columns="seed", values="value")
-            _curve(ax, values, styles[model], SPLIT_LINE.get(part, "-."), log)
-    for style in styles.values():
-        _legend_entry(ax, style.label, color=style.colour, marker=style.marker)
-    for part in splits:
-        _legend_entry(ax, part, color="0.3", linestyle=SPLIT_LINE.get(part, "-."))
+        plain_log(ax)
+    styles = _styles(_ordered(chosen["model"].unique(), models))
+    _of_seeds(ax, chosen.rename(columns={"epoch": "at"}), "model", styles, splits, log)
     if ideal is not None:
         ax.axhline(ideal, color="black", linestyle=":", linewidth=0.8, zorder=1, label="ideal")
-    ax.set_xlabel("epoch")
-    ax.set_ylabel(metric if label is None else label)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
+    ax.set(xlabel="epoch", ylabel=metric if label is None else label)
+    _whole_numbers(ax)
     printed = list(printed)
     if printed:
-        _draw_printed(ax, printed, log)
+        _draw_printed(ax, printed)
     if printed_range is not None:
         _draw_printed_range(ax, *printed_range)
     return ax
@@ -136,12 +126,9 @@ def layers(
     metrics = [metrics] if isinstance(metrics, str) else list(metrics)
     table = table[table["class"].isna()] if "class" in table else table
     values = table.pivot(index="layer", columns="metric", values="value").reindex(table["layer"].unique())
-    for name in metrics:
-        if name not in values:
-            near = difflib.get_close_matches(str(name), values.columns, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f". There is: {', '.join(values.columns)}"
-            raise ValueError(f"no metric {name!r} here{hint}")
     for name, style in _styles(metrics).items():
+        if name not in values:
+            raise ValueError(suggest(str(name), values.columns, "metric"))
         ax.plot(range(len(values)), values[name].to_numpy(), color=style.colour, marker=style.marker, label=style.label)
     if log:
         ax.set_yscale("log", nonpositive="mask")
@@ -176,54 +163,25 @@ def sweep(
     Returns
     -------
     ax.
-
-    Raises
-    ------
-    ValueError
-        For a frame without rows, a name without a style, or a point given twice.
     """
-    styles = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
-    if rows.empty:
-        raise ValueError("nothing to draw: the frame has no rows")
-    unknown = set(rows[by]) - set(styles)
-    if unknown:
-        raise ValueError(f"no style for {by} {', '.join(sorted(unknown))}; there are {', '.join(styles)}")
-    twice = rows.duplicated([by, "split", "seed", "at"])
-    if twice.any():
-        raise ValueError(f"{int(twice.sum())} points share {by}, split, seed and number: select one quantity first")
+    known = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
+    styles = {name: style for name, style in known.items() if (rows[by] == name).any()}
     if log:
-        ax.set_yscale("log", nonpositive="mask")
-        ax.yaxis.set_major_formatter(_PlainLog())
-        ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
-    drawn = [name for name in styles if (rows[by] == name).any()]
+        plain_log(ax)
     splits = sorted(rows["split"].unique(), key=[*SPLIT_LINE, "steps"].index)
-    for i, name in enumerate(drawn):
-        for split in splits:
-            chosen = rows[(rows[by] == name) & (rows["split"] == split)]
-            values = chosen.pivot(index="at", columns="seed", values="value")
-            # methods that agree lie on one line: markers in turn, the first line broad, the last one slender
-            turn = (i, len(drawn)) if by == "method" else None
-            width = 1.2 + 0.7 * (len(drawn) - 1 - i) if by == "method" else None
-            _curve(ax, values, styles[name], SPLIT_LINE.get(split, "-."), log, turn, width)
+    _of_seeds(ax, rows, by, styles, splits, log, in_turn=by == "method")
     for band in ax.collections:
-        band.set_alpha(0.25 / len(drawn))
-    for name in drawn:
-        _legend_entry(ax, styles[name].label, color=styles[name].colour, marker=styles[name].marker)
-    for split in splits:
-        text = "training steps" if split == "steps" else split
-        _legend_entry(ax, text, color="0.3", linestyle=SPLIT_LINE.get(split, "-."))
+        band.set_alpha(0.25 / len(styles))
     if rows["at"].max() < 1:
-        ax.set_xscale("log")
-        ax.set_xlim(rows["at"].max() * 1.4, rows["at"].min() / 1.4)
+        ax.set(xscale="log", xlim=(rows["at"].max() * 1.4, rows["at"].min() / 1.4))
     elif log_across:
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         ax.xaxis.set_minor_locator(NullLocator())
     else:
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
-    ax.set_xlabel(across)
-    ax.set_ylabel(label)
+        _whole_numbers(ax)
+    ax.set(xlabel=across, ylabel=label)
     return ax
 
 
@@ -241,42 +199,22 @@ def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = T
     Returns
     -------
     ax.
-
-    Raises
-    ------
-    ValueError
-        For a frame without rows, an unknown kind, or a point given twice.
     """
-    if rows.empty:
-        raise ValueError("nothing to draw: the frame has no rows")
-    unknown = set(rows["kind"]) - set(KIND_COLOURS)
-    if unknown:
-        raise ValueError(f"no colour for kind {', '.join(sorted(unknown))}; there are {', '.join(KIND_COLOURS)}")
-    if rows.duplicated(["model", "seed", "at"]).any():
-        raise ValueError("some points share model, seed and place: select one task first")
-    used: dict[str, int] = {}
+    used = dict.fromkeys(KIND_COLOURS, 0)
     for number, (name, group) in enumerate(rows.groupby("model", sort=False)):
         kind = group["kind"].iloc[0]
-        place = used.setdefault(kind, 0)
-        used[kind] += 1
+        colours, used[kind] = KIND_COLOURS[kind], used[kind] + 1
         values = group.pivot(index="at", columns="seed", values="value")
-        if log:
-            values = values.where(values > 0)
-            mean = np.exp(np.log(values).mean(axis="columns"))
-        else:
-            mean = values.mean(axis="columns")
-        colour = KIND_COLOURS[kind][place % len(KIND_COLOURS[kind])]
-        style = {"linestyle": "--" if kind == "fnn" else "-", "marker": _MARKERS[number % len(_MARKERS)]}
-        ax.plot(mean.index, mean, color=colour, label=name, markevery=max(1, len(mean) // _MARKS_PER_CURVE), **style)
-        if values.shape[1] > 1:
-            low, high = values.min(axis="columns"), values.max(axis="columns")
-            ax.fill_between(mean.index, low, high, color=colour, alpha=0.15, linewidth=0)
+        values = values.where(values > 0) if log else values
+        mean = np.exp(np.log(values).mean(axis="columns")) if log else values.mean(axis="columns")
+        style = Style(colours[(used[kind] - 1) % len(colours)], _MARKERS[number % len(_MARKERS)], name)
+        ends = (values.min(axis="columns"), values.max(axis="columns")) if values.shape[1] > 1 else None
+        _curve(ax, mean, ends, style, label=name, linestyle="--" if kind == "fnn" else "-")
     if log:
         ax.set_yscale("log", nonpositive="mask")
     if log_across:
         ax.set_xscale("log")
-    ax.set_xlabel(across)
-    ax.set_ylabel(label)
+    ax.set(xlabel=across, ylabel=label)
     return ax
 
 
@@ -301,9 +239,9 @@ def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -
 
 
 def _legend_group(text: str) -> int:
-    return (
-        1 if text in (*SPLIT_LINE, "training steps") else 2 if text == "ideal" else 3 if text.startswith("paper") else 0
-    )
+    if text.startswith("paper"):
+        return 3
+    return 2 if text == "ideal" else 1 if text in (*SPLIT_LINE, "training steps") else 0
 
 
 def cobweb(grid: np.ndarray, values: np.ndarray, path: Sequence[float], ax: Axes) -> Axes:
@@ -342,114 +280,80 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
     ax.
     """
     for name, style in _styles(residuals, METHOD_STYLE).items():
-        values = residuals[name]
-        values = np.asarray(values, dtype=float)
-        values = np.where(np.isfinite(values) & (values > 0), values, np.nan)
-        every = max(1, len(values) // _MARKS_PER_CURVE)
-        evaluations = np.arange(1, len(values) + 1)
-        ax.plot(evaluations, values, color=style.colour, marker=style.marker, markevery=every, label=style.label)
+        values = pd.Series(np.asarray(residuals[name], dtype=float))
+        values.index += 1
+        _curve(ax, values.where(np.isfinite(values) & (values > 0)), None, style, label=style.label)
     if tol is not None:
         ax.axhline(tol, color="black", linestyle=":", linewidth=0.8, zorder=1, label="tolerance")
     ax.set_yscale("log")
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    _whole_numbers(ax)
     ax.set(xlabel="evaluations of f", ylabel="relative residual")
     return ax
 
 
-def _select(frame: pd.DataFrame, metric: str, splits: Sequence[str], models: Sequence[str] | None) -> pd.DataFrame:
-    """The rows to draw, once every name is found and every point is unique."""
-    chosen = frame
-    lacking = [column for column in ("model", "seed", "split", "epoch", "metric", "value") if column not in frame]
-    if lacking:
-        raise ValueError(f"the frame has no column {', '.join(lacking)}; frame.assign({lacking[0]}=…) adds one")
-    for column, wanted in (("metric", [metric]), ("split", splits), ("model", models)):
-        if wanted is None:
-            continue
-        for name in wanted:
-            known = sorted(chosen[column].unique())
-            if name not in known:
-                near = difflib.get_close_matches(str(name), map(str, known), n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else "."
-                raise ValueError(f"no {column} {name!r} here{hint} There is: {', '.join(map(str, known))}")
-        chosen = chosen[chosen[column].isin(wanted)]
-    twice = chosen.duplicated(["model", "split", "seed", "epoch"])
-    if twice.any():
-        varying = [c for c in ("profile", "dataset", "K_A", "R") if c in chosen and chosen[c].nunique() > 1]
-        raise ValueError(
-            f"{int(twice.sum())} points of {metric!r} share model, split, seed and epoch with another one: "
-            f"select one setting first (several here: {', '.join(varying) or 'runs of the same setting'})"
-        )
-    return chosen
-
-
-def _curve(
+def _of_seeds(
     ax: Axes,
-    values: pd.DataFrame,
-    style: Style,
-    line: str,
+    rows: pd.DataFrame,
+    by: str,
+    styles: Mapping[str, Style],
+    splits: Sequence[str],
     log: bool,
-    every: tuple[int, int] | None = None,
-    width: float | None = None,
+    in_turn: bool = False,
 ) -> None:
-    """A mean curve with its band.
-
-    Parameters
-    ----------
-    values : one row per epoch, one column per seed; what is not finite leaves a gap.
-    every : first and each further point with a marker
-    width : of the line, in points.
+    """Mean and standard deviation over seeds, a line for each name in the column `by` and each split, and their
+    entries in a legend. `in_turn` is for lines that may agree: markers in turn, the first line broad, the last slender.
     """
-    values = values.replace([np.inf, -np.inf], np.nan)
-    mean = values.mean(axis="columns", skipna=False)
-    epochs = values.index.to_numpy()
-    ax.plot(
-        epochs,
-        mean,
-        color=style.colour,
-        linestyle=line,
-        marker=style.marker,
-        markevery=every or max(1, len(epochs) // _MARKS_PER_CURVE),
-        linewidth=width,
-    )
-    if values.shape[1] > 1:
-        std = values.std(axis="columns", ddof=1, skipna=False)
-        low = mean - std
-        if log:  # the band ends where the axis has no room for it
-            low = low.where(low > 0, values.min(axis="columns"))
-        ax.fill_between(epochs, low, mean + std, color=style.colour, alpha=0.2, linewidth=0)
+    if rows.duplicated([by, "split", "seed", "at"]).any():
+        raise ValueError(f"some points share {by}, split, seed and place: select one setting first")
+    for number, (name, style) in enumerate(styles.items()):
+        turn = {"markevery": (number, len(styles)), "linewidth": 1.2 + 0.7 * (len(styles) - 1 - number)}
+        for split in splits:
+            chosen = rows[(rows[by] == name) & (rows["split"] == split)]
+            values = chosen.pivot(index="at", columns="seed", values="value").replace([np.inf, -np.inf], np.nan)
+            mean, std = (values.agg(what, axis="columns", skipna=False) for what in ("mean", "std"))
+            low = mean - std
+            if log:  # the band ends where the axis has no room for it
+                low = low.where(low > 0, values.min(axis="columns"))
+            ends = (low, mean + std) if values.shape[1] > 1 else None
+            _curve(ax, mean, ends, style, linestyle=SPLIT_LINE.get(split, "-."), **(turn if in_turn else {}))
+    for style in styles.values():
+        ax.plot([], [], label=style.label, color=style.colour, marker=style.marker)
+    for split in splits:
+        text = "training steps" if split == "steps" else split
+        ax.plot([], [], label=text, color="0.3", linestyle=SPLIT_LINE.get(split, "-."))
 
 
-def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]], log: bool) -> None:
-    """Hollow markers right of the axes, with the numbers moved apart where they would overlap."""
-    _include(ax, [value for _, value, _ in printed], log)
-    across = ax.get_yaxis_transform()  # x in axes, y in data
-    outside = {"transform": across, "clip_on": False}
+def _curve(ax: Axes, mean: pd.Series, ends: tuple[pd.Series, pd.Series] | None, style: Style, **line: object) -> None:
+    line = {"markevery": max(1, len(mean) // _MARKS_PER_CURVE)} | line
+    ax.plot(mean.index, mean, color=style.colour, marker=style.marker, **line)
+    if ends is not None:
+        ax.fill_between(mean.index, *ends, color=style.colour, alpha=0.2, linewidth=0)
+
+
+def _whole_numbers(ax: Axes) -> None:
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
+
+
+def _draw_printed(ax: Axes, printed: Sequence[tuple[str, float, float | None]]) -> None:
+    """Hollow markers right of the axes, the lowest number below its marker's height and the others above."""
+    values = [value for _, value, _ in printed]
+    ax.dataLim.update_from_data_y(values, ignore=False)
+    ax.autoscale_view()
+    outside = {"transform": ax.get_yaxis_transform(), "clip_on": False}  # x in axes, y in data
+    right = 1.05 + 0.05 * len(printed)
     for position, (model, value, std) in enumerate(printed):
-        style = _style(model)
-        x = 1.05 + 0.05 * position
+        style, x = MODEL_STYLE[model], 1.05 + 0.05 * position
+        marker = {"marker": style.marker, "markerfacecolor": "white", "markersize": 3.5, "elinewidth": 0.8}
         ax.plot([1.0, x], [value, value], color=style.colour, linewidth=0.6, **outside)
-        ax.errorbar(
-            [x],
-            [value],
-            yerr=None if std is None else [std],
-            color=style.colour,
-            marker=style.marker,
-            markerfacecolor="white",
-            markersize=3.5,
-            elinewidth=0.8,
-            **outside,
-        )
-    heights = (across + ax.transAxes.inverted()).transform([(1.0, value) for _, value, _ in printed])[:, 1]
-    for (model, value, _), height in zip(printed, _spread(heights, 0.1), strict=True):
-        place = {"transform": ax.transAxes, "va": "center", "ha": "left"}
-        x = 1.05 + 0.05 * len(printed)
-        ax.text(x, height, f"{value:.4g}", color=_style(model).colour, fontsize=6, **place)
-    _legend_entry(ax, "paper: printed value", marker="o", markerfacecolor="white", color="0.3", linewidth=0.6)
+        ax.errorbar([x], [value], yerr=std, color=style.colour, **marker, **outside)
+        below = "top" if value == min(values) and len(values) > 1 else "bottom"
+        ax.text(right, value, f"{value:.4g}", color=style.colour, fontsize=6, va=below, **outside)
+    ax.plot([], [], label="paper: printed value", marker="o", markerfacecolor="white", color="0.3", linewidth=0.6)
 
 
 def _draw_printed_range(ax: Axes, low: float, high: float) -> None:
     """A grey bracket from low to high at the right edge; an end beyond the axis has no cap."""
-    bottom, top = sorted(ax.get_ylim())
+    bottom, top = ax.get_ylim()
     ax.set_ylim(bottom, top)
     grey = {"color": "0.6", "linewidth": 1.5, "solid_capstyle": "butt"}
     outside = {"transform": ax.get_yaxis_transform(), "clip_on": False, "zorder": 1}
@@ -461,30 +365,4 @@ def _draw_printed_range(ax: Axes, low: float, high: float) -> None:
     else:
         edge, marker = (top, "^") if low >= top else (bottom, "v")
         ax.plot([0.98], [edge], marker=marker, markersize=5, color="0.6", **outside)
-    _legend_entry(ax, "paper: range of its axis", **grey)
-
-
-def _legend_entry(ax: Axes, label: str, **line: object) -> None:
-    ax.plot([], [], label=label, **line)
-
-
-def _include(ax: Axes, values: Sequence[float], log: bool) -> None:
-    """Widen the axis so that the values, with a little room, lie inside."""
-    ax.autoscale_view()
-    bottom, top = ax.get_ylim()
-    low, high = min(bottom, *values), max(top, *values)
-    if log:
-        low, high = (bottom if low >= bottom else low / 1.3), (top if high <= top else high * 1.3)
-    else:
-        room = 0.04 * (high - low)
-        low, high = (bottom if low >= bottom else low - room), (top if high <= top else high + room)
-    ax.set_ylim(low, high)
-
-
-def _spread(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Heights moved apart to at least `gap`, around where they were, in their order."""
-    order = np.argsort(heights, kind="stable")
-    placed = np.array(heights, dtype=float)
-    for lower, upper in itertools.pairwise(order):
-        placed[upper] = max(placed[upper], placed[lower] + gap)
-    return placed - (placed - heights).mean()
+    ax.plot([], [], label="paper: range of its axis", **grey)

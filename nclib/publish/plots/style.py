@@ -104,7 +104,7 @@ def plain_log(ax: Axes, sizes: Sequence[float] = ()) -> Axes:
     ----------
     sizes : numbers along x, each with its own tick.
     """
-    ax.set_yscale("log")
+    ax.set_yscale("log", nonpositive="mask")
     ax.yaxis.set_major_formatter(_PlainLog())
     ax.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.2, 0.5)))
     if len(sizes):
@@ -112,12 +112,6 @@ def plain_log(ax: Axes, sizes: Sequence[float] = ()) -> Axes:
         ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
         ax.xaxis.set_minor_locator(NullLocator())
     return ax
-
-
-def _style(model: str) -> Style:
-    if model not in MODEL_STYLE:
-        raise ValueError(f"no style for model {model!r}; MODEL_STYLE has {', '.join(MODEL_STYLE)}")
-    return MODEL_STYLE[model]
 
 
 def _styles(names: Iterable[str], known: Mapping[str, Style] = MODEL_STYLE) -> dict[str, Style]:

@@ -45,13 +45,6 @@ def test_iteration_from_zero_is_fixed_after_m_steps(m):
     np.testing.assert_array_equal(found.z, regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None]))
 
 
-def test_printed_weights_of_the_construction():
-    w, u, b = regions.linear_regions_deq(3)
-    np.testing.assert_array_equal(w, [[0, 0, 0], [-4, 0, 0], [-8, -4, 0]])
-    np.testing.assert_array_equal(u, [2, 4, 8])
-    np.testing.assert_array_equal(b, [-1, -1, -1])
-
-
 @pytest.mark.parametrize("m", [1, 2, 5, 10, 20, 37, 51])
 def test_the_sawtooth_is_exact(m):
     """Against rational arithmetic, so that neither side can be rounded."""
@@ -66,13 +59,6 @@ def test_the_sawtooth_is_exact(m):
             exact = 2 * min(exact, 1 - exact)
         assert Fraction(value) == exact
     np.testing.assert_array_equal(y, regions.tent_map(x, m))
-
-
-@pytest.mark.parametrize("make", [regions.linear_regions_deq, regions.sawtooth_deq])
-@pytest.mark.parametrize(("m", "says"), [(53, "53 binary digits"), (5000, "overflow float64"), (0, "at least 1")])
-def test_levels_beyond_float64_are_refused(make, m, says):
-    with pytest.raises(ValueError, match=says):
-        make(m)
 
 
 def test_the_balanced_form_is_the_same_function_with_bounded_weights():
@@ -123,13 +109,6 @@ def test_lower_bounds_hold_for_random_networks_and_are_sharp_for_constants():
     assert [round(regions.fnn_width_needed(m, h), 1) for m, h in ((16, 4), (32, 6), (64, 8))] == [10.3, 31.0, 214.3]
 
 
-def test_an_unsolvable_or_full_matrix_is_refused():
-    with pytest.raises(ValueError, match="above its diagonal"):
-        regions.lower_triangular_equilibrium(np.ones((2, 2)), np.ones((2, 1)))
-    with pytest.raises(ValueError, match="self-loop of 1"):
-        regions.lower_triangular_equilibrium(np.eye(2), np.ones((2, 1)))
-
-
 # ---- steep
 
 
@@ -153,13 +132,6 @@ def test_steep_constructions_scale_with_the_error_wanted(eps):
     assert np.abs(steep.bisect_scalar(steep.steep_deq_scalar(14, eps), s, 30) - steep.steep_target(s, 14)).max() <= eps
 
 
-def test_the_triangular_equilibrium_is_a_fixed_point_of_its_deq():
-    w, u, b, _ = steep.steep_deq_triangular(6, 0.1)
-    x = np.linspace(0, 1, 50)
-    z = regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
-    np.testing.assert_allclose(np.maximum(w @ z + np.outer(u, x) + b[:, None], 0), z, atol=1e-12)
-
-
 def test_bisection_finds_the_only_root():
     net, s = steep.steep_deq_scalar(8, 0.05), np.linspace(0, 1, 30)
     z = steep.bisect_scalar(net, s, 50)
@@ -175,21 +147,6 @@ def test_networks_need_weights_that_grow():
     assert (table["fnn_bound"] < table["fnn_weight"]).all()
     assert [round(v) for v in table["picard_steps"][[6, 10]]] == [439, 7071]
     assert steep.fnn_weight_bound(20, 20, 1, 0.05) == pytest.approx(144.8, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: steep.steep_deq_triangular(0, 0.05), "d=0"),
-        (lambda: steep.steep_fnn(1023, 0.05), "d=1023"),
-        (lambda: steep.steep_deq_scalar(20, 0.3), "between 0 and 1/4"),
-        (lambda: steep.steep_deq_scalar(2, 0.05), "raise d"),
-        (lambda: steep.fnn_weight_bound(6, 0, 1, 0.05), "at least 1"),
-    ],
-)
-def test_impossible_steep_targets_are_refused(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()
 
 
 # ---- implicit regulariser
@@ -325,19 +282,6 @@ def test_the_condition_predicts_who_wins():
     assert ((table["deq"] < table["network"]) == table["predicted"]).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: gotu.gotu_diagonal(0, 1, "cnn"), "none of"),
-        (lambda: gotu.gotu_diagonal(0, 1, beta0=0.0), "positive"),
-        (lambda: gotu.gotu_diagonal(0, -1, "deq_bias_feature"), "cannot add up"),
-    ],
-)
-def test_impossible_boolean_settings_are_refused(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()
-
-
 # ---- Grad-CAM
 
 
@@ -356,13 +300,6 @@ def test_grad_cam_of_a_pooled_linear_classifier_is_its_weights_on_the_last_map(k
     top = expected.amax(dim=(1, 2), keepdim=True).clamp_min(1e-30)
     torch.testing.assert_close(cam, expected / top, atol=1e-5, rtol=1e-4)
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_grad_cam_speaks_of_the_class_asked_for():
-    model = build_model(ModelConfig(width=2), num_classes=3, in_channels=1)
-    images = torch.randn(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    other = grad_cam(model, images, torch.tensor([0, 0])), grad_cam(model, images, torch.tensor([1, 1]))
-    assert not torch.allclose(*other)
 
 
 def test_spread_of_maps():

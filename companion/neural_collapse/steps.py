@@ -1,23 +1,165 @@
-"""Steps of the proofs in appendix C. Bilinear identities are checked with rational vectors w_A, w_B, w_k."""
+"""Steps of the proofs of Sun & Shi (2024), appendices B and C: their checks, and `steps.csv`, which says of what.
+
+The table has the place, the quoted step, its verdict, and what is checked. In B, W and x stand for one weight matrix
+and one (centred) input h̄0 − h0; in C bilinear identities are checked with rational vectors w_A, w_B, w_k.
+"""
 
 from __future__ import annotations
 
+import csv
 import random
 from fractions import Fraction as F
+from itertools import product
+from pathlib import Path
 
 from companion import exact
 from companion.certify import require, states
 
+STEPS = Path(__file__).with_name("steps.csv")
 _SMALL = F(1, 100)  # the paper's E_W = E_H
 
 
-@states(
-    "§4, (10) and App. C.1, (38)",
-    "L = (K_A n_A/N) Σ_k Σ_i L(…) + (K_B n_B/N) Σ_k Σ_i L(…)",
-    "typo",
-    "(40) and (46) divide by K_A n_A; as printed the weights of all samples sum to 24755 instead of 1 (K_A = 5, n_A = "
-    "5000, n_B = 50)",
-)
+# --- appendix B ---------------------------------------------------------------------------------------------------
+
+
+def step_15(own: F = F(8)) -> bool:
+    """With log δ_k in the inner sum the bracket of (15) is 0 and it claims softmax ≤ exp(M2). Here to the fifth
+    power.
+    """
+    p = F(4, 5)
+    return require((own / (own + 2)) ** 5 > (p / 2) ** 4 * (1 - p), "softmax exceeds exp(M2)")
+
+
+def step_19(sign: int = 1) -> bool:
+    """Proof. Per sample, with x = mean of the other logits − own: −log softmax = log(1 + Σ exp(z_j − z_k)) ≥
+    log(1 + (K−1) exp x) > max(0, x) (AM-GM, K ≥ 2) ≥ (1−p) x, and the printed C4 = M2/N is negative.
+    """
+    rng = random.Random(21)
+    for _ in range(40):
+        z = [exact.random_fraction(rng) for _ in range(rng.choice((2, 3, 10)))]
+        p, k1 = F(rng.randint(1, 9), 10), len(z) - 1
+        m2 = p * exact.log(p / k1) + (1 - p) * exact.log(1 - p)
+        x = sum(z[1:]) / k1 - z[0]
+        require(exact.cross_entropy(z, 0) > sign * m2 + (1 - p) * x, f"logits {z}, p = {p}")
+    p, z = F(9, 10), [exact.log(F(9)), *[exact.Interval(0)] * 9]
+    lemma = -(p * exact.log(p / 9) + (1 - p) * exact.log(1 - p))
+    return require(
+        exact.cross_entropy(z, 0) < lemma - (1 - p) * z[0], "the printed factor with C4 = −M2 is not a bound"
+    )
+
+
+def after_19(classes: int = 10) -> bool:
+    """(21) replaces −(C5 N/2) Σ‖w_k‖² by −(C5 K N/2) E_W; at the optimum (26), Σ‖w_k‖² = tr WWᵀ = K E_W."""
+    www = exact.centring(classes, classes * _SMALL / (classes - 1))
+    spent = sum(www[k][k] for k in range(classes))
+    return require(spent == classes * _SMALL > _SMALL, "the optimum of (26) breaks the printed budget")
+
+
+def step_20(worst: F = F(1)) -> bool:
+    """Proof. With w = ‖W_EX‖_F: ‖Wx‖² ≤ w²‖x‖² ≤ ‖x‖²/2 if w² ≤ 1/2. Summed, X = Σ‖x‖² ≤ N E_H (centring lowers it):
+    w²X ≤ N w²/2 + X/2 is linear in X; at X = 0 it holds, at X = N E_H it says w²(E_H − 1/2) ≤ E_H/2, worst at w =
+    E_H, where E_H/2 + E_H²/2 − E_H³ = E_H (1 − E_H)(1 + 2E_H)/2 ≥ 0 iff E_H ≤ 1.
+    """
+    for e in (_SMALL, F(1, 2), F(9, 10), F(1), F(11, 10), F(3)):
+        slack = e / 2 + e**2 / 2 - e**3
+        require(slack == e * (1 - e) * (1 + 2 * e) / 2, "the worst case factors")
+        require((slack >= 0) == (e <= worst), f"E_H = {e}")
+    return require(F(3, 2) ** 4 > F(3, 2) ** 2, "false at norms 3/2")
+
+
+def step_20_equality(x: F = _SMALL) -> bool:
+    """One sample, one dimension: W = x = 1/100 meets the printed condition, and (Wx)² is not (W² + x²)/2."""
+    w = _SMALL
+    require(w**2 == x**2, "the printed condition of equality")
+    return require((w * x) ** 2 != (w**2 + x**2) / 2, "and yet no equality")
+
+
+def step_21_equality(e_h: F = _SMALL) -> bool:
+    """The same slip, E_H for E_H², is in (32): the bound of the weights is ‖W‖_F ≤ E_H."""
+    return require(e_h > e_h**2, "the budget excludes the condition")
+
+
+def step_22_33(sign: int = 1) -> bool:
+    """C4 = (p log C3 + (1−p) log(1−p))/N with 0 < C3 = p/(K−1) < 1 for K ≥ 2: both logarithms are negative. exp(−CE)
+    is a softmax probability below 1. Checked as powers: C3^a (1−p)^(b−a) < 1 for p = a/b.
+    """
+    for classes, a, b in product((2, 3, 10, 100), (1, 3, 7), (8, 9)):
+        p = F(a, b)
+        value = (p / (classes - 1)) ** a * (1 - p) ** (b - a)
+        require(value**sign < 1, "C4 is negative")
+    return True
+
+
+def step_23(ratio: F = F(1, 4)) -> bool:
+    """Equality in (17) needs δ_k (C1+C2)/C1 = δ_k′/C3, δ = exp(h·w). At δ = (8, 1, 1), C2/C1 = 1/4: both sides are
+    10; (24) says 8 = (K−1) C1/C2. Without exponentials the logits log 8 and 0 would have to satisfy (5/4) log 8 = 0.
+    """
+    p = ratio / (1 + ratio)
+    require(F(8) / (1 - p) == F(1) / (p / 2) == 10, "equality of (17) with exponentials")
+    require(F(8) == 2 / ratio, "(24)")
+    return require(exact.log(F(8)) > 0, "without exponentials it fails")
+
+
+def step_25(divisor: int = 9) -> bool:
+    """Σ_k′ h_k·w_k′ = 0 with h_k·w_k = √(E_W E_H) and K − 1 equal others; with N = 60 samples it would not be."""
+    return require(1 - 9 * F(1, divisor) == 0 and 1 - 9 * F(1, 59) != 0, "the sum over classes")
+
+
+def step_27(w: F = _SMALL) -> bool:
+    """Σ_{i≥0} = (1−w)⁻¹ is the fixed point of z = wz + x; Σ_{i≥1} is that of z = wz + wx."""
+    from_0, from_1 = 1 / (1 - w), w / (1 - w)
+    require(from_0 == w * from_0 + 1 and from_1 == w * from_1 + w, "fixed points")
+    return require(from_0 == 100 * from_1, "at 1/100")
+
+
+def step_28(w: F = _SMALL, sign: int = -1) -> bool:
+    x = F(1, 10)
+    feature = x / (1 - w)
+    return require(-(feature**2) == sign * (x / (1 - w)) ** 2 != (x / (1 - w)) ** 2, "the sign")
+
+
+def step_29(g: F = F(1, 10)) -> bool:
+    w, x = _SMALL, F(1, 10)
+    return require(-((w * g + x) ** 2) < -((w * g) ** 2) - x**2, "violated within the budgets")
+
+
+def step_30_31(limit: F = F(34, 100)) -> bool:
+    """Proof. ‖(I−W)⁻¹x‖ ≤ ‖x‖/(1−w), and 1/(1−w)² ≤ 2 iff w ≤ 1 − 1/√2 = 0.2928…. Summed under Σ‖x‖² = X ≤ N E_H: where
+    1/(1−w)² > 2 the worst is X = N E_H, and w² − E_H(1/(1−w)² − 2) falls in w ≤ E_H (its derivative is 2w −
+    2E_H/(1−w)³ < 0), so the worst is w = E_H: the claim is 1/(1−E_H)² − 2 ≤ E_H. The paper's route to it, (29), is
+    false.
+    """
+    require(1 / (1 - F(2928, 10000)) ** 2 < 2 < 1 / (1 - F(2929, 10000)) ** 2, "1 − 1/√2")
+    for e in (_SMALL, F(3, 10), F(34, 100), F(35, 100), F(2, 5)):
+        require((1 / (1 - e) ** 2 - 2 <= e) == (e <= limit), f"summed, E_H = {e}")
+    return require(100 / F(7, 10) ** 2 > 200 + F(9, 100), "‖W‖ = 3/10, ‖x‖ = 10")
+
+
+def step_32(power: int = 0) -> bool:
+    """Σ_k ‖h_k − h̄‖² = Σ_k ‖h_k‖² − K‖h̄‖², and under the budget Σ_iΣ_k ‖h0_k,i‖² ≤ N E_H gives the third line's
+    −(NK/C5)E_H.
+    """
+    h = exact.random_matrix(random.Random(22), 3, 5)
+    mean = [[sum(row) / 5] for row in h]
+    spread = sum(sum((x - m[0]) ** 2 for x in row) for row, m in zip(h, mean, strict=True))
+    require(spread == exact.norm2(h) / F(5) ** power - 5 * exact.norm2(mean), "the spread around the mean")
+    return require(spread != exact.norm2(h) / 25 - exact.norm2(mean), "as printed")
+
+
+def step_36(x: F = F(1, 10)) -> bool:
+    """G^j = W G^{j−1} + x. If W G⁰ = x then G¹ = 2x, W G¹ = 2Wx = 2x ≠ x unless x = 0: the centred inputs are 0, so
+    all classes have the same features for each i, and the loss is log K. In one dimension: the only w with w·x = x is
+    1, beyond the budget, and there w·G¹ = 2x.
+    """
+    w = F(1)
+    g1 = w * x + x
+    require(w * x == x and w * g1 != x, "j = 1 and j = 2 contradict each other")
+    return require(w > _SMALL and F(1, 2) > _SMALL, "and exceed the budget")
+
+
+# --- appendix C ---------------------------------------------------------------------------------------------------
+
+
 def step_10_38(power: int = 1) -> bool:
     """Each double sum has K_A n_A (K_B n_B) terms: with 1/(K_A n_A) in front, the weights sum to 1."""
     a, b = 5 * 5000, 5 * 50
@@ -26,13 +168,6 @@ def step_10_38(power: int = 1) -> bool:
     return require(F(a, a + b) * a / F(a) ** power + F(b, a + b) * b / F(b) ** power == 1, "divided by K_A n_A")
 
 
-@states(
-    "App. C.1, (39), second line",
-    "log(C1 exp(h·w_k/C1) + C2 Σ exp(h·w_k′/C2) + …)",
-    "typo",
-    "its next line needs exp(h·w)/C in place of exp(h·w/C): then Jensen gives it with the printed const (exact at K = "
-    "4)",
-)
 def step_39(inside: bool = False) -> bool:
     """Proof. Σ exp(z) = Σ C (exp(z)/C), and log of the mean ≥ mean of the logs Σ C (z − log C), weights C summing to
     1: the third line with const = −Σ C log C. With exp(z/C) the sum would not be Σ exp(z): at z = log 2 and C = 1/2
@@ -47,13 +182,6 @@ def step_39(inside: bool = False) -> bool:
     return require((F(2) ** 4 / 4 == 2) == inside, "exp(z/C) gives another sum")
 
 
-@states(
-    "App. C.1, (40)",
-    "(1/K_A n_A) ΣΣ L ≥ (1/K_A n_A) ΣΣ C4(h·w_A − h·w_k) + C5(h·w_B − h·w_k) + const",
-    "typo",
-    "(39), last line, has the factor C0 < 1, which (40) to (52) drop; without it the const of (39) is too large "
-    "(intervals, K = 3)",
-)
 def step_40(c0: F = F(1, 2)) -> bool:
     """Weights (39): C = (1 − C0) e_k + C0 q with q = (C4/K_A on the majority, C5/K_B on the minority); const = H(C),
     the entropy. K_A = 2, K_B = 1, C0 = 1/2, C4 = 1/50: logits (0, 0, 20) of a sample of the first class.
@@ -68,12 +196,6 @@ def step_40(c0: F = F(1, 2)) -> bool:
     return require(loss < bracket + entropy, "without C0")
 
 
-@states(
-    "App. C.1, (42) and (48)",
-    "equality: C4 w_A + C5 w_B − w_k = C6 h_k",
-    "typo",
-    "the sign: equality in (41) is at −C6 h_k, as (19) has it (h̄ − h = −C5 w); (53)–(55) inherit it",
-)
 def step_42(sign: int = -1) -> bool:
     """h·y + (C6/2)‖h‖² + ‖y‖²/(2C6) = ‖C6 h + y‖²/(2C6), which is 0 iff y = −C6 h."""
     rng, c6 = random.Random(31), F(3, 2)
@@ -84,25 +206,12 @@ def step_42(sign: int = -1) -> bool:
     return require(gap == 0, "equality")
 
 
-@states(
-    "App. C.1, (43), last step",
-    "−(K_A ‖W_EX‖ + Σ_{k≤K_A} ‖h0_k‖²)/2 ≥ −K_A E_H",
-    "false",
-    "the majority may use the whole budget K E_H: K = 10, K_A = 3, ‖h0_k‖² = 1/30 obeys (5) and gives −13/200 < "
-    "−3/100. Second derivation: symbolic",
-)
 def step_43(part: F = F(1, 30)) -> bool:
     classes, majority, norm = 10, 3, _SMALL  # ‖W_EX‖_F = E_H
     require(majority * part <= classes * _SMALL, "the budget of (5)")
     return require(-(majority * norm + majority * part) / 2 < -majority * _SMALL, "the step fails")
 
 
-@states(
-    "App. C.1, (44), last line",
-    "−Σ ‖h_k‖² ≥ −(1/(1−E_H) + E_H)/2",
-    "typo",
-    "K_A is dropped; (46) has M = −(K_A/2)(1/(1−E_H) + E_H)",
-)
 def step_44(majority: int = 3) -> bool:
     """The line before has K_A Σ_j E_H^j + Σ_{k≤K_A} (1/n_k) Σ_i ‖h_k,i‖²: with ‖h_k‖² = E_H each, K_A times the
     printed line.
@@ -112,13 +221,6 @@ def step_44(majority: int = 3) -> bool:
     return require(before == majority * -(1 / (1 - e) + e) / 2 and majority != 1, "(46) restores K_A")
 
 
-@states(
-    "App. C.1, below (44)",
-    "(−Σ‖h_k‖²)_DEQ < (−Σ‖h_k‖²)_EX for all E_H ≠ 1",
-    "holds if E_H < 1",
-    "between the two lower bounds, with the K_A of (46): 1/(1−E) − E = (E²−E+1)/(1−E); false for E_H > 1. It orders "
-    "bounds, not losses",
-)
 def step_44_order(limit: F = F(1)) -> bool:
     """−(K_A/2)(1/(1−E) + E) < −K_A E iff 1/(1−E) > E; E² − E + 1 = (E − 1/2)² + 3/4 > 0, so iff E < 1."""
     for e in (_SMALL, F(1, 2), F(99, 100), F(101, 100), F(2)):
@@ -127,13 +229,6 @@ def step_44_order(limit: F = F(1)) -> bool:
     return True
 
 
-@states(
-    "App. C.1, (45), lines 2 and 3",
-    "… − C5‖w_B‖², … − (C5² + C5²/(C4(2−C4)))‖w_B‖²",
-    "typo",
-    "three slips: C5² (line 3 has it), C5⁴/(C4(2−C4)) (line 4 has it), and the first sum of line 3 runs to K, not to "
-    "K_A (line 4 needs it); with all three the chain is an identity, exact",
-)
 def step_45(first: int = 2, second: int = 4) -> bool:
     """K_A = 3, K_B = 2. Line 3 adds (1/K_A) Σ_{k>K_A} ‖w_k‖², which its first sum, run to K, takes away again."""
     rng = random.Random(32)
@@ -152,12 +247,6 @@ def step_45(first: int = 2, second: int = 4) -> bool:
     return True
 
 
-@states(
-    "App. C.1, (46), fourth term",
-    "(C4(2−C4)/C6) ‖w_A + …‖²",
-    "typo",
-    "the factor 1/2 of the line before is lost; (49) has C4(2−C4)/(2C6)",
-)
 def step_46(half: F = F(1, 2)) -> bool:
     """−‖y − w_k‖²/(2C6): every term of (45) enters with 1/(2C6). In one dimension, w_k = w_A = 1, w_B = 0, C4 = C5 =
     1/2.
@@ -168,12 +257,6 @@ def step_46(half: F = F(1, 2)) -> bool:
     return require(before == -F(1) / (2 * c6) + half * q / c6 and before != -F(1) / (2 * c6) + q / c6, "the factor")
 
 
-@states(
-    "App. C.1, (47), coefficient of ‖w_A‖²",
-    "K_R − C5² − C5⁴/(C4(2−C4))",
-    "typo",
-    "the roles of the classes are exchanged: K_R − C4² − C4⁴/(C5(2−C5)); exact. (49) and (50) inherit it",
-)
 def step_47(exchanged: bool = True) -> bool:
     rng, c4 = random.Random(33), F(4, 5)
     c5, columns = 1 - c4, exact.random_matrix(rng, 4, 3)
@@ -187,14 +270,6 @@ def step_47(exchanged: bool = True) -> bool:
     return require((line1 == right and line1 != printed) == exchanged, "the coefficient")
 
 
-@states(
-    "App. C.1, (49)",
-    "L = L_A + L_B ≥ the sum of (46) and (47)",
-    "false",
-    "with (38) weighted as (40) and (46) have it: (46), (47) normalise L_A and L_B, so L = (K_A n_A/N) L_A + (K_B "
-    "n_B/N) L_B: log K against 2 log K at zero weights, where the right side of (49) exceeds L. Second derivation: "
-    "symbolic",
-)
 def step_49(times: int = 2) -> bool:
     """K = 10, K_A = 5, w = 0, E_W = E_H = 1/100, C6 = 1, C4 = C5 = 1/2, a = b = c: const of (46) and (47) is log K
     each, all terms with w vanish, M = −K_A E_H: (46) + (47) ≥ 2 log K − E_H − 2 K E_W/(2 K_A). But every sample's
@@ -206,12 +281,6 @@ def step_49(times: int = 2) -> bool:
     return require(right > log_k, "the right side exceeds the loss")
 
 
-@states(
-    "App. C.2, (50)",
-    "∂/∂w_k of Σ‖w_j − w_A‖²/(2C6K_B) is (1 − 1/K_A)(w_k − w_A)/(C6K_B)",
-    "false",
-    "it is (w_k − w_A)/(C6K_B): exact at K_A = 3. Second derivation: symbolic",
-)
 def step_50(factor: F = F(1)) -> bool:
     """The mean drops out, since Σ_j (w_j − w_A) = 0. A quadratic function's derivative is its symmetric difference
     quotient.
@@ -227,12 +296,6 @@ def step_50(factor: F = F(1)) -> bool:
     return require(slope == factor * deviation != F(2, 3) * deviation, "the derivative")
 
 
-@states(
-    "App. C.2, (51), coefficient of w_B",
-    "1/(1 − C4²)",
-    "false",
-    "from (50) it is C4² + C5²: at C4 = 4/5, 17/25 against 25/9. Second derivation: symbolic",
-)
 def step_51(c4: F = F(4, 5)) -> bool:
     """(50) times C6K_A: w_B enters with C4(2−C4)·C5²/(C4(2−C4)) = C5² in the second term and with C4² in the third."""
     c5 = 1 - c4
@@ -240,12 +303,6 @@ def step_51(c4: F = F(4, 5)) -> bool:
     return require(coefficient == F(17, 25) != 1 / (1 - c4**2) == F(25, 9), "the coefficient")
 
 
-@states(
-    "App. C.2, below (51)",
-    "C4 → 1, we have 1/(1 − C4²) → 0",
-    "false",
-    "it tends to infinity, and the coefficient that (50) gives tends to 1. Second derivation: symbolic",
-)
 def after_51(exponent: int = 1) -> bool:
     """With ε = 1 − C4: 1 − C4² = ε(2 − ε) ≤ 2ε, so 1/(1 − C4²) ≥ 1/(2ε)."""
     for n in (10, 10**3, 10**6):
@@ -255,14 +312,6 @@ def after_51(exponent: int = 1) -> bool:
     return True
 
 
-@states(
-    "§4, below Theorem 4.1; App. C.1, (43)–(44)",
-    "the lower bound of the loss function in DEQ is still lower than that in explicit neural network",
-    "not shown",
-    "the bounds with M of (46) are ordered for E_H < 1 (step_44_order), which orders no infima: those of (10), H0 "
-    "free in each, are equal for any n_k (thm_b3), exact for unequal classes. With the same or bounded inputs the "
-    "order of the infima is right (b3_same_inputs_series_from_1, b3_v2_order)",
-)
 def loss_imbalance(scale: F = F(1)) -> bool:
     """Proof. That of `balanced.thm_b3`: the logits of any feasible (W, h), sample by sample, are those of both
     models.
@@ -274,13 +323,6 @@ def loss_imbalance(scale: F = F(1)) -> bool:
     return require(explicit == deq == exact.product(w, h), "the same logits")
 
 
-@states(
-    "App. C.2, (57), and (56)",
-    "‖(I − W_DEQ)⁻¹‖_F/2 ≤ 1/(2(1 − E_H))",
-    "holds if ‖·‖ is the spectral norm",
-    "Neumann series; false for the printed Frobenius norm (d = 10, W = 0: √10 > 1). (56) and (57) also equate a d×d "
-    "matrix times a scalar with a scalar",
-)
 def step_55_57(d: int = 10) -> bool:
     """Spectral norm: ‖(I−W)⁻¹‖ ≤ Σ‖W‖^j ≤ 1/(1−E_H) for E_H < 1; checked through ‖(I−W)⁻¹x‖² (1−‖W‖_F)² ≤ ‖x‖².
     Frobenius: at W = diag(1/100, 0, …) the squared norm is d − 1 + (100/99)².
@@ -295,13 +337,6 @@ def step_55_57(d: int = 10) -> bool:
     return require(exact.norm2(layer) > 4 / (1 - _SMALL) ** 2, "Frobenius norm: more than twice the bound")
 
 
-@states(
-    "App. C.2, (58)–(59)",
-    "when E_H < 2s − m < 1/(1 − E_H), the performance of DEQ is better",
-    "false",
-    "(58) is 2s − m > (E_H + 1/(1−E_H))/2: (59) is true and (58) false at E_H = 1/100, 2s − m = 1/2. Second "
-    "derivation: symbolic",
-)
 def step_58_59(y: F = F(1, 2)) -> bool:
     """(58) says that y = 2s − m is nearer to 1/(1−E_H) than to E_H; the paper's third case has the right bound."""
     e, far = _SMALL, 1 / (1 - _SMALL)
@@ -311,13 +346,6 @@ def step_58_59(y: F = F(1, 2)) -> bool:
     return True
 
 
-@states(
-    "App. C.2, (60)–(62)",
-    "cos_DEQ/cos_EX > 1 … is equivalent to E_H/(E_W+E_H) + E_H(1−E_H) < 2",
-    "false",
-    "(61)/(60) = 2s/(1 + 2s(1−E_H)), s = E_W + E_H: at 1/100 it is 100/2599, and > 1 iff 2E_H(E_W+E_H) > 1. Second "
-    "derivation: symbolic",
-)
 def step_60_62(e_h: F = _SMALL) -> bool:
     """The right sides of (60) and (61) are lower bounds besides, so their ratio says nothing about the ratio of
     cosines.
@@ -329,3 +357,8 @@ def step_60_62(e_h: F = _SMALL) -> bool:
     for w, h in ((F(1), F(1, 2)), (F(1, 10), F(1, 10)), (F(10), F(9, 10)), (F(1, 100), F(7, 10))):
         require((2 * (w + h) / (1 + 2 * (w + h) * (1 - h)) > 1) == (2 * h * (w + h) > 1), "what the ratio says")
     return True
+
+
+with STEPS.open(encoding="utf-8", newline="") as _lines:
+    for _row in csv.DictReader(_lines):
+        states(_row["place"], _row["statement"], _row["verdict"], _row["certificate"])(globals()[_row["id"]])

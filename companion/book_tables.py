@@ -1,0 +1,339 @@
+"""Tables and numbers of the book that come from tracked tables and certificates: theory, digits, parts of CIFAR-10, the
+sister papers, benchmarks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+
+from companion.certify import certify
+from companion.neural_collapse.proofs import STATEMENTS, theory_steps
+from nclib.comparison import Pairs, pairs
+from nclib.engine.reference import reference_store
+from nclib.publish.numbers import minus, table
+from nclib.system import paths, words
+
+METRICS = {
+    "nc1_trace_ratio": "NC1, trace ratio",
+    "nc1_pinv": "NC1, eq. 12",
+    "paper_eq13_uncentred": "NC2, eq. 13",
+    "nc2_etf_distance": "NC2, centred",
+    "paper_eq14_uncentred": "NC3, eq. 14",
+    "nc3_self_duality": "NC3, centred",
+}
+VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
+CLAIMS_OF_2026 = {
+    "internalization": {
+        "T = 1, all": "one application of the cell for the solve: accuracy, all classes",
+        "T = 0, all": "the encoder's output for the solve: accuracy, all classes",
+        "T = 0, minority": "the same, minority classes",
+    },
+    "residual_and_error": {
+        "AUROC − 0.5 of the residual of the solve, all": "a wrong answer by the residual of the solve, AUROC − 0.5",
+        "AUROC − 0.5 of the residual of the solve, minority": "the same within minority classes",
+        "AUROC − 0.5 of the residual of z_1, all": "by the residual after one application",
+        "AUROC − 0.5 of 1 − the largest probability, all": "by 1 − the largest probability",
+    },
+    "depth_and_rank": {
+        "class means of the DEQ use fewer dimensions than with": "effective rank of class means, DEQ / cell once",
+        "class means of the DEQ use fewer dimensions than those": "the same, DEQ / ResNet-18",
+        "features of the equilibrium use fewer dimensions than those of z_0": "of features, equilibrium / input",
+        "class means of the equilibrium use fewer dimensions than those of z_0": "of class means, the same",
+    },
+    "optimisers": {
+        "ResNet-18, AdamW / SGD: NC3": "centred NC3, AdamW / SGD, ResNet-18",
+        "DEQ, AdamW / SGD: NC3": "the same, DEQ",
+        "ResNet-18, Adam / SGD: NC3": "centred NC3, Adam / SGD, ResNet-18",
+        "ResNet-18, AdamW / Adam: NC3": "centred NC3, AdamW / Adam, ResNet-18",
+        "ResNet-18, AdamW / SGD: NC1": "NC1 (trace ratio), AdamW / SGD, ResNet-18",
+    },
+}
+"""Rows shown of each tracked table, by the beginning of their claim, and what they are called."""
+BEYOND = {
+    "controls: accuracy, DEQ − explicit matched": "accuracy, DEQ − its cell once",
+    "controls: accuracy, DEQ − weight tied": "accuracy, DEQ − weight-tied",
+    "controls: accuracy, DEQ − explicit flops": "accuracy, DEQ − untied blocks of equal compute",
+    "controls: NC3, centred, DEQ − explicit matched": "centred NC3, DEQ − its cell once",
+    "controls: NC2, eq. 13, DEQ − explicit flops": "NC2 (eq. 13), DEQ − untied blocks of equal compute",
+    "nc definitions, GroupNorm: NC3, centred, DEQ − explicit matched": "centred NC3, the same, GroupNorm at the end",
+    "inside the solver, start → one evaluation: NC2, centred": "centred NC2, first application − start of the solve",
+    "inside the solver, one evaluation → equilibrium: NC2, centred": "centred NC2, equilibrium − first application",
+    "inside the solver, start → one evaluation: NC1, eq. 12": "NC1 (eq. 12), first application − start of the solve",
+    "inside the solver, one evaluation → equilibrium: NC1, eq. 12": "NC1 (eq. 12), equilibrium − first application",
+    "solver, minority − majority, test: evaluations": "evaluations, minority − majority test images",
+    "remedies: all five, DEQ − explicit, overall accuracy": "accuracy, DEQ − ResNet-18, under five remedies",
+    "long tail: all R, DEQ − explicit, overall accuracy": "accuracy, DEQ − ResNet-18, exponential imbalance",
+}
+"""Rows shown of the scorecard on digits, and what they are called."""
+
+_SPELT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def found() -> dict[str, str]:
+    """Name → table or number."""
+    accuracy = _accuracy(*_digits())
+    return {
+        "theory-counts": _statements(),
+        "theory-steps": _steps(),
+        "digits-verdicts": _verdicts(),
+        "digits-collapse": _collapse(),
+        "digits-beyond": _beyond(),
+        "digits-2026": _claims_of_2026(),
+        "digits-accuracy": accuracy,
+        "digits-both": _both_processors(),
+        "parts-collapse": _parts(),
+        "ling-errors": _ling_errors(),
+        "ling-networks": _ling_networks(),
+        "wu-counts": _wu_counts(),
+        "wu-trained": _wu_trained(),
+        "bench-targets": _bench(with_target=True),
+        "bench-others": _bench(with_target=False),
+        "bench-evaluations": _evaluations(),
+        "bench-engine": _ratios(read("bench/engine"), ["ratio", "low to high", "target"]),
+        "survival": _survival(),
+    }
+
+
+def read(name: str) -> pd.DataFrame:
+    """A tracked table, by its path in results/reference without the ending."""
+    return pd.read_csv(paths.reference() / f"{name}.csv")
+
+
+# --- theory -------------------------------------------------------------------------------------------------------
+
+
+def _statements() -> str:
+    """ "six hold (four once a misprint is corrected), two are false, …"."""
+    results = certify(list(STATEMENTS))
+    holds = [result for result in results if result.verdict.startswith("holds")]
+    corrected = sum(result.certificate.startswith("its misprint") for result in holds)
+    counts = Counter(result.verdict for result in results)
+    false, vacuous, typo = (_SPELT[counts[word]] for word in ("false", "vacuous", "typo"))
+    return (
+        f"{_SPELT[len(holds)]} hold ({_SPELT[corrected]} once a misprint is corrected), {false} are false, {vacuous} "
+        f"is vacuous as printed and {typo} a misprint"
+    )
+
+
+def _steps() -> str:
+    """ "34 proof steps: 14 *typo*, …"."""
+    verdicts = theory_steps()["verdict"].str.replace(r" if .*", " if …", regex=True)
+    counts = verdicts.value_counts()
+    return f"{len(verdicts)} proof steps: " + ", ".join(f"{count} *{word}*" for word, count in counts.items())
+
+
+# --- digits -------------------------------------------------------------------------------------------------------
+
+
+def _verdicts() -> str:
+    """How many rows of the scorecard got which verdict, on both processors."""
+    rows = []
+    for place, processor in (("tables", "Intel"), ("other-processor", "AMD")):
+        card = read(f"{place}/scorecard-quick")
+        figures, lower = card["part"] == "figures", card["printed"] == "DEQ lower"
+        pooled = card["item"].str.contains("all cells")
+        for said, chosen in {
+            "Tables 1–4, differences of accuracies": (card["part"] == "tables") & ~pooled,
+            "Tables 1–4, pooled": (card["part"] == "tables") & pooled,
+            'Figures 2–5, "DEQ lower"': figures & lower,
+            'Figures 2–5, "equal"': figures & ~lower,
+        }.items():
+            count = Counter(card.loc[chosen, "verdict"])
+            rows.append([said, processor, *(str(count[word] or "–") for word in VERDICTS)])
+    return table(["claims", "processor", *VERDICTS], sorted(rows, key=lambda row: [row[0] != one[0] for one in rows]))
+
+
+def _digits() -> tuple[pd.DataFrame, int]:
+    """The runs of Tables 1 to 4, and how many settings they have."""
+    card = read("tables/scorecard-quick")
+    runs = {run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()}
+    frame = reference_store().frame(sorted(runs))
+    return frame, len(frame[["dataset", "K_A", "R"]].drop_duplicates())
+
+
+def _accuracy(frame: pd.DataFrame, settings: int) -> str:
+    found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
+    word = found.verdict("toy", "higher", phase="described").word
+    said = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f} points over {settings} settings, {word}"
+    return minus(f"{said} (detectable: {found.interval.detectable:.1f})")
+
+
+def _collapse() -> str:
+    """Changes pooled over all settings of digits, by the block and by the equilibrium."""
+    here, there = read("tables/equilibrium_or_cell-quick"), read("other-processor/equilibrium_or_cell-quick")
+    imbalanced = read("tables/collapse_pooled-quick").set_index("metric")
+    steps = {
+        "DEQ / ResNet-18": _of(here, "DEQ / explicit"),
+        "imbalanced settings alone": imbalanced,
+        "cell once / ResNet-18": _of(here, "cell / explicit"),
+        "DEQ / cell once": _of(here, "DEQ / cell"),
+        "DEQ / ResNet-18, other processor": _of(there, "DEQ / explicit"),
+    }
+    rows = [
+        [name, *(_change(rows.loc[metric]) if metric in rows.index else "–" for rows in steps.values())]
+        for metric, name in METRICS.items()
+    ]
+    return table(["", *steps], rows)
+
+
+def _of(rows: pd.DataFrame, step: str) -> pd.DataFrame:
+    return rows[rows["step"] == step].set_index("metric")
+
+
+def _change(row: pd.Series) -> str:
+    return minus(f"{row['change']:+.1f} % ({row['low']:.1f} to {row['high']:.1f})")
+
+
+def _difference(row: pd.Series) -> str:
+    digits = max(0, 1 - int(np.floor(np.log10(row["half"]))))
+    return minus(f"{row['difference']:+.{digits}f} ± {row['half']:.{digits}f}")
+
+
+def _beyond() -> str:
+    card = read("tables/scorecard-quick").set_index("item")
+    rows = []
+    for item, said in BEYOND.items():
+        row = card.loc[item]
+        value = pd.Series({"difference": float(row["regenerated"]), "half": float(row["interval"])})
+        rows.append([said, _difference(value), f"*{row['verdict']}*"])
+    return table(["", "difference", "verdict"], rows)
+
+
+def _claims_of_2026() -> str:
+    rows = []
+    for name, chosen in CLAIMS_OF_2026.items():
+        claims = read(f"tables/{name}-quick")
+        for beginning, said in chosen.items():
+            (_, row), *_ = claims[claims["claim"].str.startswith(beginning)].iterrows()
+            unit = " points" * (name == "internalization")
+            value = _change(row) if "change" in claims else _difference(row) + unit
+            side = str(row["remark"]).partition(",")[0]
+            word = f"{row['verdict']}: {side}" if row["verdict"] == "reported" else row["verdict"]
+            rows.append([f"`{name}`", said, value, f"*{word}*"])
+    return table(["notebook", "compared", "found", "verdict"], rows)
+
+
+def _both_processors() -> str:
+    """How many of the pooled changes of collapse are significant on both processors with the same sign."""
+    rows = [read(f"{place}/equilibrium_or_cell-quick") for place in ("tables", "other-processor")]
+    both = rows[0].merge(rows[1], on=["step", "metric"], suffixes=("", "_other"))
+    same = (both["verdict"] == both["verdict_other"]) & (both["verdict"] != "not significant")
+    return f"{same.sum()} of {len(both)}"
+
+
+# --- parts of CIFAR-10 --------------------------------------------------------------------------------------------
+
+
+def _parts() -> str:
+    """250 images a class: DEQ against ResNet-18, over all settings of Tables 1 to 4."""
+    listing = paths.reference() / "cifar10-jpeg-lite/runs.json"
+    runs = json.loads(listing.read_text(encoding="utf-8"))
+    stated = {run for run, record in runs.items() if record["config"]["train"]["lr"] == 1e-4}  # of section 5.1
+    frame = reference_store().frame(sorted({*runs} - stated))
+    rows = []
+    for metric, name in METRICS.items():
+        found = pairs(frame, metric, relative=True)
+        values = [100 * float(np.expm1(value)) for value in (found.interval.mean, *found.interval.ends())]
+        rows.append([name, _change(pd.Series(values, ["change", "low", "high"])), _larger(found)])
+    found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
+    shown = pd.Series({"difference": found.interval.mean, "half": found.interval.half})
+    rows.append(["test accuracy", f"{_difference(shown)} points", _larger(found)])
+    return table(["", "DEQ against ResNet-18", "higher for the DEQ in"], rows)
+
+
+def _larger(found: Pairs) -> str:
+    differences = found.by_setting["difference"]
+    return f"{(differences > 0).sum()} of {len(differences)} settings"
+
+
+# --- the sister papers --------------------------------------------------------------------------------------------
+
+
+def _ling_errors() -> str:
+    errors = read("sister-papers/ling-errors-quick")
+    rows = [
+        [
+            row["activation"],
+            f"{row['error at n=800']:.3f}",
+            minus(f"{row['slope']:.2f} ± {row['half']:.2f}"),
+            f"*{row['verdict']}*",
+        ]
+        for _, row in errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].iterrows()
+    ]
+    return table(["activation", "relative error at n = 800", "slope over log n", "verdict"], rows)
+
+
+def _ling_networks() -> str:
+    rows = [
+        [row["trained"], row["DEQ"], f"{_difference(row)} points", f"*{row['verdict']}*"]
+        for _, row in read("sister-papers/ling-networks-quick").iterrows()
+    ]
+    return table(["trained", "DEQ", "distance, matched − plain", "verdict"], rows)
+
+
+def _wu_counts() -> str:
+    """ "16 statements: 9 holds, 1 typo, …"."""
+    verdicts = read("sister-papers/wu-verdicts-quick")
+    said = verdicts.loc[verdicts["part"] == "statement", "verdict"]
+    counts = Counter(said)
+    known = [word for word in (*words.STATEMENTS, *words.CLAIMS) if word in counts]
+    return f"{len(said)} statements: " + ", ".join(f"{counts[word]} *{word}*" for word in dict.fromkeys(known))
+
+
+def _wu_trained() -> str:
+    """Statements that were trained, and rows of ours with a significant difference."""
+    rows = []
+    for _, row in read("sister-papers/wu-verdicts-quick").iterrows():
+        shown = re.search(r"difference (\S+ ± \S+) \((\d) seeds\) ?(decades|dB)?", row["evidence"])
+        ours = row["part"] != "statement"
+        if not shown or "heat map" in row["claim"] or (ours and row["verdict"] not in ("higher", "lower")):
+            continue
+        value = " ".join(filter(None, [minus(shown[1]), shown[3]])) + f", {shown[2]} seeds"
+        remark = str(row["remark"]) if isinstance(row["remark"], str) else ""
+        rows.append([row["place"], row["claim"] + " (ours)" * ours, value, f"*{row['verdict']}*", remark])
+    return table(["", "claim", "difference, DEQ − best rival", "verdict", "remark"], rows)
+
+
+# --- benchmarks ---------------------------------------------------------------------------------------------------
+
+
+def _bench(with_target: bool) -> str:
+    """Measured ratios of solver, layer and metrics, with or without a target."""
+    rows = pd.concat([read(f"bench/{name}") for name in ("solver", "training", "metrics")])
+    rows = rows[(rows["target"].notna() == with_target) & ~rows["part"].isin(["truth", "evaluations to 1e-6"])]
+    return _ratios(rows, ["measured", "low to high", *["target", "met"] * with_target])
+
+
+def _ratios(rows: pd.DataFrame, heads: list[str]) -> str:
+    lines = []
+    for _, row in rows.iterrows():
+        same = row["low"] == row["high"]
+        cells = [f"{row['ratio']:.3g}", "–" if same else f"{row['low']:.3g} to {row['high']:.3g}"]
+        cells += ["–" if pd.isna(row["target"]) else f"{row['target']:g}"] * ("target" in heads)
+        cells += ["yes" if row["met"] is True or row["met"] == "True" else "**no**"] * ("met" in heads)
+        lines.append([row["what"], row["case"], *cells])
+    return table(["", "case", *heads], lines)
+
+
+def _evaluations() -> str:
+    """ "0.92 to 1.22", of the best of ours over the best peer on the maps of the table."""
+    rows = read("bench/solver")
+    ratios = rows.loc[rows["what"] == "best of nclib / best of all peers", "ratio"]
+    return f"{ratios.min():.2f} to {ratios.max():.2f}"
+
+
+def _survival() -> str:
+    rows = read("bench/survival")
+    kinds = rows["fault"].str.extract(r"^(fuzzed|hostile) ")[0]
+    lines = [
+        [row["fault"], *(f"{row[name]:,}" for name in ("injected", "survived", "epochs_lost"))]
+        for _, row in rows[kinds.isna()].iterrows()
+    ]
+    for kind, said in (("fuzzed", "fuzzed input"), ("hostile", "hostile input")):
+        total = rows[kinds == kind][["injected", "survived", "epochs_lost"]].sum()
+        lines.append([said, *(f"{value:,}" for value in total)])
+    return table(["fault", "injected", "survived", "epochs done again"], lines)

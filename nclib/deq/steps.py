@@ -1,0 +1,144 @@
+"""Forward passes of a fixed number of steps: those of ``Unrolled`` and ``Reversible``, and how the latter goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from nclib.deq.cell import Cell, Parts, State, flat_rows, refuse_others, residuals, unpacked
+from nclib.deq.gradients import Equilibrium, Reversible, Rule, Unrolled, missed
+from nclib.solver import EPSILON, Solution, Status, evaluate_cell
+
+REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
+
+
+def unroll(
+    cell: Cell, parts: Parts | None, gradient: Unrolled, at: Sequence[int], z: Tensor, *rows: Tensor
+) -> tuple[list[State], Solution]:
+    """The states after so many steps and the last one, recorded while torch records gradients."""
+    by_part, states = [], {}
+    for step in range(1, gradient.steps + 1):
+        last, z = z, evaluate_cell(cell, z, rows, len(z)).to(z.dtype)
+        by_part.append(residuals(last.detach(), z.detach(), parts))
+        if step in at:
+            states[step] = z
+    with torch.no_grad():
+        by_part.append(residuals(z, cell(z, *rows), parts))
+    solution = _evidence(z.detach(), by_part, gradient.tol, parts)
+    return unpacked(parts, [*(states.get(count, z) for count in at), z], solution)
+
+
+@torch.no_grad()
+def reversible(
+    cell: Cell, parts: Parts | None, gradient: Reversible, start: Tensor, *rows: Tensor
+) -> tuple[Tensor, Tensor, Solution]:
+    """The last y and z in float64, and the evidence."""
+    wide, by_part, beta = torch.promote_types(start.dtype, torch.float64), [], gradient.beta
+
+    def evaluate(point: Tensor) -> Tensor:
+        point = point.to(start.dtype)
+        value = evaluate_cell(cell, point, rows, len(point))
+        by_part.append(residuals(point, value, parts))
+        return value.to(wide)
+
+    y = z = start.to(wide)
+    for _ in range(gradient.steps):
+        y = (1 - beta) * y + beta * evaluate(z)
+        z = (1 - beta) * z + beta * evaluate(y)
+    evaluate(z)
+    return y, z, _evidence(z.to(start.dtype), by_part, gradient.tol, parts)
+
+
+class Reverse(torch.autograd.Function):
+    """z after some reversible steps; the backward pass takes them back one by one.
+
+    Inputs: the rule, how many tensors are ``rows``, the last y and z, the start, the rows, the leaves.
+    """
+
+    @staticmethod
+    def forward(ctx, rule: Rule, num_rows: int, y: Tensor, z: Tensor, start: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.rule, ctx.num_rows = rule, num_rows
+        ctx.save_for_backward(y, z, start, *tensors)
+        return z.to(start.dtype, copy=True)
+
+    @staticmethod
+    def backward(ctx, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "Reversible(steps) cannot be differentiated twice, since its backward pass is not recorded; use "
+                "Implicit() or Unrolled(steps)"
+            )
+        rule, beta = ctx.rule, ctx.rule.gradient.beta
+        y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
+        last = z
+        rule.refuse_changed()
+        inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+        rows = inputs[: ctx.num_rows]
+        own = inputs[ctx.num_rows :] if rule.replaces else tensors[ctx.num_rows :]
+        wanted = [t for t in (*rows, *own) if t.requires_grad]
+        totals: list[Tensor | None] = [None] * len(wanted)
+
+        def evaluate(point: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+            """f at the point and Jᵀu; what u gives the rows and the leaves is added to the totals."""
+            with torch.enable_grad(), rule.amp():
+                at = point.to(start.dtype).detach().requires_grad_()
+                value = rule.f(own, at, *rows)
+            if rule.replaces:
+                refuse_others(value, [at, *rows, *own])
+            if not value.requires_grad:
+                return value.to(z.dtype), torch.zeros_like(z)
+            options = {"allow_unused": True, "retain_graph": not rule.replaces}
+            through, *grads = torch.autograd.grad(value, [at, *wanted], u.to(value.dtype), **options)
+            for i, grad in enumerate(grads):
+                if grad is not None:
+                    totals[i] = grad if totals[i] is None else totals[i] + grad
+            return value.detach().to(z.dtype), torch.zeros_like(z) if through is None else through.to(z.dtype)
+
+        along_z = cotangent.to(z.dtype)
+        along_y = torch.zeros_like(along_z)
+        for _ in range(rule.gradient.steps):
+            value, through = evaluate(y, beta * along_z)
+            z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
+            value, through = evaluate(z, beta * along_y)
+            y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
+        rule.record(*_reversal((y, z), start, last, rule))
+        found = iter(totals)
+        grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
+        return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
+
+    jvp = staticmethod(Equilibrium.jvp)
+
+
+def _reversal(found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) -> tuple[Solution, Callable[[], str]]:
+    """By how much y and z miss the start, relative to the larger of it and the last z, and what to say of it."""
+    missed_by, *sizes = (
+        torch.linalg.vector_norm(flat_rows(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
+    )
+    off = torch.maximum(*missed_by.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
+    solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * rule.gradient.steps
+    solution = replace(solution, steps=calls * solution.steps, num_evals=calls)
+
+    def why() -> str:
+        if bool(solution.converged.all()):
+            return ""
+        return (
+            f"reversible backward: {missed(solution)} missed their start by more than {REVERSAL:g} of their size, the "
+            f"worst by {float(off.max()):.1e}: rounding has grown too large, and their gradient is wrong. Take fewer "
+            "steps or a beta nearer to 0."
+        )
+
+    return unpacked(rule.parts, [], solution)[1], why
+
+
+def _evidence(z: Tensor, by_part: Sequence[Tensor], tol: float, parts: Parts | None) -> Solution:
+    """Of a fixed number of steps, all rows taking all of them."""
+    trace = torch.stack([each.amax(1) for each in by_part])
+    residual = trace[-1]
+    converged = residual <= tol
+    status = torch.where(converged, Status.CONVERGED.value, Status.MAX_STEPS.value)
+    status = torch.where(residual.isfinite(), status, Status.DIVERGED.value)
+    calls, shares = torch.full_like(status, len(trace)), None if parts is None else by_part[-1]
+    return Solution(z, residual, converged, status, calls, len(trace), trace, shares)

@@ -1,0 +1,580 @@
+"""Runs: trained once, by whatever executor, whatever interrupts or competes with it."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from faults import Journal, debris
+from marks import slow
+
+import nclib as nc
+from nclib import training
+from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
+from nclib.data import make_split
+from nclib.engine import costs, executors, grid, jobs, runs
+from nclib.engine.experiments import experiment
+from nclib.engine.reading import FRAME_COLUMNS, StoredRun
+from nclib.engine.reference import load_run
+from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
+from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
+from nclib.system import paths, provenance
+
+TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
+
+
+def _config(kind="explicit", seed=0, epochs=1, n_max=6, **train):
+    return RunConfig(
+        data=DataConfig(n_max=n_max, test_per_class=3),
+        model=ModelConfig(kind=kind, width=2),
+        train=TrainConfig(**{"epochs": epochs, "batch_size": 16, "lr": 0.05} | train),
+        seed=seed,
+        profile="smoke",
+    )
+
+
+@pytest.fixture(autouse=True)
+def reference(tmp_path, monkeypatch):
+    """Reference results of the project neither enter these tests nor are written by them."""
+    folder = tmp_path / "reference"
+    monkeypatch.setattr(paths, "reference", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The ids of the runs that were really trained in this process."""
+    ids, honest = [], training.train
+
+    def counting(config, **options):
+        ids.append(run_id(config))
+        return honest(config, **options)
+
+    monkeypatch.setattr(training, "train", counting)
+    return ids
+
+
+def _same_bits(run, one, other):
+    ours, theirs = one.load(run), other.load(run)
+    for name in ("history", "classes"):
+        pd.testing.assert_frame_equal(ours.tables[name], theirs.tables[name], check_exact=True)
+    assert ours.arrays.keys() == theirs.arrays.keys()
+    for name, values in ours.arrays.items():
+        np.testing.assert_array_equal(values, theirs.arrays[name], err_msg=name)
+    weights = one.weights(run), other.weights(run)
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0] | weights[1])
+
+
+def _stop_after_two_epochs(config):
+    """Ctrl-C in the middle of a training."""
+
+    def stop(done, total, text):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_runs([config], progress=stop)
+
+
+# ---- trained once
+
+
+def test_runs_are_trained_once(trained):
+    configs = experiment("table1", "smoke", **TINY)
+    told = []
+    frame = ensure_runs(configs, progress=lambda *state: told.append(state))
+    assert sorted(trained) == sorted(run_id(c) for c in configs)
+    assert told[-1][:2] == (2, 2) and [t[0] for t in told] == [1, 2]
+    assert list(frame.columns) == FRAME_COLUMNS
+    assert set(frame["model"]) == {"explicit", "deq"} and set(frame["profile"]) == {"smoke"}
+    assert set(frame["dataset"]) == {"digits"} and frame["K_A"].isna().all() and (frame["R"] == 1).all()
+    assert {"train", "test", "steps"} == set(frame["split"])
+    again = ensure_runs(configs)
+    assert len(trained) == 2
+    pd.testing.assert_frame_equal(frame, again)
+    assert debris(default_store()) == []
+
+
+def test_repetitions_and_other_labels_are_the_same_run(trained):
+    config = _config()
+    frame = ensure_runs([config, config, config.replace(profile="quick")])
+    assert trained == [run_id(config)] and frame["run_id"].nunique() == 1
+    renamed = ensure_runs([config.replace(profile="lite")])
+    assert len(trained) == 1 and set(renamed["profile"]) == {"lite"}
+
+
+def test_no_runs_give_an_empty_table():
+    assert list(ensure_runs([]).columns) == FRAME_COLUMNS
+
+
+def test_what_is_kept_with_a_run():
+    ensure_runs([_config("deq")])
+    run = load_run(_config("deq"))
+    record = run.provenance
+    assert record["seeds"] == [0] and record["deterministic"] is True and record["threads"] == 1
+    assert record["cost"]["wall_seconds"] > 0 and record["versions"]["torch"] in torch.__version__
+    assert record["facts"]["class_names"] == list("0123456789") and isinstance(record["warnings"], list)
+    assert set(run.tables) == {"history", "classes", "cost"}
+    assert load_run(run.run_id).history.equals(run.history)
+    with pytest.raises(CorruptRun, match=r"neither in the run store nor .* nclib.ensure_runs\(\[config\]\) trains it"):
+        load_run(_config(seed=5))
+    with pytest.raises(ConfigError, match=r"for a single one \[config\]"):
+        ensure_runs(_config(seed=5))
+
+
+def test_training_uses_one_thread_whatever_the_session_uses(monkeypatch):
+    seen = []
+
+    def looking(config, **options):
+        seen.append(torch.get_num_threads())
+        raise RuntimeError("seen enough")
+
+    monkeypatch.setattr(training, "train", looking)
+    torch.set_num_threads(2)
+    try:
+        for setting in ("", "2"):
+            if setting:
+                monkeypatch.setenv("NCLIB_THREADS", setting)
+            with pytest.raises(RunsFailed, match="seen enough"):
+                ensure_runs([_config()])
+        assert seen == [1, 2] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    monkeypatch.setenv("NCLIB_THREADS", "many")
+    with pytest.raises((RunsFailed, ConfigError), match="NCLIB_THREADS='many'"):
+        ensure_runs([_config()])
+
+
+# ---- several processes
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Four runs, made here one after the other."""
+    store = RunStore(tmp_path_factory.mktemp("undisturbed"))
+    for config in GRID:
+        jobs.train_run(config, store, "cpu")
+    return store
+
+
+GRID = [_config(kind, seed, epochs=4) for seed in (0, 1) for kind in ("explicit", "deq")]
+
+
+def _listening():
+    """Ports on which this process and its children listen."""
+    own = {str(os.getpid()), *(str(child.pid) for child in multiprocessing.active_children())}
+    sockets = set()
+    for process in own:
+        for file in Path(f"/proc/{process}/fd").iterdir():
+            if file.exists() or file.is_symlink():
+                sockets.add(os.readlink(file).removeprefix("socket:[").rstrip("]"))
+    rows = [line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()]
+    return [row[1] for row in rows if row[3] == "0A" and row[9] in sockets]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks at the table of sockets")
+def test_processes_give_the_bits_of_a_serial_run_and_open_no_port(undisturbed):
+    told, ports, logged = [], [], []
+
+    def tell(*state):
+        told.append(state)
+        ports.extend(_listening())
+
+    with socket.create_server(("127.0.0.1", 0)):
+        assert len(_listening()) == 1, "or this test could not fail"
+    ensure_runs(GRID, 2, progress=tell, log=lambda *facts: logged.append(facts))
+    for config in GRID:
+        _same_bits(run_id(config), undisturbed, default_store())
+    assert told[-1][:2] == (16, 16) and told[-1][2].startswith("4 of 4 runs") and ports == []
+    assert [epoch for run, epoch, _ in logged if run == run_id(GRID[0])] == [1, 2, 3, 4]
+    assert "steps/loss" in logged[0][2] and debris(default_store()) == []
+    assert multiprocessing.active_children() == []
+
+
+def _slowed(config, root, version, device=None):
+    """`attempt` of a worker whose trainings take a second an update; it says which process trains."""
+    honest = training.learning_rate
+    training.learning_rate = lambda *options: time.sleep(0.3) or honest(*options)
+    Journal(Path(root).parent / "journal").note("begun", run_id(config))
+    try:
+        return jobs.attempt(config, root, version, device)
+    finally:
+        training.learning_rate = honest
+
+
+def _killer(config, root, version, device=None):
+    """The run of seed 1 kills its process each time."""
+    if config.seed == 1:
+        Journal(Path(root).parent / "journal").note("killer", len(multiprocessing.parent_process().name))
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return jobs.attempt(config, root, version, device)
+
+
+def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, monkeypatch):
+    monkeypatch.setattr(grid, "attempt", _slowed)
+    journal, killed, store = Journal(default_store().root.parent / "journal"), [], default_store()
+
+    def kill(*_):
+        for note in journal.notes("begun"):
+            if not killed and store.checkpoint(note.value).path.exists():
+                killed.append(note.value)
+                os.kill(note.process, signal.SIGKILL)
+
+    ensure_runs(GRID[:2], 2, progress=kill)
+    assert killed and store.load(killed[0]).provenance["facts"]["continued_from"] != []
+    for config in GRID[:2]:
+        _same_bits(run_id(config), undisturbed, store)
+    assert debris(store) == []
+
+
+def test_a_run_that_kills_its_process_is_named_and_no_other(monkeypatch):
+    monkeypatch.setattr(grid, "attempt", _killer)
+    wanted = [_config(seed=seed) for seed in range(3)]
+    with pytest.raises(RunsFailed, match="its process died 3 times, often for want of memory") as caught:
+        ensure_runs(wanted, 2)
+    assert set(caught.value.failures) == {run_id(wanted[1])}
+    assert default_store().ids() == sorted(map(run_id, (wanted[0], wanted[2])))
+
+
+def test_a_killed_command_takes_its_processes_along(tmp_path):
+    import faults
+
+    child = faults.start(_busy_client, str(tmp_path / "results"))
+    with faults.children(child):
+        worker = Journal(tmp_path / "results" / "journal").wait("begun").process
+        child.kill()
+        limit = time.monotonic() + 20
+        while Path(f"/proc/{worker}").exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{worker}").exists()
+
+
+def _busy_client(results):
+    os.environ["NCLIB_RESULTS"] = results
+    grid.attempt = _slowed
+    ensure_runs([_config(seed=seed, epochs=50) for seed in (0, 1)], 2)
+
+
+def _train_and_tell(config, root, log):
+    """Runs in a worker: one line a trained epoch."""
+
+    def tell(done, total):
+        with open(log, "a") as file:
+            file.write(f"{done}\n")
+
+    return jobs.train_run(config, RunStore(root), progress=tell)
+
+
+@pytest.mark.slow
+def test_two_processes_that_want_the_same_run_train_it_once(tmp_path):
+    config, log, root = _config(epochs=4), tmp_path / "log", str(paths.runs())
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(_train_and_tell, config, root, str(log)) for _ in range(4)]
+        assert {future.result(timeout=60) for future in futures} == {run_id(config)}
+        ensure_runs([config.replace(seed=1)], pool)
+    assert log.read_text().split() == ["1", "2", "3", "4"]
+    assert default_store().is_sound(run_id(config)) and len(default_store().ids()) == 2
+
+
+@pytest.mark.parametrize("parallel", [False, *slow(True)])
+def test_a_failing_run_is_named_and_does_not_stop_the_others(parallel):
+    good, greedy, wild = _config(seed=1), _config(n_max=10_000), _config(lr=1e20, clip=None, weight_decay=0.1, epochs=3)
+    with pytest.raises(RunsFailed) as caught:
+        ensure_runs([greedy, wild, good], executor=2 if parallel else None)
+    assert set(caught.value.failures) == {run_id(greedy), run_id(wild)}
+    message = str(caught.value)
+    assert "10000 training images" in message and "use a lower lr" in message.lower()
+    assert run_id(greedy) in message and "runs that failed: 2" in message
+    store = default_store()
+    assert store.ids() == [run_id(good)]
+
+
+def test_threads_are_refused_as_an_executor():
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as threads,
+        pytest.raises(ConfigError, match="cannot share a process"),
+    ):
+        ensure_runs([_config()], executor=threads)
+
+
+def test_what_a_worker_cannot_do_is_said(tmp_path):
+    config, version = _config(), provenance.code()
+    assert "install the same there" in jobs.attempt(config, str(tmp_path), "0.0.9")
+    assert "on a disk that workers share" in jobs.attempt(config, str(tmp_path / "elsewhere"), version)
+    assert "classes" in jobs.attempt(_config(n_max=10_000), str(tmp_path), version)
+    assert jobs.attempt(config, str(tmp_path), version) == "" and RunStore(tmp_path).ids() == [run_id(config)]
+
+
+class _Elsewhere(concurrent.futures.Executor):
+    """Workers of another disk: they say that they have done it."""
+
+    def submit(self, fn, /, *args, **options):
+        future = concurrent.futures.Future()
+        future.set_result("")
+        return future
+
+
+def test_a_run_that_a_worker_has_finished_out_of_sight_is_named(monkeypatch):
+    monkeypatch.setattr(grid, "_VISIBLE_SECONDS", 0.2)
+    with pytest.raises(RunsFailed, match="not to be seen in the run store here"):
+        ensure_runs([_config()], _Elsewhere())
+
+
+@pytest.mark.parametrize(
+    ("workers", "count", "seconds", "chosen"),
+    [(None, 1, 1e4, None), (None, 9, 5.0, None), (None, 9, 1e4, 4), (2, 9, 5.0, 2), (8, 3, 1e4, 3), (1, 9, 1e4, None)],
+)
+def test_processes_are_started_where_they_are_worth_it(workers, count, seconds, chosen, monkeypatch):
+    monkeypatch.setattr(executors, "default_workers", lambda: 4)
+    with executors.place(workers, None, count, seconds, lambda text: None) as executor:
+        assert getattr(executor, "workers", None) == chosen
+
+
+def test_each_gpu_has_as_many_runs(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    one = grid.Grid({}, default_store(), None, None)
+    taken = {}
+    for number in range(4):
+        taken[number] = "run", one._device(taken)
+    assert [device for _, device in taken.values()] == ["cuda:0", "cuda:1"] * 2
+    one.device = "cuda:1"
+    assert one._device(taken) == "cuda:1" and executors.default_workers() == 2
+
+
+def test_workers_start_with_one_thread_and_the_client_keeps_its_environment(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with executors.Processes(1) as pool:
+        theirs = pool.submit(os.getenv, "OMP_NUM_THREADS").result()
+    assert theirs == "1" and os.environ["OMP_NUM_THREADS"] == "7"
+
+
+# ---- a cluster
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [("nowhere.json", "no scheduler answers at nowhere.json"), ("tcp://127.0.0.1:1", "no scheduler answers")],
+)
+def test_a_cluster_that_is_not_there_is_refused(where, says, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed, "Client", lambda *given, **options: (_ for _ in ()).throw(OSError("refused")))
+    with pytest.raises(executors.ClusterError, match=says), executors.place(None, where, 1, 1.0, print):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_cluster_trains_the_same_runs_with_tls(undisturbed):
+    """With the lines that book/scale.md shows."""
+    distributed = pytest.importorskip("distributed")
+    keys = distributed.Security.temporary()
+    with distributed.LocalCluster(
+        2, threads_per_worker=1, security=keys, dashboard_address=None, host="127.0.0.1"
+    ) as cluster, distributed.Client(cluster, security=keys) as client:  # fmt: skip
+        assert cluster.scheduler_address.startswith("tls://")
+        ensure_runs(GRID, client.get_executor(pure=False))
+    for config in GRID:
+        _same_bits(run_id(config), undisturbed, default_store())
+
+
+# ---- a limited time
+
+
+@pytest.mark.parametrize("executor", [None, *slow(2)])
+def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(executor, undisturbed, monkeypatch):
+    monkeypatch.setattr(grid, "attempt", _slowed)
+    honest = training.learning_rate
+    monkeypatch.setattr(training, "learning_rate", lambda *options: time.sleep(0.3) or honest(*options))
+    store = default_store()
+    left = runs.train_missing(GRID, executor, minutes=0.05 if executor is None else 0.3, device="cpu")
+    assert left.failures == {} and left.unfinished and left.runs == 4
+    assert left.unfinished == [run_id(config) for config in GRID if not store.has(run_id(config))]
+    assert any(0 < store.progress(run) < 1 for run in left.unfinished) and multiprocessing.active_children() == []
+
+
+def test_urgent_runs_come_first_and_the_longest_of_the_others():
+    wanted, told = [_config(seed=seed, epochs=1 + seed) for seed in range(4)], []
+    ensure_runs([wanted[2]])
+    done = runs.train_missing(wanted, urgency={run_id(wanted[0]): 1, run_id(wanted[1]): 0}, stored=told.append)
+    assert told == [run_id(wanted[place]) for place in (2, 1, 0, 3)]
+    assert done.runs == 3 and done.text().startswith("trained 3 of 3 runs in ")
+
+
+# ---- interrupted (killed: test_survival.py)
+
+
+def test_control_c_keeps_the_epochs_that_were_done(trained):
+    config = _config(epochs=3)
+
+    _stop_after_two_epochs(config)
+    store = default_store()
+    assert store.ids() == [] and store.progress(run_id(config)) == pytest.approx(2 / 3)
+    ensure_runs([config])
+    record = store.load(run_id(config)).provenance
+    assert record["facts"]["continued_from"] == [2]
+    said = runs.runs_provenance([config])["value"]
+    assert said["continued from a checkpoint"] == 1
+    (earlier,) = record["facts"]["earlier_sessions"]
+    assert all(earlier[name] == record[name] for name in ("commit", "cpu", "device", "versions", "threads"))
+    assert provenance.processor_seconds(record) == record["cost"]["cpu_seconds"] + earlier["cost"]["cpu_seconds"]
+    assert earlier["epoch"] == 2 and earlier["cost"]["cpu_seconds"] > 0
+
+
+def test_a_full_disk_fails_the_run_and_the_next_call_goes_on(monkeypatch, trained):
+    from nclib.engine import store as store_module
+
+    config, honest = _config(epochs=2), store_module.write_atomic
+
+    def full(path, content):
+        if path.name == "weights.pt":
+            raise OSError(28, "No space left on device")
+        return honest(path, content)
+
+    monkeypatch.setattr(store_module, "write_atomic", full)
+    with pytest.raises(RunsFailed, match="No space left"):
+        ensure_runs([config])
+    store = default_store()
+    assert store.ids() == []
+    monkeypatch.setattr(store_module, "write_atomic", honest)
+    ensure_runs([config])
+    assert store.load(run_id(config)).provenance["facts"]["continued_from"] == [1]
+
+
+def test_a_damaged_run_is_set_aside_and_trained_again(trained):
+    config = _config()
+    before, store = ensure_runs([config]), default_store()
+    (store.root / run_id(config) / "history.csv").write_text("junk")
+    with pytest.warns(DamageWarning, match=run_id(config)):
+        after = ensure_runs([config])
+    assert trained == [run_id(config)] * 2
+    pd.testing.assert_frame_equal(before, after, check_exact=True)
+
+
+# ---- without training
+
+
+def test_never_training_names_what_is_missing(trained):
+    stored, missing = _config(), _config(seed=1)
+    ensure_runs([stored])
+    with pytest.raises(MissingRuns, match=run_id(missing)) as caught:
+        ensure_runs([stored, missing], train="never")
+    assert run_id(stored) not in str(caught.value) and "train='missing'" in str(caught.value)
+    assert trained == [run_id(stored)]
+    assert ensure_runs([stored], train="never")["run_id"].unique().tolist() == [run_id(stored)]
+
+
+def test_reference_results_round_trip(trained, reference):
+    configs = experiment("table1", "smoke", **TINY)
+    with pytest.raises(MissingRuns, match=run_id(configs[0])):
+        runs.export_reference(configs, "small")
+    assert runs.export_reference(configs, "small", finished=True) == []
+    ensure_runs(configs[:1])
+    assert runs.export_reference(configs, "small", finished=True) == [run_id(configs[0])]
+    frame = ensure_runs(configs)
+    assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
+    assert runs.export_reference(configs, "small")  # again, without doubling anything
+    whole = default_store().load(run_id(configs[0])).arrays
+    shutil.rmtree(paths.runs())
+    from_reference = ensure_runs(configs, train="never")
+    columns = ["run_id", "epoch", "split", "metric"]
+    ours, theirs = (f.sort_values(columns, ignore_index=True) for f in (frame, from_reference))
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    small = load_run(configs[0])
+    np.testing.assert_array_equal(small.arrays["class_means"], whole["class_means"].astype(np.float32))
+    assert small.arrays["train_features"].shape == (60, 16)
+    assert len(trained) == 2
+    size = sum(p.stat().st_size for p in reference.rglob("*") if p.is_file())
+    assert size < 200_000
+    ensure_runs(configs[:1])  # with training allowed, a reference run does not stand in for one of this machine
+    assert len(trained) == 3
+
+
+def test_plan_says_what_would_be_done(trained):
+    configs = experiment("table1", "smoke", seeds=3, **TINY)
+    ensure_runs(configs[:2])
+    runs.export_reference(configs[:2], "small")
+    shutil.rmtree(paths.runs())
+    ensure_runs(configs[2:4])
+    plan = runs.plan([*configs, configs[0]])
+    assert plan["run_id"].tolist() == [run_id(c) for c in configs]
+    assert plan["state"].tolist() == ["reference"] * 2 + ["stored"] * 2 + ["missing"] * 2
+    assert (plan["seconds"] > 0).all()
+    assert plan["seconds"].iloc[1] > plan["seconds"].iloc[0]  # an equilibrium costs more
+    assert len(trained) == 4
+
+
+def test_estimates_grow_with_the_work():
+    small = costs.seconds(_config())
+    wide = _config().replace(model=ModelConfig(width=32))
+    for bigger in (_config(epochs=5), _config(n_max=60), _config("deq"), wide):
+        assert costs.seconds(bigger) > small
+
+
+def test_makespan_is_exact_where_it_is_known():
+    assert costs.makespan([], 3) == 0.0 and costs.makespan([5, 4, 3, 3, 3], 2) == 10
+    assert costs.makespan([3, 3, 3, 4, 5], 2) == 11 and costs.makespan([2.0] * 7, 3) == 6.0
+
+
+# ---- what a study of one's own takes
+
+
+def _study(**model):
+    images = DataConfig(n_max=6, test_per_class=3)
+    return RunConfig(data=images, model=ModelConfig(width=2, **model), train=TrainConfig(epochs=2, batch_size=32))
+
+
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+def test_the_network_of_a_stored_run_is_the_trained_one(kind):
+    config = _study(kind=kind).replace(
+        train=TrainConfig(epochs=1, batch_size=32, precision="float64", constraint="projection", e_w=1.0, e_h=0.5)
+    )
+    runs.ensure_runs([config])
+    stored = nc.load_run(config)
+    model = stored.network()
+    assert not model.training and model.feature_ball == 0.5
+    assert all(torch.equal(value, stored.weights[name]) for name, value in model.state_dict().items())
+    split = make_split(config.data, config.seed)
+    loader = training.Batches(
+        split.test_images, split.test_labels, batch_size=256, augment="none",
+        mean=split.mean, std=split.std, device=torch.device("cpu"), dtype=torch.float64,
+    )  # fmt: skip
+    (images, _), *_ = loader.in_order()
+    assert model(images).features.detach().numpy() == pytest.approx(stored.arrays["test_features"], abs=1e-9)
+
+
+def test_a_run_without_weights_or_without_a_network_says_so():
+    runs.ensure_runs([_study()])
+    (run,) = runs.export_reference([_study()], "mine")
+    default_store().remove(run)
+    with pytest.raises(CorruptRun, match=r"reference results alone, which keep no weights.*ensure_runs\(\[config\]\)"):
+        nc.load_run(run).network()
+    other = StoredRun("other", {"kind": "regression"}, {})
+    with pytest.raises(ConfigError, match="run other has no network: it is of kind 'regression'"):
+        other.network()
+
+
+def test_no_run_is_lost_when_rows_are_grouped_by_setting():
+    images = _study().data
+    skewed = [DataConfig(imbalance=i, ratio=3.0, n_max=6, test_per_class=3, **more)
+              for i, more in (("step", {"num_majority": 3}), ("exponential", {}))]  # fmt: skip
+    frame = runs.ensure_runs([_study().replace(data=data) for data in (images, *skewed)])
+    sizes = frame.groupby(["setting", "model"])["run_id"].nunique()
+    assert sizes.to_dict() == {(s, "explicit"): 1 for s in ("balanced", "KA3-R3", "exp-R3")}
+
+
+def test_metrics_of_each_epoch_reach_a_log():
+    told = []
+    frame = runs.ensure_runs([_study()], log=lambda *facts: told.append(facts))
+    assert [(run, epoch) for run, epoch, _ in told] == [(run_id(_study()), 1), (run_id(_study()), 2)]
+    last = frame[frame["epoch"] == 2]
+    assert told[-1][2] == {f"{s}/{m}": v for s, m, v in zip(last["split"], last["metric"], last["value"], strict=True)}
+    runs.ensure_runs([_study()], log=lambda *facts: pytest.fail("nothing was trained"))

@@ -1,0 +1,221 @@
+"""The web site: what it shows, that Sphinx makes it without a warning, and what a reader gets in a browser."""
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import filelock
+import pytest
+from executed import cell, fill, fill_larger, needs_sphinx, write_notebook
+from links import Links
+
+from companion.site import build, explore, sources
+from nclib.publish.sites import ReportError
+from nclib.system import other_parameters, paths
+
+NAMES = ["neural_collapse/fig3", "neural_collapse/fig4"]
+HOSTILE = "<svg/onload=alert(1)>"
+
+
+def make(root, draft):
+    """The site of a few notebooks; a warning of Sphinx is an error. The processes of a test run share one."""
+    with filelock.FileLock(f"{root}.lock"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NCLIB_RESULTS", str(root))
+        patch.setattr(build, "OPTIONS", ("-q", "-W", "--keep-going"))
+        if not root.exists():
+            fill()
+            said = [{"output_type": "stream", "name": "stdout", "text": HOSTILE}]
+            formula = cell("markdown", rf"A formula $\text{{{HOSTILE}}}$ and `{HOSTILE}`.")
+            written = [cell("markdown", "# Table 9 · What is shown"), formula, cell("code", "1", (), said)]
+            write_notebook("neural_collapse/table9", written, note=HOSTILE)
+        return build.build("smoke", echo=lambda line: None, draft=draft).parent
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    root = tmp_path_factory.getbasetemp()
+    return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+
+
+@pytest.fixture(scope="session")
+def draft(shared):
+    return make(shared / "draft", True)
+
+
+@pytest.fixture(scope="session")
+def whole(shared):
+    return make(shared / "whole", False)
+
+
+@pytest.fixture
+def pages(monkeypatch):
+    """How often pages were made; making them takes no time."""
+    made = []
+
+    def run(aside, echo):
+        made.append(aside)
+        (aside / "html").mkdir()
+        (aside / "html/index.html").write_text(f"number {len(made)}")
+
+    monkeypatch.setattr(build, "_run_sphinx", run)
+    monkeypatch.setattr(build, "NEEDED", {})
+    return made
+
+
+def broken(site):
+    """Links within a site that lead nowhere."""
+    ids = {page.resolve(): Links(page.read_text()) for page in site.rglob("*.html") if "_static" not in page.parts}
+    for page, links in ids.items():
+        for tag, link in links.links:
+            parts = urlsplit(link)
+            if parts.scheme or tag == "script" or link == "#":
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            anchored = not parts.fragment or target not in ids or unquote(parts.fragment) in ids[target].ids
+            if not target.exists() or not anchored:
+                yield f"{page.name}: {link}"
+
+
+def test_a_profile_without_notebooks_has_no_site():
+    with pytest.raises(ReportError, match="type: nclib reproduce --profile smoke"):
+        build.build("smoke")
+
+
+def test_the_largest_scale_of_each_notebook_is_shown_and_named(smoke):
+    fill_larger()
+    found = {page.name: page for page in sources.executed("smoke")}
+    assert list(found) == [*NAMES, "neural_collapse/fig9"]
+    assert found["neural_collapse/fig4"].said == "Profile smoke"
+    said = "Profile full with seeds=2: CIFAR-10, all images (reduced scale)"
+    assert found["neural_collapse/fig3"].said == said
+    assert said in "".join(cell["source"] for cell in sources.shown(found["neural_collapse/fig3"])["cells"])
+
+
+def test_results_of_other_parameters_have_a_site_of_their_own(smoke, pages):
+    with other_parameters.results_with("seeds=2"):
+        write_notebook("neural_collapse/fig3", [cell("markdown", "# Other")])
+        assert build.build("smoke", draft=True) == paths.results("smoke") / "site/index.html"
+        assert [page.said for page in sources.executed("smoke")] == ["Profile smoke with seeds=2"]
+    assert not (paths.results("smoke") / "site").exists()
+
+
+def test_the_main_paper_comes_first_and_the_course_last(smoke):
+    for name in ("walkthrough/01_x", "kernel_equivalence/fig1", "mine/own"):
+        write_notebook(name, [cell("markdown", "# A title")])
+    parts = list(dict.fromkeys(page.name.split("/")[0] for page in sources.executed("smoke")))
+    assert parts == ["neural_collapse", "kernel_equivalence", "walkthrough", "mine"]
+
+
+def test_it_is_made_again_only_when_something_has_changed(smoke, pages):
+    build.build("smoke", draft=True)
+    build.build("smoke", draft=True)
+    assert len(pages) == 1
+    write_notebook("neural_collapse/fig4", [cell("markdown", "# Figure 4 · Changed")])
+    build.build("smoke", draft=True)
+    build.build("smoke", draft=True, force=True)
+    assert len(pages) == 3 and not pages[-1].exists()
+
+
+def test_what_a_killed_build_left_is_removed(smoke, pages):
+    left = paths.results("smoke") / ".site/html/index.html"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    build.build("smoke", draft=True)
+    assert not left.exists() and (paths.results("smoke") / "site/index.html").read_text() == "number 1"
+
+
+def test_an_older_site_stays_where_sphinx_fails(smoke, pages, monkeypatch):
+    landing = build.build("smoke", draft=True)
+    monkeypatch.setattr(build, "_run_sphinx", lambda aside, echo: (_ for _ in ()).throw(ReportError("no")))
+    with pytest.raises(ReportError):
+        build.build("smoke", draft=True, force=True)
+    assert landing.read_text() == "number 1"
+
+
+def test_runs_with_the_same_words_differ_in_their_seed_alone():
+    """H5: two lines are told apart by every option."""
+    store = explore.reference_store()
+    configs = [run.config for run in map(store.load, store.ids()) if run.config["kind"] == "classifier"]
+    usual, found = explore._usual(configs), {}
+    for config in configs:
+        words = explore._words(config, usual)
+        options = explore._options(config)
+        key = tuple(words.values())
+        assert found.setdefault(key, options) == options
+    images = {words[0] for words in found}
+    assert {"digits (toy)", "CIFAR-10, all images (reduced)"} <= images and len(images) == 5
+
+
+@needs_sphinx
+def test_sphinx_makes_it_without_a_warning_and_links_resolve(draft):
+    assert (draft / "notebooks/neural_collapse/fig3.html").exists() and list(broken(draft)) == []
+    front = (draft / "index.html").read_text()
+    order = [front.index(text) for text in ("What was claimed", 'id="sun-shi-neural-collapse"', "not drawn in these")]
+    assert order == sorted(order)
+    assert (draft / "_images/fig3.png").stat().st_size < 20_000
+
+
+@needs_sphinx
+def test_formulas_outputs_and_metadata_are_escaped(draft):
+    """M6: Sphinx escapes them by itself."""
+    texts = [page.read_text() for page in draft.rglob("*.html") if "_static" not in page.parts]
+    assert not any(HOSTILE in text for text in texts)
+    assert any("onload=alert" in text for text in texts)
+
+
+@needs_sphinx
+@pytest.mark.slow
+def test_the_whole_site_has_the_reference_and_needs_no_network(whole):
+    assert list(broken(whole)) == [] and (whole / "api/nclib.DEQ.html").exists()
+    for page in (whole / "index.html", whole / "explore.html", whole / "notebooks/neural_collapse/fig3.html"):
+        loaded = [link for tag, link in Links(page.read_text()).links if tag in ("script", "img", "link")]
+        assert not [link for link in loaded if urlsplit(link).scheme in ("http", "https")]
+
+
+@pytest.fixture
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless", "--no-sandbox", "--disable-gpu"):
+        options.add_argument(argument)
+    try:
+        driver = webdriver.Chrome(options=options)
+    except Exception as error:
+        pytest.skip(f"no browser: {error}")
+    driver.implicitly_wait(20)
+    yield driver
+    driver.quit()
+
+
+def opened(browser, page: Path, width: int, question: str = ""):
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri() + question)
+    return browser.execute_script("return document.documentElement.scrollWidth")
+
+
+@needs_sphinx
+@pytest.mark.slow
+def test_a_reader_finds_explores_and_never_scrolls_sideways(whole, browser):
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+
+    for page in ("index", "explore", "book/findings", "book/trust", "api/nclib.DEQ", "notebooks/neural_collapse/fig3"):
+        for width in (1280, 390):
+            assert opened(browser, whole / f"{page}.html", width) <= width, (page, width)
+    opened(browser, whole / "index.html", 1280)
+    assert browser.execute_script("return document.documentElement.scrollHeight") <= 3 * 800
+    for question, place in (("Theorem B.3", "theorem-b-3"), ("confidence interval", "confidence-intervals")):
+        opened(browser, whole / "search.html", 1280, f"?q={question.replace(' ', '+')}")
+        hits = browser.find_elements("css selector", "ul.search li a")[:3]
+        assert any(place in hit.get_attribute("href") for hit in hits), question
+    opened(browser, whole / "explore.html", 390)
+    chosen = [
+        Select(menu).first_selected_option.text
+        for menu in browser.find_elements("css selector", "#explore-menus select")
+    ]
+    assert {"K_A = 5, R = 100", "NC3, centred"} <= set(chosen)
+    drawn = lambda: browser.find_element("css selector", "#explore-chart svg").get_attribute("innerHTML")  # noqa: E731
+    before = drawn()
+    assert "NC3, centred, training images" in before
+    Select(browser.find_element("id", "explore-metric")).select_by_visible_text("accuracy over classes (%)")
+    WebDriverWait(browser, 20).until(lambda _: drawn() != before and "accuracy over classes" in drawn())

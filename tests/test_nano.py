@@ -1,0 +1,62 @@
+"""notebooks/nano.py is the library's run of Figure 3, seed 0, balanced digits: the same bits, in one file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import companion
+import nclib as nc
+
+FILE = Path(__file__).resolve().parents[1] / "notebooks" / "nano.py"
+
+
+def test_it_can_be_read_in_one_sitting():
+    text = FILE.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    assert "import nclib" not in text and "from nclib" not in text
+
+
+def _library(kind, epochs):
+    """The library's run, and its metrics of the last epoch under the names of nano."""
+    (config,) = [
+        config
+        for config in companion.experiment("fig3", "quick", epochs=epochs)
+        if (config.seed, config.data.imbalance, config.model.kind) == (0, "balanced", kind)
+    ]
+    run = nc.train(config, device="cpu")
+    last = run.history[run.history["epoch"] == epochs]
+    return run, {(row.split, row.metric): row.value for row in last.itertuples()}
+
+
+def _compare(found, expected):
+    for metric, value in found.items():
+        on = "test" if metric == "accuracy_balanced" else "train"
+        assert value == pytest.approx(expected[on, metric], rel=0, abs=1e-9), metric
+
+
+@pytest.mark.parametrize("kind", ["explicit", "deq"])
+def test_two_epochs_have_the_bits_of_the_library(kind, monkeypatch):
+    monkeypatch.syspath_prepend(FILE.parent)
+    import nano
+
+    monkeypatch.setattr(nano, "EPOCHS", 2)
+    run, expected = _library(kind, 2)
+    with torch.random.fork_rng():
+        network, history = nano.train(kind, *nano.digits(), say=lambda text: None)
+    weights = network.state_dict()
+    assert weights.keys() == run.weights.keys()
+    assert [name for name, value in weights.items() if not torch.equal(value, run.weights[name])] == []
+    _compare(history[2], expected)
+
+
+@pytest.mark.slow
+def test_the_whole_run_prints_the_metrics_of_the_library(tmp_path):
+    said = subprocess.run([sys.executable, FILE, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = json.loads(said.stdout)
+    assert list(found) == ["explicit", "deq"]
+    for kind, metrics in found.items():
+        _compare(metrics, _library(kind, 20)[1])
