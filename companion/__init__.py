@@ -7,4 +7,4 @@ what it uses is named by the entry points in pyproject.toml.
 
 from nclib.system import lazy
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,4 +1,4 @@
-from companion import (
+from . import (
     certify as certify,
     commands as commands,
     course as course,
@@ -9,4 +9,4 @@ from companion import (
     separation_bias as separation_bias,
     site as site,
 )
-from nclib.engine.experiments import experiment as experiment
+from .experiments import experiment as experiment

@@ -1,6 +1,6 @@
 """The public names of nclib and where each lives: what ``__init__.py`` imports on first use, and type checkers read."""
 
-from nclib import (
+from . import (
     comparison as comparison,
     config as config,
     data as data,
@@ -17,17 +17,8 @@ from nclib import (
     system as system,
     training as training,
 )
-from nclib.comparison import (
-    by_run as by_run,
-    claims_table as claims_table,
-    interval as interval,
-    pairs as pairs,
-    percent as percent,
-    solver_audit as solver_audit,
-    terminal_phase as terminal_phase,
-    verdict as verdict,
-)
-from nclib.config import (
+from .comparison import interval as interval, pairs as pairs, verdict as verdict
+from .config import (
     ConfigError as ConfigError,
     DataConfig as DataConfig,
     GradientConfig as GradientConfig,
@@ -37,8 +28,7 @@ from nclib.config import (
     TrainConfig as TrainConfig,
     run_id as run_id,
 )
-from nclib.data import load_dataset as load_dataset
-from nclib.deq import (
+from .deq import (
     DEQ as DEQ,
     BackwardNotConverged as BackwardNotConverged,
     ForwardNotConverged as ForwardNotConverged,
@@ -50,12 +40,10 @@ from nclib.deq import (
     jacobian_frobenius_sq as jacobian_frobenius_sq,
     spectral_radius as spectral_radius,
 )
-from nclib.engine.outline import scale_of as scale_of
-from nclib.engine.profiles import given as given
-from nclib.engine.reference import load_run as load_run
-from nclib.engine.runs import ensure_runs as ensure_runs, plan as plan, runs_provenance as runs_provenance
-from nclib.evaluation import evaluate as evaluate
-from nclib.metrics import (
+from .engine.reference import load_run as load_run
+from .engine.runs import ensure_runs as ensure_runs, plan as plan
+from .evaluation import evaluate as evaluate
+from .metrics import (
     ClassMoments as ClassMoments,
     class_moments as class_moments,
     ideal_values as ideal_values,
@@ -67,27 +55,18 @@ from nclib.metrics import (
     nc_report as nc_report,
     simplex_etf as simplex_etf,
 )
-from nclib.metrics.measuring import features as features, measure as measure
-from nclib.metrics.ood import ood_scores as ood_scores
-from nclib.models import build_model as build_model, count_parameters as count_parameters
-from nclib.publish.captions import (
-    describe_runs as describe_runs,
-    describe_seeds as describe_seeds,
-    stand_ins as stand_ins,
-)
-from nclib.engine.experiments import experiment as experiment
-from nclib.publish.answer import answer as answer
-from nclib.publish.artefacts import save_figure as save_figure, save_table as save_table
-from nclib.publish.readable import readable as readable
-from nclib.solver import (
+from .metrics.measuring import features as features, measure as measure
+from .metrics.ood import ood_scores as ood_scores
+from .models import build_model as build_model
+from .publish.artefacts import save_figure as save_figure, save_table as save_table
+from .solver import (
     Anderson as Anderson,
     Broyden as Broyden,
     FixedPointIteration as FixedPointIteration,
     Solution as Solution,
     Status as Status,
     fixed_point as fixed_point,
-    paper_solver as paper_solver,
 )
-from nclib.training import train as train
+from .training import train as train
 
 __version__: str

@@ -441,7 +441,7 @@ def count_parameters(module: nn.Module) -> int:
     --------
     >>> import torch
     >>> import nclib as nc
-    >>> nc.count_parameters(torch.nn.Linear(3, 2))
+    >>> nc.models.count_parameters(torch.nn.Linear(3, 2))
     8
     """
     return sum(p.numel() for p in module.parameters() if p.requires_grad)

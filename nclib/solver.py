@@ -386,7 +386,7 @@ def paper_solver() -> Broyden:
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.paper_solver().max_steps
+    >>> nc.solver.paper_solver().max_steps
     20
     """
     return Broyden(tol=1e-3, max_steps=20)

@@ -18,9 +18,9 @@ from nclib.system import paths
 
 PARAMETERS = """\
 profile: str = "quick"  # the size
-epochs: int = 0  # 0 = the profile's
+epochs: int = 0  # 0 for the profile's
 lr: float = 0.0
-dataset: str = ""  # "" = the profile's
+dataset: str = ""  # "" for the profile's
 """
 
 
@@ -84,7 +84,7 @@ class Bench:
                 namespace |= values
         written = notebooks.source(name).with_suffix(".written")
         written.write_text(json.dumps(notebook), encoding="utf-8")
-        digest = execute._publish(written, name, profile, failed=bool(error))
+        digest = execute.publish(written, name, profile, failed=bool(error))
         files = {} if error else execute.files_left(name, profile, before, digest)
         return execute.Execution(time.time() - started, error, files)
 

@@ -92,7 +92,7 @@ def needed(package, found):
                     pass  # of another machine
     return found
 
-installed = needed("torch", needed("numpy", set()))
+installed = needed("torch", needed("numpy", needed("lazy-loader", set())))
 allowed = {top for top, owners in importlib.metadata.packages_distributions().items()
            if {owner.lower().replace("_", "-") for owner in owners} & installed}
 assert not {"pandas", "pydantic", "scipy", "matplotlib", "typer"} & allowed

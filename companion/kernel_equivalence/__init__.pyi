@@ -1,6 +1,6 @@
 """The public names of this paper and where each lives, imported on first use."""
 
-from companion.kernel_equivalence.activations import (
+from .activations import (
     ACTIVATIONS as ACTIVATIONS,
     Activation as Activation,
     HardTanh as HardTanh,
@@ -8,7 +8,7 @@ from companion.kernel_equivalence.activations import (
     activation_moments as activation_moments,
     well_posedness as well_posedness,
 )
-from companion.kernel_equivalence.equivalents import (
+from .equivalents import (
     assemble as assemble,
     ck_entrywise as ck_entrywise,
     ck_equivalent as ck_equivalent,
@@ -16,7 +16,7 @@ from companion.kernel_equivalence.equivalents import (
     resolve_tau0 as resolve_tau0,
     spectral_norm as spectral_norm,
 )
-from companion.kernel_equivalence.errors import (
+from .errors import (
     equivalence_errors as equivalence_errors,
     finite_width_errors as finite_width_errors,
     image_samples as image_samples,
@@ -24,32 +24,32 @@ from companion.kernel_equivalence.errors import (
     matching_errors as matching_errors,
     published_kernels as published_kernels,
 )
-from companion.kernel_equivalence.exact import (
+from .exact import (
     explicit_ck as explicit_ck,
     explicit_ntk as explicit_ntk,
     implicit_ck as implicit_ck,
     implicit_kernels as implicit_kernels,
 )
-from companion.kernel_equivalence.finite_width import (
+from .finite_width import (
     finite_width_ck as finite_width_ck,
     finite_width_kernels as finite_width_kernels,
 )
-from companion.kernel_equivalence.kernel_numbers import (
+from .kernel_numbers import (
     coefficients as coefficients,
     explicit_coefficients as explicit_coefficients,
 )
-from companion.kernel_equivalence.matching import (
+from .matching import (
     match_htanh as match_htanh,
     match_layers as match_layers,
     match_leaky_relu as match_leaky_relu,
 )
-from companion.kernel_equivalence.mixtures import (
+from .mixtures import (
     empirical_tau0 as empirical_tau0,
     estimate_moments as estimate_moments,
     gaussian_mixture as gaussian_mixture,
     mixture_moments as mixture_moments,
 )
-from companion.kernel_equivalence.networks import (
+from .networks import (
     ShallowConfig as ShallowConfig,
     describe_shallow as describe_shallow,
 )

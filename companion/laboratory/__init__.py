@@ -2,4 +2,4 @@
 
 from nclib.system import lazy
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

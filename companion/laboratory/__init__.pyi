@@ -1,12 +1,12 @@
 """This wing's public names, imported on first use."""
 
-from companion.laboratory.compute import (
+from .compute import (
     class_triangle as class_triangle,
     image_traces as image_traces,
     plane_map as plane_map,
     walks as walks,
 )
-from companion.laboratory.panels import (
+from .panels import (
     compare as compare,
     one_image as one_image,
     plane as plane,

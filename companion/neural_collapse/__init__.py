@@ -13,4 +13,4 @@ Z = W H are the logits, C_n = I − 11ᵀ/n, ‖·‖_* is the nuclear norm, and
 
 from nclib.system import lazy
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -1,12 +1,12 @@
 """The public names of this paper and where each lives, imported on first use."""
 
-from companion.neural_collapse.accuracy_tables import (
+from .accuracy_tables import (
     accuracy_display as accuracy_display,
     accuracy_table as accuracy_table,
     published as published,
     published_ticks as published_ticks,
 )
-from companion.neural_collapse.audit import (
+from .audit import (
     audit_axes as audit_axes,
     audit_effects as audit_effects,
     audit_grid as audit_grid,
@@ -16,7 +16,7 @@ from companion.neural_collapse.audit import (
     integrated_rate as integrated_rate,
     largest_std as largest_std,
 )
-from companion.neural_collapse.depth import (
+from .depth import (
     DepthConfig as DepthConfig,
     approach as approach,
     collapse_without_solver as collapse_without_solver,
@@ -28,7 +28,7 @@ from companion.neural_collapse.depth import (
     states_as_models as states_as_models,
     without_solver as without_solver,
 )
-from companion.neural_collapse.layer_peeled import (
+from .layer_peeled import (
     collapse_ratio as collapse_ratio,
     imbalance_curve as imbalance_curve,
     loss_lower_bound as loss_lower_bound,
@@ -39,18 +39,18 @@ from companion.neural_collapse.layer_peeled import (
     total_collapse_budget as total_collapse_budget,
     total_collapse_ratio as total_collapse_ratio,
 )
-from companion.neural_collapse.network_costs import (
+from .network_costs import (
     TWO_BLOCKS as TWO_BLOCKS,
     compute_in_blocks as compute_in_blocks,
     layer_table as layer_table,
 )
-from companion.neural_collapse.peeled_maps import (
+from .peeled_maps import (
     PeeledProblem as PeeledProblem,
     peeled_alignment as peeled_alignment,
     peeled_fits as peeled_fits,
     peeled_table as peeled_table,
 )
-from companion.neural_collapse.proofs import (
+from .proofs import (
     cosine_ratio_printed as cosine_ratio_printed,
     inequality_58 as inequality_58,
     judge as judge,
@@ -60,7 +60,7 @@ from companion.neural_collapse.proofs import (
     theory_statements as theory_statements,
     theory_steps as theory_steps,
 )
-from companion.neural_collapse.protocol import (
+from .protocol import (
     BLOCK as BLOCK,
     COLLAPSE as COLLAPSE,
     accuracy_remark as accuracy_remark,
@@ -68,10 +68,10 @@ from companion.neural_collapse.protocol import (
     overall_accuracy as overall_accuracy,
     pooled_ratios as pooled_ratios,
 )
-from companion.neural_collapse.shown_images import (
+from .shown_images import (
     pictures as pictures,
 )
-from companion.neural_collapse.solver_sweep import (
+from .solver_sweep import (
     SolverSweepConfig as SolverSweepConfig,
     collapse_inside as collapse_inside,
     minority_effect as minority_effect,

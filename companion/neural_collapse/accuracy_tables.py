@@ -44,7 +44,7 @@ def accuracy_table(
     frame : tidy frame of runs
     printed : rows of `published`
     stands_for : the paper's data set that each of ours stands for, for instance {"digits": "cifar10"}
-    scale : of the runs (`nclib.scale_of`); sizes are compared at the paper's alone
+    scale : of the runs (`nclib.publish.notes.scale_of`); sizes are compared at the paper's alone
     remark : on every row that is judged, such as `accuracy_remark`
 
     Returns

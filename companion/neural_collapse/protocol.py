@@ -41,7 +41,7 @@ def pooled_ratios(
     frame : tidy frame
     planned : all runs, finished or not
     claims : metrics, or what is claimed of each
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     pair : the model compared with, and the model
 
     Returns
@@ -69,7 +69,7 @@ def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: 
     ----------
     frame : tidy frame, accuracies as fractions
     planned : all runs, finished or not
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     remark : on both tests, such as `accuracy_remark`
 
     Returns

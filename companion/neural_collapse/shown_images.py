@@ -29,7 +29,7 @@ def pictures(config: RunConfig, labels: Sequence[int]) -> list[str]:
     --------
     >>> import nclib as nc
     >>> from companion import neural_collapse as sun_shi
-    >>> texts = sun_shi.pictures(nc.experiment("fig2", "smoke")[0], [0, 0, 1])
+    >>> texts = sun_shi.pictures(nc.engine.experiments.experiment("fig2", "smoke")[0], [0, 0, 1])
     >>> len(texts), texts[0][:8]
     (3, 'iVBORw0K')
     """

@@ -271,7 +271,7 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
     ----------
     frame : tidy frame that holds probes of one setting
     metrics : of training images, each 0 at collapse
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     method : whose iterates
 
     Returns

@@ -4,4 +4,4 @@ about its abstract and its discussion.
 
 from nclib.system import lazy
 
-__getattr__, __dir__, __all__ = lazy.attach(__name__)
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

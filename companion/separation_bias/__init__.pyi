@@ -1,6 +1,6 @@
 """The public names of this paper and where each lives, imported on first use."""
 
-from companion.separation_bias.claims import (
+from .claims import (
     arm_names as arm_names,
     curve_rows as curve_rows,
     describe_regressions as describe_regressions,
@@ -9,7 +9,7 @@ from companion.separation_bias.claims import (
     trained_ledger as trained_ledger,
     weight_bounds as weight_bounds,
 )
-from companion.separation_bias.diagonal import (
+from .diagonal import (
     density_table as density_table,
     diagonal_flow as diagonal_flow,
     diagonal_network_limit as diagonal_network_limit,
@@ -19,11 +19,11 @@ from companion.separation_bias.diagonal import (
     participation_ratio as participation_ratio,
     regulariser_stationarity as regulariser_stationarity,
 )
-from companion.separation_bias.gotu import gotu_diagonal as gotu_diagonal, gotu_table as gotu_table
-from companion.separation_bias.grids import sound_runs as sound_runs
-from companion.separation_bias.ledger import separation_ledger as separation_ledger
-from companion.separation_bias.networks import FNN as FNN, ReluDEQ as ReluDEQ, SelfLoopDEQ as SelfLoopDEQ
-from companion.separation_bias.regions import (
+from .gotu import gotu_diagonal as gotu_diagonal, gotu_table as gotu_table
+from .grids import sound_runs as sound_runs
+from .ledger import separation_ledger as separation_ledger
+from .networks import FNN as FNN, ReluDEQ as ReluDEQ, SelfLoopDEQ as SelfLoopDEQ
+from .regions import (
     count_regions as count_regions,
     fnn_as_deq as fnn_as_deq,
     fnn_width_needed as fnn_width_needed,
@@ -36,9 +36,9 @@ from companion.separation_bias.regions import (
     sawtooth_l1_bound as sawtooth_l1_bound,
     tent_map as tent_map,
 )
-from companion.separation_bias.regression import RegressionConfig as RegressionConfig
-from companion.separation_bias.saliency import CamConfig as CamConfig, cam_spread as cam_spread, grad_cam as grad_cam
-from companion.separation_bias.steep import (
+from .regression import RegressionConfig as RegressionConfig
+from .saliency import CamConfig as CamConfig, cam_spread as cam_spread, grad_cam as grad_cam
+from .steep import (
     bisect_scalar as bisect_scalar,
     fnn_weight_bound as fnn_weight_bound,
     steep_deq_scalar as steep_deq_scalar,
@@ -49,7 +49,7 @@ from companion.separation_bias.steep import (
     steep_target as steep_target,
     steep_values as steep_values,
 )
-from companion.separation_bias.tasks import (
+from .tasks import (
     read_wav as read_wav,
     resolve_sound as resolve_sound,
     synthetic_tone as synthetic_tone,

@@ -3,15 +3,8 @@
 import contextlib
 import os
 import sys
-from importlib.util import find_spec
 
 from nclib.system.lazy import install
-
-NEEDED = (
-    *("PIL", "filelock", "matplotlib", "pandas", "pydantic", "rich"),
-    *("scipy", "seaborn", "sklearn", "typer", "yaml"),
-)
-"""The packages of the extra companion, as they are imported."""
 
 
 def _distrust_the_folder() -> None:
@@ -26,9 +19,12 @@ def _distrust_the_folder() -> None:
 def main() -> None:
     """Run the command; where a package of its extra is missing, say what installs it, with exit code 1."""
     _distrust_the_folder()
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        print(f"nclib needs {', '.join(missing)}, not installed here; {install('companion')}", file=sys.stderr)
-        raise SystemExit(1)
-    from nclib.cli.app import main as run
+    try:
+        from nclib.cli.app import main as run
 
-    run()
+        run()
+    except ModuleNotFoundError as error:
+        if (error.name or "nclib").split(".")[0] in ("nclib", "companion"):
+            raise
+        print(f"error: nclib needs {error.name}, which is not installed; {install('companion')}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -28,10 +28,9 @@ def check(name: DatasetName) -> None:
     states = data.check(name)
     for file, state in states.items():
         typer.echo(f"{state:8} {file}")
-    if all(state == "ok" for state in states.values()):
-        return
-    typer.echo(f"not complete; to get it: nclib data fetch {name}", err=True)
-    raise typer.Exit(1)
+    if any(state != "ok" for state in states.values()):
+        typer.echo(f"not complete; to get it: nclib data fetch {name}", err=True)
+        raise typer.Exit(1)
 
 
 @data_app.command()
@@ -44,9 +43,7 @@ def describe(name: DatasetName) -> None:
 
 
 def _brief(value: Any) -> str:
-    if not isinstance(value, (list, tuple)) or not value:
-        return str(value)
-    if all(isinstance(item, int) for item in value) and len(value) > 3:
-        spread = str(value[0]) if len(set(value)) == 1 else f"{min(value)} to {max(value)}"
-        return f"{sum(value)} images, {spread} in each of {len(value)} classes"
-    return ", ".join(map(str, value)) if len(value) <= 10 else f"{', '.join(map(str, value[:3]))}, … ({len(value)})"
+    if not isinstance(value, (list, tuple)) or len(value) <= 3 or not isinstance(value[0], int):
+        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    spread = str(value[0]) if min(value) == max(value) else f"{min(value)} to {max(value)}"
+    return f"{sum(value)} images, {spread} in each of {len(value)} classes"

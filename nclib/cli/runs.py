@@ -12,7 +12,7 @@ import typer
 from nclib.cli.output import Names, ProfileName, Settings, final_metrics, plain, print_frame
 
 if TYPE_CHECKING:
-    from nclib.engine.reading import StoredRun
+    pass
 
 runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True)
 _LISTED = "{:16} {:>11} {:>5} {:>6}  {:8} {}"
@@ -63,16 +63,17 @@ def check_runs() -> None:
 @runs_app.command()
 def show(
     run: RunName,
-    command: Annotated[bool, typer.Option("--command", help="Only print the command that makes it.")] = False,
+    config: Annotated[
+        bool, typer.Option("--config", help="Only print the options, a file for nclib train --config.")
+    ] = False,
 ) -> None:
     """Configuration, circumstances and final metrics of one run."""
     from nclib.engine.reference import load_run, reference_store
     from nclib.engine.store import default_store
 
-    known = default_store().ids() + reference_store().ids()
-    stored = load_run(_complete(run, known))
-    if command:
-        _print_command(stored)
+    stored = load_run(_complete(run, default_store().ids() + reference_store().ids()))
+    if config:
+        typer.echo(json.dumps(stored.config, indent=1))
         return
     typer.echo(f"run {stored.run_id}")
     typer.echo(json.dumps({"config": _without_nothing(stored.config), "provenance": stored.provenance}, indent=1))
@@ -117,26 +118,9 @@ def export(
         typer.echo(run)
 
 
-def _print_command(run: StoredRun) -> None:
-    from nclib.cli.typed import command
-    from nclib.config import ModelConfig
-    from nclib.system import own_code
-
-    typer.echo(command(run.config, run.provenance.get("profile", "custom")))
-    model = ModelConfig(**run.config["model"])
-    if model.own_code:
-        own_code.search_here()
-        try:
-            now = own_code.digest(model.own_code)
-        except own_code.OwnCodeError as error:
-            now = typer.echo(f"warning: {error}", err=True)
-        if now and now != model.source:
-            typer.echo(f"warning: the source of {model.own_code} has changed since; now it makes another run", err=True)
-
-
 def _complete(typed: str, known: Iterable[str]) -> str:
     """The one run whose id is, or begins with, what was typed."""
-    from nclib.config import ConfigError, suggest
+    from nclib.config import ConfigError
 
     known = sorted(set(known))
     fitting = [typed] if typed in known else [run for run in known if run.startswith(typed)]
@@ -144,11 +128,7 @@ def _complete(typed: str, known: Iterable[str]) -> str:
         return fitting[0]
     if fitting:
         raise ConfigError(f"{typed!r} fits {len(fitting)} runs: {', '.join(fitting[:5])}{', …' * (len(fitting) > 5)}")
-    if not known:
-        raise ConfigError(f"there is no run {typed!r}: none is stored here yet")
-    raise ConfigError(
-        suggest(typed, known, "run") if len(known) <= 20 else f"no run begins with {typed!r}; see nclib runs list"
-    )
+    raise ConfigError(f"no run begins with {typed!r}; see nclib runs list")
 
 
 def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The public names of this package and where each lives, imported on first use."""
 
-from nclib.comparison.pairing import (
+from .pairing import (
     PHASE_METRICS as PHASE_METRICS,
     SETTING as SETTING,
     NotMeasured as NotMeasured,
@@ -9,7 +9,7 @@ from nclib.comparison.pairing import (
     pairs as pairs,
     terminal_phase as terminal_phase,
 )
-from nclib.comparison.tables import (
+from .tables import (
     claims_table as claims_table,
     differences as differences,
     over_seeds as over_seeds,
@@ -19,7 +19,7 @@ from nclib.comparison.tables import (
     setting as setting,
     solver_audit as solver_audit,
 )
-from nclib.comparison.verdicts import (
+from .verdicts import (
     EQUAL_WITHIN as EQUAL_WITHIN,
     MIN_SEEDS as MIN_SEEDS,
     Interval as Interval,

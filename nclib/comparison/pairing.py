@@ -89,7 +89,7 @@ class Pairs:
 
         Parameters
         ----------
-        scale : of the runs (`nclib.scale_of`)
+        scale : of the runs (`nclib.publish.notes.scale_of`)
         claim : "lower", "higher" or "equal", said of `arm`; a printed difference; or None
         phase : "required" judges runs in the terminal phase alone; "described" judges the others too, for accuracies
             and where a protocol fixed it before its runs. A phase that is not known is judged by neither
@@ -224,7 +224,7 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     ...      "epoch": epoch, "metric": "loss", "value": value}
     ...     for epoch, value in ((1, 0.5), (2, 0.25))
     ... ])
-    >>> nc.by_run(frame, "loss", "test")["value"].tolist()
+    >>> nc.comparison.by_run(frame, "loss", "test")["value"].tolist()
     [0.25]
     """
     _check_columns(frame)
@@ -278,7 +278,7 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     ...      "epoch": 1, "metric": metric, "value": value}
     ...     for metric, value in (("accuracy_train_prior", 1.0), ("accuracy_balanced", 0.99))
     ... ])
-    >>> nc.terminal_phase(frame)["reached"].tolist()
+    >>> nc.comparison.terminal_phase(frame)["reached"].tolist()
     [False]
     """
     rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]

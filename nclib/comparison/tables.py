@@ -41,7 +41,7 @@ def percent(frame: pd.DataFrame) -> pd.DataFrame:
     ...      "split": "test", "epoch": 1, "metric": "accuracy_balanced", "value": value + seed * slope}
     ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
     ... ])
-    >>> nc.percent(frame)["value"].round(3).tolist()[:2]
+    >>> nc.comparison.percent(frame)["value"].round(3).tolist()[:2]
     [80.0, 82.0]
     """
     accuracy = frame["metric"].str.startswith("accuracy_")
@@ -86,7 +86,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     ----------
     frame : tidy frame of one setting
     claims : metric name → "lower", "higher" or "equal", what the paper says of the DEQ against the explicit network
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     split : of the metrics
 
     Returns
@@ -103,7 +103,7 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     ...      "split": "train", "epoch": 1, "metric": "nc1_trace_ratio", "value": value + seed * slope}
     ...     for model, value, slope in (("deq", 0.8, 0.02), ("explicit", 0.7, 0.01)) for seed in range(3)
     ... ])
-    >>> nc.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
+    >>> nc.comparison.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
     ['DEQ lower']
     """
     rows = [(metric, *_of_one_setting(frame, metric, scale, split, claim=claim)) for metric, claim in claims.items()]
@@ -124,7 +124,7 @@ def differences(
     ----------
     frame : tidy frame of one setting, accuracies as fractions
     metrics : metric → its split. Accuracies are means over the last ten logged epochs, in percent; others of the last
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     arm, against : which model, and which it is compared with
 
     Returns
@@ -182,7 +182,7 @@ def ratios(
     ----------
     frame : tidy frame of runs, the same settings for every seed
     metrics : positive ones, 0 at collapse; a mapping says what is claimed of each, "lower", "higher" or "equal"
-    scale : of the runs (`nclib.scale_of`)
+    scale : of the runs (`nclib.publish.notes.scale_of`)
     split : of the metrics
     arm, against : which model, and which it is compared with
     terminal : whether the networks ended in the terminal phase, where both are states of one trained network, whose
@@ -235,7 +235,7 @@ def solver_audit(frame: pd.DataFrame) -> pd.DataFrame:
     ...      "epoch": 1, "metric": metric, "value": value}
     ...     for split, metric, value in (("train", "solver_converged", 0.9), ("test", "solver_converged", 0.8))
     ... ])
-    >>> nc.solver_audit(frame)["test_converged"].tolist()
+    >>> nc.comparison.solver_audit(frame)["test_converged"].tolist()
     [80.0]
     """
     wanted = {

@@ -172,7 +172,7 @@ def verdict(
     Parameters
     ----------
     found : our paired difference with its interval
-    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.scale_of`)
+    scale : of the runs, one of `nclib.system.words.SCALES` (`nclib.publish.notes.scale_of`)
     claim : "lower", "higher" or "equal"; or a printed difference in the same unit, which claims its sign, and at the
         paper's scale its size too: the remark is "compatible in size" when it lies in the interval, else "other size".
         A printed 0 has no sign. None, or NaN as tables have it, where no paper claims anything

@@ -24,7 +24,7 @@ from nclib.config.parts import (
     TrainConfig,
     recipe,
 )
-from nclib.config.run import SCHEMA_VERSION, PostHocConfig, RunConfig, StoredConfig, digest, run_id
+from nclib.config.run import SCHEMA_VERSION, PostHocConfig, RunConfig, StoredConfig, digest, named_options, run_id
 from nclib.config.strict import Config, ConfigError, nested, parse_json, suggest
 
 LookConfig = PostHocConfig  # its name before November 2026
@@ -49,6 +49,7 @@ __all__ = [
     "StoredConfig",
     "TrainConfig",
     "digest",
+    "named_options",
     "nested",
     "parse_json",
     "recipe",

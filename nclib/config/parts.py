@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from nclib.config.strict import Config, ConfigError, added_later, apply_defaults, nested, suggest
+from nclib.config.strict import Config, ConfigError, added_later, apply_defaults, nested, option, suggest
 from nclib.system import own_code
 
 LAST_EPOCHS = 10
@@ -131,12 +131,16 @@ class DataConfig(Config):
     10.0
     """
 
-    dataset: str = "digits"
+    dataset: str = option("--dataset", "Name of a data set, or folder:PATH.", "digits")
     imbalance: Literal["balanced", "step", "exponential"] = "balanced"
-    num_majority: int | None = pydantic.Field(default=None, ge=1)
-    ratio: float | None = pydantic.Field(default=None, ge=1)
+    num_majority: int | None = option(
+        "--K_A --num-majority", "Number of majority classes; goes with R.", None, "balanced", ge=1
+    )
+    ratio: float | None = option("--R --ratio", "Imbalance n_A / n_B; goes with K_A.", None, "1", ge=1)
     majority: Literal["first", "random"] | None = None
-    n_max: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
+    n_max: int | None = option(
+        "--n-max", "Images of a majority class, n_A.", None, "as many as there are", ge=1, lt=2**32
+    )
     test_per_class: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
     augment: Literal["dataset", "none"] = "dataset"
     subset_seed: int | None = added_later(None, ge=0, lt=2**32)
@@ -166,7 +170,7 @@ class DataConfig(Config):
         if name.startswith("folder:") and not _RESOLVED_FOLDER.fullmatch(name):
             raise ValueError(
                 f"{name!r} is a path; a configuration stores none. Give it to nclib.data.resolve_dataset first, "
-                "which returns 'folder:NAME@FINGERPRINT' (nclib.experiment and the command line do it for you)"
+                "which returns 'folder:NAME@FINGERPRINT' (companion.experiment and the command line do it for you)"
             )
         return name
 
@@ -211,9 +215,9 @@ class ModelConfig(Config):
     'anderson'
     """
 
-    kind: ModelKind = "explicit"
-    width: int = pydantic.Field(default=64, ge=1, lt=2**20)
-    cell: str | None = None
+    kind: ModelKind = option("--model", f"{', '.join(typing.get_args(ModelKind))}.", "explicit")
+    width: int = option("--width", "Channels of the first stage; features have 8 times as many.", 64, ge=1, lt=2**20)
+    cell: str | None = option("--cell", "residual, mdeq, or package.module:Class of your own.", None, "residual")
     groups: int | None = pydantic.Field(default=None, ge=1)
     feature_norm: Literal["none", "batchnorm"] = "none"
     head: Literal["linear", "etf", "cosine"] = added_later("linear")
@@ -222,7 +226,12 @@ class ModelConfig(Config):
     start: Literal["x", "zeros", "previous"] | None = None
     unroll: int | None = pydantic.Field(default=None, ge=1)
     num_blocks: int | None = pydantic.Field(default=None, ge=1)
-    network: str | None = added_later(None)
+    network: str | None = option(
+        "--network",
+        "package.module:function that makes a network of your own, for --model network.",
+        None,
+        field=added_later,
+    )
     source: str | None = added_later(None, pattern="^[0-9a-f]{16}$")
     name: str | None = added_later(None, pattern=r"^\S[^\n\r\t<>]{0,59}$")
 
@@ -322,11 +331,10 @@ class TrainConfig(Config):
     20
     """
 
-    epochs: int = pydantic.Field(default=100, ge=1, lt=2**32)
-    batch_size: int = pydantic.Field(
-        default=128, ge=2, lt=2**32
-    )  # BatchNorm has nothing to normalise in a batch of one
-    lr: float = pydantic.Field(default=0.1, gt=0)
+    epochs: int = option("--epochs", "Passes over the training images.", 100, ge=1, lt=2**32)
+    # BatchNorm has nothing to normalise in a batch of one
+    batch_size: int = option("--batch-size", "Images of a step.", 128, ge=2, lt=2**32)
+    lr: float = option("--lr", "Learning rate.", 0.1, gt=0)
     momentum: float = pydantic.Field(default=0.9, ge=0, lt=1)
     weight_decay: float = pydantic.Field(default=5e-4, ge=0)
     optimiser: Literal["sgd", "adam", "adamw"] = added_later("sgd")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import pydantic
 
 from nclib.config.parts import DataConfig, ModelConfig, TrainConfig
-from nclib.config.strict import Config, nested
+from nclib.config.strict import Config, nested, option
 
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
@@ -28,7 +28,7 @@ class StoredConfig(Config):
     """Made on the processor even where there is a GPU, because there it is fastest."""
 
     kind: str
-    seed: int = pydantic.Field(default=0, ge=0, lt=2**32)  # what every generator takes
+    seed: int = option("--seed", "Subset, initialisation and order.", 0, ge=0, lt=2**32)  # what every generator takes
     profile: str = "custom"
 
     def label(self) -> str:
@@ -167,3 +167,11 @@ def digest(canonical: dict[str, Any]) -> str:
     back."""
     text = json.dumps({"schema": SCHEMA_VERSION, "config": canonical}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def named_options() -> dict[str, pydantic.fields.FieldInfo]:
+    """The fields of a `RunConfig` that are options of ``nclib train`` by name, by their dotted keys."""
+    fields = {name: field for name, field in RunConfig.model_fields.items()}
+    for part in ("data", "model", "train"):
+        fields |= {f"{part}.{name}": field for name, field in fields.pop(part).annotation.model_fields.items()}
+    return {key: field for key, field in fields.items() if "option" in (field.json_schema_extra or {})}

@@ -62,7 +62,24 @@ def _literal_values(annotation: Any) -> tuple[Any, ...]:
 def added_later(default: Any, **constraints: Any) -> Any:
     """A field that came after runs had been stored: at its default it stays out of the identity, so that runs from
     before keep their names."""
-    return pydantic.Field(default=default, json_schema_extra={"later": True}, **constraints)
+    extra = {"later": True} | constraints.pop("json_schema_extra", {})
+    return pydantic.Field(default=default, json_schema_extra=extra, **constraints)
+
+
+def option(
+    names: str, description: str, default: Any, shown: str = "", field: Any = pydantic.Field, **more: Any
+) -> Any:
+    """A field that commands take as an option of its own; all others are written as ``-s KEY=VALUE``.
+
+    Parameters
+    ----------
+    names : of the option, "--K_A --num-majority"
+    description : one sentence for help
+    shown : what help calls the default
+    field : what makes the field, with the constraints in `more`
+    """
+    extra = {"option": names, "shown": shown or str(default)}
+    return field(default=default, description=description, json_schema_extra=extra, **more)
 
 
 class Config(pydantic.BaseModel):

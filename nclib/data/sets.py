@@ -55,7 +55,7 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     Examples
     --------
     >>> import nclib as nc
-    >>> digits = nc.load_dataset("digits", "test")
+    >>> digits = nc.data.load_dataset("digits", "test")
     >>> digits.images.shape
     torch.Size([400, 1, 8, 8])
     """

@@ -82,14 +82,14 @@ def train_run(
         return run
     with store.lock(run):
         if not store.is_sound(run):
-            make(config, store, device, progress or _nothing, log or _nothing)
+            make(config, store, training.usable_device(device), progress or _nothing, log or _nothing)
     return run
 
 
-def make(config: StoredConfig, store: RunStore, device: str | None, progress: Note, log: Log) -> None:
+def make(config: StoredConfig, store: RunStore, device: torch.device, progress: Note, log: Log) -> None:
     """Train one run, and first the one that it needs, and store it."""
-    needed, on = config.needs(), torch.device("cpu") if config.on_cpu else training.usable_device(device)
-    base = None if needed is None else train_run(needed, store, device, lambda *_: progress(0, config.work()))
+    needed, on = config.needs(), torch.device("cpu") if config.on_cpu else device
+    base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, config.work()))
     own = config.model.own_code if isinstance(config, RunConfig) else None
     code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
 

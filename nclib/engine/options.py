@@ -8,23 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from nclib import data
-from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, parse_json, suggest
+from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, named_options, parse_json, suggest
 from nclib.system import own_code, provenance
 
-OPTIONS = {
-    "data.dataset": "--dataset",
-    "model.kind": "--model",
-    "model.cell": "--cell",
-    "model.network": "--network",
-    "data.num_majority": "--K_A",
-    "data.ratio": "--R",
-    "data.n_max": "--n-max",
-    "model.width": "--width",
-    "train.epochs": "--epochs",
-    "train.batch_size": "--batch-size",
-    "train.lr": "--lr",
-    "seed": "--seed",
-}
+OPTIONS = {key: field.json_schema_extra["option"].split()[0] for key, field in named_options().items()}
 """Options of ``nclib train`` that have a name of their own; every other is written as ``-s KEY=VALUE``."""
 
 

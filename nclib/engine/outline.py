@@ -83,7 +83,7 @@ def scale_of(configs: Sequence[StoredConfig]) -> str:
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.scale_of(nc.experiment("fig3", "smoke"))
+    >>> nc.publish.notes.scale_of(nc.engine.experiments.experiment("fig3", "smoke"))
     'toy'
     """
     return max((_scale(config) for config in configs if isinstance(config, RunConfig)), key=list(words.SCALES).index)

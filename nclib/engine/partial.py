@@ -41,7 +41,7 @@ def drawable(configs: Sequence[Config], train: str = "finished") -> list[Config]
     --------
     >>> import nclib as nc
     >>> from nclib.engine.partial import drawable
-    >>> configs = nc.experiment("fig3", "smoke")
+    >>> configs = nc.engine.experiments.experiment("fig3", "smoke")
     >>> len(drawable(configs, "missing")) == len(configs)
     True
     """

@@ -259,7 +259,7 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     >>> network = nc.ModelConfig(kind="explicit", width=2)
     >>> config = nc.RunConfig(data=data, model=network, train=nc.TrainConfig(epochs=1))
     >>> frame = nc.ensure_runs([config])
-    >>> nc.runs_provenance([config]).shape[0] > 5
+    >>> nc.publish.notes.runs_provenance([config]).shape[0] > 5
     True
     """
     records = [load_run(config).provenance for config in _unique(configs).values()]

@@ -163,11 +163,13 @@ class RunStore:
         """Delete a run, or what there is of it; raises `ConfigError` while a process trains it."""
         if self.busy(run):
             raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
+        aside = self.root / f"{run}.writing"
         with self.lock(run):
-            (self.root / run / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is no run
             for folder in (self.root / run, self.partial(run)):
+                shutil.rmtree(aside, ignore_errors=True)
                 if folder.exists():
-                    shutil.rmtree(folder)
+                    os.replace(folder, aside)  # first: a run of which a part is gone is no run
+                    shutil.rmtree(aside)
 
     # --- reading ---
 

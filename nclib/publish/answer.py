@@ -104,7 +104,7 @@ def answer(name: str, profile: str) -> None:
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.answer("neural_collapse/fig3", "quick")
+    >>> nc.publish.notes.answer("neural_collapse/fig3", "quick")
     The answer appears here once the tables below have been computed.
     """
     from IPython.display import display

@@ -23,7 +23,7 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.stand_ins(nc.experiment("fig3", "smoke"))
+    >>> nc.publish.notes.stand_ins(nc.engine.experiments.experiment("fig3", "smoke"))
     {'digits': 'cifar10'}
     """
     papers = {10: "cifar10", 100: "cifar100"}
@@ -48,7 +48,7 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     Examples
     --------
     >>> import nclib as nc
-    >>> "digits" in nc.describe_runs(nc.experiment("fig3", "smoke"))
+    >>> "digits" in nc.publish.notes.describe_runs(nc.engine.experiments.experiment("fig3", "smoke"))
     True
     """
     configs = [config for config in configs if isinstance(config, RunConfig)]
@@ -87,7 +87,7 @@ def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals
     Examples
     --------
     >>> import nclib as nc
-    >>> nc.describe_seeds(nc.experiment("fig3", "smoke", seeds=3))
+    >>> nc.publish.notes.describe_seeds(nc.engine.experiments.experiment("fig3", "smoke", seeds=3))
     'means over seeds with 95 % t-intervals'
     """
     several = max(_seeds_of_settings(configs)) > 1

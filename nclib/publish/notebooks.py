@@ -10,12 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nclib.config import ConfigError
 from nclib.system import paths
-
-if TYPE_CHECKING:
-    from nclib.config import ConfigError
 
 PARTS = {
     "walkthrough": "The course",
@@ -29,12 +27,6 @@ MAIN_PAPER = "neural_collapse"
 """The folder that a bare notebook name refers to."""
 
 _SCRATCH = re.compile(r"-Copy\d+$|^Untitled\d*$")  # what JupyterLab calls a duplicate and a new notebook
-
-
-def _refusal(message: str) -> ConfigError:
-    from nclib.config import ConfigError  # seconds, which a process that executes notebooks need not pay
-
-    return ConfigError(message)
 
 
 def available() -> list[str]:
@@ -87,7 +79,7 @@ def select(names: Iterable[str] = ()) -> list[str]:
     """
     known, chosen = available(), []
     if not known:
-        raise _refusal(f"there is no notebook in the folders of {paths.notebooks()}")
+        raise ConfigError(f"there is no notebook in the folders of {paths.notebooks()}")
     folders = {name.split("/")[0] for name in known}
     for typed in names:
         name = typed.removeprefix("./").removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")
@@ -97,28 +89,24 @@ def select(names: Iterable[str] = ()) -> list[str]:
         elif full in known:
             chosen.append(full)
         else:
-            raise _refusal(_unknown_notebook(name, known, folders))
+            raise ConfigError(_unknown_notebook(name, known, folders))
     return list(dict.fromkeys(chosen if names else known))
 
 
 def _unknown_notebook(name: str, known: list[str], folders: set[str]) -> str:
     elsewhere = [full for full in known if full.partition("/")[2] == name]
-    written = {full.removeprefix(f"{MAIN_PAPER}/"): None for full in known} | dict.fromkeys(folders)
-    near = [*elsewhere, *get_close_matches(name[:200], written, n=3, cutoff=0.5)]
-    hint = f" Did you mean {' or '.join(map(repr, dict.fromkeys(near[:3])))}?" if near else ""
-    paper = "" if "/" in name else f" A name without a folder is looked for in {MAIN_PAPER}."
-    return f"unknown notebook {name!r:.200}.{hint}{paper} All of them: nclib reproduce --list"
+    written = [full.removeprefix(f"{MAIN_PAPER}/") for full in known] + sorted(folders)
+    near = dict.fromkeys([*elsewhere, *get_close_matches(name[:200], written, n=3, cutoff=0.5)])
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"unknown notebook {name!r:.200}.{hint} All of them: nclib reproduce --list"
 
 
 def read_cells(path: Path) -> list[dict[str, Any]]:
-    """The cells of a notebook file. Raises: ConfigError where it is none."""
+    """The cells of a notebook file. Raises ConfigError for a file that is not a notebook."""
     try:
-        cells = json.loads(paths.content(path))["cells"]
-        for cell in cells:
-            cell["cell_type"], text_of(cell), cell.get("metadata", {}).get("tags", [])
-        return cells
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _refusal(f"{path.name} is not a notebook that can be read ({type(error).__name__}: {error})") from None
+        return json.loads(path.read_bytes())["cells"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path.name} is not a notebook that can be read ({type(error).__name__}: {error})") from None
 
 
 def text_of(cell: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from nclib.system import plugins
 class ReportError(RuntimeError):
     """The site cannot be made; the message says what to do."""
 
+    exit_code = 1
+
 
 class SphinxMissing(ReportError):
     """What makes the pages is not installed."""

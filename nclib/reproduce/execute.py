@@ -67,7 +67,6 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
     from papermill.exceptions import PapermillExecutionError
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it doubts parameters that are checked already
-
     clock, error, files, before = time.monotonic(), "", {}, sidecars(profile)
     with tempfile.TemporaryDirectory(prefix="nclib-", ignore_cleanup_errors=True) as folder:
         written = Path(folder) / "notebook.ipynb"
@@ -91,7 +90,7 @@ def execute(name: str, values: Mapping[str, Any], profile: str, timeout: float =
         except Exception as fault:  # a kernel that died or did not start, a cell beyond its time
             error = short(f"{type(fault).__name__}: {fault}")
         if written.exists():
-            digest = _publish(written, name, profile, failed=bool(error))
+            digest = publish(written, name, profile, failed=bool(error))
             files = {} if error else files_left(name, profile, before, digest)
     return Execution(time.monotonic() - clock, error, files)
 
@@ -105,7 +104,7 @@ def _transport(folder: str) -> Any:
     return Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
 
-def _publish(written: Path, name: str, profile: str, failed: bool) -> str:
+def publish(written: Path, name: str, profile: str, failed: bool) -> str:
     """Move a notebook to its place, complete or not at all, without the paths of this machine that papermill notes;
     returns the digest of what is there now."""
     notebook = json.loads(written.read_text(encoding="utf-8"))
@@ -139,29 +138,10 @@ def files_left(name: str, profile: str, before: Mapping[Path, tuple[int, int]], 
     for sidecar, state in sidecars(profile).items():
         artefact = sidecar.relative_to(folder).with_suffix("").as_posix().partition("/")[2]
         if owner(artefact, names) == name and before.get(sidecar) != state:
-            record = paths.content(sidecar)
+            record = sidecar.read_bytes()
             found[sidecar] = sha256(record)
             found |= {sidecar.with_name(file): about["sha256"] for file, about in json.loads(record)["files"].items()}
     return {path.relative_to(folder).as_posix(): digest for path, digest in found.items()}
-
-
-def first_site(profile: str) -> str:
-    """Make the web site of what there is so far, in a process of its own; its path, or nothing where it cannot be made:
-    what is wrong is said by the call at the end."""
-    from nclib.publish import sites
-
-    try:
-        return str(sites.build(profile, echo=lambda line: None, draft=True))
-    except sites.ReportError:
-        return ""
-
-
-def result_of(future: concurrent.futures.Future[Execution]) -> Execution:
-    """How an execution in another process went, also where the process was lost."""
-    try:
-        return future.result()
-    except Exception as error:  # the process itself was lost, or its result could not be written
-        return Execution(0.0, short(f"{type(error).__name__}: {error}"))
 
 
 @contextlib.contextmanager
@@ -183,7 +163,7 @@ def notebook_pool(size: int) -> Iterator[concurrent.futures.Executor]:
 
 def _start_worker(scratch: str) -> None:
     """Ctrl-C reaches the command alone, which ends its workers in order; a command that is killed takes them along.
-    What a worker started, such as Sphinx, ends with it; kernels follow by themselves.
+    What a worker started ends with it; kernels follow by themselves.
 
     Parameters
     ----------
@@ -223,20 +203,10 @@ def environment() -> Iterator[None]:
         "JUPYTER_PREFER_ENV_PATH": "1",
         "NCLIB_WITH": "",
     }
-    if not _has_home():  # an account without a home, as in a container with --user: Jupyter asks for one
-        values["HOME"] = str(paths.results() / ".home")
     with processes.environment_restored([*values, "PYTHONPATH"]), tempfile.TemporaryDirectory(prefix="nclib-") as alone:
-        # a link: with the clone itself on the path, a file in it named like a module of Python would be taken for that
+        # links: with the clone itself on the path, a file in it named like a module of Python would be taken for that
         for package in ("nclib", *provenance.packages()):
             Path(alone, package).symlink_to(provenance.folder(package))
         path = [alone, *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
         os.environ.update(values | {"PYTHONPATH": os.pathsep.join(path)})
         yield
-
-
-def _has_home() -> bool:
-    try:
-        Path.home()
-    except RuntimeError:
-        return False
-    return True

@@ -17,8 +17,7 @@ from nclib.engine.partial import PAIR, finished_pairs
 from nclib.engine.profiles import get_profile
 from nclib.engine.reference import finished
 from nclib.publish.notebooks import select
-from nclib.reproduce.reproduce import prepare, reproduce
-from nclib.reproduce.stamps import DRAWN_AS_FAR_AS_THERE
+from nclib.reproduce.reproduce import DRAWN_AS_FAR_AS_THERE, prepare, reproduce
 from nclib.system import other_parameters, paths
 from nclib.system.files import json_bytes, write_atomic
 
@@ -49,7 +48,7 @@ class Scale:
 def scales() -> list[Scale]:
     """Those of the tracked runs, the largest first; none where nothing is tracked."""
     listing = paths.reference() / "scales.json"
-    return [Scale(**each) for each in json.loads(paths.content(listing))] if listing.is_file() else []
+    return [Scale(**each) for each in json.loads(listing.read_bytes())] if listing.is_file() else []
 
 
 def largest(names: Iterable[str]) -> dict[str, Scale]:
@@ -98,7 +97,7 @@ def draw_largest(
         echo(f"from tracked runs, without training: {other_parameters.in_words(scale.profile, scale.parameters)}")
         good &= reproduce(chosen, scale.profile, scale.overrides(), train="never", force=force, echo=echo).ok
     file = paths.results(profile) / "largest.json"
-    before = json.loads(paths.content(file)) if file.is_file() else {}
+    before = json.loads(file.read_bytes()) if file.is_file() else {}
     listing = {name: vars(scale) | {"folder": scale.folder()} for name, scale in wanted.items()}
     write_atomic(file, json_bytes(before | listing))
     return good

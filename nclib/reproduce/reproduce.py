@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,20 +19,28 @@ from typing import TYPE_CHECKING, Any, Literal
 from nclib import data
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import experiments, profiles, runs
-from nclib.engine.executors import default_workers, place
+from nclib.engine.executors import place
 from nclib.engine.options import check_runs
 from nclib.publish.notebooks import MAIN_PAPER, select, source
-from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, urgency
-from nclib.reproduce.execute import end_children, environment
+from nclib.reproduce.drawing import AT_ONCE, OUT_OF_TIME, Drawing, urgency
+from nclib.reproduce.execute import environment, notebook_pool
 from nclib.reproduce.parameters import given_values, parameters
-from nclib.reproduce.sources import Library
-from nclib.reproduce.stamps import DRAW_A_PART, DRAWN_AS_FAR_AS_THERE, Task, made_from, mark_of, why_due
+from nclib.reproduce.stamps import Task, made_from, mark_of, sources, why_due
 from nclib.reproduce.summary import Summary, write_summary
-from nclib.system import other_parameters, paths, processes
-from nclib.system.terminal import duration, progress_bar, short, terminable
+from nclib.system import other_parameters, paths
+from nclib.system.terminal import duration, progress_bar, short
 
 if TYPE_CHECKING:
     import pandas as pd
+
+DRAWN_AS_FAR_AS_THERE = {"neural_collapse/collapse": "neural_collapse/equilibrium_or_cell"}
+"""Notebooks that train nothing and draw those of another's runs that are stored or tracked."""
+
+DRAW_A_PART = tuple(
+    f"neural_collapse/{name}"
+    for name in ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard")
+)
+"""Other notebooks that do so with ``--train finished``: they draw the pairs of runs that are there."""
 
 
 def reproduce(
@@ -45,7 +52,6 @@ def reproduce(
     force: bool = False,
     scheduler: str | None = None,
     minutes: float | None = None,
-    site: bool = False,
     echo: Callable[[str], None] = print,
 ) -> Summary:
     """Regenerate notebooks with their figures and tables: train what is missing, and draw each as soon as its runs are
@@ -55,18 +61,17 @@ def reproduce(
     ----------
     names : see `select`; none means every notebook.
     profile : the size, see `nclib.engine.profiles.PROFILES`.
-    overrides : "name=value" texts, see `parse_overrides`; a relative ``dataset=folder:PATH`` starts at the working
+    overrides : "name=value" texts, see `given_values`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
-    workers : runs trained at once, in processes of this machine (and notebooks, up to two); left out: one on each GPU,
-        else one a core, and this process alone for a few seconds of work.
+    workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core, and this
+        process alone for a few seconds of work.
     train : "never" fails the notebooks whose runs are neither stored nor among the reference results; "finished" draws
-        those of `stamps.DRAW_A_PART` from the runs that are there, and fails one that has none.
+        those of `DRAW_A_PART` from the runs that are there, and fails one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
     scheduler : address or scheduler file of a Dask cluster to train on instead.
     minutes : train for no longer than this, one seed of all notebooks before the next, in the order they are named;
         then draw the notebooks whose runs are there. The next call goes on.
-    site : make the web site as soon as one notebook is drawn; that of all is left to the caller.
     echo : receives each line that is said.
 
     Returns
@@ -76,54 +81,48 @@ def reproduce(
     Raises
     ------
     ConfigError, DataError or ClusterError
-        Before anything is trained; KeyboardInterrupt (`Terminated` for SIGTERM) after all processes started here have
-        ended. What was finished by then is kept and found by the next call.
+        Before anything is trained; KeyboardInterrupt after all processes started here have ended. What was finished by
+        then is kept and found by the next call.
     """
-    clock, children = time.monotonic(), set(multiprocessing.active_children())
-    if workers is not None and not 1 <= workers <= 1000:
-        raise ConfigError(f"workers must be a number from 1 to 1000, got {workers}")
+    clock = time.monotonic()
     if scheduler and workers:
         raise ConfigError("--scheduler names a cluster with workers of its own; leave out --workers")
-    if minutes is not None and not 0 < minutes < math.inf:
-        raise ConfigError(f"minutes must be a number above 0, got {minutes:g}")
-    if train not in runs.TRAIN:
-        raise ConfigError(suggest(train, runs.TRAIN, "value of train"))
-    if minutes is not None and train != "missing":
-        raise ConfigError(f"--minutes limits training, and --train {train} forbids it; leave one of them out")
+    _check_limits(workers, train, minutes)
     profiles.get_profile(profile)
-    processes.keep_tracker()
-    with terminable(), environment():
-        try:
-            tasks, configs = prepare(_chosen(names), profile, overrides, train)
-            others = other_parameters.other_values(task.values for task in tasks)
-            os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
-            folder = paths.results(profile)
-            plan = runs.plan(list(configs.values()))
-            lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
-            _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)
-            for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
-                _require_writable(needed)
-            before, training = {run: mark_of(run) for run in configs}, None
-            with Drawing(tasks, profile, workers or default_workers(), force, site, echo) as drawing:
-                if train != "missing":
-                    failed = _missing(plan, train)
-                else:
-                    failed, training = _train(configs, lacking, (workers, scheduler), minutes, drawing, echo)
-                fresh = {run for run in configs if mark_of(run) != before[run]}
-                rows = drawing.finish(failed, fresh)
-                seconds = round(time.monotonic() - clock, 1)
-                summary = Summary(profile, others, rows, failed, seconds, training)
-                write_summary(summary)
-        except KeyboardInterrupt:
-            end_children(children)
-            raise
+    with environment():
+        tasks, configs = prepare(chosen(names), profile, overrides, train)
+        others = other_parameters.other_values(task.values for task in tasks)
+        os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
+        folder = paths.results(profile)
+        plan = runs.plan(list(configs.values()))
+        lacking = plan[plan["state"] != "stored"].set_index("run_id")["seconds"].to_dict()
+        _say_plan(plan, len(tasks), other_parameters.in_words(profile, others), train, echo)
+        for needed in [folder, *([paths.runs()] if len(lacking) and train == "missing" else [])]:
+            _require_writable(needed)
+        before, training = {run: mark_of(run) for run in configs}, None
+        with notebook_pool(AT_ONCE) as pool:
+            drawing = Drawing(tasks, profile, pool, force, echo)
+            if train != "missing":
+                failed = _missing(plan, train)
+            else:
+                failed, training = _train(configs, lacking, (workers, scheduler), minutes, drawing, echo)
+            rows = drawing.finish(failed, before)
+        summary = Summary(profile, others, rows, failed, round(time.monotonic() - clock, 1), training)
+        write_summary(summary)
     echo(summary.text())
     echo(f"{duration(summary.seconds)} in all; results are in {folder}")
     return summary
 
 
-def _urgent(name: str) -> tuple[int, bool]:
-    return urgency(name), not name.startswith(f"{MAIN_PAPER}/")
+def _check_limits(workers: int | None, train: str, minutes: float | None) -> None:
+    if workers is not None and not 1 <= workers <= 1000:
+        raise ConfigError(f"workers must be a number from 1 to 1000, got {workers}")
+    if train not in runs.TRAIN:
+        raise ConfigError(suggest(train, runs.TRAIN, "value of train"))
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"minutes must be a number above 0, got {minutes:g}")
+    if minutes is not None and train != "missing":
+        raise ConfigError(f"--minutes limits training, and --train {train} forbids it; leave one of them out")
 
 
 def dry_run(
@@ -133,7 +132,7 @@ def dry_run(
     echo: Callable[[str], None] = print,
 ) -> None:
     """Say what `reproduce` would do, and why, a line for each run and notebook that is due; nothing is changed."""
-    tasks, configs = prepare(_chosen(names), profile, overrides)
+    tasks, configs = prepare(chosen(names), profile, overrides)
     others = other_parameters.other_values(task.values for task in tasks)
     plan = runs.plan(list(configs.values()))
     lacking = plan[plan["state"] != "stored"]
@@ -143,21 +142,24 @@ def dry_run(
         more = f" and {len(users) - 3} more" if len(users) > 3 else ""
         why = "not stored" if row.state == "missing" else "not stored, though its results are tracked"
         echo(f"  train {row.run_id}, {duration(row.seconds)}: {why}; for {', '.join(users[:3])}{more}")
-    library, marks, due = Library(), {run: mark_of(run) for run in configs}, 0
+    marks, due = {run: mark_of(run) for run in configs}, 0
     with other_parameters.results_with(other_parameters.folder_name(others)):
         echo(f"results would lie in {paths.results(profile)}")
         for task in tasks:
             to_train = len(set(task.runs) & set(lacking["run_id"]))
             why = f"{to_train} of its {len(task.runs)} runs are to be trained" if to_train else ""
-            why = why or why_due(task.name, profile, made_from(task, marks, profile, library))
+            why = why or why_due(task.name, profile, made_from(task, marks, profile))
             due += bool(why)
             if why:
                 echo(f"  draw {task.name}: {why}")
     echo(f"{len(tasks) - due} of {len(tasks)} notebooks are unchanged")
 
 
-def _chosen(names: Iterable[str]) -> list[str]:
-    return select(names) if names else sorted(select(), key=_urgent)
+def chosen(names: Iterable[str]) -> list[str]:
+    """The notebooks named; where none is, all of them, what is drawn first and the main paper before the others."""
+    if names:
+        return select(names)
+    return sorted(select(), key=lambda name: (urgency(name), not name.startswith(f"{MAIN_PAPER}/")))
 
 
 def prepare(
@@ -177,6 +179,7 @@ def prepare(
     ------
     ConfigError, DataError
     """
+    sources.cache_clear()  # files may have changed since the last call in this process
     tasks, configs, makers = [], {}, experiments.known()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
@@ -227,11 +230,11 @@ def _train(
     how long it took. `lacking` has the seconds expected of each run that is not stored, `where` workers and
     scheduler."""
     failures = _fetch({run: configs[run] for run in sorted(lacking)}, echo)
-    check_runs(configs[run] for run in sorted(set(lacking) - set(failures)))
+    missing = [run for run in lacking if run not in failures]
+    check_runs(configs[run] for run in sorted(missing))
     wanted = [config for run, config in configs.items() if run not in failures]
-    missing = [config for run, config in configs.items() if run in lacking and run not in failures]
     with contextlib.ExitStack() as stack:
-        seconds = sum(seconds for run, seconds in lacking.items() if run not in failures)
+        seconds = sum(lacking[run] for run in missing)
         executor = stack.enter_context(place(*where, len(missing), seconds, echo)) if missing else None
         progress = stack.enter_context(progress_bar("training", echo))
 
@@ -246,11 +249,11 @@ def _train(
     for run, message in failures.items():
         failures[run] = short(message)
         echo(f"run failed: {run}: {failures[run]}")
-    if not missing:
-        return failures, None
     if trained.unfinished:
         echo(f"{len(trained.unfinished)} of {len(missing)} runs are left: {OUT_OF_TIME}")
         return failures | dict.fromkeys(trained.unfinished, OUT_OF_TIME), None
+    if not trained.runs:
+        return failures, None
     echo(trained.text())
     return failures, {"runs": trained.runs, "seconds": trained.seconds}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-import shutil
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+import pandas as pd
 
 from nclib.system import paths, provenance
 from nclib.system.files import write_atomic
@@ -58,35 +58,22 @@ class Summary:
         content = asdict(self)
         return {"ok": self.ok, "notebooks": content.pop("rows"), **content}
 
-    def text(self, width: int | None = None) -> str:
-        """The table as plain text, a line a notebook, then one line for each failure.
-
-        Parameters
-        ----------
-        width : columns of text; left out: the terminal's, 120 where there is none.
-        """
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD)
-        for column in ("notebook", "status"):
-            table.add_column(column, no_wrap=True)
-        for column in ("seconds", "trained", "reused"):
-            table.add_column(column, justify="right")
-        for column in ("figures", "tables"):
-            table.add_column(column, justify="right")
-        for row in self.rows:
-            counts = f"{row.seconds:.1f}", str(row.runs_trained), str(row.runs_reused)
-            made = (sum(file.endswith(ending) for file in row.files) for ending in (".png", ".html"))
-            table.add_row(row.notebook, row.status, *counts, *map(str, made))
-        page = io.StringIO()
-        columns = width or shutil.get_terminal_size((120, 24)).columns
-        console = Console(file=page, width=columns, color_system=None, markup=False, highlight=False)
-        console.print(table)
-        lines = [line.rstrip() for line in page.getvalue().splitlines() if line.strip()]
-        lines += [f"{row.status}: {row.notebook}: {row.message}" for row in self.rows if row.message]
-        return "\n".join(lines)
+    def text(self) -> str:
+        """The table as plain text, a line a notebook, then one line for each failure."""
+        shown = [
+            {
+                "notebook": f"{row.notebook:38}",
+                "status": f"{row.status:10}",
+                "seconds": f"{row.seconds:.1f}",
+                "trained": row.runs_trained,
+                "reused": row.runs_reused,
+                "figures": sum(file.endswith(".png") for file in row.files),
+                "tables": sum(file.endswith(".html") for file in row.files),
+            }
+            for row in self.rows
+        ]
+        lines = [pd.DataFrame(shown).to_string(index=False)]
+        return "\n".join(lines + [f"{row.status}: {row.notebook}: {row.message}" for row in self.rows if row.message])
 
 
 def write_summary(summary: Summary) -> None:

@@ -58,21 +58,6 @@ def deferred(numbers: Iterable[int]) -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def keep_tracker() -> None:
-    """Start Python's tracker of semaphores, so that it outlives a signal to the whole group (SIGHUP where a terminal is
-    closed, SIGQUIT) and removes what is left. It bears SIGINT and SIGTERM by itself."""
-    if os.name != "posix" or threading.current_thread() is not threading.main_thread():
-        return
-    from multiprocessing import resource_tracker
-
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGHUP, signal.SIGQUIT)}
-    try:
-        resource_tracker.ensure_running()  # it inherits what is ignored
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
 def follow_parent() -> None:
     """Have this process end with the one that started it, even where that one is killed and can tell nobody.
 

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,26 +21,12 @@ from typing import TYPE_CHECKING, Any
 import nclib
 from nclib.system import plugins
 
-try:
-    import resource
-except ImportError:  # not a POSIX system: peak memory is then unknown
-    resource = None
-
 if TYPE_CHECKING:
     import torch
 
 _FOLDER = Path(__file__).resolve().parent
 _MAKE_NO_RUN = ("cli", "course", "laboratory", "reproduce", "site")
-_DISTRIBUTIONS = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "pandas",
-    "scikit-learn",
-    "matplotlib",
-    "pydantic",
-)
+_DISTRIBUTIONS = ("torch", "torchvision", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib", "pydantic")
 _MIB = 2**20
 
 
@@ -248,15 +233,11 @@ def _cuda_device(device: "torch.device | str | None") -> "torch.device | None":
 
 
 def _peak_rss_mib() -> float | None:
-    # On Linux getrusage hands a spawned process its parent's peak; the kernel's own record starts afresh.
+    """By the kernel's own record: getrusage hands a spawned process its parent's peak. None on other systems."""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024, 1)
-    if resource is None:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB elsewhere
-    return round(peak * unit / _MIB, 1)
+    return None
 
 
 def _usable_cores() -> int | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
-"""Signals that `terminable` turns into an exception."""
+"""Signals that end a command as Ctrl-C does."""
 
 
 def duration(seconds: float) -> str:
@@ -32,30 +31,6 @@ class Terminated(KeyboardInterrupt):
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
         self.number = number
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """Within the block such a signal raises `Terminated`, so that it cleans up as Ctrl-C does. A second one is ignored,
-    and so is one that was ignored before, as SIGHUP is under ``nohup``."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        raise Terminated(number)
-
-    before = {each: signal.getsignal(each) for each in ENDINGS}
-    before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
-    for each in before:
-        signal.signal(each, stop)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 @contextlib.contextmanager

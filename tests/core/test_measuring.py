@@ -550,14 +550,18 @@ class _Injected(nn.Module):
 
 
 @pytest.mark.parametrize("hard", [slice(0, 60), slice(30, 31)])  # in every batch, and in the second alone
-def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard):
+@pytest.mark.parametrize("several_names", [True, False])
+def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, several_names):
     x = 0.5 * normal(60, 6).clamp(-1, 1)
     x[hard] = 2 * normal(60, 6)[hard]
-    net = Equilibrium()
+    net, names = Equilibrium(), ("linear", "cell.0", "cell.1")
+    if not several_names:
+        del net.linear, net.cell
+        names = ("deq.cell.inner.0", "deq.cell.inner.1")
     with pytest.warns(UserWarning) as said:
         table = nc.measure(net, batches(x), layers="all")
     told = [str(warning.message) for warning in said]
-    left = {name for name in ("linear", "cell.0", "cell.1") if any(f"layer '{name}' gives" in text for text in told)}
+    left = {name for name in names if any(f"layer '{name}' gives" in text for text in told)}
     assert left and all("This layer is left out" in text for text in told if "gives" in text)
     assert len(told) == len({text.partition(" gives")[0] for text in told})  # once each
     measured = set(table["layer"])

@@ -218,6 +218,14 @@ def test_broyden_equals_the_textbook_recursion():
     assert torch.allclose(torch.stack(seen), torch.stack(textbook), rtol=1e-7, atol=1e-9)
 
 
+def test_broyden_damps_an_update_that_would_make_it_singular():
+    """Where r stays what it is, B s = Δr = 0; damped by θ = 0.9, each step is ten times the one before."""
+    seen = []
+    f = lambda z: seen.append(float(z[0, 0])) or z + 1  # noqa: E731
+    fixed_point(f, Broyden(tol=1e-12, max_steps=5), torch.zeros(1, 1).double())
+    assert seen == pytest.approx([0, 1, 11, 111, 1111])
+
+
 # ---- evidence
 
 

@@ -13,7 +13,7 @@ from nclib.config import ConfigError, RunConfig, StoredConfig, run_id
 from nclib.engine import experiments, kinds, runs
 from nclib.engine.store import default_store
 from nclib.reproduce.reproduce import reproduce
-from nclib.reproduce.sources import Library
+from nclib.reproduce.stamps import sources
 from nclib.system import paths, plugins, provenance
 
 PAPER = '''
@@ -56,9 +56,10 @@ ridgeless = double_descent:RidgelessConfig
 [nclib.experiments]
 descent = double_descent:EXPERIMENTS
 """
-PARAMETERS = 'profile: str = "quick"  # the size\nseeds: int = 0  # 0 = the profile\'s\ntrain: str = "missing"\n'
+PARAMETERS = 'profile: str = "quick"  # the size\nseeds: int = 0  # 0 for the profile\'s\ntrain: str = "missing"\n'
 DRAW = """import nclib as nc
-configs = nc.experiment("descent/fig1", profile, seeds=seeds)
+from nclib.engine.experiments import experiment
+configs = experiment("descent/fig1", profile, seeds=seeds)
 frame = nc.ensure_runs(configs, train=train)
 table = frame.merge(nc.plan(configs)[["run_id"]]).groupby("run_id", as_index=False)["value"].mean()
 nc.save_table(table, "descent/fig1", f"Test error of each run, profile {profile}.", frame["run_id"].unique(), profile)
@@ -121,9 +122,9 @@ def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
 
     (again,) = reproduce(["descent"], "smoke", ["seeds=2"], echo=said.append).rows
     assert (again.status, again.runs_reused) == ("unchanged", 6)
-    before = Library().digests("descent/fig1"), provenance.code()
+    before = sources.__wrapped__("descent"), provenance.code()
     paper.write_text(PAPER + "# changed\n")
-    assert Library().digests("descent/fig1") != before[0], "so the notebook is drawn again"
+    assert sources.__wrapped__("descent") != before[0], "so the notebook is drawn again"
     _forget()
     assert provenance.code() != before[1], "and refuses to work for the one before"
 

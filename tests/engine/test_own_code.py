@@ -194,11 +194,13 @@ def test_own_cells_and_networks_are_trained_stored_and_compared(folder):
     assert sorted(frame["model"].unique()) == ["deq", "explicit_matched", "network"] and frame["run_id"].nunique() == 8
     assert "solver_converged" in set(frame[frame["model"] == "deq"]["metric"])
     chosen = frame[frame["run_id"].isin([run_id(c.replace(seed=s)) for c in kinds[:2] for s in range(2)])]
-    table = nc.comparison.ratios(chosen, ["nc1_trace_ratio"], nc.scale_of(kinds), against="explicit_matched")
+    table = nc.comparison.ratios(
+        chosen, ["nc1_trace_ratio"], nc.publish.notes.scale_of(kinds), against="explicit_matched"
+    )
     assert table["seeds"].tolist() == [2] and table["verdict"].tolist() == ["reported"]
     again = runs.ensure_runs(kinds, train="never")
     assert set(again["run_id"]) <= set(frame["run_id"])
-    said = nc.describe_runs(kinds[:2]) + nc.describe_runs([network()])
+    said = nc.publish.notes.describe_runs(kinds[:2]) + nc.publish.notes.describe_runs([network()])
     assert "with my_cells:Cell," in said and "A network with my_cells:small," in said
 
 

@@ -52,7 +52,7 @@ def project(folder):
     """Make the project."""
     root = folder / "project"
     code = {"cell_type": "code", "outputs": [], "execution_count": None}
-    parameters = 'profile: str = "quick"  # the size\nepochs: int = 0  # 0 = the profile\'s'
+    parameters = 'profile: str = "quick"  # the size\nepochs: int = 0  # 0 for the profile\'s'
     cells = [
         {**code, "id": "values", "metadata": {"tags": ["parameters"]}, "source": parameters},
         {**code, "id": "figure", "metadata": {}, "source": WAIT.format(project=str(root), phase="drawing") + DRAW},

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from executed import fill
 
-import nclib
 from nclib.publish import answer, artefacts, notebooks, scorecard
 from nclib.system import paths, words
 
@@ -122,7 +121,7 @@ def test_the_box_fills_in_when_the_tables_are_saved(shown, monkeypatch):
 
 def test_without_a_front_end_it_is_a_line_of_text(capsys, monkeypatch):
     monkeypatch.setattr(answer, "_began", {})
-    nclib.answer(FIG3, "smoke")
+    answer.answer(FIG3, "smoke")
     save(claims())
     assert capsys.readouterr().out.strip() == answer.WAITING
 
@@ -133,13 +132,13 @@ def judges(name, codes):
     listed = {scorecard._ENDS.sub("", table) for tables in scorecard.SOURCES.values() for table in tables}
     if folder == "neural_collapse" and notebook in listed:
         return True
-    return any("nc.readable(" in code or "nc.claims_table(" in code for code in codes)
+    return any("notes.readable(" in code or "claims_table(" in code for code in codes)
 
 
 @pytest.mark.parametrize("name", [name for name in notebooks.available() if not name.startswith("walkthrough/")])
 def test_a_notebook_that_judges_begins_with_its_answer(name):
     cells = json.loads(notebooks.source(name).read_text(encoding="utf-8"))["cells"]
     codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    found = [place for place, code in enumerate(codes) if "nc.answer(" in code]
+    found = [place for place, code in enumerate(codes) if "notes.answer(" in code]
     assert found == [2] * judges(name, codes)  # after the parameters and the imports, which show nothing
-    assert not found or codes[2] == f'nc.answer("{name}", profile)'
+    assert not found or codes[2] == f'notes.answer("{name}", profile)'

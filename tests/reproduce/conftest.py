@@ -6,7 +6,7 @@ import pytest
 from reproduction import Bench, in_this_process, runs_of_seeds
 
 from nclib.engine import experiments, jobs
-from nclib.reproduce import drawing
+from nclib.reproduce import drawing, reproduce
 
 
 @pytest.fixture
@@ -22,10 +22,11 @@ def project(tmp_path, monkeypatch):
 def bench(project, monkeypatch):
     bench = Bench()
     monkeypatch.setattr(jobs, "make", bench.train)
-    monkeypatch.setattr("nclib.reproduce.reproduce.place", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(drawing, "notebook_pool", in_this_process)
+    monkeypatch.setattr(reproduce, "place", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(reproduce, "notebook_pool", in_this_process)
     monkeypatch.setattr(drawing, "execute", bench.execute)
     monkeypatch.setattr(drawing, "FIRST", ())
     wanted = {"neural_collapse/fig1": runs_of_seeds([0, 1]), "neural_collapse/fig2": runs_of_seeds([1, 2])}
     monkeypatch.setattr(experiments, "known", lambda: wanted)
+    bench.wanted = wanted
     return bench

@@ -1,30 +1,24 @@
-"""Headless regeneration: what is refused beforehand, what goes on after a failure, what is trained once."""
+"""Headless regeneration: what is refused beforehand, what goes on after a failure, what is trained and drawn once."""
 
-import concurrent.futures
-import functools
 import json
 import os
-import signal
 import threading
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from reproduction import figure, run_of, runs_of_seeds, write_notebook
+from reproduction import DRAW, figure, run_of, runs_of_seeds, write_notebook
 
 from nclib import data
-from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.engine import experiments, jobs, profiles, runs
+from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig
+from nclib.engine import jobs, profiles, runs
 from nclib.engine.store import default_store
 from nclib.publish import notebooks
 from nclib.reproduce import drawing, reproduce
-from nclib.system import other_parameters, paths, terminal
+from nclib.system import other_parameters, paths
 
-
-def test_a_project_without_notebooks_says_so(project):
-    with pytest.raises(ConfigError, match="no notebook"):
-        reproduce.reproduce()
+# --- what is refused --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -36,6 +30,8 @@ def test_a_project_without_notebooks_says_so(project):
         ({"profile": "smok"}, "Did you mean 'smoke'"),
         ({"train": "nver"}, "Did you mean 'never'"),
         ({"workers": 0}, "from 1 to 1000"),
+        ({"minutes": float("nan")}, "above 0"),
+        ({"minutes": 5.0, "train": "never"}, "leave one of them out"),
     ],
 )
 def test_a_bad_call_is_refused_before_any_training(bench, options, message):
@@ -46,45 +42,112 @@ def test_a_bad_call_is_refused_before_any_training(bench, options, message):
 
 
 @pytest.mark.parametrize(("change", "message"), [({"images_per_class": 5000}, "5000"), ({"width": 1}, "width=2")])
-def test_runs_that_cannot_be_are_refused_before_any_training(bench, monkeypatch, change, message):
+def test_runs_that_cannot_be_are_refused_before_any_training(bench, change, message):
     figure("neural_collapse/fig1")
+    write_notebook("walkthrough/01", "x = 1")
     narrow = profiles.override(profiles.get_profile("smoke"), **change)
-    monkeypatch.setitem(experiments.known(), "neural_collapse/fig1", lambda profile: runs_of_seeds([0])(narrow))
+    bench.wanted["neural_collapse/fig1"] = lambda profile: runs_of_seeds([0])(narrow)
     with pytest.raises(ConfigError, match=message):
         bench.reproduce()
-    assert not bench.trained
+    assert not bench.trained and not bench.executed  # not even what needs no runs
 
 
-def test_a_relative_folder_starts_at_the_callers_directory_and_is_injected_resolved(bench, monkeypatch, tmp_path):
-    asked = []
+def test_results_that_cannot_be_written_are_refused_before_any_training(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    access = os.access
+    paths.results().mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != paths.results() and access(path, mode))
+    with pytest.raises(PermissionError, match="set NCLIB_RESULTS to a folder that is yours"):
+        bench.reproduce()
+    assert not bench.trained and list(paths.results().iterdir()) == []
 
-    def resolve(name, base=None):
-        asked.append((name, base))
-        return "digits"
 
-    monkeypatch.setattr(data, "resolve_dataset", resolve)
-    monkeypatch.chdir(tmp_path)
-    figure("neural_collapse/fig1", "assert dataset == 'digits'")
-    figure("neural_collapse/fig2", "assert dataset == 'digits'")
-    assert bench.reproduce(overrides=["dataset=folder:images"]).ok
-    assert asked[0] == ("folder:images", tmp_path)
-    assert [name for name, _ in asked].count("folder:images") == 1
+# --- runs -------------------------------------------------------------------------------------------------------
 
 
 def test_runs_are_trained_once_and_shared(bench):
     figure("neural_collapse/fig1")
     figure("neural_collapse/fig2")
     summary = bench.reproduce()
-    assert summary.ok
-    assert bench.trained == {run_of(0): 1, run_of(1): 1, run_of(2): 1}
+    assert summary.ok and bench.trained == {run_of(0): 1, run_of(1): 1, run_of(2): 1}
     assert [(row.runs_trained, row.runs_reused) for row in summary.rows] == [(2, 0), (1, 1)]
-    assert any("3 runs, 0 of them stored" in line for line in bench.said)
 
 
-def test_profile_and_values_are_injected(bench):
-    figure("neural_collapse/fig1", "assert (profile, epochs, lr) == ('smoke', 3, 0.5)")
+def test_a_failed_run_fails_only_the_notebooks_that_need_it(bench):
+    figure("neural_collapse/fig1")
+    figure("neural_collapse/fig2")
+    write_notebook("walkthrough/01", "x = 1")
+    bench.broken[run_of(0)] = RuntimeError("loss is not finite; lower lr")
+    summary = bench.reproduce()
+    assert [row.status for row in summary.rows] == ["failed", "executed", "executed"] and not summary.ok
+    assert "1 of its 2 runs" in summary.rows[0].message and "lower lr" in summary.rows[0].message
+    bench.broken.clear()
+    assert bench.reproduce().ok and bench.trained[run_of(1)] == 1
+
+
+def test_when_the_minutes_are_over_what_is_there_is_drawn(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    figure("neural_collapse/fig2")
+    write_notebook("walkthrough/01", "x = 1")
+    clock = time.monotonic
+    monkeypatch.setattr(runs.time, "monotonic", lambda: clock() + 100 * (sum(bench.trained.values()) >= 2))
+    summary = bench.reproduce("fig2", "fig1", "walkthrough", minutes=1)
+    assert list(bench.trained) == [run_of(0), run_of(1)]  # by seed, although fig2 was named first
+    assert [row.status for row in summary.rows] == ["unfinished", "executed", "executed"]
+    assert (
+        not summary.ok and "1 of 3 runs are left: the minutes given were over; the same command goes on" in bench.said
+    )
+
+
+def test_data_that_cannot_be_had_fails_only_the_runs_that_need_it(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    figure("neural_collapse/fig2")
+
+    def fetch(name):
+        if name == "mnist":
+            raise data.DataError("mnist could not be downloaded; no network")
+
+    monkeypatch.setattr(data, "fetch", fetch)
+    elsewhere = [RunConfig(data=DataConfig(dataset="mnist", n_max=5), model=ModelConfig(width=2))]
+    bench.wanted["neural_collapse/fig1"] = lambda profile: elsewhere
+    summary = bench.reproduce()
+    assert [row.status for row in summary.rows] == ["failed", "executed"]
+    assert "no network" in summary.rows[0].message
+
+
+def test_never_training_uses_what_is_there(bench):
+    figure("neural_collapse/fig1")
+    figure("neural_collapse/fig2")
+    bench.reproduce("fig1")
+    bench.trained.clear()
+    summary = bench.reproduce(train="never")
+    assert [row.status for row in summary.rows] == ["unchanged", "failed"] and not bench.trained
+    assert "--train never" in summary.rows[1].message
+
+
+def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch):
+    monkeypatch.setattr(reproduce, "DRAW_A_PART", ("neural_collapse/fig2",))
+    for name in ("neural_collapse/fig1", "neural_collapse/fig2"):
+        figure(name)
+    bench.reproduce("fig1")  # seeds 0 and 1; Figure 2 has 1 and 2
+    default_store().remove(run_of(0))
+    bench.trained.clear()
+    first, again = (bench.reproduce(train="finished").rows for _ in range(2))
+    assert [row.status for row in first] == ["failed", "executed"]
+    assert (again[1].status, again[1].runs_reused) == ("unchanged", 1) and not bench.trained
+    bench.reproduce("fig2")
+    assert bench.reproduce("fig2", train="finished").rows[0].status == "executed"
+
+
+# --- parameters -------------------------------------------------------------------------------------------------
+
+
+def test_profile_and_values_are_injected_where_they_are_declared(bench, monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "resolve_dataset", lambda name, base=None: "digits" if base == tmp_path else name)
+    monkeypatch.chdir(tmp_path)
+    figure("neural_collapse/fig1", "assert (profile, epochs, lr, dataset) == ('smoke', 3, 0.5, 'digits')")
     write_notebook("walkthrough/01", "assert 'epochs' not in globals()", parameters='profile: str = "quick"\n')
-    assert bench.reproduce(overrides=["epochs=3", "lr=0.5"]).ok
+    assert bench.reproduce(overrides=["epochs=3", "lr=0.5", "dataset=folder:images"]).ok
 
 
 SEEN = """
@@ -104,235 +167,199 @@ def test_results_of_other_parameters_never_replace_the_profiles_own(bench):
     write_notebook("neural_collapse/fig1", SEEN)
     bench.reproduce()
     (row,) = bench.reproduce(overrides=["epochs=3"]).rows
-    assert row.status == "executed"
-    assert seen() == 0 and seen(("epochs", 3)) == 3
+    assert row.status == "executed" and seen() == 0 and seen(("epochs", 3)) == 3
     assert (paths.results("smoke") / "with" / "epochs=3" / row.files[0]).exists()
-    assert bench.reproduce().rows[0].status == "unchanged"
-    assert bench.reproduce(overrides=["epochs=3"]).rows[0].status == "unchanged"
-    assert bench.reproduce(overrides=["epochs=0"]).rows[0].status == "unchanged"  # the profile's own value
+    for overrides in ([], ["epochs=3"], ["epochs=0"]):  # the last is the profile's own value
+        assert bench.reproduce(overrides=overrides).rows[0].status == "unchanged"
 
 
-def test_a_second_call_with_other_parameters_in_the_middle_of_the_first_leaves_each_its_own_tables(bench):
-    """As Ctrl-Z, a second command and fg do."""
-    write_notebook("neural_collapse/fig1", SEEN)
-    execute = bench.execute
-
-    def interrupted(name, values, profile):
-        done = execute(name, values, profile)
-        if values["epochs"] == 1:
-            bench.reproduce(overrides=["epochs=2"])
-        return done
-
-    drawing.execute = interrupted  # undone with that of `bench`
-    bench.reproduce(overrides=["epochs=1"])
-    assert bench.reproduce(overrides=["epochs=1"]).rows[0].status == "unchanged"
-    assert seen(("epochs", 1)) == 1 and seen(("epochs", 2)) == 2
+# --- drawing ----------------------------------------------------------------------------------------------------
 
 
-def test_a_second_client_waits_for_the_one_that_draws_and_says_so(bench):
+def test_a_notebook_is_drawn_and_said_while_the_runs_of_others_are_trained(bench, monkeypatch):
+    """And what comes first is trained before all else."""
+    monkeypatch.setattr(drawing, "FIRST", ("neural_collapse/fig2",))  # seeds 1 and 2; fig1 has 0 and 1
     figure("neural_collapse/fig1")
-    begun, waiting = threading.Event(), threading.Event()
-    execute = bench.execute
+    figure("neural_collapse/fig2")
+    begun = []
 
-    def slow(*arguments):
-        begun.set()
-        assert waiting.wait(60)
-        return execute(*arguments)
+    def train(config, store, device, progress, log=None):
+        begun.append(config.seed)
+        limit = time.monotonic() + 60
+        while config.seed == 0 and not any(line.startswith("neural_collapse/fig2: executed") for line in bench.said):
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+            progress(0, 1)  # an epoch
+        bench.train(config, store, device, progress)
 
-    drawing.execute = slow
-    with concurrent.futures.ThreadPoolExecutor(1) as other:
-        first = other.submit(bench.reproduce)
-        assert begun.wait(60)
-        said = []
+    monkeypatch.setattr(jobs, "make", train)
+    assert bench.reproduce().ok and begun[-1] == 0 and len(begun) == 3
 
-        def hear(line):
-            said.append(line)
-            if "waiting for it" in line:
-                waiting.set()
 
-        second = reproduce.reproduce(profile="smoke", workers=1, echo=hear)
-        assert first.result().rows[0].status == "executed"
-    assert second.rows[0].status == "unchanged" and bench.executed["neural_collapse/fig1"] == 1
-    assert any("at work on the drawing of" in line for line in said)
+def test_what_comes_first_is_drawn_first_and_the_main_paper_before_the_course(bench, monkeypatch):
+    monkeypatch.setattr(drawing, "FIRST", ("neural_collapse/fig2", "neural_collapse/fig1"))
+    order = []
+    monkeypatch.setattr(drawing, "execute", lambda name, *rest: order.append(name) or bench.execute(name, *rest))
+    write_notebook("walkthrough/01", "x = 1")
+    for name in ("fig1", "fig2", "fig3"):
+        figure(f"neural_collapse/{name}")
+    wanted = [*drawing.FIRST, "neural_collapse/fig3", "walkthrough/01"]
+    bench.reproduce()
+    bench.reproduce(force=True, train="never")  # all runs are there from the beginning
+    assert order == wanted * 2 and [row.notebook for row in bench.reproduce().rows] == wanted
+
+
+def test_what_needs_no_runs_is_drawn_although_what_comes_first_fails(bench, monkeypatch):
+    monkeypatch.setattr(drawing, "FIRST", ("neural_collapse/fig2",))
+    figure("neural_collapse/fig2")
+    write_notebook("walkthrough/01", "x = 1")
+    bench.broken[run_of(2)] = RuntimeError("on purpose")
+    rows = {row.notebook: row.status for row in bench.reproduce().rows}
+    assert rows == {"neural_collapse/fig2": "failed", "walkthrough/01": "executed"}
 
 
 def test_a_failed_notebook_is_kept_apart_and_does_not_stop_the_others(bench):
     figure("neural_collapse/fig1", "x = 1", "raise ValueError('too dark')")
     figure("neural_collapse/fig2")
-    summary = bench.reproduce()
-    assert not summary.ok
-    failed, good = summary.rows
+    failed, good = bench.reproduce().rows
     assert (failed.status, good.status) == ("failed", "executed")
     assert failed.message == "ValueError: too dark (cell 4)"
     assert failed.files == ["notebooks/neural_collapse/fig1.failed.ipynb"]
     assert not notebooks.executed("neural_collapse/fig1", "smoke").exists()
     figure("neural_collapse/fig1")
-    assert bench.reproduce().ok
-    assert not (paths.results("smoke") / failed.files[0]).exists()
+    assert bench.reproduce().ok and not (paths.results("smoke") / failed.files[0]).exists()
 
 
-def test_a_failed_run_fails_only_the_notebooks_that_need_it(bench):
-    figure("neural_collapse/fig1")
-    figure("neural_collapse/fig2")
-    write_notebook("walkthrough/01", "x = 1")
-    bench.broken[run_of(0)] = RuntimeError("loss is not finite; lower lr")
-    summary = bench.reproduce()
-    assert [row.status for row in summary.rows] == ["failed", "executed", "executed"]
-    assert "1 of its 2 runs" in summary.rows[0].message and "lower lr" in summary.rows[0].message
-    assert list(summary.failed_runs) == [run_of(0)]
-    assert bench.trained[run_of(2)] == 1
-    bench.broken.clear()
-    assert bench.reproduce().ok
-    assert bench.trained[run_of(1)] == 1
-
-
-def test_results_that_cannot_be_written_are_refused_before_any_training(bench, monkeypatch):
-    figure("neural_collapse/fig1")
-    access = os.access
-    paths.results().mkdir(parents=True)
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != paths.results() and access(path, mode))
-    with pytest.raises(PermissionError, match="set NCLIB_RESULTS to a folder that is yours"):
-        bench.reproduce()
-    assert not bench.trained and not bench.executed and list(paths.results().iterdir()) == []
-
-
-def test_what_was_trained_is_counted_without_what_failed(bench):
-    figure("neural_collapse/fig1")
-    bench.broken = {run_of(seed): RuntimeError("on purpose") for seed in (0, 1)}
-    bench.reproduce()
-    assert any(line.startswith("trained 0 of 2 runs in") for line in bench.said)
-    del bench.broken[run_of(0)]
-    bench.reproduce()
-    assert any(line.startswith("trained 1 of 2 runs in") for line in bench.said)
-
-
-def test_when_the_minutes_are_over_what_is_there_is_drawn(bench, monkeypatch):
-    figure("neural_collapse/fig1")
-    figure("neural_collapse/fig2")
-    write_notebook("walkthrough/01", "x = 1")
-    clock = time.monotonic
-    monkeypatch.setattr(runs.time, "monotonic", lambda: clock() + 100 * (sum(bench.trained.values()) >= 2))
-    summary = bench.reproduce("fig2", "fig1", "walkthrough", minutes=1)
-    assert list(bench.trained) == [run_of(0), run_of(1)]  # by seed, although fig2 was named first
-    assert [(row.notebook[-4:], row.status) for row in summary.rows] == [
-        ("fig2", "unfinished"),
-        ("fig1", "executed"),
-        ("h/01", "executed"),
-    ]
-    assert not summary.ok and "1 of its 2 runs are missing" in summary.rows[0].message
-    assert "1 of 3 runs are left: the minutes given were over; the same command goes on" in bench.said
-    assert "unfinished: neural_collapse/fig2: " in summary.text()
-    monkeypatch.undo()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"minutes": 0.0}, "minutes must be a number above 0, got 0"),
-        ({"minutes": float("nan")}, "minutes must be a number above 0"),
-        ({"minutes": 5.0, "train": "never"}, "leave one of them out"),
-    ],
-)
-def test_a_time_that_cannot_be_kept_is_refused(bench, options, says):
-    with pytest.raises(ConfigError, match=says):
-        bench.reproduce(**options)
-    assert not bench.trained
-
-
-def test_data_that_cannot_be_had_fails_only_the_runs_that_need_it(bench, monkeypatch):
-    figure("neural_collapse/fig1")
-    figure("neural_collapse/fig2")
-    original = data.fetch
-
-    def fetch(name):
-        if name == "mnist":
-            raise data.DataError("mnist could not be downloaded; no network")
-        return original(name)
-
-    monkeypatch.setattr(data, "fetch", fetch)
-    elsewhere = [RunConfig(data=DataConfig(dataset="mnist", n_max=5), model=ModelConfig(width=2))]
-    monkeypatch.setitem(experiments.known(), "neural_collapse/fig1", lambda profile: elsewhere)
-    summary = bench.reproduce()
-    assert [row.status for row in summary.rows] == ["failed", "executed"]
-    assert "no network" in summary.rows[0].message
-
-
-def test_never_training_uses_what_is_there(bench):
-    figure("neural_collapse/fig1")
-    figure("neural_collapse/fig2")
-    bench.reproduce("fig1")
-    bench.trained.clear()
-    summary = bench.reproduce(train="never")
-    assert [row.status for row in summary.rows] == ["unchanged", "failed"]
-    assert "--train never" in summary.rows[1].message
-    assert not bench.trained
-
-
-def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch):
-    monkeypatch.setattr(reproduce, "DRAW_A_PART", ("neural_collapse/fig2",))
-    for name in ("neural_collapse/fig1", "neural_collapse/fig2"):
-        figure(name)
-    bench.reproduce("fig1")  # seeds 0 and 1; Figure 2 has 1 and 2
-    default_store().remove(run_of(0))
-    bench.trained.clear()
-    first, again = (bench.reproduce(train="finished").rows for _ in range(2))
-    assert [row.status for row in first] == ["failed", "executed"] and "--train finished" in first[0].message
-    assert (again[1].status, again[1].runs_reused) == ("unchanged", 1) and not bench.trained
-    bench.reproduce("fig2")
-    assert bench.reproduce("fig2", train="finished").rows[0].status == "executed"
-
-
-def test_runs_that_logged_more_often_are_reused(bench, monkeypatch):
-    figure("neural_collapse/fig1")
-    bench.reproduce()
-    bench.trained.clear()
-    made, seldom = runs_of_seeds([0, 1]), TrainConfig(log_every=2)
-    less = {"neural_collapse/fig1": lambda profile: [config.replace(train=seldom) for config in made(profile)]}
-    before = experiments.known()
-    monkeypatch.setattr(experiments, "known", lambda: before | less)
-    rows = [bench.reproduce(train=train).rows[0] for train in ("never", "never", "missing")]
-    assert [row.status for row in rows] == ["executed", "unchanged", "unchanged"] and not bench.trained
-    assert {(row.runs_trained, row.runs_reused) for row in rows} == {(0, 2)} and len(default_store().ids()) == 4
-
-
-def test_the_summary_on_disk_is_the_table_that_is_said(bench, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")  # a worker of the tests has its own
+def test_the_summary_on_disk_is_the_table_that_is_said(bench):
     figure("neural_collapse/fig1", "raise KeyError('x')")
     figure("neural_collapse/fig2")
     summary = bench.reproduce(overrides=["epochs=2"])
-    folder = paths.results("smoke") / "with" / "epochs=2"
-    stored = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    stored = json.loads((paths.results("smoke") / "with/epochs=2/summary.json").read_text(encoding="utf-8"))
     stored.pop("provenance")
     assert stored == json.loads(json.dumps(summary.as_dict()))
-    assert stored["parameters"] == {"epochs": 2} and not stored["ok"]
     table = next(line for line in bench.said if "trained" in line and "reused" in line)
-    for row in stored["notebooks"]:
-        (line,) = [line for line in table.splitlines() if line.split()[:1] == [row["notebook"]]]
-        counts = row["seconds"], row["runs_trained"], row["runs_reused"]
-        tables = sum(file.endswith(".html") for file in row["files"])
-        assert line.split()[1:] == [row["status"], f"{counts[0]:.1f}", *map(str, (*counts[1:], 0, tables))]
-    assert len(table.strip().splitlines()) == 5  # head, rule, a line a notebook, the failure
+    assert table.splitlines()[2].split() == ["neural_collapse/fig2", "executed", *table.splitlines()[2].split()[2:]]
     assert "failed: neural_collapse/fig1: KeyError: 'x' (cell 3)" in table
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-@pytest.mark.parametrize("number", terminal.ENDINGS)
-def test_a_signal_stops_like_ctrl_c_and_the_next_call_goes_on(bench, number, request, monkeypatch):
+def test_ctrl_c_leaves_no_trace_of_the_unfinished_notebook_and_the_next_call_goes_on(bench, monkeypatch):
     figure("neural_collapse/fig1")
-    request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))  # not nohup's
-    train, handler = bench.train, signal.getsignal(number)
-
-    def stopped(config, store, device, progress, log=None):
-        if config.seed == 1:
-            os.kill(os.getpid(), number)
-            time.sleep(5)
-        train(config, store, device, progress)
-
-    monkeypatch.setattr(jobs, "make", stopped)
-    with pytest.raises(terminal.Terminated):
+    monkeypatch.setattr(drawing, "execute", lambda *_: threading.Event().wait(0) or _interrupt())
+    with pytest.raises(KeyboardInterrupt):
         bench.reproduce()
-    assert signal.getsignal(number) == handler
-    assert not (paths.results("smoke") / "summary.json").exists() and not bench.executed
-    monkeypatch.setattr(jobs, "make", train)
+    assert not list(paths.results("smoke").rglob("*.ipynb"))
+    monkeypatch.setattr(drawing, "execute", bench.execute)
     (row,) = bench.reproduce().rows
-    assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 1, 1)
+    assert (row.status, row.runs_trained, row.runs_reused) == ("executed", 0, 2)
+
+
+def _interrupt():
+    raise KeyboardInterrupt
+
+
+# --- a dry run --------------------------------------------------------------------------------------------------
+
+
+def said(*names, **options):
+    lines = []
+    reproduce.dry_run(names, "smoke", **options, echo=lines.append)
+    return lines
+
+
+def test_a_dry_run_names_what_is_due_and_changes_nothing(bench):
+    figure("neural_collapse/fig1")
+    write_notebook("walkthrough/01", "x = 1")
+    lines = said()
+    assert [line.split()[1].rstrip(",") for line in lines if line.startswith("  train")] == [run_of(0), run_of(1)]
+    assert "  draw neural_collapse/fig1: 2 of its 2 runs are to be trained" in lines
+    assert "  draw walkthrough/01: not executed yet" in lines and lines[-1] == "0 of 2 notebooks are unchanged"
+    assert not paths.results().exists() and not bench.trained and not bench.executed
+    bench.reproduce(overrides=["epochs=3"])
+    assert said(overrides=["epochs=3"])[-1] == "2 of 2 notebooks are unchanged"
+    assert said()[-1] != "2 of 2 notebooks are unchanged"
+
+
+# --- what is unchanged ------------------------------------------------------------------------------------------
+
+
+def _edit(name, text):
+    def change():
+        path = paths.results("smoke") / name
+        path.unlink() if text is None else path.write_text(text)
+
+    return change
+
+
+def _edit_printed():
+    paths.published().mkdir(parents=True)
+    (paths.published() / "table.csv").write_text("x\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda: figure("neural_collapse/fig1", "1"), "changed since: its cells"),
+        (_edit_printed, "changed since: the printed numbers"),
+        (_edit("tables/neural_collapse/fig1.csv", "x\n2.0\n"), "not what was written: tables/neural_collapse/fig1.csv"),
+        (_edit("tables/neural_collapse/fig1.md", None), "not what was written: tables/neural_collapse/fig1.md"),
+        (_edit("notebooks/neural_collapse/fig1.json", "[]"), "its stamp is damaged"),
+        (lambda: default_store().remove(run_of(0)), "1 of its 2 runs are to be trained"),
+    ],
+    ids=["cells", "printed", "table", "deleted", "stamp", "run"],
+)
+def test_what_changed_is_drawn_again_and_a_dry_run_says_why(bench, change, why):
+    figure("neural_collapse/fig1")
+    bench.reproduce()
+    assert said()[-1] == "1 of 1 notebooks are unchanged"
+    change()
+    assert said()[-2:] == [f"  draw neural_collapse/fig1: {why}", "0 of 1 notebooks are unchanged"]
+    assert bench.reproduce().rows[0].status == "executed"
+    bench.said.clear()
+    assert bench.reproduce().rows[0].status == "unchanged" and len(bench.said) == 3  # plan, table, time
+
+
+def test_a_damaged_run_is_trained_again_and_drawn_again(bench):
+    figure("neural_collapse/fig1")
+    bench.reproduce()
+    (paths.runs() / run_of(1) / "history.csv").write_text("epoch,split,metric,value\n")
+    with pytest.warns(UserWarning):
+        (row,) = bench.reproduce().rows
+    assert (row.status, row.runs_trained) == ("executed", 1)
+
+
+def test_the_stamp_speaks_of_what_the_notebook_wrote_even_when_somebody_else_writes_at_once(bench, monkeypatch):
+    figure("neural_collapse/fig1")
+    table = paths.results("smoke") / "tables/neural_collapse/fig1.csv"
+
+    def disturbed(*arguments):
+        done = bench.execute(*arguments)
+        table.write_text("x\n2.0\n")
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "execute", disturbed)
+        bench.reproduce()
+    assert bench.reproduce().rows[0].status == "executed" and table.read_text() == "x\n1.0\n"
+
+
+def test_a_summary_is_executed_last_and_again_when_a_table_it_sums_up_changed(bench, monkeypatch):
+    order = []
+    monkeypatch.setattr(drawing, "execute", lambda name, *rest: order.append(name) or bench.execute(name, *rest))
+    figure("neural_collapse/scorecard")
+    figure("neural_collapse/table9")
+    bench.reproduce()
+    assert order == ["neural_collapse/table9", "neural_collapse/scorecard"]
+    assert {row.status for row in bench.reproduce().rows} == {"unchanged"}
+    write_notebook("neural_collapse/table9", DRAW.format(name="neural_collapse/table9").replace("1.0", "2.0"))
+    bench.reproduce("table9")
+    assert "  draw neural_collapse/scorecard: changed since: the table table9" in said()
+
+
+def test_what_draws_as_far_as_runs_are_there_is_drawn_again_with_each_and_trains_none(bench, monkeypatch):
+    monkeypatch.setitem(reproduce.DRAWN_AS_FAR_AS_THERE, "neural_collapse/fig9", "neural_collapse/fig1")
+    for name in ("fig1", "fig9"):
+        figure(f"neural_collapse/{name}")
+    bench.reproduce("fig9")
+    assert not bench.trained
+    bench.reproduce("fig1")
+    assert [bench.reproduce("fig9").rows[0].status for _ in range(2)] == ["executed", "unchanged"]

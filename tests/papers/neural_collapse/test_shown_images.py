@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import nclib as nc
+import companion
 from companion import neural_collapse as sun_shi
 from companion.neural_collapse import shown_images
 from nclib import data, imbalance
@@ -15,7 +15,7 @@ from nclib import data, imbalance
 
 @pytest.fixture
 def config():
-    return nc.experiment("fig2", "smoke")[0]
+    return companion.experiment("fig2", "smoke")[0]
 
 
 def test_they_are_the_images_of_the_rows_that_are_drawn(config):
@@ -27,7 +27,7 @@ def test_they_are_the_images_of_the_rows_that_are_drawn(config):
 
 
 def test_colours_are_kept():
-    image = data.make_split(nc.experiment("fig2", "smoke")[0].data, 0).train_images[0].repeat(3, 1, 1)
+    image = data.make_split(companion.experiment("fig2", "smoke")[0].data, 0).train_images[0].repeat(3, 1, 1)
     image[1] = 7
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(shown_images._png(image)))))
     np.testing.assert_array_equal(shown, image.permute(1, 2, 0).numpy())

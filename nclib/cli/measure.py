@@ -1,0 +1,103 @@
+"""``nclib measure``: a network of one's own, or saved features."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nclib.cli.output import print_frame
+
+
+def measure(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION|FILE.npz",
+            help="A function without arguments that returns (model, loader) or (model, loader, test loader), or a file "
+            "with h, labels, logits, w.",
+        ),
+    ],
+    layer: Annotated[
+        list[str] | None, typer.Option(help="A layer's name, or all; left out: every block and the classifier's input.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
+    pool: Annotated[str, typer.Option(help="mean, flatten or cls: how a feature map becomes a vector.")] = "mean",
+    per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table there too.", dir_okay=False)] = None,
+) -> None:
+    """Neural collapse in the layers of your own network, or of saved features.
+
+    MODULE is imported, from this folder too, so its code runs.
+    """
+    import pandas as pd
+
+    from nclib.config import ConfigError
+    from nclib.metrics import measuring
+
+    if csv is not None and csv.resolve() == Path(source).resolve():
+        raise ConfigError(f"--csv {csv} would replace the features themselves; name another file")
+    try:
+        if source.endswith(".npz"):
+            if layer or per_class or pool != "mean":
+                raise ValueError("--layer, --pool and --per-class are for a network; a file holds one layer")
+            table = pd.DataFrame(measuring.measure_file(source, classes).items(), columns=["metric", "value"])
+        else:
+            wanted = "all" if layer == ["all"] else layer
+            with _importable_from_here():
+                model, loader, *test = _model_and_loaders(source)
+                test = test[0] if test else None
+                table = measuring.measure(model, loader, wanted, classes, pool, per_class, test=test)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if csv is not None:
+        table.to_csv(csv, index=False)
+    if "layer" in table:
+        index = ["metric", "class"] if per_class else "metric"
+        order = table["layer"].unique()
+        table = table.pivot_table(index=index, columns="layer", values="value", sort=False, dropna=False)[order]
+        table = table.reset_index().rename_axis(columns=None)
+    print_frame(table)
+
+
+@contextlib.contextmanager
+def _importable_from_here() -> Iterator[None]:
+    before = sys.path[:]
+    sys.path.append(os.getcwd())
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _model_and_loaders(source: str) -> tuple[Any, ...]:
+    """What the function named returns. Raises ValueError with a sentence for whatever is wrong with it."""
+    from importlib import import_module
+
+    from nclib.system.own_code import is_name
+
+    if not is_name(source):
+        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor a file that ends in .npz")
+    module, _, name = source.partition(":")
+    try:
+        function = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        missing = error.name in (module, module.split(".")[0])
+        where = f"there is no module {module!r} here or among the installed packages"
+        raise ValueError(where if missing else f"{source}: {error}") from None
+    if not callable(function):
+        raise ValueError(f"{module} has no function {name!r}")
+    try:
+        found = function()
+    except ValueError as error:
+        *_, place = traceback.extract_tb(error.__traceback__)
+        raise ValueError(f"{source}: {error} ({place.filename}, line {place.lineno})") from None
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")
+    return found

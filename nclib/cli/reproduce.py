@@ -1,0 +1,122 @@
+"""``nclib reproduce`` and ``nclib report``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nclib.cli.output import Names, ProfileName, Settings, print_facts, say_error
+
+
+def reproduce(
+    names: Names = None,
+    profile: ProfileName = "quick",
+    parameter: Settings = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1000, help="Runs trained at once on this machine; left out: one per GPU, else one per core."
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
+    ] = None,
+    train: Annotated[
+        str,
+        typer.Option(help="missing: train missing runs. never: fail without them. finished: draw finished pairs."),
+    ] = "missing",
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Stop training after this long, one seed of everything first; the same command continues."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Execute unchanged notebooks as well.")] = False,
+    site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
+    largest: Annotated[
+        bool, typer.Option("--largest", help="Also draw the tracked runs of a larger scale, without training.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
+    ] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="Only list the notebooks.")] = False,
+    parameters_of: Annotated[
+        str | None, typer.Option("--parameters", metavar="NOTEBOOK", help="Only list the parameters of this notebook.")
+    ] = None,
+) -> None:
+    """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
+    if list_all or parameters_of is not None:
+        print_facts(_titles(names) if list_all else _parameters(parameters_of))
+        return
+    from nclib.reproduce import reproduce
+    from nclib.system import own_code
+
+    if any(text.startswith("cell=") for text in parameter or ()):
+        own_code.search_here()
+    if dry_run:
+        reproduce.dry_run(names or (), profile, parameter or ())
+        return
+    summary = reproduce.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, minutes)
+    complete = summary.ok
+    if largest and summary.parameters:
+        typer.echo("--largest is left out: it goes with a profile's own parameters")
+    elif largest:
+        from nclib.reproduce.largest import draw_largest
+
+        complete &= draw_largest(names or (), profile, force)
+    complete &= _site(profile, parameter) if site else True
+    raise typer.Exit(0 if complete else 1)
+
+
+def _titles(names: list[str] | None) -> dict[str, str]:
+    from nclib.publish import notebooks
+
+    chosen = notebooks.select(names or ())
+    return {name: notebooks.title(notebooks.read_cells(notebooks.source(name))) or "" for name in chosen}
+
+
+def _parameters(name: str) -> dict[str, str]:
+    from nclib.publish import notebooks
+    from nclib.reproduce.parameters import parameters
+    from nclib.system.other_parameters import SET_BY_THE_COMMAND
+
+    found = {}
+    for notebook in notebooks.select([name]):
+        for each in parameters(notebooks.source(notebook)).values():
+            if each.name not in SET_BY_THE_COMMAND:
+                found[each.name] = f"{each.type.__name__}, {each.default!r} if not given; {each.help}"
+    return found
+
+
+def _site(profile: str, parameter: list[str] | None) -> bool:
+    """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
+    site: then it is only said."""
+    from nclib.publish import sites
+
+    try:
+        report(profile, parameter)
+    except sites.ReportError as error:
+        missing = isinstance(error, sites.SphinxMissing)
+        (typer.echo if missing else say_error)(f"no web site: {error}")
+        return missing
+    return True
+
+
+def report(
+    profile: ProfileName = "quick",
+    parameter: Settings = None,
+    force: Annotated[bool, typer.Option("--force", help="Make it again even if nothing has changed.")] = False,
+) -> None:
+    """Make the web site of a profile from its executed notebooks: results/<profile>/site/index.html.
+
+    With -p that of the results of other parameters: results/<profile>/with/<parameters>/site/index.html.
+    """
+    from nclib.engine.profiles import get_profile
+    from nclib.publish import notebooks
+    from nclib.publish.sites import build
+    from nclib.reproduce.parameters import given_values
+    from nclib.system import other_parameters
+
+    get_profile(profile)
+    given = given_values(notebooks.select(), parameter or ()) if parameter else {}
+    with other_parameters.results_with(other_parameters.folder_name(other_parameters.other_values(given.values()))):
+        build(profile, force)
