@@ -99,7 +99,7 @@ def test_measure_reads_arrays(tmp_path):
         (["OWN:load", "--pool", "max"], "pool must be 'mean', 'flatten', 'cls'"),
         (["text.npz"], "text.npz is not an .npz file"),
         (["objects.npz"], "objects.npz cannot be read"),
-        (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds 'h', 'x'"),
+        (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds ['h', 'x']"),
         (["short.npz"], "labels must have shape (6,)"),
         (["short.npz", "--per-class"], "a file holds one layer"),
         (["large.npz"], "h is too large"),

@@ -1,7 +1,6 @@
 """``nclib runs``: what it lists, removes, checks, exports."""
 
-import json
-
+import nbformat
 import pytest
 from command import as_typed, nclib
 
@@ -77,8 +76,8 @@ def test_check_names_what_is_damaged_and_sets_it_aside(stored):
 
 
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
-    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "seeds: int = 2", "outputs": []}
-    (project / "notebooks/neural_collapse/fig9.ipynb").write_text(json.dumps({"cells": [cell]}))
+    cell = nbformat.v4.new_code_cell("seeds: int = 2", metadata={"tags": ["parameters"]})
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), project / "notebooks/neural_collapse/fig9.ipynb")
 
     def make(profile):
         return [build_config(None, None, {"model.width": 2, "seed": seed}, []) for seed in range(profile.seeds)]
