@@ -407,7 +407,8 @@ def _two_processors() -> dict[str, str]:
     """How many rows of the scorecard on digits change sign or verdict between two processors."""
     folders = ("tables", "other-processor")
     here, there = (pd.read_csv(paths.reference() / folder / "scorecard-quick.csv") for folder in folders)
-    there["item"] = there["item"].replace(METRICS, regex=True)  # some were named by their functions then
+    named = {rf"(?<![\w.]){name}(?![\w.])": label for name, label in METRICS.items()}
+    there["item"] = there["item"].replace(named, regex=True)  # some went by the names of their functions then
     both = here.merge(there, on=["part", "item"], suffixes=("", "_other"))
     for name in ("regenerated", "regenerated_other"):
         both[name] = both[name].astype(str).str.extract(r"^([+-]?[\d.]+)")[0].astype(float)

@@ -1,7 +1,6 @@
 """The command line: what it refuses, what it prints, how it ends."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -11,9 +10,10 @@ import pytest
 import torch
 import typer
 from command import as_typed, nclib
+from reproduction import write_notebook
 
 from companion import certify
-from nclib import data, models, training
+from nclib import data, training
 from nclib.cli import app
 from nclib.config import ConfigError, named_options, run_id
 from nclib.engine import executors, runs
@@ -65,8 +65,7 @@ def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
 
 
 def test_a_misspelt_parameter_stops_before_anything_starts(trained, project):
-    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "epochs: int = 0", "outputs": []}
-    (project / "notebooks/neural_collapse/fig3.ipynb").write_text(json.dumps({"cells": [cell]}))
+    write_notebook("neural_collapse/fig3")
     result = nclib("reproduce", "fig3", "-p", "epoch=3", "--profile", "smoke")
     assert (result.exit_code, trained) == (2, [])
     assert "unknown parameter 'epoch'. Did you mean 'epochs'?" in result.output
@@ -187,15 +186,6 @@ def test_training_prints_id_and_final_metrics_and_happens_once(trained):
     assert f"run {trained[0]}" in first.stdout and "stored already" in again.stdout
     (line,) = [line for line in first.stdout.splitlines() if "accuracy_balanced" in line]
     assert line.split()[1:] == ["0.8", "0.9"]
-
-
-def test_a_network_that_does_not_fit_into_memory_is_refused_in_one_message(monkeypatch):
-    def allocate(*_):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 360000000000 bytes.")
-
-    monkeypatch.setattr(models, "build_model", allocate)
-    result = nclib("train", "--width", 100000, "--epochs", 1)
-    assert result.exit_code == 2 and "width 100000 does not fit into the memory" in result.output
 
 
 def test_the_help_of_training_shows_the_options_and_defaults_of_the_configuration():

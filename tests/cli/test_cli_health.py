@@ -20,7 +20,7 @@ def test_data_is_fetched_checked_and_described(monkeypatch):
 def test_the_doctor_tells_what_there_is_and_what_it_costs(project):
     result = nclib("doctor")
     assert result.exit_code == 0
-    assert torch.__version__.split("+")[0] in result.stdout and "this Python" in result.stdout
+    assert torch.__version__.split("+")[0] in result.stdout
     assert str(project) in result.stdout and "embedded in scikit-learn" in result.stdout
     for profile in profiles.PROFILES:
         assert f"  {profile} " in result.stdout
