@@ -167,6 +167,7 @@ def pairs(
     -0.20 ± 0.00 (3 seeds) supported
     """
     _check_columns(frame)
+    _check_names(frame)
     runs = _judged_values(frame[frame["model"].isin([arm, against])], metric, split, how)
     both = runs[runs["model"] == arm].merge(
         runs[runs["model"] == against], on=[*SETTING, "seed"], suffixes=("", "_against")
@@ -187,6 +188,15 @@ def pairs(
     phases = [*both["reached"], *both["reached_against"]]
     terminal = None if None in phases else all(phases)
     return Pairs(metric, split, arm, against, relative, terminal, table)
+
+
+def _check_names(frame: pd.DataFrame) -> None:
+    """Refuse rows of settings with several names under one K_A and R, as those of settings relabelled as one have."""
+    if "setting" in frame:
+        named = frame[[*SETTING, "setting"]].drop_duplicates()
+        if len(several := named[named.duplicated(SETTING, keep=False)]):
+            said = ", ".join(map(str, several["setting"].unique()))
+            raise ValueError(f"rows of one K_A and R are of several settings: {said}; give each its own K_A and R")
 
 
 def _check_columns(frame: pd.DataFrame) -> None:
@@ -291,6 +301,11 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
 def _phases(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each run, model and epoch with both training accuracies: value, the smaller one, and reached."""
     rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
+    rows = rows.dropna(subset=["value"])
+    repeated = rows[rows.duplicated([*KEYS, "epoch", "metric"])]
+    if len(repeated):
+        first = repeated.iloc[0]
+        raise ValueError(f"{first['metric']} of run {first['run_id']} at epoch {first['epoch']} stands in several rows")
     found = rows.groupby([*KEYS, "epoch"], dropna=False, sort=False, observed=True)["value"]
     smaller = found.min().where(found.count() == len(PHASE_METRICS)).dropna().reset_index()
     if (smaller["value"] > 1 + 1e-9).any():

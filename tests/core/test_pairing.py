@@ -171,3 +171,21 @@ def test_equality_by_the_whole_interval_or_by_two_one_sided_tests():
     assert found.verdict("reduced", "equal", equality="tost").word == "equal"
     assert found.verdict("reduced", "equal", equality="tost", within=0.03).word == "not significant"
     assert found.interval.ends(0.9)[1] == pytest.approx(size * half90)
+
+
+def test_an_accuracy_that_stands_twice_does_not_replace_the_one_that_is_missing():
+    frame = study()
+    prior = frame[frame["metric"] == "accuracy_train_prior"]
+    assert len(prior)
+    doubled = stack(frame[frame["metric"] != "accuracy_balanced"], prior)
+    with pytest.raises(ValueError, match="stands in several rows"):
+        pairs(doubled, "nc1")
+
+
+def test_settings_relabelled_as_seeds_of_one_are_refused_by_their_names():
+    frame = study(SETTINGS, seeds=[0])
+    frame["setting"] = "K_A=" + frame["K_A"].astype(str)
+    frame["seed"] = frame["K_A"].astype(int)
+    frame["K_A"] = 3
+    with pytest.raises(ValueError, match="are of several settings: K_A=3"):
+        pairs(frame, "nc1")

@@ -389,16 +389,21 @@ def test_a_dask_cluster_trains_the_same_runs_with_tls(undisturbed):
 # ---- a limited time
 
 
-@pytest.mark.parametrize("executor", [None, *slow(2)])
-def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(executor, undisturbed, monkeypatch):
-    monkeypatch.setattr(grid, "attempt", _slowed)
-    honest = training.learning_rate
+def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(monkeypatch):
+    honest, store = training.learning_rate, default_store()
     monkeypatch.setattr(training, "learning_rate", lambda *options: time.sleep(0.3) or honest(*options))
-    store = default_store()
-    left = runs.train_missing(GRID, executor, minutes=0.05 if executor is None else 0.3, device="cpu")
+    left = runs.train_missing(GRID, minutes=0.05, device="cpu")
     assert left.failures == {} and left.unfinished and left.runs == 4
     assert left.unfinished == [run_id(config) for config in GRID if not store.has(run_id(config))]
-    assert any(0 < store.progress(run) < 1 for run in left.unfinished) and multiprocessing.active_children() == []
+    assert any(0 < store.progress(run) < 1 for run in left.unfinished)
+
+
+@pytest.mark.slow
+def test_when_the_time_is_over_processes_are_ended(monkeypatch):
+    monkeypatch.setattr(grid, "attempt", _slowed)
+    left = runs.train_missing([_config(seed=seed, epochs=900) for seed in (0, 1, 2)], 2, minutes=0.3, device="cpu")
+    assert left.failures == {} and len(left.unfinished) == 3 and left.seconds < 60
+    assert multiprocessing.active_children() == []
 
 
 def test_urgent_runs_come_first_and_the_longest_of_the_others():
