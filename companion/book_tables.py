@@ -107,14 +107,16 @@ def read(name: str) -> pd.DataFrame:
 
 
 def _statements() -> str:
-    """ "six hold (four once a misprint is corrected), two are false, …"."""
+    """ "five hold (four once a misprint is corrected), two are false, …"."""
     results = certify(list(STATEMENTS))
-    holds = [result for result in results if result.verdict.startswith("holds")]
+    holds = [result for result in results if result.verdict == "holds"]
+    conditional = sum(result.verdict.startswith("holds if") for result in results)
     corrected = sum(result.certificate.startswith("its misprint") for result in holds)
     counts = Counter(result.verdict for result in results)
     false, vacuous, typo = (_SPELT[counts[word]] for word in ("false", "vacuous", "typo"))
     return (
-        f"{_SPELT[len(holds)]} hold ({_SPELT[corrected]} once a misprint is corrected), {false} are false, {vacuous} "
+        f"{_SPELT[len(holds)]} hold ({_SPELT[corrected]} once a misprint is corrected), "
+        f"{_SPELT[conditional]} holds under a condition, {false} are false, {vacuous} "
         f"is vacuous as printed and {typo} a misprint"
     )
 
