@@ -1,6 +1,5 @@
 """``nclib runs``: what it lists, removes, checks, exports."""
 
-
 import pytest
 from command import as_typed, nclib
 from reproduction import write_notebook
