@@ -144,12 +144,11 @@ def test_the_core_works_with_torch_and_numpy_alone():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("missing", ["typer", "pandas"])
-def test_the_command_without_its_extra_says_what_to_install(missing):
-    code = f"import sys; sys.modules[{missing!r}] = None; from nclib.cli import main; main()"
+def test_the_command_without_its_extra_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None; from nclib.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr == f'nclib needs {missing}, not installed here; in the clone, type: pip install ".[companion]"\n'
+    assert done.stderr.endswith('needs typer, which is not installed; in the clone, type: pip install ".[companion]"\n')
 
 
 def test_the_core_needs_neither_torchvision_nor_jupyter():

@@ -21,7 +21,6 @@ from packaging.specifiers import SpecifierSet
 from PIL import Image
 
 import nclib
-from nclib import cli
 from nclib.engine import reading
 from nclib.system import paths
 
@@ -30,6 +29,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 TO_CONDA = {
+    "lazy-loader": ["lazy_loader"],
     "torch": ["pytorch"],
     "matplotlib": ["matplotlib-base"],
     "seaborn": ["seaborn-base"],
@@ -38,6 +38,7 @@ TO_CONDA = {
     "sphinx-mathjax-offline": [],  # not on conda-forge; pip installs it with the package
 }
 TO_IMPORT = {
+    "lazy-loader": "lazy_loader",
     "scikit-learn": "sklearn",
     "pyyaml": "yaml",
     "pillow": "PIL",
@@ -119,14 +120,10 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
 
 
 def test_the_core_needs_torch_and_numpy_and_a_run_needs_no_jupyter():
-    assert {"numpy", "torch"} == CORE
+    assert {"lazy-loader", "numpy", "torch"} == CORE
     assert set(EXTRAS) == {"companion", "notebooks", "book", "cluster", "peers", "dev"}
     assert {"jupyterlab", "papermill", "torchvision"} <= names(EXTRAS["notebooks"])
     assert not names(EXTRAS["notebooks"]) & names(EXTRAS["companion"])
-
-
-def test_the_command_looks_for_its_whole_extra():
-    assert {*cli.NEEDED, "torch"} == {TO_IMPORT.get(name, name) for name in names(EXTRAS["companion"])}
 
 
 LABORATORY = {"panels"}  # nothing else imports them

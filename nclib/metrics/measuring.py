@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -410,6 +411,8 @@ def _arrays(path: str) -> dict[str, np.ndarray]:
     """h, labels, logits, w of a file."""
     if not os.path.isfile(path):
         raise ValueError(f"{path} is not a file; numpy.savez({path!r}, h=…, labels=…) writes one")
+    if not zipfile.is_zipfile(path):  # numpy would advise to unpickle it
+        raise ValueError(f"{path} is not an .npz file; numpy.savez({path!r}, h=…, labels=…) writes one")
     try:
         with np.load(path, allow_pickle=False) as stored:
             names = set(stored)

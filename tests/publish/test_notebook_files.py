@@ -37,7 +37,7 @@ def test_names_are_understood(many, typed, meant):
 @pytest.mark.parametrize(
     ("typed", "near"),
     [
-        ("fgi2", "Did you mean 'fig2'.* A name without a folder is looked for in neural_collapse"),
+        ("fgi2", "Did you mean 'fig2'"),
         ("neural_colapse", "'neural_collapse'"),
         ("kernels/fig3", "'kernels/fig2'"),
         ("01_start", "Did you mean 'walkthrough/01_start'"),
