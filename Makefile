@@ -100,26 +100,8 @@ survival: setup
 	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest $(SURVIVAL) $(ARGS)
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
-CLAIMS := internalization residual_and_error depth_and_rank optimisers
-PICTURES := fig1 fig3 controls collapse residual_and_error
-LARGE := fig2 fig3 fig4 fig5
-TABLES := scorecard equilibrium_or_cell collapse_pooled $(CLAIMS)
-NOTEBOOKS := $(filter-out your_own_cell,$(basename $(notdir $(wildcard notebooks/neural_collapse/*.ipynb))))
-CIFAR10 := -p dataset=folder:cifar10-jpeg@ef1101d4a992
-# A picture of 256 colours has a third of the bytes, and no value of a pixel is off by more than a few of 255.
-PALETTE := import sys; from PIL import Image; \
-[Image.open(name).convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(name) \
-for name in sys.argv[1:]]
 figures: setup
-	rm -rf build/figures
-	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce $(NOTEBOOKS) --train never --no-report
-	NCLIB_RESULTS=build/figures $(BIN)/nclib reproduce collapse $(LARGE) --profile full --train finished --no-report $(CIFAR10)
-	for name in $(PICTURES); do cp build/figures/quick/figures/neural_collapse/$$name.png results/reference/figures/$$name-quick.png; done
-	for name in $(TABLES); do for end in csv json; do cp build/figures/quick/tables/neural_collapse/$$name.$$end results/reference/tables/$$name-quick.$$end; done; done
-	for name in collapse_pooled collapse_terminal collapse_accuracy; do for end in csv json; do cp build/figures/full/with/*/tables/neural_collapse/$$name.$$end results/reference/tables/$$name-full.$$end; done; done
-	for name in collapse collapse_norms $(LARGE); do cp build/figures/full/with/*/figures/neural_collapse/$$name.png results/reference/figures/$$name-full.png; done
-	$(BIN)/python -c '$(PALETTE)' results/reference/figures/*.png
-	$(BIN)/nclib numbers
+	$(BIN)/python -m companion.figures
 
 lint: setup
 	$(BIN)/ruff check .

@@ -19,11 +19,12 @@ PACKAGE = Path(nclib.__file__).parent
 ROOT = PACKAGE.parent
 STUBS = [stub for package in ("nclib", "companion") for stub in (ROOT / package).rglob("__init__.pyi")]
 LAZY = sorted(".".join(stub.parent.relative_to(ROOT).parts) for stub in STUBS)
+PUBLIC = [name for name in nclib.__all__ if not inspect.ismodule(getattr(nclib, name))]
 PAPERS = [f"companion.{name}" for name in ("kernel_equivalence", "neural_collapse", "separation_bias")]
 
 
 def test_the_top_is_small():
-    assert len(nclib.__all__) <= 48
+    assert len(PUBLIC) <= 48
     assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__"]) <= 22
     assert {"nclib", *PAPERS} <= set(LAZY)
 
@@ -32,18 +33,14 @@ def test_the_top_is_small():
 def test_a_stub_is_what_its_package_offers(package):
     """What type checkers read is the module a name is defined in, or a package that offers it."""
     module = import_module(package)
-    stub = Path(module.__file__).with_suffix(".pyi")
     names = []
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+    for node in ast.parse(Path(module.__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body:
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
             assert alias.asname == alias.name, "only `as` makes a name of a stub public"
-            if node.module is None:
-                assert getattr(module, alias.name) is import_module(f"{package}.{alias.name}")
-            else:
-                home = import_module(f"{package}.{node.module}")
-                assert getattr(module, alias.name) is getattr(home, alias.name)
-                names.append(alias.name)
-    assert sorted(names) == module.__all__ and set(names) <= set(dir(module))
+            home = import_module(f"{package}.{node.module or alias.name}")
+            assert getattr(module, alias.name) is (getattr(home, alias.name) if node.module else home)
+            names.append(alias.name)
+    assert sorted(names) == module.__all__ == dir(module)
 
 
 @pytest.mark.parametrize("wing", ["deq", *slow(".")])
@@ -69,7 +66,8 @@ def _exists(name):
 def test_no_name_is_also_the_name_of_a_module(package):
     """Importing the module would put it in the place of the name."""
     module = import_module(package)
-    assert [name for name in module.__all__ if (Path(module.__file__).parent / f"{name}.py").exists()] == []
+    names = [name for name in module.__all__ if (Path(module.__file__).parent / f"{name}.py").exists()]
+    assert [name for name in names if not inspect.ismodule(getattr(module, name))] == []
 
 
 def test_names_cost_nothing_until_they_are_used():
@@ -78,12 +76,24 @@ def test_names_cost_nothing_until_they_are_used():
     assert not {"torch", "numpy", "pandas", "matplotlib", "pydantic"} & set(done.stdout.split())
 
 
+def test_a_wrong_name_gets_the_nearest():
+    """Python suggests it, from what `dir` of a package lists."""
+    done = subprocess.run([sys.executable, "-c", "import nclib; nclib.nc_reprot"], capture_output=True, text=True)
+    assert "nc_reprot" in done.stderr and "Did you mean: 'nc_report'?" in done.stderr
+
+
+def test_a_missing_package_is_a_sentence_that_says_what_installs_it():
+    code = "import sys; sys.modules['pandas'] = None; import nclib; nclib.measure"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert 'nclib.measure needs pandas, which is not installed; in the clone, type: pip install ".[' in done.stderr
+
+
 def _sections(text):
     """What stands below each numpydoc heading of a docstring."""
     return dict(re.findall(r"^(\w+)\n---+\n(.*?)(?=\n\n\w+\n---|\Z)", text, flags=re.MULTILINE | re.DOTALL))
 
 
-@pytest.mark.parametrize("name", nclib.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_the_numpydoc_of_a_name_tells_every_parameter_and_what_comes_back(name):
     thing = getattr(nclib, name)
     text = inspect.getdoc(thing)
@@ -121,12 +131,12 @@ def test_every_docstring_with_sections_is_numpydoc():
     assert other == []
 
 
-@pytest.mark.parametrize("name", nclib.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_the_example_of_a_name_runs(name, tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
     text = inspect.getdoc(getattr(nclib, name))
     assert ">>> " in _sections(text)["Examples"]
-    names = {name: getattr(nclib, name) for name in nclib.__all__}
+    names = {name: getattr(nclib, name) for name in PUBLIC}
     test = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
     said = []
     doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)

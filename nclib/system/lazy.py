@@ -4,17 +4,14 @@ And one sentence for what is not installed."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import lazy_loader
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package with a stub. Modules are no part of ``__all__``."""
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package with a stub."""
     found, names, public = lazy_loader.attach_stub(package, file)
-    folder = Path(file).parent
-    public = [name for name in public if not ((folder / name).is_dir() or (folder / f"{name}.py").is_file())]
 
     def __getattr__(name: str) -> Any:
         try:

@@ -1,8 +1,8 @@
 """``nclib runs``: what it lists, removes, checks, exports."""
 
-import nbformat
 import pytest
 from command import as_typed, nclib
+from reproduction import write_notebook
 
 from nclib.config import run_id
 from nclib.engine import experiments, profiles, runs
@@ -76,8 +76,7 @@ def test_check_names_what_is_damaged_and_sets_it_aside(stored):
 
 
 def test_runs_behind_a_notebook_are_exported(trained, project, monkeypatch):
-    cell = nbformat.v4.new_code_cell("seeds: int = 2", metadata={"tags": ["parameters"]})
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), project / "notebooks/neural_collapse/fig9.ipynb")
+    write_notebook("neural_collapse/fig9", parameters="seeds: int = 2")
 
     def make(profile):
         return [build_config(None, None, {"model.width": 2, "seed": seed}, []) for seed in range(profile.seeds)]

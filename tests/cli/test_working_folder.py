@@ -36,7 +36,8 @@ def folder(tmp_path):
     """A clone's folder, in which every name of the standard library is taken by a file that notes when it is run."""
     folder = tmp_path / "clone"
     folder.mkdir()
-    shutil.copytree(ROOT / "nclib", folder / "nclib", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("nclib", "companion"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("notebooks", "book", "results/reference", "data", "pyproject.toml"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).symlink_to(ROOT / name)
@@ -53,7 +54,10 @@ def run(folder, *words, start=()):
     """Run a command there as one installed from the clone does: nclib lies on a path of its own, behind all others."""
     site = folder.parent / "site"
     site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text(f"import sys; sys.path.append({str(folder)!r})")
+    (site / "sitecustomize.py").write_text(
+        "import os, sys\n"  # the clone that is installed here goes, so that this copy is what is tried
+        f"sys.path[:] = [path for path in sys.path if not os.path.isdir(f'{{path}}/nclib')] + [{str(folder)!r}]\n"
+    )
     environment = {key: value for key, value in os.environ.items() if key not in ("NCLIB_ROOT", "PYTHONSAFEPATH")}
     environment |= {"PYTHONPATH": str(site)}
     command = [sys.executable, *(start or [folder.parent / "bin/nclib"]), *words]
