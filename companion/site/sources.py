@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -153,7 +154,8 @@ def shown(page: Page) -> dict[str, Any]:
 
 def reference() -> str:
     """The page of the reference: every public name."""
-    names = "\n".join(f"   nclib.{name}" for name in nclib.__all__)
+    public = [name for name in nclib.__all__ if not inspect.ismodule(getattr(nclib, name))]
+    names = "\n".join(f"   nclib.{name}" for name in public)
     return f"Reference\n=========\n\n.. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{names}\n"
 
 
