@@ -291,31 +291,6 @@ def test_no_command_of_make_holds_a_path_of_this_machine(tmp_path, name):
     assert not list(tmp_path.rglob("WRONG"))
 
 
-@needs_make
-@pytest.mark.parametrize("name", HARD_TO_QUOTE)
-def test_figures_are_drawn_in_a_folder_of_any_name_and_nothing_else_is_removed(tmp_path, name):
-    clone = _clone(tmp_path / name)
-    (clone / "build" / "figures").mkdir(parents=True)
-    (clone / "build" / "figures" / "old.png").touch()
-    beside = tmp_path / "v" / "thesis.tex"  # what `rm -rf "…/v" "w/build/figures"` removes
-    beside.parent.mkdir()
-    beside.touch()
-    done, drawn = _make(clone, "figures"), set()
-    assert done.returncode == 0, done.stderr
-    assert beside.exists() and not list(tmp_path.rglob("WRONG"))
-    assert not (clone / "build" / "figures" / "old.png").exists()
-    for path in (clone / "results" / "reference" / "figures").iterdir():
-        with Image.open(path) as picture:
-            assert (picture.mode, picture.width) == ("P", 1 if "-quick" in path.stem else 2), path.name
-            drawn.add(path.name)
-    assert len(drawn) == 11
-    assert {"fig3-quick.png", "fig3-full.png", "fig5-full.png", "collapse_norms-full.png"} <= drawn
-    tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-quick.*")]
-    assert tables == ["quick\n"] * 14
-    tables = [path.read_text() for path in (clone / "results" / "reference" / "tables").glob("*-full.*")]
-    assert tables == ["full/with/dataset=folder\n"] * 6
-
-
 def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     outer = {
         "MAKEFLAGS",
