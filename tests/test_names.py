@@ -83,9 +83,9 @@ def test_a_wrong_name_gets_the_nearest():
 
 
 def test_a_missing_package_is_a_sentence_that_says_what_installs_it():
-    code = "import sys; sys.modules['pandas'] = None; import nclib; nclib.measure"
+    code = "import sys; sys.modules['pandas'] = None; import nclib; nclib.pairs"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert 'nclib.measure needs pandas, which is not installed; in the clone, type: pip install ".[' in done.stderr
+    assert 'nclib.pairs needs pandas, which is not installed; in the clone, type: pip install ".[' in done.stderr
 
 
 def _sections(text):
