@@ -23,6 +23,9 @@ from nclib.system.files import csv_bytes, sha256, write_atomic
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+WRITTEN: dict[Path, str] = {}
+"""Files saved by this process, with their digests."""
+
 _MISSING = "–"
 _NAME_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -154,6 +157,7 @@ def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) ->
     }
     text = json.dumps(sidecar, indent=2, ensure_ascii=False) + "\n"
     written["json"] = write_atomic(f"{base}.json", text)  # last: its presence says that the rest is complete
+    WRITTEN.update({path: sha256(contents.get(kind, text.encode())) for kind, path in written.items()})
     return written
 
 
