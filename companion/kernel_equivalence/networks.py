@@ -303,7 +303,7 @@ def train_shallow(
     Raises
     ------
     ConfigError
-        When the loss is no longer a number: a smaller lr helps.
+        When the loss becomes NaN: a smaller lr helps.
     """
     inputs = load_inputs(config, weights, device)
     classes = int(inputs.train_labels.max()) + 1
@@ -352,7 +352,7 @@ def _fit_readout(net: ShallowNetwork, inputs: Inputs, config: ShallowConfig) -> 
 
 def _refuse_divergence(value: Tensor, config: ShallowConfig) -> None:
     if not bool(torch.isfinite(value)):
-        raise ConfigError(f"{config.label()}: the loss is no longer a number; use lr below {config.train.lr:g}")
+        raise ConfigError(f"{config.label()}: the loss became NaN; use lr below {config.train.lr:g}")
 
 
 def _order(n: int, size: int, seed: int, epoch: int, device: torch.device) -> Iterator[Tensor]:

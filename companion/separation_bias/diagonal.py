@@ -28,7 +28,7 @@ def _problem(x: np.ndarray, y: np.ndarray, beta0: np.ndarray | float) -> tuple[n
 
 
 def orthant_margin(x: np.ndarray, y: np.ndarray, signs: np.ndarray | float = 1.0) -> float:
-    """Largest τ ≤ 1 such that some β with Xβ = y has sign_i β_i ≥ τ for all i; −inf where there is no interpolator.
+    """Largest τ ≤ 1 such that some β with Xβ = y has sign_i β_i ≥ τ for all i; −inf without an interpolator.
 
     The flow of a diagonal DEQ keeps its signs, so it can only fit where this is positive.
     """

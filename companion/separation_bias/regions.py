@@ -63,7 +63,7 @@ def linear_regions_deq(m: int, eta: float | None = None) -> tuple[np.ndarray, np
     Raises
     ------
     ValueError
-        For m that is no integer in 1 … 52, or eta outside [0, 1).
+        For m that is not an integer in 1 … 52, or eta outside [0, 1).
 
     Source: Wu et al. (2024), Proposition 1, weights from the rebuttal; the balanced form is ours.
     """
@@ -91,7 +91,7 @@ def sawtooth_deq(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
     Raises
     ------
     ValueError
-        For m that is no integer in 1 … 52.
+        For m that is not an integer in 1 … 52.
 
     Source: derived here from Proposition 1 of Wu et al. (2024).
     """
@@ -247,7 +247,7 @@ def count_regions(
 
 
 def sawtooth_l1_bound(m: int, pieces: int) -> float:
-    """Least L¹[0, 1] distance of a continuous function with so many affine pieces from T^m.
+    """Least L¹[0, 1] distance of a continuous function with this number of affine pieces from T^m.
 
         ¼ (1 − (P − 1)/2^{m−1})
 
@@ -299,7 +299,7 @@ def regions_table(levels: Sequence[int]) -> pd.DataFrame:
 
 
 def _inside_the_pieces(m: int) -> np.ndarray:
-    """Two points of each of the 2^m pieces, or of some of them, one where there is no binary digit for two: dyadic, and
+    """Two points of each of the 2^m pieces, or of some of them, one where the binary digits do not suffice for two: dyadic, and
     never a kink."""
     j = np.arange(2**m) if m <= 11 else np.random.default_rng(m).integers(0, 2**m, size=2048)
     inside = (0.25, 0.75) if m < LARGEST_LEVEL else (0.5,)

@@ -66,7 +66,7 @@ class TaskConfig(Config):
         elif self.name == "audio":
             if self.target != "tone" and not _SOUND.fullmatch(self.target or ""):
                 raise ValueError(
-                    f"target {self.target!r} is no sound: 'tone', or what "
+                    f"target {self.target!r} is not a sound: 'tone', or what "
                     "companion.separation_bias.resolve_sound(path) returns"
                 )
             self._refuse("level", "variables", "coefficients")
@@ -217,7 +217,7 @@ def read_wav(path: str | Path) -> np.ndarray:
 
     path = Path(os.path.expanduser(path))
     if not os.path.isfile(path):  # unlike Path.is_file never an error, such as that of a name too long
-        raise DataError(f"{path} is no file (looked from {Path.cwd()}); give the path of a mono WAV file")
+        raise DataError(f"{path} is not a file (looked from {Path.cwd()}); give the path of a mono WAV file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks that hold no sound

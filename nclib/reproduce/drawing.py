@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Row:
-    """How one notebook went; it is "unfinished" where all that it lacks is runs there was no time for."""
+    """How one notebook went; it is "unfinished" where time was too short for its runs."""
 
     notebook: str
     status: Literal["executed", "unchanged", "failed", "unfinished"]

@@ -60,11 +60,6 @@ def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
     np.testing.assert_allclose([at_first_epoch.min(), at_first_epoch.max()], [3 - 7**0.5, 3 + 7**0.5])  # std of 0, 1, 5
 
 
-def test_one_seed_has_no_band():
-    ax = plotting.curves(frame(seeds=(0,)), "accuracy", axes())
-    assert len(ax.collections) == 0 and len(drawn(ax)) == 2
-
-
 def test_colour_and_marker_are_the_model_and_line_style_the_split():
     ax = plotting.curves(frame(), "accuracy", axes(), ["test", "train"])
     lines = drawn(ax)
@@ -72,11 +67,6 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
     assert lines[0].get_marker() == lines[1].get_marker() != lines[2].get_marker()
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ", "test", "train"]
-
-
-def test_models_are_drawn_as_asked():
-    ax = plotting.curves(frame(), "accuracy", axes(), models=["deq"])
-    assert ax.get_legend_handles_labels()[1] == ["DEQ", "test"]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +86,6 @@ def test_mixed_settings_are_not_averaged():
     mixed = pd.concat([frame(R=1), frame(R=100)])
     with pytest.raises(ValueError, match="select one setting first"):
         plotting.curves(mixed, "accuracy", axes())
-
-
-def test_printed_values_are_inside_the_axis_and_written_apart():
-    ax = plotting.curves(frame(), "accuracy", axes(), printed=[("explicit", 93.05, 0.17), ("deq", 93.23, 0.13)])
-    low, high = ax.get_ylim()
-    assert low < 2 and high > 93.23 + 0.13
-    texts = {text.get_text(): text for text in ax.texts}
-    assert set(texts) == {"93.05", "93.23"}
-    assert (texts["93.05"].get_va(), texts["93.23"].get_va()) == ("top", "bottom")
-    assert texts["93.23"].get_color() == plotting.MODEL_STYLE["deq"].colour
-    assert "paper: printed value" in ax.get_legend_handles_labels()[1]
 
 
 def bracket(ax):
@@ -169,12 +148,6 @@ def test_gram_is_centred_on_the_simplex_cosine_with_lines_round_the_majority():
     np.testing.assert_allclose(cells.colorbar.ax.get_ylim(), (-1, 1))  # ends where cosines do
 
 
-def test_gram_panels_share_a_span_on_request_and_rows_keep_their_names():
-    ax = plotting.gram(np.eye(4), axes(), 1, centre=0, span=2, classes=[3, 0, 1, 2], colourbar=False)
-    assert (ax.collections[0].norm.vmin, ax.collections[0].norm.vmax) == (-2, 2)
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["3", "0", "1", "2"]
-
-
 def test_embedding_separates_minority_from_majority():
     points = np.random.default_rng(0).normal(size=(40, 2))
     labels = np.repeat([0, 1, 2, 3], 10)
@@ -183,36 +156,6 @@ def test_embedding_separates_minority_from_majority():
     assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
     assert [text.get_fontweight() for text in ax.texts] == ["normal"] * 3 + ["bold"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["majority class", "minority class, bold"]
-
-
-@pytest.mark.parametrize("name", ["$a$", r"$\bad{$", "$", r"\$x\$", "5$ or 6$"])
-def test_names_of_classes_are_shown_letter_for_letter(name):
-    ax = plotting.embedding(np.eye(2), np.arange(2), axes(), class_names=[name, "b"])
-    shown = ax.texts[0]
-    assert shown._preprocess_math(shown.get_text()) == (name, False)
-    ax = plotting.gram(np.eye(2), axes(), classes=[name, "b"], colourbar=False)
-    ax.figure.canvas.draw()
-    assert (name, False) in [label._preprocess_math(label.get_text()) for label in ax.get_yticklabels()]
-
-
-def test_progress_is_one_output_updated_in_place(monkeypatch):
-    shown = []
-
-    class Handle:
-        def update(self, bar):
-            shown.append(repr(bar))
-
-    def display(bar, display_id):
-        shown.append(repr(bar))
-        return Handle()
-
-    monkeypatch.setattr(pytest.importorskip("IPython.display"), "display", display)
-    tell = plotting.live_progress(every=1000)
-    assert shown == []  # nothing before there is something to tell
-    for done in range(101):
-        tell(done, 100, "2 of 3 runs")
-    assert len(shown) == 2 and shown[0].startswith("0 of 100 epochs")
-    assert shown[1].startswith("100 of 100 epochs") and shown[1].endswith("2 of 3 runs")
 
 
 def test_forest_draws_a_mark_and_an_interval_a_row():
@@ -230,17 +173,6 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
     assert list(explicit.lines[0].get_xdata()) == [1, -1]
     assert (explicit.lines[0].get_ydata() < deq.lines[0].get_ydata()).all()
     assert explicit.lines[0].get_ydata().round().tolist() == [1, 0]  # by name, not by place in the frame
-
-
-def test_forest_shows_a_bound_that_bars_pass_and_no_rounding_where_all_is_equal():
-    rows = pd.DataFrame({"row": ["a", "b"], "model": "deq", "value": [99.0, 90.0], "half": [3.0, 1.0]})
-    ax = plotting.forest(rows, axes(), label="%", names=["a", "b"], most=100)
-    (beyond,) = ax.patches
-    assert beyond.get_x() == 100 and beyond.get_x() + beyond.get_width() == pytest.approx(ax.get_xlim()[1])
-    assert not plotting.forest(rows, axes(), label="%", names=["a", "b"], most=110).patches
-    floor = rows.assign(value=0.0, half=[0.0, np.nan], note=["0 % in every run", ""])
-    ax = plotting.forest(floor, axes(), label="%", names=["a", "b"])
-    assert ax.get_xlim() == (-1, 1) and [text.get_text() for text in ax.texts] == ["0 % in every run", ""]
 
 
 # ---- sweeps over the solver
@@ -267,40 +199,6 @@ def test_a_sweep_is_drawn_as_mean_and_std_over_seeds():
     np.testing.assert_allclose([band[band[:, 0] == 5, 1].min(), band[band[:, 0] == 5, 1].max()], [6, 8])
     assert drawing is ax and (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel()) == ("log", "log", "T")
     assert ax.get_legend_handles_labels()[1] == ["plain iteration", "Broyden", "train"]
-
-
-def test_methods_that_agree_can_be_told_apart():
-    """By marker, in turn, and by width: the same values would otherwise hide each other."""
-    ax = plotting.sweep(swept(plotting.METHOD_STYLE), "method", axes(), label="", across="T")
-    lines = drawn(ax)
-    assert [line.get_marker() for line in lines] == ["o", "^", "s"]
-    assert [line.get_markevery() for line in lines] == [(0, 3), (1, 3), (2, 3)]
-    widths = [line.get_linewidth() for line in lines]
-    assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
-
-
-def test_groups_and_splits_of_a_sweep():
-    rows = swept(("majority", "minority"), "group", ("test", "train", "steps"))
-    ax = plotting.sweep(rows, "group", axes(), label="", across="epoch")
-    assert [line.get_linestyle() for line in drawn(ax)] == ["-", "--", "-."] * 2
-    assert ax.get_legend_handles_labels()[1][2:] == ["test", "train", "training steps"]
-    assert all(float(tick).is_integer() for tick in ax.get_xticks())
-
-
-def test_tolerances_run_from_coarse_to_fine():
-    ax = plotting.sweep(swept(at=(1e-1, 1e-3, 1e-6)), "method", axes(), label="", across="tolerance")
-    left, right = ax.get_xlim()
-    assert ax.get_xscale() == "log" and left > 1e-1 and right < 1e-6
-
-
-def test_plain_logarithmic_axes_have_numbers_instead_of_powers():
-    _, ax = plt.subplots()
-    ax.plot([100, 800], [0.2, 0.01])
-    assert plotting.plain_log(ax, [100, 400, 800]) is ax
-    ax.figure.canvas.draw()
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["100", "400", "800"]
-    assert not ax.get_xticks(minor=True).size
-    assert "0.1" in [text.get_text() for text in ax.get_yticklabels()]
 
 
 def _arm_rows():
@@ -360,21 +258,8 @@ def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision
         assert min(apart) > APART, f"{vision}: {colours}"
 
 
-@pytest.mark.parametrize("styles", [plotting.MODEL_STYLE, plotting.METHOD_STYLE, plotting.GROUP_STYLE])
-def test_colour_is_never_the_only_difference(styles):
-    """Two of five arms look alike to some readers, and most do in grey: markers tell them apart."""
-    assert len({style.marker for style in styles.values()}) == len(styles)
-
-
 def test_small_models_drawn_together_differ_in_more_than_a_colour_some_do_not_see():
     kinds = ["deq", "unrolled_deq", "self_loop_deq", *["fnn"] * 5]
     rows = pd.DataFrame({"model": [f"{kind} {i}" for i, kind in enumerate(kinds)], "kind": kinds})
     rows = pd.concat([rows.assign(seed=0, at=at, value=at + 1.0 + rows.index) for at in (1, 2)])
     assert confusable(plotting.arms(rows, axes(), label="error", across="step")) == []
-
-
-def test_what_a_colour_blind_reader_confuses_is_found():
-    ax = axes()
-    for colour, style, name in (("C0", "o-", "a"), ("C4", "o-", "b"), ("C4", "s-", "c"), ("C0", "o--", "d")):
-        ax.plot([0, 1], [0, 1], style, color=colour, label=name)
-    assert confusable(ax) == [("a", "b", "protanopia")]

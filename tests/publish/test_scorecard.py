@@ -94,16 +94,6 @@ def test_tables_of_other_runs_are_named_instead_of_mixed_in():
     assert said == ["not run", "made at other parameters", "c d"]  # one of its two runs is not enough
 
 
-def test_what_rounding_leaves_of_nothing_is_shown_as_nothing():
-    assert [scorecard._signed(value) for value in (4.74e-15, -1e-14, 1e-9, None)] == ["+0", "+0", "+1e-09", ""]
-
-
-def test_verdicts_are_counted_by_part_and_scale():
-    card = pd.DataFrame({"part": ["b", "a", "b", "b", "b"], "verdict": ["x", "x", "y", "y", "y"]})
-    counted = scorecard.count_verdicts(card.assign(scale=["toy", "", "toy", "toy", "paper"])).to_numpy().tolist()
-    assert counted[0] == ["b", "y", "toy", 2] and counted[-1] == ["a", "x", "", 1] and len(counted) == 4
-
-
 def test_a_table_changed_by_hand_or_of_another_version_is_refused():
     save("fig4_claims", [{name: value for name, value in CLAIM.items() if name != "scale"}])
     with pytest.raises(scorecard.StaleTable, match="another version, without scale; type: nclib reproduce fig4"):
