@@ -299,8 +299,8 @@ def regions_table(levels: Sequence[int]) -> pd.DataFrame:
 
 
 def _inside_the_pieces(m: int) -> np.ndarray:
-    """Two points of each of the 2^m pieces, or of some of them, one where the binary digits do not suffice for two: dyadic, and
-    never a kink."""
+    """Two points of each of the 2^m pieces, or of some of them, one where the binary digits do not suffice for two:
+    dyadic, and never a kink."""
     j = np.arange(2**m) if m <= 11 else np.random.default_rng(m).integers(0, 2**m, size=2048)
     inside = (0.25, 0.75) if m < LARGEST_LEVEL else (0.5,)
     return np.sort(np.concatenate([(j + part) / 2.0**m for part in inside]))
