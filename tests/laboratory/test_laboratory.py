@@ -105,18 +105,6 @@ def test_a_damaged_run_gives_a_sentence():
         assert said.startswith("**Not drawn:**") and run in said and "DONE is damaged" in said
 
 
-def test_tracked_runs_are_compared_and_narrowed():
-    panel = laboratory.compare()
-    assert "nclib runs show digits-KA3-R10-deq-s0-" in _answer(panel)
-    words, inner = panel.children
-    words.value = "digits KA5 R100 s1"
-    runs = inner.children[0]
-    assert runs.options and all("KA5-R100" in run and "s1" in run for run in runs.options)
-    assert "no accuracy_balanced on steps images" in _answer(
-        panel, runs=runs.options[:1], metric="accuracy_balanced", split="steps"
-    )
-
-
 @pytest.mark.parametrize("name", compute.MAPS)
 def test_a_walk_is_what_the_solver_does_and_what_is_printed(name):
     said = _answer(laboratory.plane(), name=name, rho=0.7, z1=-1.5, z2=0.8)

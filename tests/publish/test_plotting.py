@@ -88,21 +88,6 @@ def test_mixed_settings_are_not_averaged():
         plotting.curves(mixed, "accuracy", axes())
 
 
-def bracket(ax):
-    return [(min(line.get_ydata()), max(line.get_ydata())) for line in drawn(ax) if line.get_color() == "0.6"]
-
-
-def test_printed_range_is_clipped_to_the_axis_and_open_where_it_goes_on():
-    ax = plotting.curves(frame(), "accuracy", axes())
-    low, high = ax.get_ylim()
-    inside = plotting.curves(frame(), "accuracy", axes(), printed_range=(5, 10))
-    assert bracket(inside) == [(5, 10), (5, 5), (10, 10)]
-    beyond = plotting.curves(frame(), "accuracy", axes(), printed_range=(5, 100))
-    assert bracket(beyond) == [(5, high), (5, 5)] and beyond.get_ylim() == (low, high)
-    outside = plotting.curves(frame(), "accuracy", axes(), printed_range=(50, 100))
-    assert bracket(outside) == [(high, high)] and drawn(outside)[-1].get_marker() == "^"
-
-
 def test_log_axis_has_plain_numbers_and_gaps_for_what_is_not_positive_or_finite():
     values = frame(seeds=(0,), splits=("train",), models=("deq",))
     values["value"] = [0.01, 0.0, np.inf, 1.0]
@@ -110,42 +95,6 @@ def test_log_axis_has_plain_numbers_and_gaps_for_what_is_not_positive_or_finite(
     ax.figure.draw_without_rendering()
     assert {"0.01", "0.1", "1"} <= {tick.get_text() for tick in ax.get_yticklabels()}
     assert np.isnan(drawn(ax)[0].get_ydata()[2])
-
-
-def test_one_legend_for_all_panels():
-    fig, panels = plt.subplots(1, 2, figsize=(plotting.TWO_COLUMN, 2))
-    plotting.curves(frame(), "accuracy", panels[0], ideal=20)
-    plotting.curves(frame(), "accuracy", panels[1], "train")
-    legend = plotting.figure_legend(fig, panels)
-    assert [text.get_text() for text in legend.get_texts()] == ["ResNet-18", "DEQ", "test", "train", "ideal"]
-
-
-@pytest.mark.parametrize("width", [plotting.ONE_COLUMN, plotting.TWO_COLUMN])
-def test_nothing_leaves_the_page_at_column_width(width):
-    fig, ax = plt.subplots(figsize=(width, 2.8))
-    plotting.curves(
-        frame(models=tuple(plotting.MODEL_STYLE)),
-        "accuracy",
-        ax,
-        ["test", "train"],
-        ideal=1,
-        printed=[("explicit", 93.05, 0.17), ("deq", 93.23, 0.13)],
-        printed_range=(5, 10),
-    )
-    plotting.figure_legend(fig, [ax])
-    fig.draw_without_rendering()
-    box = fig.get_tightbbox()
-    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= 2.8
-
-
-def test_gram_is_centred_on_the_simplex_cosine_with_lines_round_the_majority():
-    etf = np.full((5, 5), -0.25) + 1.25 * np.eye(5)
-    ax = plotting.gram(etf, axes(), majority=2)
-    cells = ax.collections[0]
-    assert np.isclose((cells.norm.vmin + cells.norm.vmax) / 2, -0.25)
-    assert np.allclose(cells.cmap(cells.norm(-0.25))[:3], 1, atol=0.05)  # the ideal is white
-    assert {tuple(line.get_xdata()) for line in ax.get_lines()} >= {(2, 2)}
-    np.testing.assert_allclose(cells.colorbar.ax.get_ylim(), (-1, 1))  # ends where cosines do
 
 
 def test_embedding_separates_minority_from_majority():

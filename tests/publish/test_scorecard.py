@@ -2,10 +2,9 @@
 
 import pandas as pd
 import pytest
-from tidy import accuracy_pairs, rows, stack, trained
+from tidy import rows, stack, trained
 
 from companion.neural_collapse import accuracy_tables
-from nclib import comparison
 from nclib.publish import scorecard
 from nclib.publish.artefacts import save_table
 from nclib.system import paths
@@ -75,14 +74,6 @@ def test_claims_theorems_findings_and_comparisons():
     assert row[["regenerated", "settings_found", "remark"]].tolist() == ["-20.0 % (-30.0 to -8.6)", 13, ""]
     assert card.loc["all cells, cell / explicit: NC1, eq. 12", "regenerated"] == "-20.0 %"
     assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS), "controls stand with their part"
-
-
-@pytest.mark.parametrize(("planned", "count"), [(1, 0), (3, 1)])
-def test_the_pooled_test_of_one_setting_is_not_counted_beside_its_row(planned, count):
-    found = comparison.pooled_table(accuracy_pairs(-1.3, 0.9), "reduced", "higher")
-    save("table1_pooled", found.assign(settings_planned=planned))
-    card = scorecard.score_claims("quick")
-    assert (card["item"] == "Table 1: all cells, overall").sum() == count
 
 
 def test_tables_of_other_runs_are_named_instead_of_mixed_in():
