@@ -140,7 +140,7 @@ def _short(page: Page) -> str:
 
 
 def shown(page: Page) -> dict[str, Any]:
-    """The notebook as it is shown: under its title where it was drawn; code folded, in the course where its source is."""
+    """The notebook as it is shown: under its title where it was drawn; code folded, in the course as its source is."""
     notebook = json.loads(page.file.read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if "injected-parameters" not in cell["metadata"].get("tags", [])]
     for cell in [cell for cell in cells if cell["cell_type"] == "code"]:
