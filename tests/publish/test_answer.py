@@ -46,14 +46,6 @@ def test_of_statements_the_false_one_comes_first_and_of_experiments_the_most_fre
     assert order(["supported", "contradicted"] + ["not significant"] * 3, "paper")[0] == "not significant"
 
 
-def test_settings_found_and_planned_stand_beside_a_change_with_its_interval():
-    row = {"compared": "a / b", "metric": "nc1_pinv", "change": 12.34, "low": 1.0, "high": 25.0, "seeds": 3}
-    row |= {"settings_found": 4, "settings_planned": 9, "scale": "toy", "remark": "", "verdict": "reported"}
-    save([row], "neural_collapse/collapse_pooled")
-    said = answer.read_answer("neural_collapse/collapse", "smoke").lines[0][2]
-    assert said == "a / b, NC1, eq. 12: +12.3 % (+1.0 to +25.0); 3 seeds, 4 of 9 settings"
-
-
 def test_what_an_earlier_execution_saved_is_left_out():
     save(claims())
     os.utime(paths.results("smoke") / f"tables/{FIG3}_claims.json", (time.time() - 60,) * 2)

@@ -5,7 +5,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from colours import APART, BLIND, confusable, distance
+from colours import APART, BLIND, distance
 
 from nclib.publish import plotting
 
@@ -67,19 +67,6 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
     assert lines[0].get_marker() == lines[1].get_marker() != lines[2].get_marker()
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ", "test", "train"]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"metric": "acuracy"}, "Did you mean 'accuracy'"),
-        ({"split": "tset"}, "Did you mean 'test'"),
-        ({"models": ["deqq"]}, "Did you mean 'deq'"),
-    ],
-)
-def test_wrong_names_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plotting.curves(frame(), **{"metric": "accuracy", "ax": axes(), **arguments})
 
 
 def test_mixed_settings_are_not_averaged():
@@ -170,17 +157,6 @@ def test_arms_are_geometric_means_with_the_range_of_seeds():
     assert ax.get_yscale() == "log" and len(ax.collections) == 3
 
 
-def test_cobweb_walks_between_graph_and_diagonal():
-    grid = np.linspace(-1, 3, 50)
-    ax = plotting.cobweb(grid, 1 + grid / 2, [0.0, 1.0, 1.5, np.inf], axes())
-    walk = next(line for line in ax.get_lines() if line.get_label() == "iteration").get_xydata()
-    np.testing.assert_allclose(walk, [(0, 0), (0, 1), (1, 1), (1, 1.5), (1.5, 1.5)])
-    on_diagonal, on_graph = walk[0::2], walk[1::2]
-    np.testing.assert_allclose(on_diagonal[:, 0], on_diagonal[:, 1])
-    np.testing.assert_allclose(on_graph[:, 1], 1 + on_graph[:, 0] / 2)
-    assert ax.get_xlim() == ax.get_ylim() == (-1, 3)
-
-
 def test_traces_count_evaluations_from_one_and_leave_gaps():
     ax = plotting.traces({"anderson": [1, 0.1, 0.0], "mine": [1, np.inf, 0.2]}, axes(), tol=1e-2)
     first, second, limit = ax.get_lines()
@@ -205,10 +181,3 @@ def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision
     for colours in together:
         apart = [distance(*pair, vision) for pair in itertools.combinations(colours, 2)]
         assert min(apart) > APART, f"{vision}: {colours}"
-
-
-def test_small_models_drawn_together_differ_in_more_than_a_colour_some_do_not_see():
-    kinds = ["deq", "unrolled_deq", "self_loop_deq", *["fnn"] * 5]
-    rows = pd.DataFrame({"model": [f"{kind} {i}" for i, kind in enumerate(kinds)], "kind": kinds})
-    rows = pd.concat([rows.assign(seed=0, at=at, value=at + 1.0 + rows.index) for at in (1, 2)])
-    assert confusable(plotting.arms(rows, axes(), label="error", across="step")) == []

@@ -100,14 +100,6 @@ def test_it_is_made_again_only_when_something_has_changed(smoke, pages):
     assert len(pages) == 3 and not pages[-1].exists()
 
 
-def test_an_older_site_stays_where_sphinx_fails(smoke, pages, monkeypatch):
-    landing = build.build("smoke", draft=True)
-    monkeypatch.setattr(build, "_run_sphinx", lambda aside, echo: (_ for _ in ()).throw(ReportError("no")))
-    with pytest.raises(ReportError):
-        build.build("smoke", draft=True, force=True)
-    assert landing.read_text() == "number 1"
-
-
 def test_runs_with_the_same_words_differ_in_their_seed_alone():
     """H5: two lines are told apart by every option."""
     store = explore.reference_store()

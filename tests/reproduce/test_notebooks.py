@@ -135,14 +135,6 @@ def strange_verdicts(table):
     return [pair for pair in said if not words.meaning(pair[0]) or pair[1] not in scales[pair[0] in NEED_A_SCALE]]
 
 
-def test_a_verdict_outside_the_vocabulary_or_without_its_scale_is_found(tmp_path):
-    rows = [("holds", ""), ("holds if R < 2", ""), ("supported", "paper"), ("reported", ""), ("lower", "toy")]
-    wrong = [("supported", ""), ("nobody learns it", "toy"), ("lower", "large"), ("holds, mostly", ""), ("", "toy")]
-    pd.DataFrame(rows + wrong, columns=["verdict", "scale"]).to_csv(tmp_path / "table.csv", index=False)
-    assert sorted(strange_verdicts(tmp_path / "table.csv")) == sorted(wrong)
-    assert strange_verdicts(tmp_path / "none.csv") == []
-
-
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name)[0] for name in NAMES])
 def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))

@@ -280,21 +280,6 @@ def test_a_damaged_run_is_trained_again_and_drawn_again(bench):
     assert bench.trained == {run_of(0): 1, run_of(1): 2}
 
 
-def test_the_stamp_speaks_of_what_the_notebook_wrote_even_when_somebody_else_writes_at_once(bench, monkeypatch):
-    figure("neural_collapse/fig1")
-    table = paths.results("smoke") / "tables/neural_collapse/fig1.csv"
-
-    def disturbed(*arguments):
-        done = bench.execute(*arguments)
-        table.write_text("x\n2.0\n")
-        return done
-
-    with monkeypatch.context() as patch:
-        patch.setattr(drawing, "execute", disturbed)
-        bench.reproduce()
-    assert bench.reproduce().rows[0].status == "executed" and table.read_text() == "x\n1.0\n"
-
-
 def test_a_summary_is_executed_last_and_again_when_a_table_it_sums_up_changed(bench, monkeypatch):
     order = []
     monkeypatch.setattr(drawing, "execute", lambda name, *rest: order.append(name) or bench.execute(name, *rest))
