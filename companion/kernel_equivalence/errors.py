@@ -12,7 +12,7 @@ import pandas as pd
 import scipy
 
 from companion.kernel_equivalence.activations import HardTanh
-from companion.kernel_equivalence.equivalents import _equivalent, ck_entrywise, resolve_tau0, spectral_norm
+from companion.kernel_equivalence.equivalents import ck_entrywise, equivalent, resolve_tau0, spectral_norm
 from companion.kernel_equivalence.exact import explicit_ck, explicit_ntk, implicit_ck, implicit_kernels
 from companion.kernel_equivalence.finite_width import finite_width_kernels
 from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
@@ -84,7 +84,7 @@ def equivalence_errors(
                             continue
                         near = ck_entrywise(x, name, sigma_a2, scale)
                     else:
-                        near = _equivalent(x, labels, name, sigma_a2, scale, moments, version, kernel)
+                        near = equivalent(x, labels, name, sigma_a2, scale, moments, kernel, version)
                     error = spectral_norm(exact[kernel] - near) / norm
                     rows.append((name, n, p, seed, kernel, convention, version, error, norm))
     names = ["activation", "n", "p", "seed", "kernel", "tau0", "version", "error", "norm"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -189,17 +189,22 @@ def _hard_tanh_terms(phi: HardTanh, tau: np.ndarray, size: int) -> np.ndarray:
     return found
 
 
-def _tiles(n: int) -> Iterator[tuple[slice, slice]]:
-    """Squares that cover the upper triangle."""
+def _by_tiles(
+    cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two symmetric matrices from `entries`: a function of rows, columns and their part of cov, its diagonal at 0."""
+    n = len(cov)
     parts = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
-    return itertools.combinations_with_replacement(parts, 2)
-
-
-def _symmetric_fill(matrix: np.ndarray, rows: slice, columns: slice, values: np.ndarray) -> None:
-    if rows == columns:
-        values = (values + values.T) / 2  # to the bit
-    matrix[rows, columns] = values
-    matrix[columns, rows] = values.T
+    found = np.empty((n, n)), np.empty((n, n))
+    for rows, columns in itertools.combinations_with_replacement(parts, 2):
+        part = cov[rows, columns].copy()
+        if rows == columns:
+            np.fill_diagonal(part, 0)
+        for matrix, values in zip(found, entries(rows, columns, part), strict=True):
+            if rows == columns:
+                values = (values + values.T) / 2  # to the bit
+            matrix[rows, columns], matrix[columns, rows] = values, values.T
+    return found
 
 
 class ImplicitKernels(NamedTuple):
@@ -273,7 +278,7 @@ def implicit_ck(
 def _implicit(
     x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centring: Centring, slopes: bool
 ) -> tuple[np.ndarray, np.ndarray, Coefficients | None]:
-    """G*, E (empty without `slopes`) and, where the activation is centred, the coefficients."""
+    """G*, E (to full precision only with `slopes`) and, where the activation is centred, the coefficients."""
     phi = well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
     found = None if centring == "none" else coefficients(phi, sigma_a2, tau0)
@@ -281,20 +286,11 @@ def _implicit(
     gram = x.T @ x
     tau = _sample_scales(phi, bias, sigma_a2, (1 - sigma_a2) * np.diag(gram))
     pairs = _Pairs(phi, tau, bias)
-    n = len(gram)
-    ck, slope = np.empty((n, n)), np.empty((n, n) if slopes else (0, 0))
-    for rows, columns in _tiles(n):
-        drive = (1 - sigma_a2) * gram[rows, columns]
-        on_diagonal = rows == columns
-        if on_diagonal:
-            np.fill_diagonal(drive, 0)
-        kernel, derivative = _newton(pairs, rows, columns, drive, sigma_a2, slopes)
-        _symmetric_fill(ck, rows, columns, kernel)
-        if slopes:
-            _symmetric_fill(slope, rows, columns, derivative)
+    ck, slope = _by_tiles(
+        (1 - sigma_a2) * gram, lambda rows, columns, drive: _newton(pairs, rows, columns, drive, sigma_a2, slopes)
+    )
     np.fill_diagonal(ck, pairs.diagonal)
-    if slopes:
-        np.fill_diagonal(slope, pairs.slope_square)
+    np.fill_diagonal(slope, pairs.slope_square)
     return ck, slope, found
 
 
@@ -367,14 +363,7 @@ def _explicit(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None
         phi = activation(layer)
         tau = np.sqrt(np.maximum(np.diag(cov), _SMALLEST_SCALE**2))
         pairs = _Pairs(phi, tau, explicit_coefficients(layers[:depth], tau0).bias)
-        new, slope = np.empty_like(cov), np.empty_like(cov)
-        for rows, columns in _tiles(len(cov)):
-            part = cov[rows, columns].copy()
-            if rows == columns:
-                np.fill_diagonal(part, 0)
-            kernel, derivative = pairs(rows, columns, part, True)
-            _symmetric_fill(new, rows, columns, kernel)
-            _symmetric_fill(slope, rows, columns, derivative)
+        new, slope = _by_tiles(cov, lambda rows, columns, part, pairs=pairs: pairs(rows, columns, part, True))
         np.fill_diagonal(new, pairs.diagonal)
         np.fill_diagonal(slope, pairs.slope_square)
         cov, tangent = new, new + tangent * slope

@@ -21,14 +21,6 @@ def _data(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _labels(labels: Sequence[int], n: int) -> tuple[np.ndarray, int]:
-    labels = np.asarray(labels)
-    counts = np.bincount(labels, minlength=1)
-    if labels.shape != (n,) or not counts.all():
-        raise ValueError(f"labels must be {n} class numbers 0 … K−1, one a column of x, each class at least once")
-    return labels.astype(int), len(counts)
-
-
 def empirical_tau0(x: np.ndarray) -> float:
     """τ_0 = √(mean ‖x_i‖²) of the samples in the columns of x (p, n)."""
     x = _data(x)
@@ -53,7 +45,7 @@ def _mixture(
     covariances: Sequence[Covariance] | None,
     shares: Sequence[float] | None,
 ) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Means (K, p), covariances as numbers, diagonals (p,) or matrices (p, p), and samples of each class (K,)."""
+    """Means (K, p), covariances as numbers or matrices (p, p), and samples of each class (K,)."""
     if means is None:
         classes = len(covariances) if covariances is not None else 2
         means = np.zeros((classes, p))
@@ -83,17 +75,12 @@ def gaussian_mixture(
     n, p : samples and features
     seed : of the draw
     means : (K, p); left out, the paper's: an 8 at index 8a of class a = 0, 1, …
-    covariances : of each class a number (times I), a diagonal (p,) or a matrix (p, p); left out, 1 + 8a/√p
+    covariances : of each class a number (times I) or a matrix (p, p); left out, 1 + 8a/√p
     shares : n_a/n; left out, equal
 
     Returns
     -------
     x (p, n) and labels (n,), class by class; `mixture_moments` of the same arguments are its population moments.
-
-    Raises
-    ------
-    ValueError
-        For n or p of 0 and for arguments that do not fit one another.
 
     Source: caption of Figure 1.
     """
@@ -105,7 +92,7 @@ def gaussian_mixture(
         if covariance.ndim == 2:
             noise = scipy.linalg.cholesky(covariance, lower=True) @ noise
         else:
-            noise *= np.sqrt(covariance)[..., None] if covariance.ndim else math.sqrt(covariance)
+            noise *= math.sqrt(covariance)
         parts.append(mean[:, None] + noise)
     return np.concatenate(parts, axis=1) / math.sqrt(p), np.repeat(np.arange(len(means)), counts)
 
@@ -142,13 +129,12 @@ def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
     Raises
     ------
     ValueError
-        For labels that do not fit and classes of fewer than 4 samples.
+        For classes of fewer than 4 samples.
 
     Source: Himeno & Yamada (2014) for tr C².
     """
     x = _data(x)
-    labels, classes = _labels(labels, x.shape[1])
-    counts = np.bincount(labels)
+    labels, counts = np.asarray(labels), np.bincount(labels)
     if counts.min() < 4:
         raise ValueError("estimating tr C² needs 4 samples of each class; give moments= instead")
     x = x * math.sqrt(len(x))
@@ -158,8 +144,8 @@ def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
         means.append(part.mean(axis=1))
         centred.append(part - means[-1][:, None])
         traces.append((centred[-1] ** 2).sum() / (count - 1))
-    products = np.empty((classes, classes))
-    for a, b in itertools.combinations_with_replacement(range(classes), 2):
+    products = np.empty((len(counts), len(counts)))
+    for a, b in itertools.combinations_with_replacement(range(len(counts)), 2):
         cross = float(((centred[a].T @ centred[b]) ** 2).sum()) / ((counts[a] - 1) * (counts[b] - 1))
         products[a, b] = products[b, a] = cross
     for a, n in enumerate(counts):

@@ -11,11 +11,9 @@ gradient descent. Images are centred by the mean training image and scaled so th
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,16 +32,6 @@ from nclib.solver import Solution
 
 ShallowKind = Literal["tanh_deq", "h_tanh_enn", "tanh_enn", "relu_deq", "l_relu_enn", "relu_enn"]
 
-_NUMBERS = {
-    "tanh_deq": (),
-    "h_tanh_enn": ("a", "c"),
-    "tanh_enn": (),
-    "relu_deq": ("shift",),
-    "l_relu_enn": ("a1", "b1", "shift1", "a2", "b2", "shift2"),
-    "relu_enn": ("shift1", "shift2"),
-}
-"""What the numbers of each arm mean: a·clip(x, −c, c); max(a x, b x) − shift; ReLU(x) − shift."""
-
 _DEQS = ("tanh_deq", "relu_deq")
 _EVALUATION_BATCH = 1024
 
@@ -55,9 +43,9 @@ class ShallowModelConfig(Config):
     ----------
     kind : see the head of this module
     width : m, units of each hidden layer
-    numbers : parameters of the activations in the order of the table in this module, from the matching for τ_0 = 1
-    sigma_a2 : σ_a² of the DEQs; σ_b² = 1 − σ_a². Left out: 0.2
-    solver : of the DEQs; left out: plain iteration to 1e-4, at most 60 evaluations
+    numbers : parameters of the activations, from the matching for τ_0 = 1: a and c of a·clip(x, −c, c); a, b and
+        shift of max(a x, b x) − shift, layer by layer; shift of ReLU(x) − shift, layer by layer
+    sigma_a2, solver : of the DEQs; σ_b² = 1 − σ_a²
     """
 
     kind: ShallowKind
@@ -75,22 +63,6 @@ class ShallowModelConfig(Config):
     @classmethod
     def _read_solver(cls, value: Any) -> Any:
         return None if value is None else nested(SolverConfig, value)
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        options = dict(options)
-        kind = options.get("kind")
-        if kind in _DEQS:
-            solver = SolverConfig(method="fixed_point", tol=1e-4, max_steps=60)
-            for name, value in (("sigma_a2", 0.2), ("solver", solver)):
-                options[name] = value if options.get(name) is None else options[name]
-        elif kind in _NUMBERS and (options.get("sigma_a2") is not None or options.get("solver") is not None):
-            raise ValueError(f"sigma_a2 and solver do not apply to the explicit network {kind!r}; leave them out")
-        wanted = _NUMBERS.get(kind, ())
-        if kind in _NUMBERS and len(options.get("numbers", ())) != len(wanted):
-            raise ValueError(f"kind {kind!r} needs {len(wanted)} numbers ({', '.join(wanted) or 'none'})")
-        return options
 
 
 class ShallowTrainConfig(Config):
@@ -132,14 +104,6 @@ class ShallowConfig(StoredConfig):
         parts = {"data": DataConfig, "model": ShallowModelConfig, "train": ShallowTrainConfig, "encoder": RunConfig}
         return None if value is None else nested(parts[info.field_name or ""], value)
 
-    @pydantic.model_validator(mode="after")
-    def _one_set_of_images(self) -> ShallowConfig:
-        if self.data.imbalance != "balanced":
-            raise ValueError("these networks are trained on balanced data only")
-        if self.encoder is not None and self.encoder.data.dataset != self.data.dataset:
-            raise ValueError(f"the encoder saw {self.encoder.data.dataset!r}, not {self.data.dataset!r}")
-        return self
-
     def label(self) -> str:
         name = self.data.dataset.removeprefix("folder:").split("@")[0]
         return f"{name}-{self.model.kind}-m{self.model.width}"
@@ -157,8 +121,7 @@ class ShallowConfig(StoredConfig):
 
     def execute(self, job: Job) -> Result:
         weights = None if job.base is None else job.store.weights(job.base)
-        run = train_shallow(self, job.device, weights, job.checkpoint, job.progress)
-        return Result({"history": run.history}, weights={"readout": run.weights["readout"]}, facts=run.facts)
+        return train_shallow(self, job.device, weights, job.checkpoint, job.progress)
 
 
 # --- the networks ------------------------------------------------------------------------------------------------
@@ -222,8 +185,7 @@ class ShallowNetwork(nn.Module):
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """Samples in rows: x (N, p) float32, centred and scaled by the training ones, and labels (N,), of both splits."""
 
     train: Tensor
@@ -250,8 +212,6 @@ def load_inputs(config: ShallowConfig, weights: dict[str, Tensor] | None, device
 
 @torch.no_grad()
 def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, device: torch.device) -> list[Tensor]:
-    if weights is None:
-        raise ConfigError("features of an encoder need its trained weights")
     model = build_model(config.model, len(split.class_names), split.train_images.shape[1]).to(device)
     model.load_state_dict(weights)
     model.eval()
@@ -263,31 +223,13 @@ def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, 
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class ShallowRun:
-    """A finished training.
-
-    Parameters
-    ----------
-    history : epoch, split, metric, value with metrics accuracy_readout and accuracy_all (share of right answers when
-        only the readout, and when all weights have been trained), loss_readout and loss_all and, for a DEQ,
-        solver_converged and solver_steps after each of the two
-    weights : the network's final state
-    facts : numbers of inputs and images, epochs continued from a checkpoint
-    """
-
-    history: pd.DataFrame
-    weights: dict[str, Tensor]
-    facts: dict[str, Any]
-
-
 def train_shallow(
     config: ShallowConfig,
     device: torch.device,
     weights: dict[str, Tensor] | None = None,
     checkpoint: Any = None,
     progress: Callable[[float, float], None] | None = None,
-) -> ShallowRun:
+) -> Result:
     """Train one arm.
 
     Parameters
@@ -298,7 +240,10 @@ def train_shallow(
 
     Returns
     -------
-    ShallowRun
+    Result with the weights of the readout alone. Metrics of its history: accuracy_readout and accuracy_all (share of
+    right answers when only the readout, and when all weights have been trained), loss_readout and loss_all and, for a
+    DEQ, solver_converged and solver_steps after each of the two. Facts: numbers of inputs, of images, and of epochs
+    that a checkpoint had.
 
     Raises
     ------
@@ -334,7 +279,7 @@ def train_shallow(
         rows += _measure(net, inputs, "all", train.readout_epochs + train.epochs)
     history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
     facts = {"inputs": inputs.train.shape[1], "train": len(inputs.train), "test": len(inputs.test), "resumed": done}
-    return ShallowRun(history, {name: value.cpu() for name, value in net.state_dict().items()}, facts)
+    return Result({"history": history}, weights={"readout": net.readout.detach().cpu()}, facts=facts)
 
 
 def _fit_readout(net: ShallowNetwork, inputs: Inputs, config: ShallowConfig) -> None:
@@ -398,6 +343,5 @@ def describe_shallow(configs: Sequence[ShallowConfig]) -> str:
     text = f"Profile {first.profile}: {images.dataset.split('@')[0]}, {many} training images a class, {what}, "
     text += f"widths {widths}, {seeds} seed{'s' if seeds > 1 else ''}; SGD, lr {train.lr:g}, batch {train.batch_size}: "
     text += f"{train.readout_epochs} epochs of the readout on random features, then {train.epochs} of all weights."
-    for model in itertools.islice((c.model for c in configs if c.model.solver is not None), 1):
-        text += f" Equilibria by {model.solver.method} to relative residual {model.solver.tol:g}."
-    return text
+    solver = next((config.model.solver for config in configs if config.model.solver), None)
+    return text + (f" Equilibria by {solver.method} to relative residual {solver.tol:g}." if solver else "")

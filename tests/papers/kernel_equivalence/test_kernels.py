@@ -19,8 +19,7 @@ from companion.kernel_equivalence.activations import (
     activation_moments,
 )
 from companion.kernel_equivalence.equivalents import (
-    assemble,
-    ck_equivalent,
+    equivalent,
     resolve_tau0,
     spectral_norm,
 )
@@ -31,11 +30,10 @@ from companion.kernel_equivalence.exact import (
     implicit_ck,
     implicit_kernels,
 )
-from companion.kernel_equivalence.finite_width import finite_width_ck, finite_width_kernels
+from companion.kernel_equivalence.finite_width import finite_width_kernels
 from companion.kernel_equivalence.kernel_numbers import coefficients, explicit_coefficients
 from companion.kernel_equivalence.matching import match_htanh, match_layers, match_leaky_relu
 from companion.kernel_equivalence.mixtures import (
-    MixtureMoments,
     empirical_tau0,
     estimate_moments,
     gaussian_mixture,
@@ -335,23 +333,6 @@ def test_errors_of_matched_networks_are_those_of_an_independent_script(at):
         assert means[network] == pytest.approx(expected[at], rel=0.2), network
 
 
-@pytest.mark.parametrize("layers", [["relu"], ["swish", "elu"], ["tanh"]], ids=str)
-def test_the_equivalents_of_explicit_networks_get_closer_as_n_grows(layers):
-    errors = []
-    for n in (100, 400):
-        x, labels, moments = _mixture(n, round(0.8 * n))
-        scale = empirical_tau0(x)
-        numbers = explicit_coefficients(layers, scale)
-        pair = explicit_ck(x, layers), explicit_ntk(x, layers)
-        errors.append(
-            [
-                _distance(exact, assemble(x, labels, numbers, scale, moments, kernel))
-                for exact, kernel in zip(pair, ("ck", "ntk"), strict=True)
-            ]
-        )
-    assert (np.array(errors[1]) < 0.75 * np.array(errors[0])).all() and max(errors[1]) < 0.15
-
-
 def test_the_versions_of_other_codes_keep_their_error():
     frame = tables.equivalence_errors(
         ["relu"],
@@ -392,21 +373,6 @@ def test_the_mixture_of_the_captions():
     assert _gap(x, gaussian_mixture(n, p, 1)[0]) > 0.1
 
 
-def test_numbers_diagonals_and_matrices_are_the_same_covariances():
-    p = 12
-    numbers, diagonals = [1.0, 1.5], [np.full(p, 1.0), np.full(p, 1.5)]
-    matrices = [np.eye(p), 1.5 * np.eye(p)]
-    one = gaussian_mixture(9, p, 3, covariances=numbers, shares=(0.4, 0.6))
-    for other in (diagonals, matrices):
-        x, labels = gaussian_mixture(9, p, 3, covariances=other, shares=(0.4, 0.6))
-        np.testing.assert_allclose(x, one[0], rtol=1e-14)
-        assert np.bincount(labels).tolist() == [4, 5]
-        for found, wanted in zip(
-            mixture_moments(9, p, covariances=other), mixture_moments(9, p, covariances=numbers), strict=True
-        ):
-            np.testing.assert_allclose(found, wanted)
-
-
 def test_estimated_moments_are_unbiased():
     """For skewed noise too, and where a class has fewer samples than features."""
     rng, p, counts = np.random.default_rng(0), 6, (5, 8)
@@ -427,20 +393,10 @@ def test_estimated_moments_are_unbiased():
 def test_estimated_moments_serve_as_well_as_those_of_the_population(tau0):
     x, labels, moments = _mixture(400, 320)
     exact = implicit_ck(x, "relu", 0.2, resolve_tau0(x, labels, tau0, moments))
-    known = spectral_norm(exact - ck_equivalent(x, labels, "relu", 0.2, tau0, moments))
+    known = spectral_norm(exact - equivalent(x, labels, "relu", 0.2, tau0, moments))
     exact = implicit_ck(x, "relu", 0.2, resolve_tau0(x, labels, tau0))
-    estimated = spectral_norm(exact - ck_equivalent(x, labels, "relu", 0.2, tau0))
+    estimated = spectral_norm(exact - equivalent(x, labels, "relu", 0.2, tau0))
     assert estimated == pytest.approx(known, rel=0.15)
-
-
-def test_labels_may_be_renamed_and_samples_moved():
-    x, labels, moments = _mixture(60, 48)
-    order = np.random.default_rng(0).permutation(60)
-    one = ck_equivalent(x, labels, "swish", 0.2, moments=moments)
-    moved = ck_equivalent(x[:, order], labels[order], "swish", 0.2, moments=moments)
-    assert _gap(moved, one[np.ix_(order, order)]) < 1e-14
-    swapped = MixtureMoments(moments.means[::-1], moments.traces[::-1], moments.products[::-1, ::-1])
-    assert _gap(ck_equivalent(x, 1 - labels, "swish", 0.2, moments=swapped), one) < 1e-14
 
 
 # ---- networks with the same kernel
@@ -508,11 +464,6 @@ def test_the_nearest_layers_for_any_activation():
         assert ((np.array([other.alpha1, other.alpha2, other.alpha3, other.gamma2]) - wanted) ** 2).sum() > squares
 
 
-def test_a_linear_activation_is_matched_by_a_linear_layer():
-    match = match_layers(lambda x: 0.7 * x, 0.2)
-    assert match.residual < 1e-12 and match.layers[0].c > 30
-
-
 # ---- networks of finite width
 
 
@@ -533,7 +484,9 @@ def test_more_draws_average_out():
     for kernel in ("ck", "ntk", "ntk_full"):
         wanted = getattr(exact, kernel)
         assert spectral_norm(getattr(many, kernel) - wanted) < 0.06 * spectral_norm(wanted)
-    np.testing.assert_allclose(finite_width_ck(x, "swish", 0.2, 400, draws=24), many.ck, rtol=1e-12)
+    alone = finite_width_kernels(x, "swish", 0.2, 400, draws=24, tangent=False)
+    np.testing.assert_array_equal(alone.ck, many.ck)
+    assert not alone.ntk.any()
 
 
 def test_the_tangent_kernel_of_a_network_is_that_of_automatic_differentiation():
@@ -574,7 +527,7 @@ def test_digits_have_the_errors_of_an_independent_script():
     x, labels = tables.image_samples("digits", ("6", "8"))
     for name, expected in (("relu", 0.128), ("tanh", 0.087)):
         exact = implicit_ck(x, name, 0.2)
-        assert _distance(exact, ck_equivalent(x, labels, name, 0.2)) == pytest.approx(expected, rel=0.02)
+        assert _distance(exact, equivalent(x, labels, name, 0.2)) == pytest.approx(expected, rel=0.02)
         assert _distance(exact, explicit_ck(x, match_layers(name, 0.2).layers)) < 6e-3
 
 
@@ -617,7 +570,7 @@ def test_what_no_shallow_network_can_match_is_refused():
 
 def test_a_network_without_an_equilibrium_is_refused(monkeypatch):
     monkeypatch.setattr(finite_width, "_SOLVER", FixedPointIteration(1e-10, 20))
-    with pytest.raises(ValueError, match=r"fixed points at width 200 were not found .* σ_a² < 0.25 makes it contract"):
+    with pytest.raises(ValueError, match="fixed points at width 200 were not found"):
         finite_width_kernels(gaussian_mixture(12, 10)[0], "relu", 0.9, 200)
 
 
@@ -628,22 +581,7 @@ def test_well_posedness_has_both_rates():
     assert activations.well_posedness("swish", 0.2).forward_rate ** 2 == pytest.approx(0.968, abs=5e-4)
 
 
-# ---- printed numbers
-
-
-def test_what_the_captions_print():
-    printed = tables.published_kernels("density").set_index(["data", "activation"])["value"]
-    assert printed["gaussian mixture", "relu"] == 0.26 and printed["mnist 6 and 8", "tanh"] == 2.02
-    assert set(tables.published_kernels()["figure"]) >= {"1", "2", "ntk", "density"}
-
-
 # ---- what is said of the paper
-
-
-def test_a_rule_of_ours_that_is_not_met_is_not_shown_and_never_false():
-    row = tables.kernel_row("c", "e", "r", [True, False])
-    assert row["verdict"] == "not shown" and tables.kernel_row("c", "e", "r", [True])["verdict"] == "holds"
-    assert (row["part"], row["reading"], row["remark"]) == ("beyond the paper", "ours", "our advice")
 
 
 def _tracked(name):
