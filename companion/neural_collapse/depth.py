@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import pydantic
 import torch
 from torch import Tensor, nn
 
@@ -61,18 +60,10 @@ class DepthConfig(PostHocConfig):
 
     Parameters
     ----------
-    base : the run; its network must have a last block, which a network of your own has not
+    base : the run; its network has a last block, which a network of your own has not
     """
 
     kind: Literal["depth"] = "depth"
-
-    @pydantic.model_validator(mode="after")
-    def _base_has_a_block(self) -> DepthConfig:
-        if self.base.model.kind == "network":
-            raise ValueError("base must have a last block that can be applied again; a network of your own has none")
-        if self.seed != self.base.seed:
-            raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
-        return self
 
     def label(self) -> str:
         return f"{self.base.label()}-depth"
@@ -311,13 +302,12 @@ def approach(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     """Whether training brings the start of the solve nearer to the equilibrium: ‖z_0 − z*‖/‖z*‖ in the last epoch over
     the first, by `nclib.comparison.ratios` for the claim "lower", with the column claim. Empty where no run logged
     it."""
-    noted = depth_rows(frame, "noted")
-    noted = noted[noted["metric"] == "start_distance"]
+    noted = depth_rows(frame, "noted").query("metric == 'start_distance'")
     if noted.empty:
         return pd.DataFrame(columns=["claim", *words.JUDGED])
-    ends = [noted[noted["epoch"] == noted["epoch"].min()].assign(model="first")]
-    ends += [noted[noted["epoch"] == noted["epoch"].max()].assign(model="last")]
-    both = pd.concat(ends).assign(run_id=lambda rows: rows["run_id"] + ", " + rows["model"], epoch=0)
+    ends = {"first": noted["epoch"].min(), "last": noted["epoch"].max()}
+    both = pd.concat([noted[noted["epoch"] == epoch].assign(model=name) for name, epoch in ends.items()])
+    both = both.assign(run_id=both["run_id"] + ", " + both["model"], epoch=0)
     table = comparison.ratios(both, {"start_distance": "lower"}, scale, "steps", "last", "first", terminal=True)
     return table.assign(claim="the start comes nearer to the equilibrium over training")
 
@@ -337,8 +327,7 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     """
     rows = depth_rows(frame, "error")
     keys = [*comparison.SETTING, "seed"]
-    values = rows.pivot_table(index=keys, columns="metric", values="value", dropna=False)
-    values = values.dropna(how="all")
+    values = rows.pivot_table(index=keys, columns="metric", values="value", dropna=False).dropna(how="all")
     found = []
     for group in ("all", "majority", "minority"):
         end = "" if group == "all" else f"_{group}"

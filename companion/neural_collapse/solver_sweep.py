@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import pydantic
@@ -52,31 +52,16 @@ class SolverSweepConfig(PostHocConfig):
 
     Parameters
     ----------
-    base : the run; its model must be of kind "deq", with a gradient that uses a solver
+    base : the run, of kind "deq" with a gradient that uses a solver
     last_step : the equilibria are solved with at most 1, 2, 3, … up to this many evaluations of the cell
     last_digit : and to the tolerances 1e-1, 1e-2, … up to this digit
     limit : evaluations allowed for the latter
-
-    The seed and the profile are those of the base. The data, model and train of the base are found here too, so that
-    planning, checks and captions treat a sweep like the run itself.
     """
 
     kind: Literal["solver_probe"] = "solver_probe"
     last_step: int = pydantic.Field(default=50, ge=1)
     last_digit: int = pydantic.Field(default=6, ge=1, le=15)
     limit: int = pydantic.Field(default=100, ge=1)
-
-    @pydantic.model_validator(mode="after")
-    def _base_has_a_solver(self) -> SolverSweepConfig:
-        model = self.base.model
-        if model.kind != "deq":
-            raise ValueError(f"base must be a run of kind 'deq', which has a solver; this one is {model.kind!r}")
-        method = model.gradient.method
-        if method in ("unrolled", "reversible"):
-            raise ValueError(f"a base with gradient method {method!r} never calls its solver; use another gradient")
-        if self.seed != self.base.seed:
-            raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
-        return self
 
     def label(self) -> str:
         return f"{self.base.label()}-solver"
@@ -93,17 +78,14 @@ class SolverSweepConfig(PostHocConfig):
             for digit in range(1, self.last_digit + 1):
                 yield "tolerance", digit, base.replace(tol=10.0**-digit, max_steps=self.limit)
 
-    def evaluations(self) -> int:
-        """Evaluations of the cell that the probe allows each image."""
-        return sum(solver.max_steps for _, _, solver in self.settings())
-
     def seconds(self) -> float:
         """Solves with their neural-collapse report, and multiplications of the cell, of whose evaluations most images
         need a third of those allowed."""
+        solvers = [solver for _, _, solver in self.settings()]
         test = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
-        evaluations = (int(class_counts(self.data).sum()) + test) * self.evaluations() / 3
-        gmacs = evaluations * 0.14 * gigamacs(self.model.width, self.data.dataset)
-        return _SECONDS_PER_SOLVE * len(list(self.settings())) + SECONDS_PER_GMAC * gmacs
+        images = int(class_counts(self.data).sum()) + test
+        gmacs = 0.14 * gigamacs(self.model.width, self.data.dataset) * sum(s.max_steps for s in solvers) / 3
+        return _SECONDS_PER_SOLVE * len(solvers) + SECONDS_PER_GMAC * images * gmacs
 
     def execute(self, job: Job) -> Result:
         classes = job.store.load(job.base).tables["classes"]
@@ -288,17 +270,24 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
         "equilibrium": _at(rows, "tolerance", method, tightest),
     }
     ways = [("start", "one evaluation"), ("one evaluation", "equilibrium"), ("start", "equilibrium")]
-    found = []
-    for metric in metrics:
-        for before, after in ways:
-            change = points[after][metric] - points[before][metric]
-            result = interval(change)
-            said = verdict(result, scale)
-            said = said._replace(remark=_NEARER.get(said.word, said.remark))
-            means = points[before][metric].mean(), points[after][metric].mean()
-            found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *words.JUDGED]
-    return pd.DataFrame(found, columns=columns)
+    found = [
+        (metric, f"{before} → {after}", *_change(points[before][metric], points[after][metric], scale, _NEARER))
+        for metric in metrics
+        for before, after in ways
+    ]
+    return _changes(found, "metric", "way", "before", "after", "change")
+
+
+def _change(before: pd.Series, after: pd.Series, scale: str, words: Mapping[str, str]) -> tuple[Any, ...]:
+    """Means over seeds, the interval of the change, and its verdict, with a remark of the words for it."""
+    result = interval(after - before)
+    said = verdict(result, scale)
+    said = said._replace(remark=words.get(said.word, said.remark))
+    return before.mean(), after.mean(), *result.columns, *said
+
+
+def _changes(rows: list[tuple[Any, ...]], *names: str) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=[*names, "half", "detectable", "seeds", *words.JUDGED])
 
 
 TOLERANCE_SHARE = 0.1
@@ -362,13 +351,6 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
         if chosen.empty:
             raise ValueError("the probed runs are balanced: there is no minority to compare with")
         values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
-        majority, minority = values["majority"], values["minority"]
-        result = interval(minority - majority)
-        said = verdict(result, scale)
-        remark = "no failures" if said.word == "equal" and not values.to_numpy().any() else said.remark
-        said = said._replace(remark=_WORSE.get(said.word, remark))
-        means = majority.mean(), minority.mean()
-        found.append((quantity, split, *means, *result.columns, *said))
-    columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
-    columns += words.JUDGED
-    return pd.DataFrame(found, columns=columns)
+        said = _WORSE if values.to_numpy().any() else {"equal": "no failures"}
+        found.append((quantity, split, *_change(values["majority"], values["minority"], scale, said)))
+    return _changes(found, "quantity", "split", "majority", "minority", "difference")

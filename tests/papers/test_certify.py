@@ -112,18 +112,10 @@ def all_results():
     return results, time.perf_counter() - begin
 
 
-def test_the_statements_of_the_main_paper_come_first():
-    assert certify.ids()[: len(FIRST)] == FIRST
-
-
 @pytest.mark.parametrize("name", certify.ids())
 def test_each_certificate_is_ok(name, all_results):
     result = all_results[0][name]
     assert result.ok, result.certificate
-
-
-def test_every_certificate_has_a_claimed_number_to_change():
-    assert set(WRONG) == set(certify.ids())
 
 
 @pytest.mark.parametrize(("name", "claimed"), [(name, claimed) for name in WRONG for claimed in WRONG[name]])
@@ -164,27 +156,17 @@ def test_the_whole_run_takes_less_than_20_seconds(all_results):
 
 
 def test_the_verdicts_on_the_statements(all_results):
+    assert certify.ids()[: len(FIRST)] == FIRST and set(WRONG) == set(certify.ids())
     verdicts = [all_results[0][name].verdict for name in FIRST]
     assert [verdict.split(" √")[0] for verdict in verdicts] == [
         "holds", "typo", "holds", "holds", "holds", "false", "holds", "vacuous", "false", "holds if",
     ]  # fmt: skip
 
 
-def test_each_record_names_its_paper_place_and_reading(all_results):
-    for result in all_results[0].values():
-        assert result.paper in {"neural_collapse", "kernel_equivalence", "separation_bias"}
-        assert result.verdict.startswith(certify.VERDICTS) and result.reading in certify.READINGS
-        assert result.place and result.statement and "\n" not in result.certificate
-
-
 def test_nothing_is_false_without_a_second_derivation(all_results):
     false = {name for name, result in all_results[0].items() if result.verdict == "false"}
     assert false == set(certify._SECOND)
     assert "thm_b3" in false and "thm41_nc3" in false
-
-
-def test_nothing_is_false_at_our_own_reading(all_results):
-    assert not [r.id for r in all_results[0].values() if r.verdict == "false" and r.reading == "ours"]
 
 
 def test_a_second_derivation_that_disagrees_fails(monkeypatch):
@@ -200,18 +182,6 @@ def test_second_derivations_share_no_code_with_the_first(name):
     ours = {(node.module, alias.name) for node in imports if isinstance(node, ast.ImportFrom)
             for alias in node.names if (node.module or "").startswith("companion")}  # fmt: skip
     assert ours == {("companion.certify", "also")}
-
-
-def test_no_other_certificate_module_uses_the_second_derivations():
-    for path in PAPERS.rglob("*.py"):
-        if path.name != "certify.py":
-            text = path.read_text(encoding="utf-8")
-            assert "import second" not in text and "import symbolic" not in text, path
-
-
-def test_an_error_in_a_certificate_is_a_failure_with_its_reason():
-    result = certify._run("eq13", printed="a word")
-    assert not result.ok and "FAILED: TypeError" in result.certificate
 
 
 def test_no_floating_point_number_in_a_certificate():
@@ -264,10 +234,6 @@ def test_false_is_never_said_beside_certified(everything):
     assert set(re.findall(r"(\w+) +false\b", everything)) == {"proved"}
 
 
-def test_the_statements_have_reasons_and_nothing_else_has(all_results):
-    assert [name for name, result in all_results[0].items() if result.brief] == FIRST
-
-
 def test_a_failure_has_no_verdict(monkeypatch):
     monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
     result = nclib()
@@ -281,13 +247,6 @@ def test_json_is_a_list_of_objects():
     result = nclib("prop42", "--json")
     (found,) = json.loads(result.stdout)
     assert list(found) == FIELDS and found["ok"] is True and found["verdict"] == "holds if √(E_W E_H) ≤ E0"
-
-
-def test_a_failure_ends_with_1(monkeypatch):
-    monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
-    result = nclib("thm_b3")
-    assert result.exit_code == 1
-    assert result.stdout.startswith("thm_b3: FAILED") and "failed: thm_b3" in result.stderr
 
 
 def test_an_unknown_id_names_the_nearest():
@@ -317,16 +276,6 @@ def test_without_sympy_the_command_says_what_it_left_out():
     assert "left out, because sympy is not installed" in done.stderr and "step_29" in done.stderr
     assert all(f"checked  {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith("Proposition 4.2 ")
-
-
-def test_without_sympy_a_certificate_that_needs_it_is_refused():
-    done = _python("sys.argv = ['nclib', 'certify', 'step_29']\nfrom nclib.cli.app import main\nmain()", "sympy")
-    assert done.returncode == 2 and "step_29 needs sympy" in done.stderr
-
-
-def test_torch_is_not_imported():
-    done = _python("from companion import certify\ncertify.certify()\nassert 'torch' not in sys.modules")
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_letter_names_certificates_and_is_not_sent():

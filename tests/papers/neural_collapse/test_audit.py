@@ -17,13 +17,6 @@ def _cell(frame, table, dataset, ratio, model):
     return row.iloc[0]
 
 
-def test_all_36_rows_are_there():
-    cells = audit.wide(PRINTED)
-    assert len(cells) == 36 and not cells.isna().any().any()
-    row = _cell(cells, 2, "cifar10", 10, "explicit")
-    assert (row["overall"], row["majority_std"], row["minority"], row["K"]) == (72.57, 0.32, 62.36, 10)
-
-
 def test_overall_is_the_balanced_mean_in_31_rows_and_never_the_train_prior():
     cells = audit.audit_overall(PRINTED)
     assert cells["fits"].value_counts().to_dict() == {"balanced": 31, "neither": 5}

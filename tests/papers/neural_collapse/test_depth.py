@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from companion.neural_collapse import depth
-from companion.neural_collapse.depth import DEPTHS, SIGNALS, DepthConfig
+from companion.neural_collapse.depth import SIGNALS, DepthConfig
 from nclib import comparison, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import experiments
@@ -114,17 +114,6 @@ def test_states_distances_and_residuals_are_those_of_the_cell_applied_by_hand(re
     assert errors["auroc_steps"] == pytest.approx(depth.auroc(solution.steps, wrong))
 
 
-def test_states_of_a_cell_that_contracts_tend_to_its_equilibrium(results, frame):
-    base = BASES["deq"]
-    weights = dict(default_store().weights(run_id(base)))
-    weights["block.cell.norm2.weight"] = 0.1 * weights["block.cell.norm2.weight"]
-    noted = load_run(base).history
-    rows = depth.measure(DepthConfig(base=base), weights, noted, torch.device("cpu"))
-    far = rows[rows["metric"].str.startswith("distance") & (rows["split"] == "test/solved")]
-    values = far.set_index("metric")["value"].reindex([f"distance_{t}" for t in DEPTHS])
-    assert values.iloc[0] > 0.01 > 2e-3 > values.iloc[-1] and (values.diff().dropna() < 1e-3).all()
-
-
 def test_rows_of_looks_are_never_taken_for_rows_of_runs(frame):
     assert len(comparison.by_run(frame, "loss", "train")) == len(BLOCKS)
     assert len(comparison.terminal_phase(frame)) == len(BLOCKS) and len(comparison.solver_audit(frame)) == 1
@@ -184,17 +173,6 @@ def test_collapse_without_the_solver_is_relative_and_needs_the_terminal_phase():
     short = frame.assign(value=frame["value"].where(frame["metric"] != "accuracy_train_prior", 0.99))
     remarks = depth.collapse_without_solver(short, {"nc1_trace_ratio": "NC1"}, "toy")["remark"]
     assert set(remarks) == {"before the terminal phase"}
-
-
-def test_the_start_is_compared_between_first_and_last_epoch():
-    rows = [
-        {"run_id": f"{seed}", "dataset": "digits", "model": "deq", "K_A": 3, "R": 10.0, "seed": seed,
-         "split": "steps/noted", "epoch": epoch, "metric": "start_distance", "value": value * (1 + 0.01 * seed * epoch)}
-        for seed in range(3) for epoch, value in ((1, 0.4), (2, 0.9), (3, 0.2))
-    ]  # fmt: skip
-    (row,) = depth.approach(pd.DataFrame(rows), "toy").itertuples()
-    assert row.change == pytest.approx(-49, abs=2) and row.verdict == "as claimed here" and row.settings_found == 1
-    assert depth.approach(pd.DataFrame(rows).assign(metric="loss"), "toy").empty
 
 
 def _errors(wrong, auroc):

@@ -17,18 +17,16 @@ from nclib.config import (
     DataConfig,
     ModelConfig,
     RunConfig,
-    SolverConfig,
     TrainConfig,
     run_id,
 )
 from nclib.deq import failures_counted
-from nclib.engine import experiments, runs
+from nclib.engine import runs
 from nclib.engine.reading import identity_columns
 from nclib.engine.reference import load_run, reference_store
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
-from nclib.publish import captions
 from nclib.system import paths, words
 
 STEP = {"imbalance": "step", "num_majority": 3, "ratio": 3.0}
@@ -108,15 +106,6 @@ def test_evaluations_of_an_equilibrium_are_those_of_its_solve():
     assert table.loc["last block", "macs"] == 18 * 16 * 16 * 4
 
 
-def test_a_network_is_left_as_it_was():
-    model = build_model(ModelConfig(kind="deq", width=2, feature_norm="batchnorm"), 4, 1).train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    table = network_costs.layer_table(model, _images()).set_index("stage")
-    assert table.loc["pooling", "parameters"] == 2 * 16
-    assert model.training and all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert not any(module._forward_hooks for module in model.modules())
-
-
 # ---- what a probe is
 
 
@@ -128,17 +117,6 @@ def test_a_probe_is_identified_by_its_base_and_its_options():
     assert run_id(probe) == run_id(_probe(_base(seed=3).replace(profile="quick"))), "the profile is a label"
     assert len({run_id(p) for p in (probe, _probe(), _probe(_base(seed=3), last_step=7), _probe(_base(width=3)))}) == 4
     assert identity_columns(json.loads(json.dumps(probe.canonical()))) == identity_columns(probe.base.canonical())
-
-
-def test_settings_cover_every_method_and_the_runs_own():
-    own = SolverConfig(method="broyden", tol=1e-2, max_steps=9, history=4)
-    settings = list(_probe(_base(solver=own)).settings())
-    assert settings[0] == ("own", 2, own)
-    steps = [(s.method, n, s.max_steps, s.tol) for sweep, n, s in settings if sweep == "steps"]
-    assert steps == [(m, n, n, 1e-4) for m in METHODS for n in (1, 2, 3, 4, 5, 6)]
-    tolerances = [(s.method, n, s.max_steps, s.tol) for sweep, n, s in settings if sweep == "tolerance"]
-    assert tolerances == [(m, n, 100, pytest.approx(10.0**-n)) for m in METHODS for n in (1, 2, 3, 4)]
-    assert {s.history for _, _, s in settings if s.method == "broyden"} == {4}, "its own memory"
 
 
 # ---- what a probe measures
@@ -221,16 +199,6 @@ def test_tolerances_are_met_and_methods_find_the_same_equilibrium(contracting):
         assert own[metric] != finest.loc[metric, "broyden"]
 
 
-def test_solved_within_few_evaluations_is_counted_at_the_runs_own_tolerance(contracting):
-    steps = contracting.query("sweep == 'steps' and split == 'train' and method == 'fixed_point'")
-    table = steps.pivot(index="at", columns="metric", values="value")
-    own = _base().model.solver.tol
-    assert ((table["solver_converged"] == 1) == (table["solver_residual_max"] <= own)).all()
-    assert table["solver_converged"].iloc[-1] == 1 and table["solver_converged"].between(0.01, 0.99).any()
-    beyond = table[table["solver_residual_median"] > own]
-    assert len(beyond) and (beyond["solver_converged"] < 0.5).all()
-
-
 def test_groups_of_classes_are_means_over_their_classes(results, probed):
     classes = load_run(_base()).tables["classes"]
     rows = probe_rows(probed).query("sweep == 'epochs' and split == 'steps' and at == 1")
@@ -298,14 +266,6 @@ def test_a_probe_asked_for_alone_trains_its_base_once(monkeypatch, tmp_path):
     pd.testing.assert_frame_equal(frame.sort_values(order, ignore_index=True), theirs, check_exact=True)
 
 
-def test_the_experiment_probes_the_runs_of_another_notebook():
-    configs = experiments.experiment("solver_and_collapse", "quick")
-    runs, looks = configs[:3], configs[3:]
-    assert [probe.base for probe in looks] == runs and {run.model.kind for run in runs} == {"deq"}
-    assert {run_id(run) for run in runs} <= {run_id(run) for run in experiments.experiment("fig2", "quick")}
-    assert captions.describe_runs(configs) == captions.describe_runs(runs)
-
-
 # ---- verdicts
 
 
@@ -365,8 +325,6 @@ def test_a_tolerance_is_judged_by_the_spread_over_seeds(shift, seeds, verdict):
     assert row[["verdict", "remark"]].tolist() == verdict and row["change"] == pytest.approx(shift)
     if seeds == 3:
         assert row["share"] == pytest.approx(shift)
-    with pytest.raises(ValueError, match=r"no tolerance at 0\.01 by broyden"):
-        solver_sweep.tolerance_effect(frame, ["nc"], "toy", tol=1e-2)
 
 
 def test_minority_effect_follows_its_rule():
