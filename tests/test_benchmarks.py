@@ -4,13 +4,11 @@ import importlib
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 from marks import slow
-from torch.autograd import DeviceType
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -53,19 +51,6 @@ def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, 
     assert (tmp_path / "bench" / "core.png").stat().st_size > 10_000
 
 
-def test_the_time_of_a_kernel_is_counted_once(load):
-    def event(kind, key, microseconds, mark=False):
-        times = {"self_device_time_total": microseconds, "self_cpu_time_total": 7.0}
-        return SimpleNamespace(device_type=kind, key=key, is_user_annotation=mark, **times)
-
-    cpu, gpu = DeviceType.CPU, DeviceType.CUDA
-    events = [event(cpu, "aten::mm", 100.0), event(gpu, "gemm", 100.0), event(gpu, "add", 200.0)]
-    events.append(event(gpu, "a step", 300.0, mark=True))
-    shares = load("bench_throughput").shares
-    assert shares(events, torch.device("cuda")) == [(200.0, "add"), (100.0, "gemm")]
-    assert shares(events, torch.device("cpu")) == [(7.0, "aten::mm")]
-
-
 def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     bench = load("bench_solver")
     halve = lambda z: 0.5 * z + 1.0  # noqa: E731
@@ -80,28 +65,12 @@ def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf
 
 
-def test_a_table_is_not_replaced_by_one_without_the_peers(load, monkeypatch, tmp_path):
-    bench = load("bench_solver")
-    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
-    monkeypatch.setattr(load("common").importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError()))
-    with pytest.raises(SystemExit, match="would lack torchdeq, jaxopt, optimistix"):
-        bench.main()
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_is_no_number_is_shown_and_missed(load, monkeypatch):
     bench = load("bench_metrics")
     monkeypatch.setattr(bench, "nc_report", lambda *data: {"nc1_pinv": math.nan})
     rows = bench.truth(500, 32, 10)
     assert [figure.met for figure in rows] == [True, False]
     assert len(load("common").finish("metrics", rows, True, {}, 0.0)) == 2
-
-
-def test_rounds_run_every_work_in_turn_and_throw_the_first_away(load):
-    common, order = load("common"), []
-    taken = common.rounds([lambda: order.append("a"), lambda: order.append("b")], 3)
-    assert order == ["a", "b"] * 4 and [len(times) for times in taken] == [3, 3]
-    assert common.ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0]) == (3.0, 2.0, 4.0)
 
 
 def test_the_simulated_schedule_is_that_of_its_runs(load):

@@ -201,17 +201,6 @@ def everything():
     return result.stdout
 
 
-def test_all_of_a_certificate_by_its_name(all_results):
-    result = nclib("thm_b3", "lemma_b1")
-    assert result.exit_code == 0 and result.stdout.endswith("\n2 of 2 certificates checked\n")
-    assert max(map(len, result.stdout.splitlines())) <= 100
-    said = " ".join(result.stdout.split())
-    assert said.startswith("thm_b3: proved false place ") and " lemma_b1: holds place " in said
-    for name in ("thm_b3", "lemma_b1"):
-        record = all_results[0][name]
-        assert all(" ".join(text.split()) in said for text in (record.place, record.statement, record.certificate))
-
-
 def test_one_short_line_a_certificate(everything):
     lines = everything.splitlines()
     assert max(map(len, lines)) <= 100 and len(lines) == len(certify.ids()) + 15

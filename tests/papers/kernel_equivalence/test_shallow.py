@@ -1,6 +1,5 @@
 """Fully connected DEQs and shallow networks: their kernels, and what they are trained by."""
 
-import math
 import typing
 
 import numpy as np
@@ -81,17 +80,8 @@ def test_arms_of_one_seed_share_their_weights():
     assert all(torch.equal(net.inputs, nets[0].inputs) for net in nets)
     matrices = [net.deq.cell.matrix if net.deq else net.matrix for net in nets if net.deq or net.matrix is not None]
     assert len(matrices) == 4 and all(torch.equal(matrix, matrices[0]) for matrix in matrices)
-    other = ShallowNetwork(_models(7)["tanh_enn"], 10, 3, 5)
-    assert not torch.equal(other.inputs, nets[0].inputs)
     square = ShallowNetwork(_models(10)["relu_enn"], 10, 3, 4)
     assert not torch.equal(square.inputs, square.matrix), "the weights of the two layers are independent"
-
-
-def test_inputs_are_centred_and_have_unit_scale():
-    inputs = networks.load_inputs(_config(), None, torch.device("cpu"))
-    assert inputs.train.shape == (200, 64) and inputs.test.shape == (100, 64)
-    assert inputs.train.mean(dim=0).abs().max() < 1e-6
-    assert inputs.train.square().sum(1).mean().item() == pytest.approx(1, abs=1e-5)
 
 
 def test_the_readout_is_the_softmax_regression_that_autograd_gives():
@@ -151,22 +141,3 @@ def test_features_of_a_resnet_take_the_place_of_pixels():
     ensure_runs([tanh])
     assert load_run(tanh).provenance["facts"]["inputs"] == 8 * tanh.encoder.model.width
     assert default_store().has(run_id(tanh.encoder))
-
-
-def test_the_grid_of_figure_3():
-    configs = experiment("kernel_equivalence/fig3", "quick")
-    assert {config.model.kind for config in configs} == set(KINDS)
-    assert len({config.seed for config in configs}) == 3
-    assert len(configs) == 6 * 3 * len({config.model.width for config in configs})
-    scripts = experiment("kernel_equivalence/fig3", "quick", recipe="paper")[0].train
-    assert (scripts.readout_epochs, scripts.epochs, scripts.batch_size, scripts.lr) == (100, 0, 128, 1.0)
-    own = experiment("kernel_equivalence/fig3", "quick", width=9, epochs=4, lr=0.3)
-    assert {c.model.width for c in own} == {9} and {(c.train.epochs, c.train.lr) for c in own} == {(4, 0.3)}
-    assert {c.data.dataset for c in experiment("kernel_equivalence/fig3", "paper")} == {"mnist"}
-    assert "3 seeds" in networks.describe_shallow(configs) and "widths 16, 32" in networks.describe_shallow(configs)
-
-
-def test_numbers_are_rounded_for_the_identity():
-    numbers = _models(4)["h_tanh_enn"].numbers
-    assert numbers == (0.764296679, 1.19648533)
-    assert math.isclose(numbers[0], match_htanh(0.2)[0], rel_tol=1e-8)

@@ -112,13 +112,3 @@ def test_integrated_rate_of_the_stated_recipe():
     assert audit.integrated_rate(15_350, **recipe)["rate"] == pytest.approx(12.0)
     one_epoch = audit.integrated_rate(50_000, 1, 128, 1e-2, 0.9, 5e-4)
     assert one_epoch["rate"] == pytest.approx(39.1)
-
-
-def test_both_meanings_of_r():
-    table = audit.audit_grid({"cifar10": 5000, "cifar100": 500})
-    totals = table["N"].to_numpy().reshape(2, 3, 3)
-    wanted = [[18_500, 15_700, 15_350], [27_500, 25_500, 25_250], [36_500, 35_300, 35_150]]
-    assert totals.tolist() == [wanted, wanted]
-    first = table.iloc[0]
-    assert first["share"] == pytest.approx(3 * 5000 / 18_500) and first["R"] == 10
-    assert (table["share"] < 1).all()

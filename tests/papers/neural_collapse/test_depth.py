@@ -12,7 +12,6 @@ from companion.neural_collapse import depth
 from companion.neural_collapse.depth import SIGNALS, DepthConfig
 from nclib import comparison, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import experiments
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store
@@ -211,29 +210,3 @@ def test_ranks_are_compared_between_networks_and_between_states(frame):
     states = states.set_index("model")["value"]
     assert table["change"].iloc[-1] == pytest.approx(100 * (states["solved"] / states["T = 1"] - 1))
     assert set(table["verdict"]) == {"reported"}, "one seed"
-
-
-# ---- the runs
-
-
-def test_looks_are_at_the_equilibria_of_every_table_and_shared_by_three_notebooks():
-    looks = [c for c in experiments.experiment("internalization", "quick") if c.kind == "depth"]
-    assert len(looks) == 39 and {look.model.kind for look in looks} == {"deq"}
-    tables = [c for c in experiments.experiment("scorecard", "quick") if c.model.kind == "deq"]
-    assert {run_id(look.base) for look in looks} == {run_id(c) for c in tables}
-    assert experiments.experiment("residual_and_error", "quick") == experiments.experiment("internalization", "quick")
-    ranked = experiments.experiment("depth_and_rank", "quick")
-    assert set(looks) <= set(ranked) and len(ranked) == len(set(ranked))
-    assert {c.model.kind for c in ranked if c.kind == "depth"} == set(BLOCKS)
-
-
-def test_optimisers_share_the_runs_of_sgd_and_decay_as_the_notebook_says():
-    runs = experiments.experiment("optimisers", "quick")
-    known = {run_id(c) for c in experiments.experiment("equilibrium_or_cell", "quick")}
-    by = {name: [c for c in runs if c.train.optimiser == name] for name in ("sgd", "adam", "adamw")}
-    assert {name: len(found) for name, found in by.items()} == {"sgd": 9, "adam": 9, "adamw": 9}
-    assert {run_id(c) for c in by["sgd"]} <= known and not {run_id(c) for c in by["adam"] + by["adamw"]} & known
-    assert {c.train.weight_decay for c in by["adam"]} == {5e-4}
-    (sgd,), (adamw,) = ({c.train for c in by[name]} for name in ("sgd", "adamw"))
-    assert adamw.lr * adamw.weight_decay == pytest.approx(sgd.lr * sgd.weight_decay / (1 - sgd.momentum))
-    assert [c.seed for c in runs] == sorted(c.seed for c in runs)

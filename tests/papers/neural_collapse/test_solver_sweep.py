@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -21,9 +20,8 @@ from nclib.config import (
     run_id,
 )
 from nclib.deq import failures_counted
-from nclib.engine import runs
 from nclib.engine.reading import identity_columns
-from nclib.engine.reference import load_run, reference_store
+from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
 from nclib.models import build_model, count_parameters
@@ -199,21 +197,6 @@ def test_tolerances_are_met_and_methods_find_the_same_equilibrium(contracting):
         assert own[metric] != finest.loc[metric, "broyden"]
 
 
-def test_groups_of_classes_are_means_over_their_classes(results, probed):
-    classes = load_run(_base()).tables["classes"]
-    rows = probe_rows(probed).query("sweep == 'epochs' and split == 'steps' and at == 1")
-    wanted = classes.query("epoch == 1 and split == 'steps' and metric == 'not_converged'").set_index("class")["value"]
-    found = solver_sweep.probe_groups(rows, "not_converged").set_index("group")["value"]
-    assert found["majority"] == pytest.approx(wanted[:3].mean()) and found["minority"] == pytest.approx(
-        wanted[3:].mean()
-    )
-    own = probe_rows(probed).query("sweep == 'own' and split == 'test' and metric.str.startswith('solver_steps')")
-    own = own.set_index("metric")["value"]
-    final = classes.query("epoch == 2 and split == 'test' and metric == 'solver_steps'").set_index("class")["value"]
-    assert own["solver_steps_minority"] == pytest.approx(final[3:].mean())
-    assert 0.3 * own["solver_steps_majority"] + 0.7 * own["solver_steps_minority"] == pytest.approx(own["solver_steps"])
-
-
 # ---- probes among other runs
 
 
@@ -221,16 +204,8 @@ def test_rows_of_probes_are_never_taken_for_rows_of_runs(probed):
     assert len(comparison.by_run(probed, "nc1_pinv", "train")) == 1
     assert len(comparison.solver_audit(probed)) == 1 and len(comparison.terminal_phase(probed)) == 1
     rows = probe_rows(probed)
-    assert set(rows["split"]) == {"train", "test", "steps"} and set(rows["sweep"]) == {
-        "own",
-        "steps",
-        "tolerance",
-        "epochs",
-    }
-    assert set(rows.query("sweep == 'tolerance'")["at"]) == {0.1, 0.01, 0.001, 0.0001}
+    assert set(rows["sweep"]) == {"own", "steps", "tolerance", "epochs"}
     assert not rows.duplicated(["run_id", "split", "sweep", "method", "at", "metric"]).any()
-    assert probe_rows(probed[probed["split"] == "train"]).empty
-    assert rows["K_A"].unique().tolist() == [3] and rows["model"].unique().tolist() == ["deq"]
 
 
 def test_a_probe_asked_for_alone_trains_its_base_once(monkeypatch, tmp_path):
@@ -250,20 +225,10 @@ def test_a_probe_asked_for_alone_trains_its_base_once(monkeypatch, tmp_path):
     assert trained == [run_id(base)] and set(frame["run_id"]) == {run_id(probe)}
     ensure_runs([base, probe])
     assert trained == [run_id(base)]
-    plan = runs.plan([base, probe])
-    assert plan["state"].tolist() == ["stored", "stored"] and (plan["seconds"] > 0).all()
     assert load_run(probe).provenance["facts"] == {"base": run_id(base)}
     assert not frame["metric"].str.endswith("_minority").any(), "balanced: no groups"
     with pytest.raises(ValueError, match="no minority"):
         solver_sweep.minority_effect(frame, "toy")
-
-    collection = reference_store()
-    collection.add("probes", [load_run(base), load_run(probe)])
-    shutil.rmtree(paths.runs())
-    again = ensure_runs([base, probe], train="never")
-    order = ["split", "metric", "epoch"]
-    theirs = again[again["run_id"] == run_id(probe)].sort_values(order, ignore_index=True)
-    pd.testing.assert_frame_equal(frame.sort_values(order, ignore_index=True), theirs, check_exact=True)
 
 
 # ---- verdicts

@@ -55,18 +55,6 @@ def test_the_sawtooth_is_exact(m):
     np.testing.assert_array_equal(y, regions.tent_map(x, m))
 
 
-def test_the_balanced_form_is_the_same_function_with_bounded_weights():
-    for m in (4, 12):
-        w, u, b = regions.linear_regions_deq(m, eta=0)
-        assert steep.largest_weight(w, u, b) == 2
-        assert np.linalg.eigvalsh((2 * np.eye(m) - w - w.T) / 2).min() == pytest.approx(0, abs=1e-12)
-        x = np.linspace(0, 1, 100)
-        plain = regions.linear_regions_deq(m)
-        z = regions.lower_triangular_equilibrium(plain[0], np.outer(plain[1], x) + plain[2][:, None])
-        balanced = regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None])
-        np.testing.assert_allclose(balanced * np.exp2(np.arange(1, m + 1))[:, None], z, atol=1e-12)
-
-
 def test_regions_of_the_strongly_monotone_form():
     counts = {eta: regions.count_regions(*regions.linear_regions_deq(8, eta)) for eta in (1e-3, 0.01, 0.05)}
     assert counts == {1e-3: 256, 0.01: 252, 0.05: 212}
@@ -79,17 +67,6 @@ def test_counting_pieces_of_networks():
     one = regions.fnn_as_deq([np.ones((3, 1)), np.array([[1.0, -2.0, 0.0]])], [np.array([-0.2, -0.5, -0.9])])
     assert regions.count_regions(*one[:3]) == 4  # three kinks
     assert regions.count_regions(*one) == 3  # the third neuron is not read
-
-
-def test_a_network_is_a_deq():
-    stream = np.random.default_rng(0)
-    weights = [stream.normal(size=s) for s in ((4, 1), (3, 4), (1, 3))]
-    biases = [stream.normal(size=4), stream.normal(size=3)]
-    w, u, b, a = regions.fnn_as_deq(weights, biases)
-    x = stream.uniform(size=20)
-    hidden = np.maximum(weights[0] @ x[None] + biases[0][:, None], 0)
-    expected = weights[2] @ np.maximum(weights[1] @ hidden + biases[1][:, None], 0)
-    np.testing.assert_allclose(a @ regions.lower_triangular_equilibrium(w, np.outer(u, x) + b[:, None]), expected[0])
 
 
 def test_lower_bounds_hold_for_random_networks_and_are_sharp_for_constants():
@@ -113,13 +90,6 @@ def test_steep_equilibria_have_bounded_error_and_weights(d, eps):
     assert steep.largest_weight(*scalar) <= 1 / eps + 1 and len(triangular[1]) <= 1 / (2 * eps) + 3.5
 
 
-def test_bisection_finds_the_only_root():
-    net, s = steep.steep_deq_scalar(8, 0.05), np.linspace(0, 1, 30)
-    z = steep.bisect_scalar(net, s, 50)
-    value = net.v @ np.maximum(np.outer(net.w, z) + (net.u + net.b)[:, None] - np.outer(net.u, s), 0)
-    np.testing.assert_allclose(value, z, atol=1e-13)
-
-
 def test_networks_need_weights_that_grow():
     table = steep.steep_table(range(6, 21, 2), 0.05).set_index("d")
     np.testing.assert_allclose(table["fnn_error"], table["triangular_error"], atol=1e-9)
@@ -141,17 +111,6 @@ def test_flow_ends_at_the_minimum_of_the_regulariser(signs):
     assert (trials["rise"] > 0).all()
 
 
-def test_flow_follows_the_gradient_of_the_loss():
-    """One equation with known limits: β₁ = β₂ moves along the bisector; and autograd gives the speed."""
-    limit = diagonal.diagonal_flow(np.ones((1, 2)), np.array([3.0]), 1.0)
-    np.testing.assert_allclose(limit, [1.5, 1.5], atol=1e-10)
-    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    w = torch.linspace(-1, 0.5, 6, dtype=torch.float64, requires_grad=True)
-    beta, y = 1 / (1 - w), torch.ones(3, dtype=torch.float64)
-    (gradient,) = torch.autograd.grad((x @ beta - y).square().sum() / 2, w)
-    torch.testing.assert_close(gradient, (x.T @ (x @ beta - y)) * beta**2)
-
-
 def test_limit_of_the_diagonal_network():
     stream = np.random.default_rng(3)
     x = stream.normal(size=(3, 8))
@@ -168,12 +127,6 @@ def test_participation_ratio():
     assert diagonal.participation_ratio(-5 * np.eye(4)[1]) == pytest.approx(1 / 4)
     assert math.isnan(diagonal.participation_ratio(np.zeros(3)))
     np.testing.assert_allclose(diagonal.participation_ratio(np.array([[1.0, 1.0], [1.0, 0.0]]), axis=0), [1, 0.5])
-
-
-def test_density_depends_on_the_initial_scale():
-    table = diagonal.density_table(10).set_index(["model", "beta0"])["mean"]
-    assert table["deq", 1.0] > 2 * table["network", 1e-3]
-    assert table["deq", 0.1] < table["network", 0.1]
 
 
 # ---- the unseen half
