@@ -22,9 +22,8 @@ from nclib.comparison import EQUAL_WITHIN, NotMeasured, Verdict, interval, pairs
 from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
 from nclib.data import Split
 from nclib.deq import DEQ
-from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
+from nclib.engine import costs
 from nclib.engine.jobs import Job, Result
-from nclib.engine.outline import class_counts, outline
 from nclib.engine.reference import load_run
 from nclib.evaluation import Outputs
 from nclib.metrics.checks import Array
@@ -69,12 +68,7 @@ class DepthConfig(PostHocConfig):
         return f"{self.base.label()}-depth"
 
     def seconds(self) -> float:
-        """One pass through the encoder, and for all images the cell applied and solved."""
-        tested = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
-        images = int(class_counts(self.data).sum()) + tested
-        return 0.5 + SECONDS_PER_GMAC * images * (1 + 0.14 * 2 * DEPTHS[-1]) * gigamacs(
-            self.model.width, self.data.dataset
-        )
+        return 0.5 + 0.05 * costs.seconds(self.base)
 
     def execute(self, job: Job) -> Result:
         noted = job.store.load(job.base).history

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from nclib import evaluation, training
 from nclib.comparison import MIN_SEEDS, Verdict, interval, verdict
 from nclib.config import PostHocConfig, SolverConfig
-from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
+from nclib.engine import costs
 from nclib.engine.jobs import Job, Result
-from nclib.engine.outline import class_counts, outline
 from nclib.models import build_solver
 from nclib.system import words
 
@@ -43,7 +42,6 @@ COLLAPSE = (
 )
 """The part of the neural-collapse report that a probe keeps: what depends on the features, of all classes together."""
 
-_SECONDS_PER_SOLVE = 0.025
 _STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
 
 
@@ -79,13 +77,8 @@ class SolverSweepConfig(PostHocConfig):
                 yield "tolerance", digit, base.replace(tol=10.0**-digit, max_steps=self.limit)
 
     def seconds(self) -> float:
-        """Solves with their neural-collapse report, and multiplications of the cell, of whose evaluations most images
-        need a third of those allowed."""
-        solvers = [solver for _, _, solver in self.settings()]
-        test = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
-        images = int(class_counts(self.data).sum()) + test
-        gmacs = 0.14 * gigamacs(self.model.width, self.data.dataset) * sum(s.max_steps for s in solvers) / 3
-        return _SECONDS_PER_SOLVE * len(solvers) + SECONDS_PER_GMAC * images * gmacs
+        """About as long as the training of a small profile."""
+        return 0.7 * costs.seconds(self.base)
 
     def execute(self, job: Job) -> Result:
         classes = job.store.load(job.base).tables["classes"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -106,34 +105,25 @@ def lower_triangular_equilibrium(w: np.ndarray, injection: np.ndarray) -> np.nda
     return z
 
 
-class Iterated(NamedTuple):
-    """What plain iteration from 0 did: equilibria z (n, N), the number of iterations after which nothing changes any
-    more, and the largest relative residual then."""
-
-    z: np.ndarray
-    iterations: int
-    residual: float
-
-
-def iterate_from_zero(w: np.ndarray, u: np.ndarray, b: np.ndarray, x: np.ndarray, most: int = 1000) -> Iterated:
+def iterate_from_zero(w: np.ndarray, u: np.ndarray, b: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, int, float]:
     """Plain fixed-point iteration of z = σ(W z + u x + b) from z = 0, to the last bit, by `nclib.solver`.
 
     Parameters
     ----------
     w, u, b : (n, n), (n,), (n,)
     x : (N,) inputs
-    most : iterations allowed
 
     Returns
     -------
-    Iterated; a strictly lower triangular W needs at most n iterations, as the k-th is exact in the first k neurons
+    equilibria (n, N), the number of iterations after which nothing changes any more, and the largest relative residual
+    then; a strictly lower triangular W needs at most n iterations, as the k-th is exact in the first k neurons
     """
     weight, start = torch.from_numpy(np.asarray(w, dtype=float)), torch.zeros(len(x), len(b), dtype=torch.float64)
     injection = torch.from_numpy(np.outer(x, u) + b)
-    solver = FixedPointIteration(tol=1e-300, max_steps=most + 1)  # a residual of 0 and nothing else
+    solver = FixedPointIteration(tol=1e-300, max_steps=1001)  # a residual of 0 and nothing else
     found = fixed_point(lambda z, c: F.relu(z @ weight.T + c), solver, start, (injection,))
     # the last call only finds that nothing changes
-    return Iterated(found.value.T.numpy(), int(found.steps.max()) - 1, float(found.residual.max()))
+    return found.value.T.numpy(), int(found.steps.max()) - 1, float(found.residual.max())
 
 
 def fnn_as_deq(weights: Sequence[np.ndarray], biases: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -224,18 +214,17 @@ def regions_table(levels: Sequence[int]) -> pd.DataFrame:
     for m in levels:
         w, u, b = linear_regions_deq(m)
         x = _inside_the_pieces(m)
-        found = iterate_from_zero(w, u, b, x)
-        again = np.maximum(w @ found.z + np.outer(u, x) + b[:, None], 0)
+        z, iterations, residual = iterate_from_zero(w, u, b, x)
+        again = np.maximum(w @ z + np.outer(u, x) + b[:, None], 0)
         saw = sawtooth_deq(m)
-        z = iterate_from_zero(*saw[:3], x).z
-        error = float(np.abs(saw[3] @ z - tent_map(x, m)).max())
+        error = float(np.abs(saw[3] @ iterate_from_zero(*saw[:3], x)[0] - tent_map(x, m)).max())
         countable = m <= 16
         counts = [count_regions(w, u, b, a) if countable else np.nan for a in (None, np.ones(m))]
         largest, balanced = (
             max(np.abs(part).max() for part in parts) for parts in ((w, u, b), linear_regions_deq(m, eta=0))
         )
-        changed = int((again != found.z).any())
-        rows.append((m, *counts, found.iterations, found.residual, changed, error, largest, balanced))
+        changed = int((again != z).any())
+        rows.append((m, *counts, iterations, residual, changed, error, largest, balanced))
     names = ["m", "regions", "pieces", "iterations", "residual", "restart", "sawtooth_error"]
     return pd.DataFrame(rows, columns=[*names, "largest_weight", "balanced_weight"])
 
