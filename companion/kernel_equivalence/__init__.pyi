@@ -42,7 +42,6 @@ from .mixtures import (
     empirical_tau0 as empirical_tau0,
     estimate_moments as estimate_moments,
     gaussian_mixture as gaussian_mixture,
-    mixture_moments as mixture_moments,
 )
 from .networks import (
     ShallowConfig as ShallowConfig,

@@ -120,8 +120,7 @@ class ShallowConfig(StoredConfig):
         return self.encoder
 
     def execute(self, job: Job) -> Result:
-        weights = None if job.base is None else job.store.weights(job.base)
-        return train_shallow(self, job.device, weights, job.checkpoint, job.progress)
+        return train_shallow(self, job)
 
 
 # --- the networks ------------------------------------------------------------------------------------------------
@@ -204,8 +203,6 @@ def load_inputs(config: ShallowConfig, weights: dict[str, Tensor] | None, device
     mean = raw[0].mean(dim=0)
     raw = [part - mean for part in raw]
     scale = raw[0].square().sum(dim=1).mean().sqrt()
-    if scale == 0:
-        raise ConfigError(f"all training images of {config.data.dataset} are the same")
     train, test = ((part / scale).float().to(device) for part in raw)
     return Inputs(train, split.train_labels.to(device), test, split.test_labels.to(device))
 
@@ -223,20 +220,8 @@ def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, 
     return found
 
 
-def train_shallow(
-    config: ShallowConfig,
-    device: torch.device,
-    weights: dict[str, Tensor] | None = None,
-    checkpoint: Any = None,
-    progress: Callable[[float, float], None] | None = None,
-) -> Result:
+def train_shallow(config: ShallowConfig, job: Job) -> Result:
     """Train one arm.
-
-    Parameters
-    ----------
-    weights : of the encoder, where the configuration has one
-    checkpoint : where the state is kept after each epoch of all weights, an object with load() and save(state)
-    progress : called with the work done and the whole
 
     Returns
     -------
@@ -250,12 +235,13 @@ def train_shallow(
     ConfigError
         When the loss is no longer a number: a smaller lr helps.
     """
-    inputs = load_inputs(config, weights, device)
+    weights = None if job.base is None else job.store.weights(job.base)
+    device, inputs = job.device, load_inputs(config, weights, job.device)
     classes = int(inputs.train_labels.max()) + 1
     net = ShallowNetwork(config.model, inputs.train.shape[1], classes, config.seed).to(device)
     work, train = config.work(), config.train
     rows, done = [], 0
-    state = checkpoint.load() if checkpoint is not None else None
+    state = job.checkpoint.load()
     if state is not None:
         net.load_state_dict(state["net"])
         rows, done = [tuple(row) for row in state["rows"]], state["done"]
@@ -270,11 +256,9 @@ def train_shallow(
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), train.clip)
             optimiser.step()
-        _refuse_divergence(loss, config)
-        if checkpoint is not None and epoch + 1 < train.epochs:
-            checkpoint.save({"net": net.state_dict(), "rows": [list(row) for row in rows], "done": epoch + 1})
-        if progress is not None:
-            progress(work * (epoch + 1) / train.epochs, work)
+        if epoch + 1 < train.epochs:
+            job.checkpoint.save({"net": net.state_dict(), "rows": [list(row) for row in rows], "done": epoch + 1})
+        job.progress(work * (epoch + 1) / train.epochs, work)
     if train.epochs:
         rows += _measure(net, inputs, "all", train.readout_epochs + train.epochs)
     history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
@@ -292,12 +276,6 @@ def _fit_readout(net: ShallowNetwork, inputs: Inputs, config: ShallowConfig) -> 
                 part = z[batch]
                 error = torch.softmax(part @ net.readout.T, dim=1) - onehot[batch]
                 net.readout.addmm_(error.T, part, alpha=-train.lr / len(part))
-    _refuse_divergence(net.readout.sum(), config)
-
-
-def _refuse_divergence(value: Tensor, config: ShallowConfig) -> None:
-    if not bool(torch.isfinite(value)):
-        raise ConfigError(f"{config.label()}: the loss is no longer a number; use lr below {config.train.lr:g}")
 
 
 def _order(n: int, size: int, seed: int, epoch: int, device: torch.device) -> Iterator[Tensor]:
@@ -324,6 +302,8 @@ def _measure(net: ShallowNetwork, inputs: Inputs, phase: str, epoch: int) -> lis
         logits = z @ net.readout.T
         rows.append((epoch, split, f"accuracy_{phase}", (logits.argmax(1) == labels).double().mean().item()))
         rows.append((epoch, split, f"loss_{phase}", F.cross_entropy(logits.double(), labels).item()))
+        if not math.isfinite(rows[-1][-1]):
+            raise ConfigError("the loss is no longer a number; use a smaller lr")
         if solutions:
             converged = torch.cat([solution.converged for solution in solutions])
             steps = torch.cat([solution.steps for solution in solutions])

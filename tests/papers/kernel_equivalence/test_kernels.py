@@ -35,7 +35,6 @@ from companion.kernel_equivalence.mixtures import (
     empirical_tau0,
     estimate_moments,
     gaussian_mixture,
-    mixture_moments,
 )
 from nclib.system import paths
 
@@ -52,10 +51,6 @@ FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)'', α_1 … α_4, γ², β_1
     "swish": ".923321 .180228 .5 .365264 .679129 .210526 .025864 .049796 .291444 .262611 .221607 .027225 .057658"
     " .283510",
 }
-
-
-def _mixture(n, p, seed=0):
-    return (*gaussian_mixture(n, p, seed), mixture_moments(n, p))
 
 
 def _distance(exact, other):
@@ -151,7 +146,7 @@ def test_both_integrals_agree_with_quadrature_in_two_dimensions(which, ti, tj, r
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernel_is_a_fixed_point_of_its_definition(name):
-    x, _, _ = _mixture(4, 12)
+    x, _, _ = gaussian_mixture(4, 12)
     kernels = implicit_kernels(x, name, 0.2)
     phi, bias = activation(name), kernels.coefficients.bias
     cov = 0.2 * kernels.ck + 0.8 * x.T @ x
@@ -287,7 +282,7 @@ def test_errors_of_matched_networks_are_those_of_an_independent_script(at):
 
 def test_the_mixture_of_the_captions():
     n, p = 4000, 100
-    x, labels, moments = _mixture(n, p)
+    x, labels, moments = gaussian_mixture(n, p)
     assert x.shape == (p, n) and np.bincount(labels).tolist() == [2000, 2000]
     assert moments.means[0].argmax() == 0 and moments.means[1].argmax() == 8 and moments.means.max() == 8
     np.testing.assert_allclose(moments.traces, [100, 180])

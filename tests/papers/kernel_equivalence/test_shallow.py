@@ -21,6 +21,7 @@ from companion.kernel_equivalence.networks import (
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine import runs, verification
 from nclib.engine.experiments import experiment
+from nclib.engine.jobs import Job
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store
@@ -51,6 +52,11 @@ class _Memory:
         self.states.append({**state, "net": {name: value.clone() for name, value in state["net"].items()}})
 
 
+def _trained(config, memory=None):
+    job = Job(None, None, torch.device("cpu"), lambda *_: None, memory or _Memory())
+    return networks.train_shallow(config, job)
+
+
 @pytest.mark.parametrize(
     ("kind", "layers"),
     [
@@ -63,7 +69,7 @@ class _Memory:
     ],
 )
 def test_features_of_wide_networks_have_the_kernels(kind, layers):
-    x, _ = gaussian_mixture(20, 25)
+    x = gaussian_mixture(20, 25)[0]
     x /= empirical_tau0(x)
     exact = implicit_ck(x, layers, 0.2) if isinstance(layers, str) else explicit_ck(x, layers)
     found = np.zeros_like(exact)
@@ -101,7 +107,7 @@ def test_the_readout_is_the_softmax_regression_that_autograd_gives():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_learns_and_says_how_the_equilibria_went(kind):
-    run = networks.train_shallow(_config(kind, 24, readout_epochs=40, epochs=6), torch.device("cpu"))
+    run = _trained(_config(kind, 24, readout_epochs=40, epochs=6))
     values = run.tables["history"].set_index(["split", "metric"])["value"]
     assert values["train", "accuracy_readout"] > 0.5
     assert values["train", "accuracy_all"] > values["train", "accuracy_readout"]
@@ -113,9 +119,9 @@ def test_training_learns_and_says_how_the_equilibria_went(kind):
 def test_an_interrupted_run_ends_with_the_same_bits():
     config = _config("relu_deq", epochs=3)
     memory = _Memory()
-    whole = networks.train_shallow(config, torch.device("cpu"), checkpoint=memory)
+    whole = _trained(config, memory)
     assert len(memory.states) == 2
-    resumed = networks.train_shallow(config, torch.device("cpu"), checkpoint=_Memory(memory.states[0]))
+    resumed = _trained(config, _Memory(memory.states[0]))
     assert resumed.facts["resumed"] == 1
     assert torch.equal(whole.weights["readout"], resumed.weights["readout"])
     assert whole.tables["history"].equals(resumed.tables["history"])
