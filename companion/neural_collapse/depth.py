@@ -71,23 +71,11 @@ class DepthConfig(PostHocConfig):
         return 0.5 + 0.05 * costs.seconds(self.base)
 
     def execute(self, job: Job) -> Result:
-        noted = job.store.load(job.base).history
-        history = measure(self, job.store.weights(job.base), noted, job.device)
-        job.progress(1, 1)
-        return Result({"history": history})
+        return Result({"history": measure(self, job)})
 
 
-def measure(
-    config: DepthConfig, weights: Mapping[str, Tensor], noted: pd.DataFrame, device: torch.device
-) -> pd.DataFrame:
+def measure(config: DepthConfig, job: Job) -> pd.DataFrame:
     """The history of a look at z_T.
-
-    Parameters
-    ----------
-    config : the run
-    weights : final weights of its base
-    noted : the base run's history
-    device : where to compute
 
     Returns
     -------
@@ -110,9 +98,9 @@ def measure(
     ConfigError
         When the weights are those of another network.
     """
-    last, rows = config.train.epochs, []
-    with training.arithmetic(config.train, device), torch.no_grad():
-        model, split, loaders = training.reopen(config.base, weights, device)
+    last, rows, noted = config.train.epochs, [], job.store.load(job.base).history
+    with training.arithmetic(config.train, job.device), torch.no_grad():
+        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
         for name, loader in loaders.items():
             outputs, images = _see(model.eval(), loader.in_order())
             for key, state in outputs.items():

@@ -81,23 +81,11 @@ class SolverSweepConfig(PostHocConfig):
         return 0.7 * costs.seconds(self.base)
 
     def execute(self, job: Job) -> Result:
-        classes = job.store.load(job.base).tables["classes"]
-        history = measure(self, job.store.weights(job.base), classes, job.device)
-        job.progress(1, 1)
-        return Result({"history": history})
+        return Result({"history": measure(self, job)})
 
 
-def measure(
-    config: SolverSweepConfig, weights: Mapping[str, Tensor], classes: pd.DataFrame, device: torch.device
-) -> pd.DataFrame:
+def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
     """The history of a probe.
-
-    Parameters
-    ----------
-    config : the run and the sweep
-    weights : final weights of its base run
-    classes : the base run's table of classes: epoch, split, class, metric, value
-    device : where to compute
 
     Returns
     -------
@@ -121,8 +109,9 @@ def measure(
     ConfigError
         When the weights are those of another network.
     """
-    with training.arithmetic(config.train, device), torch.no_grad():
-        model, split, loaders = training.reopen(config.base, weights, device)
+    classes = job.store.load(job.base).tables["classes"]
+    with training.arithmetic(config.train, job.device), torch.no_grad():
+        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
         model.eval()
         inputs = {
             name: [(model.encoder(images), labels) for images, labels in loader.in_order()]

@@ -8,11 +8,9 @@ again with 300 evaluations, so that the table says how far the network depends o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 import pydantic
 import torch
@@ -48,35 +46,25 @@ class CamConfig(PostHocConfig):
         return f"{self.base.label()}-cam"
 
     def execute(self, job: Job) -> Result:
-        history, arrays = analyse(self, job.store.weights(job.base), job.device)
-        job.progress(1, 1)
-        return Result({"history": history}, arrays)
+        return analyse(self, job)
 
 
-def analyse(
-    config: CamConfig, weights: Mapping[str, Tensor], device: torch.device
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def analyse(config: CamConfig, job: Job) -> Result:
     """Maps of the predicted class on all test images, and what they look like.
-
-    Parameters
-    ----------
-    config : which run
-    weights : its final weights
-    device : where to compute
 
     Returns
     -------
-    history
+    Result with a history
         Columns epoch, split, metric, value. Split "cam", means over the correctly classified test images: coverage and
         entropy (`cam_spread`), blank (share of maps that are 0 everywhere) and, for "digit_scenes", on_digit and
         on_cue, the share of the map's mass there; accuracy of all test images; for an equilibrium residual and steps
         (means), and residual_300 and accuracy_300 of a solve with up to 300 evaluations to a tolerance of 1e-6.
-    arrays
+    and arrays
         images (n, C, H, W), cams (n, H, W), labels and predicted (n,) of the first test images of each class in turn
     """
-    epoch = config.train.epochs
+    epoch, device = config.train.epochs, job.device
     with training.arithmetic(config.train, device):
-        model, split, loaders = training.reopen(config.base, weights, device)
+        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), device)
         model.eval()
         found = _predictions(model, loaders["test"], device, with_maps=True)
         rows = _summary(config, found, split.test_indices)
@@ -91,7 +79,7 @@ def analyse(
     )
     shown = _one_of_each(found["labels"], config.examples)
     arrays = {name: found[name][shown].numpy() for name in ("cams", "labels", "predicted")}
-    return history, arrays | {"images": split.test_images[shown].cpu().numpy()}
+    return Result({"history": history}, arrays | {"images": split.test_images[shown].cpu().numpy()})
 
 
 def _predictions(model: Any, loader: Any, device: torch.device, with_maps: bool = False) -> dict[str, Tensor]:
