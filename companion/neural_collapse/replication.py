@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,27 +60,10 @@ def of_seed(seed: int, dataset: str = "cifar10") -> list[RunConfig]:
     return [run.replace(seed=seed) for run in runs if run.seed == 0]
 
 
-# --- the runs -----------------------------------------------------------------------------------------------------
-
-
-def sealed() -> ReferenceStore:
-    """Where finished runs are kept until the analysis: results/sealed/."""
-    return ReferenceStore(paths.results() / "sealed")
-
-
-def diverged(store: ReferenceStore) -> dict[str, str]:
-    """Runs whose loss was not finite, with what was said. `population` finds those that ended below `DIVERGED`."""
-    listing = store.root / COLLECTION / "diverged.json"
-    return json.loads(listing.read_text()) if listing.exists() else {}
-
-
 def _ended_badly(history: pd.DataFrame) -> bool:
     train = history[(history["split"] == "train") & (history["metric"] == "accuracy_train_prior")]
     losses = history[(history["split"] == "steps") & (history["metric"] == "loss")]["value"]
     return bool(not np.isfinite(losses).all() or train.sort_values("epoch")["value"].iloc[-1] < DIVERGED)
-
-
-# --- the analysis -------------------------------------------------------------------------------------------------
 
 
 class TooEarly(ValueError):
@@ -279,11 +261,12 @@ def _equal_loss(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def open_seal(reason: str = "") -> Analysis:
-    """Analyse the sealed runs and move them to the reference results, where pages may read them from now on."""
-    store = sealed()
+    """Analyse the runs of results/sealed/ and move them to the reference results, where pages may read them from now
+    on."""
+    store = ReferenceStore(paths.results() / "sealed")
+    listing = store.root / COLLECTION / "diverged.json"  # runs whose loss was not finite
+    failed = json.loads(listing.read_text()) if listing.exists() else []
     ids = store.ids()
-    arrays = {run: store.open(run).arrays for run in ids}
-    found = analyse(store.frame(ids), arrays, list(diverged(store)), reason)
-    target: Path = paths.reference() / COLLECTION
-    (store.root / COLLECTION).rename(target)
+    found = analyse(store.frame(ids), {run: store.open(run).arrays for run in ids}, list(failed), reason)
+    (store.root / COLLECTION).rename(paths.reference() / COLLECTION)
     return found
