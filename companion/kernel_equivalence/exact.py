@@ -37,7 +37,6 @@ from companion.kernel_equivalence.activations import (
 )
 from companion.kernel_equivalence.kernel_numbers import (
     _MOST_SWEEPS,
-    Centring,
     Coefficients,
     coefficients,
     explicit_coefficients,
@@ -228,27 +227,17 @@ class ImplicitKernels(NamedTuple):
 
 
 def implicit_kernels(
-    x: np.ndarray,
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: float | None = None,
-    *,
-    centring: Centring = "subtract",
+    x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None
 ) -> ImplicitKernels:
     """All three kernels of a DEQ at the price of one; arguments as of `implicit_ck`."""
     x = _data(x)
-    ck, slope, found = _implicit(x, activation, sigma_a2, tau0, centring, slopes=True)
+    ck, slope, found = _implicit(x, activation, sigma_a2, tau0, slopes=True)
     rest = 1 - sigma_a2 * slope
     return ImplicitKernels(ck, ck / rest, (ck + (1 - sigma_a2) * (x.T @ x) * slope) / rest, found)
 
 
 def implicit_ck(
-    x: np.ndarray,
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: float | None = None,
-    *,
-    centring: Centring = "subtract",
+    x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None, centred: bool = True
 ) -> np.ndarray:
     """The conjugate kernel of an infinitely wide DEQ.
 
@@ -259,7 +248,7 @@ def implicit_ck(
     x : (p, n), a sample in a column, ‖x_i‖² = O(1)
     activation, sigma_a2 : as in `coefficients`
     tau0 : scale at which the activation is centred; left out, `empirical_tau0` of x
-    centring : see `Centring`; "none" gives the kernel of the activation as it is
+    centred : False gives the kernel of the activation as it is, with its mean; the theorems need mean 0
 
     Returns
     -------
@@ -272,16 +261,16 @@ def implicit_ck(
 
     Source: proposition 2.6, post-activation convention; activation centred at τ_* as in remark 3.5.
     """
-    return _implicit(_data(x), activation, sigma_a2, tau0, centring, slopes=False)[0]
+    return _implicit(_data(x), activation, sigma_a2, tau0, centred)[0]
 
 
 def _implicit(
-    x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centring: Centring, slopes: bool
+    x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centred: bool = True, slopes: bool = False
 ) -> tuple[np.ndarray, np.ndarray, Coefficients | None]:
     """G*, E (to full precision only with `slopes`) and, where the activation is centred, the coefficients."""
     phi = well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
-    found = None if centring == "none" else coefficients(phi, sigma_a2, tau0)
+    found = coefficients(phi, sigma_a2, tau0) if centred else None
     bias = found.bias if found else 0.0
     gram = x.T @ x
     tau = _sample_scales(phi, bias, sigma_a2, (1 - sigma_a2) * np.diag(gram))

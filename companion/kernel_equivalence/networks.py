@@ -54,15 +54,16 @@ class ShallowModelConfig(Config):
     sigma_a2: float | None = pydantic.Field(default=None, ge=0, lt=1)
     solver: SolverConfig | None = None
 
-    @pydantic.field_validator("numbers", mode="before")
+    @pydantic.field_validator("numbers", "solver", mode="before")
     @classmethod
-    def _read_numbers(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
-
-    @pydantic.field_validator("solver", mode="before")
-    @classmethod
-    def _read_solver(cls, value: Any) -> Any:
-        return None if value is None else nested(SolverConfig, value)
+    def _read(cls, value: Any) -> Any:
+        return (
+            tuple(value)
+            if isinstance(value, list)
+            else nested(SolverConfig, value)
+            if isinstance(value, dict)
+            else value
+        )
 
 
 class ShallowTrainConfig(Config):
