@@ -180,7 +180,7 @@ def rank_of_means(means: Array) -> float:
 
 def auroc(score: Tensor, wrong: Tensor) -> float:
     """The share of pairs of a wrong and a right image in which the wrong one has the higher score; ties count half.
-    NaN where there is no such pair.
+    NaN without such a pair.
 
     Parameters
     ----------

@@ -155,7 +155,7 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
         rows.append(record | {"kind": "statement", "evidence": found["evidence"], "rule": found["rule"]})
     for claim, reading, evidence, rule, verdict, defect, certificate in controls:
         if verdict.startswith("false"):
-            raise ValueError(f"{claim} [{reading}] is no statement of the paper: a control is never false")
+            raise ValueError(f"{claim} [{reading}] does not stand in the paper: a control is never false")
         facts = {"claim": claim, "reading": reading, "evidence": evidence, "rule": rule, "verdict": verdict}
         rows.append(facts | {"place": "", "kind": "control", "defect": defect, "certificate": certificate})
     names = ["claim", "place", "kind", "reading", "evidence", "rule", "verdict", "defect", "certificate"]

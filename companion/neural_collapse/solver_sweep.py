@@ -331,7 +331,7 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     for quantity, source, split, metric, factor, shift in wanted:
         chosen = probe_groups(source[source["split"] == split], metric)
         if chosen.empty:
-            raise ValueError("the probed runs are balanced: there is no minority to compare with")
+            raise ValueError("the probed runs are balanced: they have no minority to compare with")
         values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
         said = _WORSE if values.to_numpy().any() else {"equal": "no failures"}
         found.append((quantity, split, *_change(values["majority"], values["minority"], scale, said)))

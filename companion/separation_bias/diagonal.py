@@ -16,7 +16,7 @@ import scipy
 
 
 def orthant_margin(x: np.ndarray, y: np.ndarray, signs: np.ndarray | float = 1.0) -> float:
-    """Largest τ ≤ 1 such that some β with Xβ = y has sign_i β_i ≥ τ for all i; −inf where there is no interpolator.
+    """Largest τ ≤ 1 such that some β with Xβ = y has sign_i β_i ≥ τ for all i; −inf without an interpolator.
 
     The flow of a diagonal DEQ keeps its signs, so it can only fit where this is positive.
     """

@@ -35,9 +35,6 @@ def reproduce(
     largest: Annotated[
         bool, typer.Option("--largest", help="Also draw the tracked runs of a larger scale, without training.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
-    ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="Only list the notebooks.")] = False,
     parameters_of: Annotated[
         str | None, typer.Option("--parameters", metavar="NOTEBOOK", help="Only list the parameters of this notebook.")
@@ -52,9 +49,6 @@ def reproduce(
 
     if any(text.startswith("cell=") for text in parameter or ()):
         own_code.search_here()
-    if dry_run:
-        reproduce.dry_run(names or (), profile, parameter or ())
-        return
     summary = reproduce.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, minutes)
     complete = summary.ok
     if largest and summary.parameters:

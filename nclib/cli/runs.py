@@ -112,7 +112,8 @@ def export(
     from nclib.publish import notebooks
     from nclib.reproduce.reproduce import prepare
 
-    tasks, configs = prepare(notebooks.select(names or ()), profile, parameter or ())
+    tasks = prepare(notebooks.select(names or ()), profile, parameter or ())
+    configs = {run: config for task in tasks for run, config in task.needed.items()}
     drawn = {run for task in tasks for run in features_drawn(profile, **task.settings)}
     for run in runs.export_reference(list(configs.values()), collection or profile, finished, drawn):
         typer.echo(run)

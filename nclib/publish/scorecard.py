@@ -121,7 +121,7 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
         id, the table and the columns that tell its rows apart; part, one of `PARTS` ("theory" holds statements of the
         paper, one row each; what was tested besides them, at another reading or on maps of our own, is "beyond the
         paper"); item; printed, what the paper states; regenerated, ours; interval, half the 95 % t-interval over seeds;
-        detectable, the smallest difference that so many seeds would find in 80 % of the cases; seeds; settings_found
+        detectable, the smallest difference that these seeds would find in 80 % of the cases; seeds; settings_found
         and settings_planned; verdict, a word of `nclib.system.words`, by the rule named in the notebook; scale, how far
         the evidence reaches; remark; lead, whether it carries the claim of its notebook; saved, whether the notebook
         has been run; notebook; runs, the ids of the runs behind the row, separated by spaces.

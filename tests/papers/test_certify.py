@@ -182,7 +182,7 @@ def test_json_is_a_list_of_objects():
 
 def test_an_unknown_id_names_the_nearest():
     result = nclib("thm_b4")
-    assert result.exit_code == 2 and "there is no certificate 'thm_b4'; the nearest is 'thm_b3'" in result.stderr
+    assert result.exit_code == 2 and "unknown certificate 'thm_b4'; the nearest is 'thm_b3'" in result.stderr
 
 
 def _python(code, *blocked):
