@@ -52,12 +52,10 @@ def check_runs() -> None:
     """Read every stored run and compare it with its checksums; what is damaged is named and set aside."""
     from nclib.engine.store import default_store
 
-    found = dict(default_store().check())
-    damaged = {run: reason for run, reason in found.items() if reason}
-    for reason in damaged.values():
-        typer.echo(plain(reason))
-    typer.echo(f"{len(found) - len(damaged)} of {len(found)} runs are sound")
-    raise typer.Exit(1 if damaged else 0)
+    store = default_store()
+    found = [store.is_sound(run) for run in store.ids() if not store.busy(run)]
+    typer.echo(f"{sum(found)} of {len(found)} runs are sound")
+    raise typer.Exit(0 if all(found) else 1)
 
 
 @runs_app.command()

@@ -6,20 +6,19 @@ import concurrent.futures
 import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine.costs import seconds
-from nclib.engine.executors import Processes
-from nclib.engine.grid import Grid, Log, Progress
+from nclib.engine.executors import Grid, Log, Progress
 from nclib.engine.jobs import CodeChanged, changed_code, check_own_code
 from nclib.engine.outline import outline
 from nclib.engine.reading import identity_columns, stack, tidy
 from nclib.engine.reference import finished, load_run, reference_store
-from nclib.engine.store import RunStore, default_store, labels
+from nclib.engine.store import default_store, labels
 from nclib.system import provenance
 from nclib.system.terminal import duration
 
@@ -209,29 +208,19 @@ def train_missing(
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     for run in sorted(wanted.keys() - absent.keys(), key=lambda run: ranks.get(run, math.inf)):
         stored(run)
-    _check_code(absent.values(), store)
+    check_own_code(absent.values())
+    changed = [said for config in absent.values() if (said := changed_code(config, store))]
+    for said in {said.partition(" changed after ")[0]: said for said in changed}.values():  # once for all its runs
+        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
     order = sorted(absent, key=lambda run: (ranks.get(run, math.inf), -seconds(absent[run])))
     if minutes is not None:
         order = sorted(absent, key=lambda run: absent[run].seed)
     until = math.inf if minutes is None else began + 60 * minutes
     store.root.mkdir(parents=True, exist_ok=True)
     grid = Grid({run: absent[run] for run in order}, store, progress or _nothing, stored, log, device, until)
-    if executor is None:
-        grid.train_here()
-    elif isinstance(executor, int):
-        with Processes(executor) as processes:
-            grid.train_on(processes)
-    else:
-        grid.train_on(executor)
+    grid.train(executor)
     unfinished = [run for run in absent if run not in grid.failures and not store.has(run)]
     return Training(grid.failures, unfinished, len(absent), round(time.monotonic() - began, 1))
-
-
-def _check_code(configs: Collection[StoredConfig], store: RunStore) -> None:
-    check_own_code(configs)
-    changed = [said for config in configs if (said := changed_code(config, store))]
-    for said in {said.partition(" changed after ")[0]: said for said in changed}.values():  # once for all its runs
-        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=4)
 
 
 def _nothing(*_: Any) -> None:

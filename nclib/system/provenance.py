@@ -116,7 +116,7 @@ def capture(
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_model(),
         "bfloat16": bfloat16_unit(),
-        "cores": _usable_cores(),
+        "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "device": describe_device(device),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -240,7 +240,7 @@ def _peak_rss_mib() -> float | None:
     return None
 
 
-def _usable_cores() -> int | None:
+def usable_cores() -> int | None:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 

@@ -16,9 +16,8 @@ from faults import Journal, Kill, assert_equal, debris, train_grid
 from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import jobs
-from nclib.engine.checkpoint import Checkpoint
 from nclib.engine.runs import RunsFailed, ensure_runs
-from nclib.engine.store import RunStore, default_store
+from nclib.engine.store import Checkpoint, RunStore, default_store
 
 resource = pytest.importorskip("resource", reason="signals and file limits are those of POSIX systems")
 

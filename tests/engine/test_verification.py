@@ -15,8 +15,9 @@ from nclib.cli import app
 from nclib.config import RunConfig, run_id
 from nclib.engine import verification
 from nclib.engine.experiments import experiment
+from nclib.engine.reading import StoredRun
 from nclib.engine.reference import ReferenceStore, reference_store
-from nclib.engine.store import StoredRun, default_store
+from nclib.engine.store import default_store
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 SOUND = "sound: closed forms hold and the reference is reproduced"
@@ -160,7 +161,7 @@ def test_arms_and_settings_of_runs():
     overrides = {"inputs": "resnet18", "images_per_class": 8, "seeds": 2}
     arms, settings = {}, {}
     for config in experiment("kernel_equivalence/fig3", "smoke", **overrides):
-        run = StoredRun(run_id(config), config.canonical(), {"history.csv": history(), "provenance.json": {}})
+        run = StoredRun(run_id(config), config.canonical(), ("history.csv",), {"history.csv": history()}.get)
         both = verification.pair(run, run)
         arms[config.model.kind] = both["arm"].iloc[0]
         settings.setdefault(both["setting"].iloc[0], []).append(config.seed)
@@ -303,5 +304,5 @@ def test_a_shift_below_the_least_is_none(metric, difference, ok):
 def test_the_last_value_is_that_of_the_last_epoch_wherever_its_row_stands():
     rows = [("test", 2, "loss", 0.2), ("test", 1, "loss", 0.1), ("train", 1, "loss", 0.3)]
     history = pd.DataFrame(rows, columns=["split", "epoch", "metric", "value"])
-    found = verification.final_values(StoredRun("run", {}, {"history.csv": history}))
+    found = verification.final_values(StoredRun("run", {}, ("history.csv",), {"history.csv": history}.get))
     assert found.to_dict() == {("test", "loss"): 0.2, ("train", "loss"): 0.3}
