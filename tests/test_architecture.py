@@ -151,32 +151,6 @@ def test_the_command_without_its_extra_says_what_to_install():
     assert done.stderr.endswith('needs typer, which is not installed; in the clone, type: pip install ".[companion]"\n')
 
 
-def test_the_core_needs_neither_torchvision_nor_jupyter():
-    core = (
-        "solver",
-        "deq",
-        "metrics",
-        "imbalance",
-        "losses",
-        "config",
-        "models",
-        "evaluation",
-        "training",
-        "data",
-    )
-    blocked = {
-        "torchvision",
-        "IPython",
-        "ipykernel",
-        "ipywidgets",
-        "jupyterlab",
-        "papermill",
-        "nbformat",
-        "nbclient",
-    }
-    _run_blocked(blocked, "\n".join(f"import nclib.{module}" for module in core))
-
-
 def test_the_wing_system_is_cheap_to_import():
     modules = "nclib.system.paths, nclib.system.provenance, nclib.system.words"
     _run_blocked({"torch", "matplotlib", "pandas", "numpy"}, f"import {modules}")

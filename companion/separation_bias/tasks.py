@@ -265,7 +265,7 @@ def _sound(name: str) -> _Samples:
         sound = synthetic_tone()
     else:
         try:
-            content = paths.content(_sound_cache(name))
+            content = _sound_cache(name).read_bytes()
         except OSError:
             content = b""
         if hashlib.sha256(content).hexdigest()[:12] != name.rpartition("@")[2]:

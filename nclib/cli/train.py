@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from nclib.cli.output import final_metrics, plain, print_frame
+from nclib.cli.output import final_metrics, print_frame
 from nclib.config import ConfigError, RunConfig, named_options
 
 
@@ -65,7 +65,7 @@ def train(
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     print_frame(metrics[chief])
     for said in load_run(run).provenance.get("warnings", []):
-        typer.echo(f"warning: {plain(said)}")
+        typer.echo(f"warning: {said}")
     typer.echo(f"everything about it: nclib runs show {run_id(run)}")
 
 

@@ -1,21 +1,18 @@
 """The command line: what it refuses, what it prints, how it ends."""
 
 import errno
-import os
 import signal
 import subprocess
 import sys
 
 import pytest
 import torch
-import typer
 from command import as_typed, nclib
 from reproduction import write_notebook
 
 from companion import certify
 from nclib import data, training
-from nclib.cli import app
-from nclib.config import ConfigError, named_options, run_id
+from nclib.config import ConfigError, run_id
 from nclib.engine import executors, runs
 from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun
@@ -186,38 +183,3 @@ def test_training_prints_id_and_final_metrics_and_happens_once(trained):
     assert f"run {trained[0]}" in first.stdout and "stored already" in again.stdout
     (line,) = [line for line in first.stdout.splitlines() if "accuracy_balanced" in line]
     assert line.split()[1:] == ["0.8", "0.9"]
-
-
-def test_the_help_of_training_shows_the_options_and_defaults_of_the_configuration():
-    shown = {option.name: option for option in typer.main.get_command(app.app).commands["train"].params}
-    for key, field in named_options().items():
-        option = shown[key.replace(".", "_")]
-        assert [*option.opts] == field.json_schema_extra["option"].split() and option.help == field.description
-        if field.default not in (None, ""):
-            assert option.show_default == str(field.default)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_nohup_holds_and_other_signals_end_a_command_as_ctrl_c_does(monkeypatch):
-    monkeypatch.setattr(app, "app", lambda **_: None)
-    before = {number: signal.getsignal(number) for number in terminal.ENDINGS}
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        app.main()
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        with pytest.raises(terminal.Terminated):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # a second one is ignored
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def test_a_missing_package_is_a_sentence_that_says_what_installs_it():
-    code = (
-        "import sys; sys.modules['pandas'] = None; sys.argv = ['nclib', 'verify']; from nclib.cli import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert 'in the clone, type: pip install ".[companion]"' in done.stderr

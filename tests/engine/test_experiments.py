@@ -12,7 +12,7 @@ from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainC
 from nclib.engine import experiments, runs
 from nclib.engine import outline as outline_module
 from nclib.engine.experiments import experiment
-from nclib.engine.outline import class_counts, majority_of, outline, scale_of
+from nclib.engine.outline import class_counts, outline, scale_of
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
@@ -59,11 +59,6 @@ def reference(tmp_path, monkeypatch):
 def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, right):
     with pytest.raises(ConfigError, match=rf"{wrong}.*Did you mean '[a-z_/]*{right}'"):
         make()
-
-
-def test_zero_and_nothing_stand_for_the_profiles_own():
-    profile = get_profile("quick")
-    assert override(profile, epochs=0, width=0, lr=0.0, dataset="", recipe="", seeds=0) == profile
 
 
 def test_overrides_reach_the_runs():
@@ -117,11 +112,6 @@ def test_the_papers_settings():
         assert (c.model.width, c.train.epochs, c.train.batch_size) == (64, 100, 128)
 
 
-def test_majority_classes_are_tenths_of_what_there_is():
-    assert [majority_of("cifar10", t) for t in (3, 5, 7)] == [3, 5, 7]
-    assert [majority_of("cifar100", t) for t in (3, 5, 7)] == [30, 50, 70]
-
-
 def test_training_images_are_counted_before_they_are_drawn():
     step = {"imbalance": "step", "num_majority": 5, "ratio": 100.0}
     for cfg, wanted in [
@@ -137,25 +127,6 @@ def test_training_images_are_counted_before_they_are_drawn():
 
 
 # ---- what captions and tables say
-
-
-def test_descriptions_name_profile_images_seeds_and_solver():
-    text = captions.describe_runs(experiment("fig3", "quick"))
-    for part in ("Profile quick", "digits balanced (10 classes", "K_A=5 of 10 classes, R=100", "20 epochs", "3 seeds"):
-        assert part in text
-    n_a = outline("digits").per_class
-    assert f"n_A={n_a}, n_B={round(n_a / 100)}" in text
-    solver = ("broyden", "relative residual 0.001", "at most 20 evaluations from the input", "implicit", "keep_best")
-    for part in solver:
-        assert part in text
-    one = captions.describe_runs(experiment("table1", "smoke", images_per_class=9))
-    assert "1 seed, so no spread over seeds." in one and "9 training images each" in one
-    assert "DEQ" not in captions.describe_runs([_config()])
-    full = experiment("fig3", "full", dataset="digits")
-    assert " without augmentation, 3 seeds." in captions.describe_runs(full) and "without" not in text
-    assert "2 to 3 seeds." in captions.describe_runs([c for c in full if c.seed or c.data.imbalance == "balanced"])
-    said = captions.describe_runs([_config("deq").replace(model=REVERSIBLE)])
-    assert "3 steps from the input" in said and "reversible gradient" in said and "broyden" not in said
 
 
 def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
@@ -241,15 +212,3 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
 
 
 # ---- the grids of the main paper
-
-
-def test_the_cell_stands_beside_both_arms_in_every_cell_of_the_tables():
-    runs = experiment("equilibrium_or_cell", "quick")
-    arms = {}
-    for run in runs:
-        arms.setdefault((run.data, run.train, run.seed), []).append(run.model.kind)
-    assert {tuple(kinds) for kinds in arms.values()} == {("explicit", "deq", "explicit_matched")}
-    assert [run for run in runs if run.model.kind != "explicit_matched"] == experiment("scorecard", "quick")
-    ids = experiments.runs_of("quick")("equilibrium_or_cell")
-    assert ids == {run_id(run) for run in runs}
-    assert {run_id(run) for run in experiment("controls", "quick") if run.model.kind == "explicit_matched"} <= ids

@@ -9,7 +9,7 @@ import torch
 from command import as_typed, nclib
 
 import nclib as nc
-from nclib import models, training
+from nclib import models
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import jobs, options, runs
 from nclib.engine.experiments import read_config
@@ -17,7 +17,7 @@ from nclib.engine.reading import tidy
 from nclib.engine.store import default_store
 from nclib.models import ResidualCell
 from nclib.publish import notes
-from nclib.system import own_code, paths, provenance
+from nclib.system import own_code
 
 SOURCE = """
 from pathlib import Path
@@ -116,13 +116,6 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     assert run_id(cell("Grouped")) != run_id(cell()) and not is_imported(folder)
 
 
-def test_ours_keep_their_identity_and_have_no_source():
-    assert run_id(RunConfig()) == "digits-balanced-explicit-s0-f90e5ecfb8a7"
-    assert "source" not in RunConfig(model=ModelConfig(kind="deq")).model_dump_json()
-    with pytest.raises(ConfigError, match="source does not apply"):
-        ModelConfig(kind="deq", source="0" * 16)
-
-
 def test_a_configuration_read_back_looks_nothing_up(folder):
     config = cell()
     text = config.model_dump_json()
@@ -160,13 +153,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(make, says, fol
     with pytest.raises(ConfigError, match=f"(?s){says}"):
         options.check_runs([make()])
     assert default_store().ids() == []
-
-
-def test_source_that_changed_after_the_configuration_was_made_is_refused(folder):
-    config = cell()
-    (folder / "my_cells.py").write_text(SOURCE + "\n")
-    with pytest.raises(ValueError, match="source of my_cells:Cell is not the one"):
-        runs.ensure_runs([config])
 
 
 # --- trained like ours ----------------------------------------------------------------------------------------
@@ -222,17 +208,6 @@ def test_a_cell_like_ours_gives_our_network(folder):
     assert not torch.equal(own.block.cell.conv1.weight, other.block.cell.conv1.weight)
 
 
-@pytest.mark.filterwarnings("ignore:there is no simplex of 10 classes")  # two features are enough to see it
-def test_an_own_network_is_measured_at_the_input_of_its_last_linear(folder):
-    model = nc.build_model(network().model, 10, 1).eval()
-    images = torch.randn(3, 1, 8, 8)
-    out = model(images)
-    torch.testing.assert_close(out.logits, model.classifier(out.features))
-    assert out.features.shape == (3, 2) and out.solution is None
-    run = training.train(network())
-    assert {"nc1_pinv", "nc3_self_duality"} <= set(run.history["metric"])
-
-
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):
     runs.ensure_runs([cell()])
     stored = default_store().root / run_id(cell())
@@ -280,21 +255,6 @@ def test_the_network_of_a_stored_run_with_own_code_is_made_where_the_code_is_nam
 # --- workers --------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_without_the_module_says_what_is_missing(folder):
-    config, store = cell(), default_store()
-    store.root.mkdir(parents=True)
-    (folder / "my_cells.py").rename(folder / "elsewhere.py")
-    assert "no module 'my_cells' on the Python path" in jobs.attempt(config, str(store.root), provenance.code())
-
-
-@pytest.mark.slow
-def test_workers_train_own_cells(folder):
-    here = runs.ensure_runs([cell()])
-    default_store().remove(run_id(cell()))
-    there = runs.ensure_runs([cell(), network()], 2)
-    assert there[there["run_id"] == run_id(cell())].reset_index(drop=True).equals(here)
-
-
 # --- a stored run imports nothing -----------------------------------------------------------------------------
 
 
@@ -319,13 +279,6 @@ def test_reading_a_stored_run_imports_nothing(stored):
     assert nc.load_run(run).arrays and set(runs.ensure_runs([stored])["run_id"]) == {run}
 
 
-def test_a_reference_run_imports_nothing(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
-    assert runs.export_reference([stored], "mine") == [run_id(stored)]
-    default_store().remove(run_id(stored))
-    assert runs.ensure_runs([stored], train="never")["run_id"].nunique() == 1
-
-
 def test_a_file_of_options_imports_nothing_unless_the_code_is_typed_as_well(stored, tmp_path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"schema": 1, "config": stored.canonical()}))
@@ -333,7 +286,3 @@ def test_a_file_of_options_imports_nothing_unless_the_code_is_typed_as_well(stor
     assert refused.exit_code == 2 and "--cell my_cells:Cell" in refused.output
     typed = as_typed(["--config", file, "--cell", "my_cells:Cell"])
     assert run_id(typed) == run_id(stored)
-
-
-def test_the_options_of_a_stored_run_name_its_code(stored):
-    assert "my_cells:Cell" in nclib("runs", "show", run_id(stored), "--config").stdout
