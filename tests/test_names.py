@@ -73,30 +73,6 @@ def test_the_numpydoc_of_a_name_tells_every_parameter_and_what_comes_back(name):
     assert not re.search(r"^(Args|Arguments|Parameters|Returns|Raises)[: ]", text, flags=re.MULTILINE)
 
 
-def _docstrings(tree):
-    """Name, arguments or fields, and docstring of each class and function."""
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or not ast.get_docstring(node):
-            continue
-        takes = [part for part in ast.walk(node) if isinstance(part, ast.arguments)]
-        names = {each.arg for part in takes for each in (*part.args, *part.kwonlyargs)}
-        names |= {
-            part.target.id for part in ast.walk(node) if isinstance(part, ast.AnnAssign) and hasattr(part.target, "id")
-        }
-        yield node.name, names, ast.get_docstring(node)
-
-
-def test_every_docstring_with_sections_is_numpydoc():
-    other = []
-    for path in PACKAGE.rglob("*.py"):
-        for name, arguments, text in _docstrings(ast.parse(path.read_text(encoding="utf-8"))):
-            before = re.split(r"^\w+( \w+)?\n---+$", text, maxsplit=1, flags=re.MULTILINE)[0]
-            words = "|".join(["Args", "Arguments", "Returns", "Raises", "Yields", "Warns", *arguments])
-            if re.search(rf"^({words}) ?:(\s|$)", before, flags=re.MULTILINE):
-                other.append(f"{path.name}: {name}")
-    assert other == []
-
-
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_example_of_a_name_runs(name, tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))

@@ -63,7 +63,6 @@ def _costs(profile: str, workers: int) -> str:
 
 def verify(
     profile: Annotated[str | None, typer.Option(help="Compare only runs that this profile asked for first.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print every setting, not only those that are not ok.")] = False,
 ) -> None:
     """Check that this installation computes what it should.
 
@@ -79,25 +78,21 @@ def verify(
     print_frame(checks)
     found = verification.compare_with_reference(profile)
     if found.runs:
-        _print_comparison(found, every)
+        _print_comparison(found)
     sound = bool(checks["ok"].all())
     close = bool(found.shifts["ok"].all() and found.settings["ok"].all())
     typer.echo(f"\n{_verdict(sound, close, found.runs)}")
     raise typer.Exit(0 if sound and close else 1)
 
 
-def _print_comparison(found: Comparison, every: bool) -> None:
+def _print_comparison(found: Comparison) -> None:
     typer.echo(f"\n{found.runs} runs stored here and in the reference, {found.identical} of them equal to the bit")
     typer.echo("\nmean shifts: here − reference of accuracies, log(here/reference) of other metrics, mean over runs")
-    if found.shifts.empty:
-        typer.echo("too few runs of each variant for that")
-    else:
-        print_frame(found.shifts.round(4))
-    typer.echo("\nsetting by setting: means over seeds")
+    print_frame(found.shifts.round(4))
     close = found.settings["ok"]
-    if every or not close.all():
-        print_frame(found.settings if every else found.settings[~close])
-    typer.echo(f"{close.sum()} of {len(close)} means ok" + ("" if every else "; verify --all prints every one"))
+    typer.echo(f"\nsetting by setting, means over seeds: {close.sum()} of {len(close)} ok")
+    if not close.all():
+        print_frame(found.settings[~close])
 
 
 def _verdict(sound: bool, close: bool, runs: int) -> str:

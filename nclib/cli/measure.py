@@ -13,17 +13,8 @@ from nclib.cli.output import print_frame
 
 
 def measure(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:FUNCTION|FILE.npz",
-            help="A function without arguments that returns (model, loader) or (model, loader, test loader), or a file "
-            "with h, labels, logits, w.",
-        ),
-    ],
-    layer: Annotated[
-        list[str] | None, typer.Option(help="A layer's name, or all; left out: every block and the classifier's input.")
-    ] = None,
+    source: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION|FILE.npz")],
+    layer: Annotated[list[str] | None, typer.Option(help="A layer's name, or all; left out: every block.")] = None,
     classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
     pool: Annotated[str, typer.Option(help="mean, flatten or cls: how a feature map becomes a vector.")] = "mean",
     per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
@@ -31,7 +22,8 @@ def measure(
 ) -> None:
     """Neural collapse in the layers of your own network, or of saved features.
 
-    MODULE is imported, from this folder too, so its code runs.
+    FUNCTION takes nothing and returns (model, loader) or (model, loader, test loader). MODULE is imported, from this
+    folder too, so its code runs. FILE.npz holds h, labels and, if you like, logits and w.
     """
     import pandas as pd
 

@@ -12,25 +12,14 @@ from nclib.config import ConfigError, RunConfig, named_options
 
 
 def train(
-    profile: Annotated[
-        str | None,
-        typer.Option(help="Start from the options of figures: smoke, quick, lite, full, paper.", show_default="none"),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="JSON file of a configuration; other options change it.", dir_okay=False)
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Protocol: workable, or paper for the literal one.", show_default="workable")
-    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Start from the options of figures: smoke, quick, …")] = None,
+    config: Annotated[Path | None, typer.Option(help="Start from a JSON file of options.", dir_okay=False)] = None,
+    recipe: Annotated[str | None, typer.Option(help="Protocol: workable, paper, collapse or accuracy.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "-s", "--set", metavar="KEY=VALUE", help="Any other option, such as model.solver.tol=1e-4. Repeatable."
-        ),
+        typer.Option("-s", "--set", metavar="KEY=VALUE", help="Such as model.solver.tol=1e-4."),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU if any.")] = None,
     **named: Any,
 ) -> None:
     """Train one network, unless it is stored already, and print its run id and final metrics.

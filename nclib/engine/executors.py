@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
-import json
 import math
 import multiprocessing
 import os
@@ -14,7 +13,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -122,8 +120,8 @@ def connect(scheduler: str) -> Any:
     except ImportError:
         raise ClusterError('a cluster needs Dask; in the clone, type: pip install ".[cluster]"') from None
     try:
-        address = json.loads(Path(scheduler).read_text())["address"] if scheduler.endswith(".json") else scheduler
-        return Client(address, timeout=30, set_as_default=False)
+        where = {"scheduler_file" if scheduler.endswith(".json") else "address": scheduler}
+        return Client(**where, timeout=30, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ClusterError(f"no scheduler answers at {scheduler} ({type(error).__name__}: {error})") from None
 

@@ -198,11 +198,6 @@ def train_missing(
     ConfigError, OwnCodeError
         When a cell or network of the user's own cannot be imported or does not fit; nothing is trained then.
     """
-    if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
-        raise ConfigError(
-            "runs cannot share a process: they set PyTorch's random state and determinism. Give a number of processes, "
-            "ensure_runs(configs, 2), or an executor of processes"
-        )
     store, began, ranks = default_store(), time.monotonic(), urgency or {}
     wanted, stored = _unique(configs), stored or _nothing
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
@@ -252,17 +247,16 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     True
     """
     records = [load_run(config).provenance for config in _unique(configs).values()]
-    facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
-    facts["continued from a checkpoint"] = sum(bool(record["facts"].get("continued_from")) for record in records)
-    trained = [session for record in records for session in provenance.sessions(record)]
-    for name in ("commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"):
-        facts[name] = sorted({str(session[name]) for session in trained})
-    facts["device"] = sorted({session["device"].get("name") or session["device"]["type"] for session in trained})
-    for package in sorted({name for session in trained for name in session["versions"]}):
-        facts[package] = sorted({session["versions"].get(package, "none") for session in trained})
-    facts["processor seconds"] = round(sum(map(provenance.processor_seconds, records)))
-    shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
-    return pd.Series(shown, dtype=object).to_frame("value")
+    trained = pd.DataFrame([session for record in records for session in provenance.sessions(record)])
+    devices = [device.get("name") or device["type"] for device in trained["device"]]
+    facts = trained[["commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"]].assign(device=devices)
+    facts = facts.join(pd.DataFrame(list(trained["versions"])))
+    shown = {name: ", ".join(sorted({str(value) for value in column.dropna()})) for name, column in facts.items()}
+    seeds = sorted({seed for record in records for seed in record["seeds"]})
+    continued = sum(bool(record["facts"].get("continued_from")) for record in records)
+    seconds = round(sum(map(provenance.processor_seconds, records)))
+    first = {"runs": len(records), "seeds": ", ".join(map(str, seeds)), "continued from a checkpoint": continued}
+    return pd.Series(first | shown | {"processor seconds": seconds}, dtype=object).to_frame("value")
 
 
 def export_reference(

@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 from command import as_typed, nclib
-from reproduction import write_notebook
 
 from companion import certify
 from nclib import data, training
@@ -18,8 +17,6 @@ from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun
 from nclib.publish import notebooks
 from nclib.publish.sites import SphinxMissing
-from nclib.reproduce import reproduce as reproduce_wing
-from nclib.reproduce import summary
 from nclib.system import paths, terminal
 
 
@@ -61,42 +58,12 @@ def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
     assert not trained and not paths.results().exists()
 
 
-def test_a_misspelt_parameter_stops_before_anything_starts(trained, project):
-    write_notebook("neural_collapse/fig3")
-    result = nclib("reproduce", "fig3", "-p", "epoch=3", "--profile", "smoke")
-    assert (result.exit_code, trained) == (2, [])
-    assert "unknown parameter 'epoch'. Did you mean 'epochs'?" in result.output
-
-
-def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
-    asked = []
-
-    def reproduce(*arguments):
-        asked.append(arguments)
-        row = summary.Row("a/b", "failed" if len(asked) > 1 else "executed", 1.0, 0, 0)
-        return summary.Summary("smoke", [], [row], {}, 1.0)
-
-    monkeypatch.setattr(reproduce_wing, "reproduce", reproduce)
-    command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
-    assert nclib(*command, "--no-report").exit_code == 0
-    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None)
-    assert nclib("reproduce", "--no-report").exit_code == 1
-
-
 def test_notebooks_are_listed_with_their_titles():
     lines = nclib("reproduce", "--list").stdout.splitlines()
     assert lines[0].split()[0] == "walkthrough/01_fixed_points" and len(lines) == len(notebooks.available())
     (line,) = [line for line in lines if line.startswith("neural_collapse/fig3 ")]
     assert "Figure 3 · " in line
     assert len(nclib("reproduce", "fig1", "fig3", "--list").stdout.splitlines()) == 2
-
-
-def test_the_parameters_of_a_notebook_are_listed_as_p_takes_them():
-    lines = {line.split()[0]: line for line in nclib("reproduce", "--parameters", "fig3").stdout.splitlines()}
-    assert "int, 0 if not given; 0 for the profile's" in lines["epochs"]
-    assert "dataset" in lines and not {"profile", "train"} & set(lines)
-    refused = nclib("reproduce", "--parameters", "fig33")
-    assert refused.exit_code == 2 and "Did you mean 'fig3'" in refused.output
 
 
 @pytest.mark.parametrize(

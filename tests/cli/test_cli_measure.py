@@ -32,9 +32,9 @@ def own(tmp_path, monkeypatch):
     name = f"own_network_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(OWN_NETWORK)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
     yield name
     sys.modules.pop(name, None)
-    sys.path.remove(str(tmp_path))
 
 
 def test_measure_prints_and_writes_the_table_of_a_network(own):

@@ -7,12 +7,10 @@ import pytest
 from PIL import Image
 
 from companion.neural_collapse import network_costs
-from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import experiments, runs
-from nclib.engine import outline as outline_module
 from nclib.engine.experiments import experiment
-from nclib.engine.outline import class_counts, outline, scale_of
+from nclib.engine.outline import scale_of
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
@@ -112,20 +110,6 @@ def test_the_papers_settings():
         assert (c.model.width, c.train.epochs, c.train.batch_size) == (64, 100, 128)
 
 
-def test_training_images_are_counted_before_they_are_drawn():
-    step = {"imbalance": "step", "num_majority": 5, "ratio": 100.0}
-    for cfg, wanted in [
-        (DataConfig(dataset="cifar10"), 50_000),
-        (DataConfig(dataset="cifar10", **step), 25_250),
-        (DataConfig(dataset="digits", n_max=7), 70),
-        (DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, n_max=100), 409),
-    ]:
-        slack = 5 if cfg.imbalance == "exponential" else 0
-        assert class_counts(cfg).sum().item() == pytest.approx(wanted, abs=slack)
-    drawn = DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, n_max=100)
-    assert class_counts(drawn).tolist() == data.make_split(drawn, 0).counts.tolist()
-
-
 # ---- what captions and tables say
 
 
@@ -138,16 +122,6 @@ def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
     for options in ({"images_per_class": 499}, {"dataset": "mnist"}, {"dataset": "fashion_mnist"}):
         assert scale_of(experiment("table1", "paper", **options)) == "toy"
     assert {scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
-
-
-def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_whatever_its_name(monkeypatch):
-    whole = outline("cifar10")
-    shapes = {"a": whole, "b": whole._replace(per_class=4999), "c": whole._replace(size=(28, 28))}
-    run = experiment("fig2", "paper", seeds=1)[0]
-    monkeypatch.setattr(outline_module, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
-    runs = {name: run.replace(data=run.data.replace(dataset=f"folder:{name}@0123456789ab")) for name in shapes}
-    assert {name: scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
-    assert scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
 
 
 # ---- images of one's own

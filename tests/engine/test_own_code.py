@@ -5,7 +5,6 @@ import json
 import sys
 
 import pytest
-import torch
 from command import as_typed, nclib
 
 import nclib as nc
@@ -15,7 +14,6 @@ from nclib.engine import jobs, options, runs
 from nclib.engine.experiments import read_config
 from nclib.engine.reading import tidy
 from nclib.engine.store import default_store
-from nclib.models import ResidualCell
 from nclib.publish import notes
 from nclib.system import own_code
 
@@ -190,22 +188,6 @@ def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):
     pd_rows = runs.ensure_runs([cell()])
     assert pd_rows.equals(whole) and (store.load(run).arrays["train_features"] == features).all()
     assert store.load(run).provenance["facts"]["continued_from"] == [1]
-
-
-def test_a_cell_like_ours_gives_our_network(folder):
-    """The encoder, the classifier and how the cell is used are the same; its initial weights are its own."""
-    (folder / "my_cells.py").write_text("from nclib.models import ResidualCell as Cell")
-    own = nc.build_model(cell().model, 10, 1, seed=3)
-    ours = nc.build_model(ModelConfig(kind="deq", width=2), 10, 1, seed=3)
-    assert isinstance(own.block.cell, ResidualCell) and own.block.cell.norm1.num_groups == 8
-    for part in ("encoder", "classifier"):
-        pairs = zip(getattr(own, part).parameters(), getattr(ours, part).parameters(), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
-    own.block.cell.load_state_dict(ours.block.cell.state_dict())
-    images = torch.randn(3, 1, 8, 8)
-    assert torch.equal(own(images).logits, ours(images).logits)
-    other = nc.build_model(cell().model, 10, 1, seed=4)
-    assert not torch.equal(own.block.cell.conv1.weight, other.block.cell.conv1.weight)
 
 
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):

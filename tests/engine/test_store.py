@@ -190,13 +190,6 @@ def test_checkpoint_round_trip_and_damage(store):
         assert not checkpoint.path.exists()
 
 
-def test_a_run_is_removed_with_its_checkpoint(store):
-    run = _save(store)
-    store.note_progress(run, 1, 2)
-    store.remove(run)
-    assert not store.has(run) and store.unfinished() == []
-
-
 def test_a_run_in_training_is_not_removed(store):
     run = _save(store)
     with RunStore(store.root).lock(run), pytest.raises(ConfigError, match="is being trained"):
@@ -251,31 +244,12 @@ def test_a_reference_run_keeps_what_figures_draw_and_thins_the_rest(store, tmp_p
     assert sizes == ({"all": 0, "drawn": 0, "other": 0} if seed else {"all": 400, "drawn": 400, "other": 100})
 
 
-@pytest.mark.parametrize("file", ["runs.json", "history.csv.xz", "arrays"])
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff\xfe"])
-def test_damaged_reference_results_are_refused_with_where_to_get_them(file, damage, store, tmp_path):
-    run, tracked = _save(store), ReferenceStore(tmp_path / "reference")
-    folder = tracked.add("quick", [store.load(run)])
-    (folder / "arrays" / f"{run}.npz" if file == "arrays" else folder / file).write_bytes(damage)
-    with pytest.raises(CorruptRun, match=r"git checkout -- reference/quick"):
-        _ = [tracked.load(run).read(name) for name in ("history.csv", "arrays.npz")]
-
-
 def test_a_reference_run_that_is_not_what_its_name_stands_for_is_refused(store, tmp_path):
     reference = ReferenceStore(tmp_path / "reference")
     listing = reference.add("stranger", [store.load(_save(store))]) / "runs.json"
     listing.write_text(listing.read_text().replace('"width": 64', '"width": 99'))
     with pytest.raises(CorruptRun, match="has the configuration of another run"):
         reference.load(*reference.ids())
-
-
-def test_of_a_reference_run_in_two_collections_the_first_is_read(store, tmp_path):
-    reference = ReferenceStore(tmp_path / "reference")
-    run = store.load(_save(store))
-    reference.add("ours", [run])
-    store.remove(run.run_id)
-    reference.add("theirs", [store.load(_save(store, provenance={"commit": "abc"}))])
-    assert reference.load(run.run_id).provenance["commit"] is None and reference.ids() == [run.run_id]
 
 
 EARLIER = Path(__file__).with_name("earlier_runs.tar.xz")

@@ -55,14 +55,6 @@ def test_overrides_are_absolute_and_each_moves_one_root(tmp_path, monkeypatch):
     assert paths.data() == PROJECT / "data"
 
 
-def test_root_override(tmp_path, monkeypatch):
-    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path))
-    assert paths.root() == tmp_path and paths.notebooks() == tmp_path / "notebooks"
-    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path / "absent"))
-    with pytest.raises(FileNotFoundError, match=r"NCLIB_ROOT=.*absent"):
-        paths.root()
-
-
 def test_an_installed_copy_without_a_project_says_what_to_set(tmp_path):
     """Run from a copy of the package that no pyproject.toml stands above."""
     shutil.copytree(PROJECT / "nclib", tmp_path / "site" / "nclib", ignore=shutil.ignore_patterns("__pycache__"))

@@ -19,23 +19,6 @@ PACKAGE = Path(provenance.__file__).parents[1]
 def test_record_is_json_and_complete():
     record = provenance.capture(seeds=[0, 1])
     assert json.loads(json.dumps(record)) == record
-    assert set(record) == {
-        "time_utc",
-        "commit",
-        "dirty",
-        "versions",
-        "python",
-        "platform",
-        "cpu",
-        "bfloat16",
-        "cores",
-        "threads",
-        "device",
-        "deterministic",
-        "seeds",
-        "slurm_job",
-        "cost",
-    }
     assert record["time_utc"].endswith("+00:00")
     assert record["versions"]["torch"] == torch.__version__.split("+")[0]
     assert record["threads"] == torch.get_num_threads() and record["device"] == {"type": "cpu"}
@@ -99,15 +82,6 @@ def test_commit_and_dirty_flag_follow_the_tree(tmp_path, monkeypatch):
     git(package.parent, "checkout", "-q", ".")
     (package / "new.py").touch()
     assert provenance.git_state() == (commit, True)
-
-
-@pytest.mark.gpu
-def test_gpu_is_named_and_its_memory_measured():
-    with provenance.Cost("cuda") as cost:
-        torch.zeros(2**20, 16, device="cuda")
-    record = provenance.capture("cuda", cost=cost)
-    assert record["device"]["name"] == torch.cuda.get_device_name()
-    assert record["cost"]["peak_device_mib"] >= 64
 
 
 def test_the_code_that_makes_runs_is_known_by_what_is_in_its_files(tmp_path, monkeypatch):
