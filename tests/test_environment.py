@@ -33,7 +33,10 @@ TO_CONDA = {
     "seaborn": ["seaborn-base"],
     "jupyter-client": ["jupyter_client"],
     "dask": ["dask", "distributed"],
-    "sphinx-mathjax-offline": [],  # not on conda-forge; pip installs it with the package
+    # what conda-forge lacks, or has under another interface: pip installs it with the package
+    "pypandoc-binary": [],
+    "sphinx-mathjax-offline": [],
+    "typst": [],
 }
 TO_IMPORT = {
     "lazy-loader": "lazy_loader",
@@ -42,6 +45,7 @@ TO_IMPORT = {
     "pillow": "PIL",
     "dask-jobqueue": "dask_jobqueue",
     "jupyter-client": "jupyter_client",
+    "pypandoc-binary": "pypandoc",
     "vl-convert-python": "vl_convert",
 }
 
@@ -68,6 +72,28 @@ def test_conda_lists_the_same_names_and_installs_the_package():
     assert conda()["channels"] == ["conda-forge"]
 
 
+<<<<<<< HEAD
+=======
+def test_conda_pins_nothing_but_the_python_of_pyproject():
+    versioned = [e for e in conda()["dependencies"] if isinstance(e, str) and re.search(r"[<>=]", e)]
+    assert versioned == ["python" + PROJECT["requires-python"]]
+    assert SpecifierSet(PROJECT["requires-python"]).contains("3.11")
+    assert not SpecifierSet(PROJECT["requires-python"]).contains("3.10")
+
+
+def test_the_version_is_the_same_wherever_it_stands():
+    told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
+    told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
+    told |= {"changelog": re.search(r"^## (\S+)", (ROOT / "book/changelog.md").read_text(), re.MULTILINE)[1]}
+    assert set(told.values()) == {nclib.__version__} == {PROJECT["version"]}
+
+
+def test_only_lower_bounds():
+    for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
+        assert [clause.operator for clause in Requirement(line).specifier] == [">="], line
+
+
+>>>>>>> main
 @pytest.mark.parametrize(
     ("package", "unsafe"),
     [
