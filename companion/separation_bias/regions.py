@@ -46,14 +46,6 @@ def linear_regions_deq(m: int, eta: float | None = None) -> tuple[np.ndarray, np
     -------
     W (m, m) strictly lower triangular, u (m,), b (m,)
 
-<<<<<<< HEAD
-=======
-    Raises
-    ------
-    ValueError
-        For m that is not an integer in 1 … 52, or eta outside [0, 1).
-
->>>>>>> publish
     Source: Wu et al. (2024), Proposition 1, weights from the rebuttal; the balanced form is ours.
     """
     if not 1 <= m <= LARGEST_LEVEL:
@@ -76,14 +68,6 @@ def sawtooth_deq(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
     -------
     W (m+1, m+1), u (m+1,), b (m+1,), a (m+1,)
 
-<<<<<<< HEAD
-=======
-    Raises
-    ------
-    ValueError
-        For m that is not an integer in 1 … 52.
-
->>>>>>> publish
     Source: derived here from Proposition 1 of Wu et al. (2024).
     """
     inner, u, b = linear_regions_deq(m)
@@ -205,7 +189,7 @@ def count_regions(w: np.ndarray, u: np.ndarray, b: np.ndarray, a: np.ndarray | N
 
 
 def sawtooth_l1_bound(m: int, pieces: int) -> float:
-    """Least L¹[0, 1] distance of a continuous function with this number of affine pieces from T^m.
+    """Least L¹[0, 1] distance of a continuous function with so many affine pieces from T^m.
 
         ¼ (1 − (P − 1)/2^{m−1})
 
@@ -246,8 +230,8 @@ def regions_table(levels: Sequence[int]) -> pd.DataFrame:
 
 
 def _inside_the_pieces(m: int) -> np.ndarray:
-    """Two points of each of the 2^m pieces, or of some of them, one where the binary digits do not suffice for two:
-    dyadic, and never a kink."""
+    """Two points of each of the 2^m pieces, or of some of them, one where there is no binary digit for two: dyadic, and
+    never a kink."""
     j = np.arange(2**m) if m <= 11 else np.random.default_rng(m).integers(0, 2**m, size=2048)
     inside = (0.25, 0.75) if m < LARGEST_LEVEL else (0.5,)
     return np.sort(np.concatenate([(j + part) / 2.0**m for part in inside]))
