@@ -99,8 +99,8 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     record = path.with_suffix(".json")
     if not record.exists():
         return None
-    sidecar = json.loads(paths.content(record))
-    content = paths.content(path) if path.is_file() else b""
+    sidecar = json.loads(record.read_bytes())
+    content = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != sidecar["files"][path.name]["sha256"]:
         raise StaleTable(f"{path} was changed after it was written; type: nclib reproduce {name} --force")
     return pd.read_csv(io.BytesIO(content)), sidecar

@@ -7,12 +7,12 @@ import re
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from certified import uncertified
 from colours import confusable
 from marks import slow
 
 import companion
 import nclib
-from companion.neural_collapse import proofs
 from companion.separation_bias import grids
 from nclib.engine import experiments, profiles
 from nclib.publish import notebooks, plotting
@@ -154,7 +154,7 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
     sidecars = [path for path in smoke.rglob("*.json") if f"{path.parent.name}/{path.stem}".startswith(name)]
     for table in [path.with_suffix(".csv") for path in sidecars]:
         assert strange_verdicts(table) == []
-        assert not table.exists() or proofs.uncertified(pd.read_csv(table)) == []
+        assert not table.exists() or uncertified(pd.read_csv(table)) == []
     assert sidecars, "saved nothing under its own name"
     recorded = []
     for path in sidecars:
