@@ -90,9 +90,7 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
     book = paths.root() / "book"
     notes = [note for note in sorted(book.glob("*.md")) if note.stem != "index"]
     for note in notes:
-        text = re.sub(
-            r"\[([^\]]+)\]\([^)]*README\.md[^)]*\)", r"\1", note.read_text("utf-8")
-        )  # these are not on the site
+        text = note.read_text("utf-8")
         _write(folder / "book" / note.name, text)
         _copy_pictures(text, book, folder)
     for page in pages:
