@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib.metadata
+import json
 import os
 import re
 import runpy
@@ -33,7 +34,10 @@ TO_CONDA = {
     "seaborn": ["seaborn-base"],
     "jupyter-client": ["jupyter_client"],
     "dask": ["dask", "distributed"],
-    "sphinx-mathjax-offline": [],  # not on conda-forge; pip installs it with the package
+    # what conda-forge lacks, or has under another interface: pip installs it with the package
+    "pypandoc-binary": [],
+    "sphinx-mathjax-offline": [],
+    "typst": [],
 }
 TO_IMPORT = {
     "lazy-loader": "lazy_loader",
@@ -42,6 +46,7 @@ TO_IMPORT = {
     "pillow": "PIL",
     "dask-jobqueue": "dask_jobqueue",
     "jupyter-client": "jupyter_client",
+    "pypandoc-binary": "pypandoc",
     "vl-convert-python": "vl_convert",
 }
 
@@ -66,6 +71,13 @@ def test_conda_lists_the_same_names_and_installs_the_package():
     assert {re.split(r"[<>=! ]", entry)[0] for entry in listed} == expected | {"python", "pip"}
     assert [entry["pip"] for entry in entries if isinstance(entry, dict)] == [[f"-e .[{','.join(USED)}]"]]
     assert conda()["channels"] == ["conda-forge"]
+
+
+def test_the_version_is_the_same_wherever_it_stands():
+    told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
+    told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
+    told |= {"changelog": re.search(r"^## (\S+)", (ROOT / "book/changelog.md").read_text(), re.MULTILINE)[1]}
+    assert set(told.values()) == {nclib.__version__} == {PROJECT["version"]}
 
 
 @pytest.mark.parametrize(
