@@ -110,7 +110,7 @@ def test_a_table_keeps_numbers_and_shows_text():
         ("../f", CAPTION, "quick", "plain names"),
         ("/f", CAPTION, "quick", "plain names"),
         ("a//f", CAPTION, "quick", "plain names"),
-        ("f", CAPTION + " reference", "reference", "cannot name a results folder"),
+        ("f", CAPTION + " reference", "reference", "cannot name a folder"),
     ],
 )
 def test_what_could_mislead_is_refused_and_nothing_written(save, thing, name, caption, profile, message):
