@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nclib import metrics
-from nclib.deq import failures_counted
 from nclib.losses import adjusted_logits
 from nclib.metrics.hooks import evaluating
 from nclib.models import Classifier, Output
@@ -37,7 +36,7 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
     """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not
     converge enters with its best iterate."""
     parts = []
-    with evaluating(model), failures_counted(model):
+    with evaluating(model):
         for images, labels in loader:
             out = model(images)
             if not isinstance(out, Output):

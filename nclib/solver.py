@@ -8,13 +8,13 @@ converged leave the work. Nothing here records gradients: ``nclib.deq`` attaches
 
 from __future__ import annotations
 
-import functools
 import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Literal, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
+from functools import partial
+from typing import Any, Literal, Protocol, dataclass_transform, runtime_checkable
 
 import numpy as np
 import torch
@@ -52,15 +52,15 @@ class Solution:
     Attributes
     ----------
     value : (B, *) best finite iterate of each row, in the type and layout of z0; NaN where no evaluation was finite.
-        The layer returns this very tensor: changed in place, it is no longer what the evidence speaks of
+        The layer returns this very tensor: clone it before you change it in place
     residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite
     converged : (B,) bool, residual ≤ tol
     status : (B,) integer codes of ``Status``
     steps : (B,) calls of f on the row until it was decided, the one that measured its residual included
     num_evals : calls of f made, T
     trace : (T, B) residual of each iterate; once a row has left, its last value is repeated; inf where not finite
-    part_residual : for a state of P parts (B, P), the residual of each, of which ``residual`` is the largest; else
-        None. The value of a layer whose state has parts is a tuple of tensors
+    part_residual : for a state of P tensors (B, P), the residual of each, of which ``residual`` is the largest; else
+        None
 
     Examples
     --------
@@ -87,25 +87,15 @@ class Solution:
         -------
         dict
             rows, converged, max_steps, diverged, worst_residual (NaN where there are no rows), num_evals.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import nclib as nc
-        >>> nc.fixed_point(lambda z: 0.5 * z + 1, nc.Broyden(), torch.full((2, 3), 2.0)).summary()
-        {'rows': 2, 'converged': 2, 'max_steps': 0, 'diverged': 0, 'worst_residual': 0.0, 'num_evals': 1}
         """
         found = {code.name.lower(): int((self.status == code).sum()) for code in Status}
         worst = float(self.residual.max()) if len(self.residual) else math.nan
         return {"rows": len(self.residual)} | found | {"worst_residual": worst, "num_evals": self.num_evals}
 
     def __repr__(self) -> str:
-        told = self.summary()
-        found = ", ".join(f"{told[code.name.lower()]} {code.name.lower()}" for code in Status)
-        worst = f"{told['worst_residual']:.1e}" if told["rows"] else "–"
-        parts = self.value if isinstance(self.value, tuple) else (self.value,)
-        shapes = ", ".join(str(tuple(part.shape)) for part in parts)
-        return f"Solution({shapes}: {found}; worst residual {worst}; {self.num_evals} evaluations)"
+        rows, *found, worst, calls = self.summary().values()
+        counted = ", ".join(f"{count} {code.name.lower()}" for count, code in zip(found, Status, strict=True))
+        return f"Solution({rows} rows: {counted}; worst residual {worst:.1e}; {calls} evaluations)"
 
 
 class Memory(Protocol):
@@ -187,67 +177,62 @@ class Solver(Protocol):
         ...
 
 
-Kind = TypeVar("Kind")
+def is_whole(number: object) -> bool:
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
+
+
+def _is_real(number: object) -> bool:
+    return isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
+
+
+_POSITIVE = (lambda number: _is_real(number) and number > 0), "a finite number above 0"
+_COUNT = (lambda number: is_whole(number) and number >= 1), "an integer of at least 1"
+ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("tol", "ridge"), _POSITIVE),
+    **dict.fromkeys(("max_steps", "history", "steps", "terms"), _COUNT),
+    "damping": ((lambda number: _is_real(number) and 0 <= number < 1), "a number in [0, 1)"),
+    "beta": ((lambda number: _is_real(number) and 0 < number < 2 and number != 1), "in (0, 2) and not 1"),
+}
+"""What the numbers of solvers and gradient rules may be."""
+
+
+def check_numbers(owner: object, names: Sequence[str]) -> None:
+    for name in names:
+        value, (fine, allowed) = getattr(owner, name), ALLOWED[name]
+        if not fine(value):
+            raise ValueError(f"{type(owner).__name__}({name}={value!r}): {name} must be {allowed}")
 
 
 @dataclass_transform(frozen_default=True)
-def settings(kind: type[Kind]) -> type[Kind]:
-    """A frozen dataclass that answers an unknown option with those that it has."""
-    kind = dataclass(frozen=True)(kind)
-    made, allowed = kind.__init__, [field.name for field in fields(kind)]
+class Options:
+    """The base of solvers and gradient rules: a frozen dataclass whose numbers are checked when it is made."""
 
-    @functools.wraps(made)
-    def init(self: Kind, *values: object, **options: object) -> None:
-        for name in options:
-            if name not in allowed:
-                raise TypeError(f"{kind.__name__} has no option {name!r}; it takes {', '.join(allowed)}")
-        made(self, *values, **options)
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
-    kind.__init__ = init
-    return kind
+    def __new__(cls, *values: object, **options: object) -> Options:
+        allowed = [field.name for field in fields(cls)]
+        for name in options.keys() - set(allowed):
+            raise TypeError(f"{cls.__name__} has no option {name!r}; it takes {', '.join(allowed)}")
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        left_out = {field.name for field in fields(self) if getattr(self, field.name) is field.default is None}
+        check_numbers(self, [field.name for field in fields(self) if field.name in ALLOWED.keys() - left_out])
 
 
 def check_solver(given: str, solver: object) -> None:
     """``given`` has a %r where the solver stands in what was typed."""
-    if isinstance(solver, (FixedPointIteration, Anderson, Broyden)):
-        return  # which was checked when it was made
     if isinstance(solver, type) or not isinstance(solver, Solver):
         raise TypeError(
             f"{given % (solver,)}: give a FixedPointIteration(...), Anderson(...) or Broyden(...), or a solver of your "
             "own, see nclib.solver.Solver"
         )
-    _check(solver)
+    if not isinstance(solver, Options):  # which was checked when it was made
+        check_numbers(solver, ("tol", "max_steps"))
 
 
-def _check(solver: Solver) -> None:
-    check_number(solver, "tol", lambda tol: is_real(tol) and tol > 0, "a finite number above 0")
-    check_count(solver, "max_steps")
-
-
-def check_number(owner: object, name: str, fine: Callable[[object], bool], allowed: str) -> None:
-    """Of a solver or a gradient rule."""
-    if not fine(getattr(owner, name)):
-        raise ValueError(f"{type(owner).__name__}({name}={getattr(owner, name)!r}): {name} must be {allowed}")
-
-
-def check_count(owner: object, name: str) -> None:
-    check_number(owner, name, lambda count: is_whole(count) and count >= 1, "an integer of at least 1")
-
-
-def check_damping(owner: object) -> None:
-    check_number(owner, "damping", lambda damping: is_real(damping) and 0 <= damping < 1, "a number in [0, 1)")
-
-
-def is_real(number: object) -> bool:
-    return isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
-
-
-def is_whole(number: object) -> bool:
-    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
-
-
-@settings
-class FixedPointIteration:
+class FixedPointIteration(Options):
     """Plain or damped iteration, z ← damping·z + (1 − damping)·f(z).
 
     Converges where f contracts.
@@ -257,11 +242,6 @@ class FixedPointIteration:
     tol : relative residual at which a row is done; damping loosens nothing, since the residual is measured undamped
     max_steps : calls of f allowed per row
     damping : in [0, 1); 0 is the plain iteration
-
-    Raises
-    ------
-    ValueError
-        On anything else.
 
     Examples
     --------
@@ -277,16 +257,11 @@ class FixedPointIteration:
     max_steps: int = 100
     damping: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check(self)
-        check_damping(self)
-
     def start(self, z: Tensor) -> _Picard:
         return _Picard(self, z)
 
 
-@settings
-class Anderson:
+class Anderson(Options):
     """Anderson acceleration of type II: the combination of the last values whose residuals cancel best.
 
     With r = f(z) − z and the differences ΔR, ΔF of the last ``history`` residuals and values,
@@ -304,11 +279,6 @@ class Anderson:
     ridge : relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
         never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64
 
-    Raises
-    ------
-    ValueError
-        On anything else.
-
     Examples
     --------
     >>> import torch
@@ -324,18 +294,11 @@ class Anderson:
     ridge: float = 1e-8
     damping: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check(self)
-        check_count(self, "history")
-        check_number(self, "ridge", lambda ridge: is_real(ridge) and ridge > 0, "a finite number above 0")
-        check_damping(self)
-
     def start(self, z: Tensor) -> _Differences:
         return _Differences(self, z)
 
 
-@settings
-class Broyden:
+class Broyden(Options):
     """Broyden's "good" method on r(z) = f(z) − z from the Jacobian −I, with limited memory and full steps.
 
     s = −B⁻¹r, z ← z + s, and B⁻¹ changes by rank one so that it maps the change of r to s. Since every step is a full
@@ -350,11 +313,6 @@ class Broyden:
     history : steps kept (history states of memory); when they are used up the method starts afresh from where it is,
         which was measured to need fewer evaluations than dropping the oldest
 
-    Raises
-    ------
-    ValueError
-        On anything else.
-
     Examples
     --------
     >>> import torch
@@ -367,10 +325,6 @@ class Broyden:
     tol: float = 1e-4
     max_steps: int = 50
     history: int = 20
-
-    def __post_init__(self) -> None:
-        _check(self)
-        check_count(self, "history")
 
     def start(self, z: Tensor) -> _Steps:
         return _Steps(self, z)
@@ -504,7 +458,6 @@ def fixed_point(
     args: Sequence[Tensor] = (),
     *,
     rows: Literal["leave", "halve", "stay"] = "leave",
-    parts: Sequence[int] | None = None,
 ) -> Solution:
     """Solve z = f(z, *args) for every row of a batch.
 
@@ -529,8 +482,6 @@ def fixed_point(
         close over the batch, so it always sees all B rows and those that are done stand still
     rows : "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay": f
         always sees all B rows in their order, so that it may close over tensors of the batch
-    parts : how many features of z0 (B, n) each part of the state has, one part after the other. Then every part has a
-        residual of its own, and a row is solved when all of them are ≤ tol
 
     Returns
     -------
@@ -552,15 +503,7 @@ def fixed_point(
     >>> bool(torch.allclose(solution.value, torch.tensor(2.0), rtol=1e-4))
     True
     """
-    return solve(f, solver, z0, args, rows, parts).solution
-
-
-class Solved(NamedTuple):
-    """What a solve gives the layer."""
-
-    solution: Solution
-    failed: int  # rows that did not converge; counted by the host, which need not wait for the device
-    states: list[Tensor]  # the states after so many evaluations, (B, *) each
+    return solve(f, solver, z0, args, rows)[0]
 
 
 class _Evidence:
@@ -594,7 +537,7 @@ class _Evidence:
         return better, solved | lost
 
     def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
-        place = functools.partial(_to_device, like=value)
+        place = partial(_to_device, like=value)
         return Solution(
             value=value,
             residual=place(self.best).to(dtype),
@@ -649,12 +592,18 @@ def solve(
     parts: Sequence[int] | None = None,
     max_steps: int | None = None,
     at: Sequence[int] = (),
-) -> Solved:
-    """``fixed_point``, with a limit of its own, and the states after each number of evaluations in ``at``."""
-    _check_problem(solver, z0, args, rows, parts)
+) -> tuple[Solution, int, list[Tensor]]:
+    """``fixed_point`` with its own limit, for rows (n,) that hold ``parts`` of these lengths, each with a residual.
+
+    Returns the solution, how many rows did not converge, which the host knows without waiting for the device, and the
+    states after each number of evaluations in ``at``.
+    """
+    check_solver("solver=%r", solver)
+    _check_start(z0)
+    check_rows(len(z0), {f"args[{i}]": arg for i, arg in enumerate(args)})
     batch, max_steps, rows = len(z0), max_steps or solver.max_steps, rows if args else "stay"
     flatten, restore = _layout(z0)
-    dtype, place = torch.promote_types(z0.dtype, torch.float32), functools.partial(_to_device, like=z0)
+    dtype, place = torch.promote_types(z0.dtype, torch.float32), partial(_to_device, like=z0)
     work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
     value, states = torch.empty_like(work.z), {}
     sizes = [value.shape[1]] if parts is None else list(parts)
@@ -696,7 +645,7 @@ def solve(
             tensor[place(hopeless)] = math.nan
     solution = seen.solution(restore(value).to(z0.dtype), dtype, parts)
     on_the_way = [restore(states.get(count, value)).to(z0.dtype) for count in at]
-    return Solved(solution, int(np.count_nonzero(seen.status != Status.CONVERGED)), on_the_way)
+    return solution, int(np.count_nonzero(seen.status != Status.CONVERGED)), on_the_way
 
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
@@ -716,17 +665,21 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
         if _versions(z, args) != before:
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
-        tell_rows(error, len(z), batch)
+        tell_rows(error, z, batch)
         raise
     return fz
 
 
-def tell_rows(error: Exception, given: int, batch: int) -> None:
+def tell_rows(error: Exception, z: Tensor, batch: int) -> None:
     """Solved rows leave, and of a plain callable the layer evaluates the first row alone."""
-    if given < batch:
+    if len(z) < batch:
         error.add_note(
-            f"f was given {given} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
+            f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
             "rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+        )
+    if z.dim() == 1:
+        error.add_note(
+            f"The state ({batch},) is {batch} rows of one number; for one row of {batch} write unsqueeze(0)."
         )
 
 
@@ -752,22 +705,22 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
     return lambda t: t.reshape(len(t), math.prod(shape)), lambda t: t.view(-1, *shape)
 
 
-def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str, parts: Sequence[int] | None) -> None:
-    check_solver("solver=%r", solver)
-    if isinstance(args, Tensor):
-        raise TypeError("args must be a sequence of tensors; for a single one (tensor,)")
-    for name, tensor in (("z0", z0), *((f"args[{i}]", arg) for i, arg in enumerate(args))):
+def check_rows(rows: int, tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, not a {type(tensor).__name__}")
+            raise TypeError(f"{name} must be a tensor (B, *), not a {type(tensor).__name__}")
+        if tensor.dim() == 0 or len(tensor) != rows:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A tensor that all "
+                "rows share, such as a causal mask, belongs to the cell: self.register_buffer('mask', mask)"
+            )
+
+
+def _check_start(z0: Tensor) -> None:
+    if not isinstance(z0, Tensor):
+        raise TypeError(f"z0 must be a tensor, not a {type(z0).__name__}")
     if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
         raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")
-    if parts is not None and (z0.dim() != 2 or any(n < 1 for n in parts) or sum(parts) != z0.shape[1]):
-        raise ValueError(f"parts={parts!r}: numbers of features that sum to those of z0 (B, n), {tuple(z0.shape)}")
-    if rows not in ("leave", "halve", "stay"):
-        raise ValueError(f"rows={rows!r}: allowed are 'leave', 'halve' and 'stay'")
-    for i, arg in enumerate(args):
-        if arg.dim() == 0 or len(arg) != len(z0):
-            raise ValueError(f"args[{i}] has shape {tuple(arg.shape)}; its first axis must be the {len(z0)} rows of z0")
 
 
 def _check_precision(fz: Tensor, z0: Tensor, tol: float) -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from nclib.config import ConfigError, RunConfig
-from nclib.deq import failures_counted
 from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
 from nclib.models import BasicBlock, Classifier, count_parameters
@@ -69,7 +68,7 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
         rows["last block"] = 0
         handles.append(cell.register_forward_hook(evaluations))
     try:
-        with evaluating(model), failures_counted(model), torch.no_grad():
+        with evaluating(model), torch.no_grad():
             model(images)
     finally:
         for handle in handles:
