@@ -8,12 +8,10 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 
 from nclib import models, training
@@ -21,20 +19,10 @@ from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, dige
 from nclib.data import describe
 from nclib.engine.store import CorruptRun, DamageWarning, RunStore
 from nclib.system import own_code, provenance
+from nclib.training import Result
 
 Note = Callable[[float, float], None]
 Log = Callable[[int, Mapping[str, float]], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run leaves: tables (always "history": epoch, split, metric, value), arrays, weights, and facts that are
-    kept with its provenance."""
-
-    tables: Mapping[str, pd.DataFrame]
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,7 +107,7 @@ def _classifier(
     config: RunConfig, device: torch.device, checkpoint: Any, progress: Note, log: Log, cost: provenance.Cost
 ) -> Result:
     here = provenance.capture(device)
-    run = training.train(
+    return training.train(
         config,
         device=device,
         checkpoint=checkpoint,
@@ -127,8 +115,6 @@ def _classifier(
         log=log,
         session=lambda: here | {"cost": cost.as_dict()},
     )
-    tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
-    return Result(tables, run.arrays, run.weights, run.facts)
 
 
 def _nothing(*_: Any) -> None:
