@@ -223,13 +223,14 @@ class Options:
 
 def check_solver(given: str, solver: object) -> None:
     """``given`` has a %r where the solver stands in what was typed."""
+    if isinstance(solver, (FixedPointIteration, Anderson, Broyden)):
+        return  # which was checked when it was made
     if isinstance(solver, type) or not isinstance(solver, Solver):
         raise TypeError(
             f"{given % (solver,)}: give a FixedPointIteration(...), Anderson(...) or Broyden(...), or a solver of your "
             "own, see nclib.solver.Solver"
         )
-    if not isinstance(solver, Options):  # which was checked when it was made
-        check_numbers(solver, ("tol", "max_steps"))
+    check_numbers(solver, ("tol", "max_steps"))
 
 
 class FixedPointIteration(Options):

@@ -1,7 +1,6 @@
 """Solvers against closed-form fixed points, then the evidence they return, then what they do when things go wrong."""
 
 import math
-import re
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from marks import slow
 
 from nclib.deq import DEQ, Implicit
 from nclib.solver import (
-    HALF_FLOOR,
     Anderson,
     Broyden,
     FixedPointIteration,
@@ -160,14 +158,6 @@ def test_damping_does_not_loosen_the_tolerance():
     assert answer.converged.all()
     assert (residual_of(affine(a, b), answer.value) <= 1e-3).all()
     assert answer.num_evals > 500
-
-
-def test_damping_is_the_weight_of_the_old_state():
-    f = affine(torch.zeros(2, 2).double(), torch.ones(1, 2).double())
-    seen = []
-    z0 = torch.zeros(1, 2).double()
-    fixed_point(lambda z: seen.append(z.clone()) or f(z), FixedPointIteration(1e-9, 3, 0.75), z0)
-    assert [float(z[0, 0]) for z in seen] == [0.0, 0.25, 0.4375]
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.3])
@@ -334,14 +324,6 @@ def test_leaving_halving_and_staying_agree(method):
     assert set(sizes["halve"]) <= {9, 4, 2, 1} and set(sizes["stay"]) == {9} and len(set(sizes["leave"])) > 2
 
 
-def test_inputs_are_not_changed():
-    cell, x = tanh_cell(0.9), random(6, 40) * torch.logspace(-2, 1, 6).double().unsqueeze(1)
-    z0, copies = random(6, 40, seed=9), (random(6, 40, seed=9), x.clone())
-    for method in METHODS:
-        fixed_point(cell, method(1e-8, 100), z0, (x,))
-        assert torch.equal(z0, copies[0]) and torch.equal(x, copies[1])
-
-
 @pytest.mark.parametrize("history", [3, 8])
 def test_memory_is_allocated_once_and_bounded_by_the_history(history):
     z = torch.zeros(6, 400).double()
@@ -410,18 +392,6 @@ def test_growth_without_bound_is_noticed_before_overflow():
     answer = fixed_point(lambda z: 1.5 * z + 1.0, FixedPointIteration(1e-6, 10_000), torch.zeros(1, 3).double())
     assert answer.status.tolist() == [Status.DIVERGED] and answer.num_evals < 60
     assert answer.value.isfinite().all() and answer.residual.isfinite().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("method", METHODS)
-def test_half_precision_keeps_its_evidence_in_float32(method, dtype):
-    cell, x = tanh_cell(0.9), random(4, 40).to(dtype)
-    answer = fixed_point(cell, method(tol=1e-2, max_steps=60), torch.zeros_like(x), (x,))
-    assert answer.value.dtype == dtype and answer.residual.dtype == answer.trace.dtype == torch.float32
-    assert answer.converged.all()
-    z = answer.value
-    true = (cell(z, x).float() - z.float()).norm(dim=1) / (cell(z, x).float().norm(dim=1) + 1e-8)
-    assert torch.allclose(true, answer.residual, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype, low", [(torch.bfloat16, 1e-4), (torch.float16, 1e-5)])
