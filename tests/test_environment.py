@@ -35,7 +35,10 @@ TO_CONDA = {
     "seaborn": ["seaborn-base"],
     "jupyter-client": ["jupyter_client"],
     "dask": ["dask", "distributed"],
-    "sphinx-mathjax-offline": [],  # not on conda-forge; pip installs it with the package
+    # what conda-forge lacks, or has under another interface: pip installs it with the package
+    "pypandoc-binary": [],
+    "sphinx-mathjax-offline": [],
+    "typst": [],
 }
 TO_IMPORT = {
     "lazy-loader": "lazy_loader",
@@ -44,6 +47,7 @@ TO_IMPORT = {
     "pillow": "PIL",
     "dask-jobqueue": "dask_jobqueue",
     "jupyter-client": "jupyter_client",
+    "pypandoc-binary": "pypandoc",
     "vl-convert-python": "vl_convert",
 }
 
@@ -77,8 +81,11 @@ def test_conda_pins_nothing_but_the_python_of_pyproject():
     assert not SpecifierSet(PROJECT["requires-python"]).contains("3.10")
 
 
-def test_the_version_is_said_once():
-    assert nclib.__version__ == PROJECT["version"]
+def test_the_version_is_the_same_wherever_it_stands():
+    told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
+    told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
+    told |= {"changelog": re.search(r"^## (\S+)", (ROOT / "book/changelog.md").read_text(), re.MULTILINE)[1]}
+    assert set(told.values()) == {nclib.__version__} == {PROJECT["version"]}
 
 
 def test_only_lower_bounds():

@@ -29,6 +29,7 @@ RESULTS = {
     "book/corrections": "Corrections",
     "book/reading": "How to read the numbers",
     "book/protocol": "Protocol",
+    "book/checklists": "Checklists",
 }
 """Pages that stand above the notebooks in the list at the side, and how; the others stand below them."""
 

@@ -30,6 +30,8 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("golden"), {}
 
 
+# lesson 4 trains a layer beyond what its solver can do, to show it
+@pytest.mark.filterwarnings("default::nclib.deq.layer.ForwardNotConverged")
 @pytest.mark.parametrize("name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
                                   for name in (*record.DRAWN, *record.COMPUTED)])  # fmt: skip
 def test_numbers_are_the_recorded_ones(name, place):

@@ -57,7 +57,7 @@ def test_a_signal_ends_everything_and_the_next_call_goes_on(phase, name, start):
         assert (code, left) == (128 + number, []) and time.monotonic() - asked < 40
         assert command.text().count(told) == 1 and "Traceback" not in command.text(), command.text()
     again = start(PHASES[phase])
-    assert again.finish() == 0 and again.left() == [], again.text()
+    assert again.finish() == 0 and set(again.left()) <= set(left), again.text()
     assert again.store.ids() and all(again.store.is_sound(run) for run in again.store.ids())
     assert again.store.unfinished() == []
 

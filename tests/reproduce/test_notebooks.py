@@ -10,6 +10,7 @@ import pytest
 from colours import confusable
 from marks import slow
 
+import companion
 import nclib
 from companion.neural_collapse import proofs
 from companion.separation_bias import grids
@@ -138,6 +139,8 @@ def test_a_verdict_outside_the_vocabulary_or_without_its_scale_is_found(tmp_path
 def test_runs_in_smoke_size(name, smoke, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(smoke.parent))
     monkeypatch.chdir(paths.notebooks())
+    if name == "neural_collapse/collapse":  # it draws what others have trained
+        nclib.ensure_runs(companion.experiment("neural_collapse/equilibrium_or_cell", "smoke"))
     shown = []
     monkeypatch.setattr(plotting, "picture", lambda fig, alt: shown.append(fig) or display.picture(fig, alt))
     namespace = {"display": print}
