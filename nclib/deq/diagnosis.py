@@ -17,7 +17,8 @@ from nclib.deq.cell import Parts, State, flat_rows, functional_form, packed, unc
 from nclib.deq.gradients import Autocast, Gradient, Implicit
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
-from nclib.solver import HALF_FLOOR, Anderson, Broyden, FixedPointIteration, Solution, Solver
+from nclib.methods import Anderson, Broyden, FixedPointIteration, Solver
+from nclib.solver import HALF_FLOOR, Solution
 
 NAMES = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
 ROWS, STARTS = 32, 4  # rows that the findings with many evaluations look at; random starts besides zero

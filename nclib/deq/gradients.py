@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from nclib.deq.cell import Parts, flat_rows, refuse_others, unpacked, vjp
-from nclib.solver import Options, Solution, Solver, check_solver, solve
+from nclib.methods import Options, Solver, check_solver
+from nclib.solver import Solution, solve
 
 
 class BackwardNotConverged(RuntimeWarning):

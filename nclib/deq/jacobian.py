@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from nclib.deq.cell import State, flat_rows, packed, vjp
-from nclib.solver import evaluate_cell, is_whole
+from nclib.methods import is_whole
+from nclib.solver import evaluate_cell
 
 Point = TypeVar("Point", bound=State)
 

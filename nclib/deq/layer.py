@@ -14,7 +14,8 @@ from nclib.deq import gradients as rules
 from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live, packed, residuals, uncompiled, unpacked
 from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled
 from nclib.deq.steps import Reverse, reversible, unroll
-from nclib.solver import HALF_FLOOR, Solution, Solver, check_rows, check_solver, is_whole, paper_solver, solve
+from nclib.methods import Solver, check_solver, is_whole, paper_solver
+from nclib.solver import HALF_FLOOR, Solution, check_rows, solve
 
 OnFailure = Literal["warn", "raise", "ignore"]
 

@@ -192,6 +192,6 @@ def test_the_picture_is_the_trace():
     x[1] = torch.nan
     found = nc.diagnose(nc.DEQ(TanhCell(), nc.Anderson()), x)
     ax = found.plot()
-    assert ax.get_yscale() == "log" and len(ax.lines) == 6 + 2
+    assert ax.get_yscale() == "log" and len(ax.lines) == 6 + 1
     assert ax.lines[0].get_ydata().tolist() == found.trace[:, 0].tolist()
     assert found.plot(ax) is ax
