@@ -146,14 +146,6 @@ def test_evaluation_skips_no_image_and_reports_the_solver():
     assert count.sum() == 9
 
 
-def test_both_centrings_are_reported_and_differ_only_under_imbalance():
-    report = _evaluate([4, 2, 2], with_nc=True)
-    with_sample = {name for name in report if name.endswith(".sample")}
-    assert {name.removesuffix(".sample") for name in with_sample} == set(evaluation.CENTRED) < report.keys()
-    assert report["nc2_etf_distance"] != report["nc2_etf_distance.sample"]
-    assert report["nc1_pinv"] != report["nc1_pinv.sample"]
-
-
 # ---- protocol
 
 
@@ -255,28 +247,6 @@ def test_a_masked_sample_has_no_influence_on_the_gradient(skip, residual, monkey
     for ours, wanted in zip(masked[1], alone[1], strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-7, atol=1e-10)
     assert abs(everything[0] - alone[0]) > 1e-4  # the sample would have counted
-
-
-def test_feature_norms_and_start_distances_are_logged_every_epoch():
-    run = training.train(_config("deq"))
-    steps = run.history[run.history["split"] == "steps"].pivot(index="epoch", columns="metric", values="value")
-    assert len(steps) == 2 and (steps["feature_norm"] > 0).all() and (steps["start_distance"] > 0).all()
-    norms = np.linalg.norm(run.arrays["train_features"].astype(float), axis=1)
-    assert _value(run, "feature_norm", "train") == pytest.approx(norms.mean(), rel=1e-6)
-    explicit = training.train(_config("explicit", epochs=1)).history
-    assert "start_distance" not in set(explicit["metric"]) and "feature_norm" in set(explicit["metric"])
-
-
-@pytest.mark.parametrize(("name", "after"), [("sgd", [1.98, -3.96]), ("adam", [1.9, -3.9]), ("adamw", [1.98, -3.96])])
-def test_weight_decay_enters_the_gradient_of_adam_and_scales_the_weights_of_adamw(name, after):
-    """Without a gradient from the loss. Adam takes a step of the learning rate towards 0, whatever the decay."""
-    weights = torch.nn.Parameter(torch.tensor([2.0, -4.0]))
-    weights.grad = torch.zeros(2)
-    train = TrainConfig(optimiser=name, lr=0.1, weight_decay=0.1, momentum=0.5)
-    optimiser = training._optimiser(train, [weights])
-    optimiser.step()
-    assert weights.tolist() == pytest.approx(after, abs=1e-6)
-    assert optimiser.defaults.get("momentum", optimiser.defaults.get("betas", [0])[0]) == 0.5
 
 
 def test_start_distance_is_measured_from_where_the_solve_began():
@@ -401,24 +371,6 @@ def test_a_checkpoint_is_saved_after_every_epoch_but_the_last():
 
 
 # ---- what is logged
-
-
-def test_per_class_rows_are_logged_for_every_split(equilibrium):
-    rows = equilibrium.tables["classes"]
-    for split, wanted in [
-        ("train", {"accuracy", "not_converged", "solver_steps"}),
-        ("test", {"accuracy", "not_converged", "solver_steps"}),
-        ("steps", {"skipped", "not_converged"}),
-    ]:
-        for epoch in (1, 2, 3):
-            part = rows[(rows["split"] == split) & (rows["epoch"] == epoch)]
-            assert set(part["metric"]) == wanted
-            assert (part.groupby("metric")["class"].apply(sorted).map(lambda k: k == list(range(10)))).all()
-    last = rows[(rows["split"] == "test") & (rows["epoch"] == 3)]
-    accuracy = last[last["metric"] == "accuracy"]["value"]
-    assert accuracy.mean() == pytest.approx(_value(equilibrium, "accuracy_balanced", "test"))
-    not_converged = last[last["metric"] == "not_converged"]["value"]
-    assert 1 - not_converged.mean() == pytest.approx(_value(equilibrium, "solver_converged", "test"))
 
 
 def test_test_accuracy_of_the_last_ten_epochs_is_always_there():
