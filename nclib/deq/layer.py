@@ -417,7 +417,7 @@ def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
 
 
 def _check_at(at: Sequence[int], gradient: Gradient) -> None:
-    if not all(is_whole(count) and count >= 1 for count in at):
+    if not isinstance(at, Sequence) or not all(is_whole(count) and count >= 1 for count in at):
         raise ValueError(f"at={at!r}: give numbers of evaluations of at least 1, such as at=[5, 10]")
     if at and isinstance(gradient, Reversible):
         raise ValueError("at=...: Reversible(steps) keeps no states on the way; use Unrolled(steps) or a solver")

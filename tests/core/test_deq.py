@@ -234,7 +234,6 @@ def test_a_row_is_solved_when_every_part_is(solver, gradient):
         assert packed.num_evals < solution.num_evals, "one residual for both is met too early"
     else:
         assert not solution.converged.any() and (solution.part_residual[:, 0] <= 1e-4).all()
-    assert "(5, 1), (5, 1): " in repr(solution)
     assert DEQ(lambda z, x: torch.cos(z))(x)[1].part_residual is None
 
 
@@ -458,6 +457,7 @@ def test_states_on_the_way_of_several_tensors_and_impossible_ones():
         layer(x, z0=zeros_of_two_parts(4), at=[1], gradient=Reversible(3))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
 def test_a_compiled_network_gives_what_it_gives_without():
     torch._dynamo.reset()
     layer = DEQ(TanhCell(dtype=torch.float32), Anderson(1e-3, 30), return_solution=False)
