@@ -120,9 +120,9 @@ class DEQ(nn.Module, Generic[Returned]):
     Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
     cell in float32, as the networks of this library do.
 
-    The backward pass evaluates the cell again. Until then nothing that it computes with may change: buffers and frozen
-    parameters are refused by name, as torch refuses what it has saved; of Python numbers and of what a plain callable
-    closes over nobody can tell.
+    The backward pass evaluates the cell again. Until then nothing that it computes with may change: torch refuses
+    buffers and frozen parameters that have changed in place. Python numbers, and what a plain callable closes over,
+    cannot be checked.
 
     Weights that are parametrised, as by ``weight_norm`` or ``orthogonal`` of torch.nn.utils.parametrizations, are
     computed at each evaluation of the cell; inside ``with torch.nn.utils.parametrize.cached():`` once a solve. Under
