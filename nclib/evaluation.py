@@ -91,7 +91,7 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             report[f"accuracy_{group}"] = per_class[members].mean().item()
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
-        residual = outputs.residual.double()
+        residual, rates = outputs.residual.double(), class_means(outputs.converged, labels, num_classes).cpu()
         report |= {
             "solver_converged": average(outputs.converged),
             "solver_steps": average(outputs.steps),
@@ -99,7 +99,6 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             "solver_residual_max": residual.max().item(),
         }
         if minority.any():
-            rates = class_means(outputs.converged, labels, num_classes).cpu()
             report["solver_converged_majority"] = rates[~minority].mean().item()
             report["solver_converged_minority"] = rates[minority].mean().item()
     if with_nc:

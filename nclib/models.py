@@ -247,10 +247,7 @@ def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Mod
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
     name, made = cfg.own_code, own_code.load(cfg.own_code, cfg.source)
-    try:
-        taken = inspect.signature(made).parameters
-    except (TypeError, ValueError):  # written in C
-        taken = {}
+    taken = inspect.signature(made).parameters
     options = {option: value for option, value in options.items() if option in taken}
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
     torch.default_generator.manual_seed(seed)
