@@ -50,7 +50,7 @@ def test_numbers_are_the_recorded_ones(name, place):
 
 @pytest.mark.slow
 def test_reproduce_writes_the_same_bytes_as_its_notebook_run_here(isolated, monkeypatch):
-    """The drawings above run in this process; the command runs a notebook in a kernel."""
+    """The drawings above run in this process; the command runs a notebook in a process of its own."""
     from nclib.reproduce import reproduce
 
     monkeypatch.setenv("NCLIB_ROOT", str(record.ROOT))
