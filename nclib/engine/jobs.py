@@ -19,7 +19,7 @@ from nclib.data import describe
 from nclib.engine.reading import CorruptRun
 from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, provenance
-from nclib.training import Result
+from nclib.training import Result as Result
 
 Note = Callable[[float, float], None]
 Log = Callable[[int, Mapping[str, float]], None]
