@@ -74,7 +74,7 @@ def epochs_of(config: RunConfig, images: int, device: torch.device) -> tuple[lis
         warnings.simplefilter("ignore", BackwardNotConverged)  # of noise nothing is learnt
         done = training.train(config, device=device)
     steps = done.history.query("split == 'steps'").groupby("metric")["value"].mean()
-    rates = [images / each for each in done.cost["train_seconds"][1:]]
+    rates = [images / each for each in done.tables["cost"]["train_seconds"][1:]]
     return rates, float(steps.get("solver_steps", 0.0) + steps.get("backward_steps", 0.0))
 
 

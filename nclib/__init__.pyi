@@ -59,10 +59,8 @@ from .metrics.measuring import features as features, measure as measure
 from .metrics.ood import ood_scores as ood_scores
 from .models import build_model as build_model
 from .publish.artefacts import save_figure as save_figure, save_table as save_table
+from .methods import Anderson as Anderson, Broyden as Broyden, FixedPointIteration as FixedPointIteration
 from .solver import (
-    Anderson as Anderson,
-    Broyden as Broyden,
-    FixedPointIteration as FixedPointIteration,
     Solution as Solution,
     Status as Status,
     fixed_point as fixed_point,

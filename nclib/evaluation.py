@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nclib import metrics
-from nclib.deq import failures_counted
 from nclib.losses import adjusted_logits
 from nclib.metrics.hooks import evaluating
 from nclib.models import Classifier, Output
@@ -37,7 +36,7 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
     """Run a split through the network in evaluation mode. No image is ever skipped here: an equilibrium that did not
     converge enters with its best iterate."""
     parts = []
-    with evaluating(model), failures_counted(model):
+    with evaluating(model):
         for images, labels in loader:
             out = model(images)
             if not isinstance(out, Output):
@@ -92,7 +91,7 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             report[f"accuracy_{group}"] = per_class[members].mean().item()
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
-        residual = outputs.residual.double()
+        residual, rates = outputs.residual.double(), class_means(outputs.converged, labels, num_classes).cpu()
         report |= {
             "solver_converged": average(outputs.converged),
             "solver_steps": average(outputs.steps),
@@ -100,7 +99,6 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             "solver_residual_max": residual.max().item(),
         }
         if minority.any():
-            rates = class_means(outputs.converged, labels, num_classes).cpu()
             report["solver_converged_majority"] = rates[~minority].mean().item()
             report["solver_converged_minority"] = rates[minority].mean().item()
     if with_nc:

@@ -163,15 +163,15 @@ class Classifier(nn.Module):
         self.classifier = (CosineLinear if cfg.head == "cosine" else nn.Linear)(dim, num_classes, bias=False)
         self.feature_ball: float | None = None
 
-    def transform(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Solution | None]:
+    def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
         """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the solve's evidence if there is
-        one. `z0` (B, d, H, W) is where an equilibrium is looked for first, instead of its own start."""
+        one."""
         # Under bfloat16 autocast the relative residual of the cell stalls at 5e-3, above the paper's tolerance. So
         # the last block and the read-out are computed in the precision of the parameters, in every arm alike.
         with torch.autocast(x.device.type, enabled=False):
             # channels-last pays in the encoder (a tenth to a quarter of a step on a CPU), not on maps as small as these
             x = x.to(next(self.block.parameters()).dtype).contiguous()
-            return self.block(x, z0) if isinstance(self.block, DEQ) else (self.block(x), None)
+            return self.block(x) if isinstance(self.block, DEQ) else (self.block(x), None)
 
     def read_out(self, z: Tensor, solution: Solution | None) -> Output:
         """Pooled features and logits of the last block's output (B, d, H, W)."""
@@ -198,7 +198,7 @@ class OwnNetwork(Classifier):
         super().__init__(network, nn.Identity(), linear.in_features, linear.out_features, cfg)
         self.classifier = linear
 
-    def transform(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Solution | None]:
+    def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
         return x.to(self.classifier.weight.dtype), None
 
 
@@ -233,27 +233,21 @@ def build_solver(cfg: SolverConfig) -> solver.FixedPointIteration | solver.Ander
 
 def build_gradient(cfg: GradientConfig, tol: float) -> deq.Gradient:
     """The gradient of an equilibrium `cfg` describes; `tol` is what counts as converged after a number of steps."""
-    match cfg.method:
-        case "implicit":
-            return deq.Implicit()
-        case "phantom":
-            return deq.Phantom(steps=cfg.steps, damping=cfg.damping)
-        case "neumann":
-            return deq.Neumann(terms=cfg.steps)
-        case "reversible":
-            return deq.Reversible(steps=cfg.steps, beta=cfg.beta, tol=tol)
-        case _:
-            return deq.Unrolled(steps=cfg.steps, tol=tol)
+    rules = {
+        "implicit": lambda: deq.Implicit(),
+        "phantom": lambda: deq.Phantom(steps=cfg.steps, damping=cfg.damping),
+        "neumann": lambda: deq.Neumann(terms=cfg.steps),
+        "reversible": lambda: deq.Reversible(steps=cfg.steps, beta=cfg.beta, tol=tol),
+        "unrolled": lambda: deq.Unrolled(steps=cfg.steps, tol=tol),
+    }
+    return rules[cfg.method]()
 
 
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
     """What the user's code makes of these arguments and of those options that it takes, with initial weights from
     `seed`. To be called within a fork of the random state."""
     name, made = cfg.own_code, own_code.load(cfg.own_code, cfg.source)
-    try:
-        taken = inspect.signature(made).parameters
-    except (TypeError, ValueError):  # written in C
-        taken = {}
+    taken = inspect.signature(made).parameters
     options = {option: value for option, value in options.items() if option in taken}
     called = f"{name}({', '.join([*map(str, arguments), *(f'{key}={value}' for key, value in options.items())])})"
     torch.default_generator.manual_seed(seed)
@@ -280,12 +274,10 @@ def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
     else:
         cell = (ResidualCell if cfg.cell == "residual" else MDEQCell)(channels, cfg.groups)
     if cfg.kind == "deq":
-        start = "zeros" if cfg.start == "zeros" else "x"  # "previous" is up to the training
-        method = build_solver(cfg.solver)
-        rule = build_gradient(cfg.gradient, method.tol)
-        solver = None if isinstance(rule, (deq.Unrolled, deq.Reversible)) else method
+        rule = build_gradient(cfg.gradient, cfg.solver.tol)
+        solver = None if isinstance(rule, (deq.Unrolled, deq.Reversible)) else build_solver(cfg.solver)
         # the output of a classifier has its solution, and evaluations report the share that converged
-        return DEQ(cell, solver, rule, z0=start, on_failure="ignore")
+        return DEQ(cell, solver, rule, z0=cfg.start, on_failure="ignore")
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
 
 
@@ -379,51 +371,32 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model = build_model(cfg, num_classes, image[0])
         if cfg.kind == "network":
-            _try_network(cfg, model, images)
-        else:
-            cell = model.block.cell
-            x = model.encoder(images)
-            z = _called(f"cell {cfg.cell}", f"a state and an input of shape {_shape(x)}", cell, x, x)
-            if not isinstance(z, Tensor) or z.shape != x.shape or z.dtype != x.dtype:
+            whole = _own(cfg, 0, num_classes, image[0], width=cfg.width).eval()
+            features = _called(cfg, model.eval().encoder, images)
+            _require(features, (2, model.classifier.in_features), f"{cfg.own_code} without its last Linear")
+            if not torch.allclose(_called(cfg, whole, images), model.classifier(features), atol=1e-4):
                 raise ConfigError(
-                    f"cell {cfg.cell} returns {_described(z)} for a state of shape {_shape(x)}; it must return a "
-                    "tensor of the shape and type of the state"
+                    f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits; or its initial "
+                    "weights do not follow from PyTorch's random state"
                 )
-            _called(f"cell {cfg.cell}", "two images in training mode", model.train(), images)
+        else:
+            x = model.encoder(images)
+            _require(_called(cfg, model.block.cell, x, x), tuple(x.shape), f"{cfg.own_code} at a state")
+        _called(cfg, model.train(), images)
 
 
-def _try_network(cfg: ModelConfig, model: Classifier, images: Tensor) -> None:
-    name = f"network {cfg.network}"
-    whole = _own(cfg, 0, model.classifier.out_features, images.shape[1], width=cfg.width)
-    features = _called(name, f"images of shape {_shape(images)}", model.eval().encoder, images)
-    wanted = (len(images), model.classifier.in_features)
-    if not isinstance(features, Tensor) or features.shape != wanted:
-        raise ConfigError(
-            f"{name} does not end in its last torch.nn.Linear: without that it returns {_described(features)}, where "
-            f"the input of that has shape {wanted}"
-        )
-    logits = _called(name, f"images of shape {_shape(images)}", whole.eval(), images)
-    if not isinstance(logits, Tensor) or not torch.allclose(logits, model.classifier(features), atol=1e-4):
-        raise ConfigError(
-            f"{name} does not return what its last torch.nn.Linear gives, the logits; or its initial weights do not "
-            "follow from PyTorch's random state"
-        )
-    _called(name, "two images in training mode", model.train(), images)
-
-
-def _called(what: str, inputs: str, module: nn.Module, *arguments: Tensor) -> Any:
+def _called(cfg: ModelConfig, module: nn.Module, *inputs: Tensor) -> Any:
     try:
-        return module(*arguments)
+        return module(*inputs)
     except Exception as error:  # whatever the user's code raises
-        raise ConfigError(f"{what} cannot be called with {inputs}: {type(error).__name__}: {error}") from error
+        shapes = " and ".join(str(tuple(x.shape)) for x in inputs)
+        raise ConfigError(f"{cfg.own_code} cannot be called with {shapes}: {type(error).__name__}: {error}") from error
 
 
-def _shape(x: Tensor) -> str:
-    return str(tuple(x.shape))
-
-
-def _described(value: Any) -> str:
-    return f"a tensor of shape {_shape(value)} and {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+def _require(value: Any, shape: tuple[int, ...], what: str) -> None:
+    if not isinstance(value, Tensor) or value.shape != shape or value.dtype != torch.float32:
+        found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+        raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
 
 
 def count_parameters(module: nn.Module) -> int:

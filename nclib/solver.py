@@ -1,28 +1,32 @@
 """Batched fixed-point solvers: three methods, one loop, and the evidence returned with the answer.
 
 A problem is a map f whose value is shaped like its argument, row by row; ``fixed_point`` looks for z = f(z) in every
-row separately. The method (``FixedPointIteration``, ``Anderson``, ``Broyden``, or a ``Solver`` of your own) is a frozen
-value that only holds numbers; what it remembers is allocated once per solve, in such a way that rows which have
-converged leave the work. Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
+row separately. The methods are in ``nclib.methods``; what one remembers is allocated once per solve, in such a way that
+rows which have converged leave the work. Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nclib.methods import Anderson as Anderson
+from nclib.methods import Broyden as Broyden
+from nclib.methods import FixedPointIteration as FixedPointIteration
+from nclib.methods import Memory as Memory
+from nclib.methods import Solver, check_solver
+from nclib.methods import paper_solver as paper_solver
+
 EPSILON = 1e-8  # in the denominator of the residual
 GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
-SMALLEST_PIVOT = 0.1  # Broyden updates that would bring the inverse closer to singular than this are damped (Powell)
 # Relative residual that the worst row of a batch reaches on gentle maps, measured; single rows get lower.
 HALF_FLOOR = {torch.bfloat16: 2e-3, torch.float16: 2.5e-4}
 AUTOCAST_SHARE = 0.25  # of that floor, where the state is float32 and only products inside f are rounded
@@ -52,15 +56,15 @@ class Solution:
     Attributes
     ----------
     value : (B, *) best finite iterate of each row, in the type and layout of z0; NaN where no evaluation was finite.
-        The layer returns this very tensor: changed in place, it is no longer what the evidence speaks of
+        The layer returns this very tensor: clone it before you change it in place
     residual : (B,) ‖f(z) − z‖₂ / (‖f(z)‖₂ + 1e-8) of the value returned, undamped; inf where no evaluation was finite
     converged : (B,) bool, residual ≤ tol
     status : (B,) integer codes of ``Status``
     steps : (B,) calls of f on the row until it was decided, the one that measured its residual included
     num_evals : calls of f made, T
     trace : (T, B) residual of each iterate; once a row has left, its last value is repeated; inf where not finite
-    part_residual : for a state of P parts (B, P), the residual of each, of which ``residual`` is the largest; else
-        None. The value of a layer whose state has parts is a tuple of tensors
+    part_residual : for a state of P tensors (B, P), the residual of each, of which ``residual`` is the largest; else
+        None
 
     Examples
     --------
@@ -87,414 +91,15 @@ class Solution:
         -------
         dict
             rows, converged, max_steps, diverged, worst_residual (NaN where there are no rows), num_evals.
-
-        Examples
-        --------
-        >>> import torch
-        >>> import nclib as nc
-        >>> nc.fixed_point(lambda z: 0.5 * z + 1, nc.Broyden(), torch.full((2, 3), 2.0)).summary()
-        {'rows': 2, 'converged': 2, 'max_steps': 0, 'diverged': 0, 'worst_residual': 0.0, 'num_evals': 1}
         """
         found = {code.name.lower(): int((self.status == code).sum()) for code in Status}
         worst = float(self.residual.max()) if len(self.residual) else math.nan
         return {"rows": len(self.residual)} | found | {"worst_residual": worst, "num_evals": self.num_evals}
 
     def __repr__(self) -> str:
-        told = self.summary()
-        found = ", ".join(f"{told[code.name.lower()]} {code.name.lower()}" for code in Status)
-        worst = f"{told['worst_residual']:.1e}" if told["rows"] else "–"
-        parts = self.value if isinstance(self.value, tuple) else (self.value,)
-        shapes = ", ".join(str(tuple(part.shape)) for part in parts)
-        return f"Solution({shapes}: {found}; worst residual {worst}; {self.num_evals} evaluations)"
-
-
-class Memory(Protocol):
-    """What a method remembers during one solve; see ``Solver``.
-
-    All tensors are matrices, one row for each row of the batch that is still worked on. There are ever fewer of these:
-    of n states allocated for B rows, a method uses the first b.
-    """
-
-    def take(self, z: Tensor, fz: Tensor) -> Tensor:
-        """Store what is needed of the evaluation fz = f(z), both (b, n), and return fz − z. The loop measures its norm
-        and decides by it which rows are done, so return nothing else. Neither tensor may be kept or changed."""
-        ...
-
-    def step(self, z: Tensor) -> Tensor:
-        """The next point (b, n), a tensor of its own, from the z of the last ``take`` and from what is stored."""
-        ...
-
-    def move(self, holes: Tensor, movers: Tensor) -> None:
-        """Rows that are done leave: store at the places ``holes`` what is stored at ``movers``. Between ``take`` and
-        ``step``; from then on only the first rows are in use."""
-        ...
-
-
-@runtime_checkable
-class Solver(Protocol):
-    """What ``fixed_point``, ``DEQ`` and ``Implicit`` take as a solver: numbers, and a memory for each solve.
-
-    ``FixedPointIteration``, ``Anderson`` and ``Broyden`` are such values, and so is any object with these three
-    attributes; nothing needs to be inherited. The loop evaluates f, measures residuals, keeps the best iterate of each
-    row, and lets rows leave; a method only says where to evaluate next.
-
-    Attributes
-    ----------
-    tol : relative residual at which a row is done
-    max_steps : calls of f allowed per row
-
-    Examples
-    --------
-    Aitken's Δ² method in the form of Irons and Tuck, row by row:
-
-    >>> from dataclasses import dataclass
-    >>> import torch
-    >>> import nclib as nc
-    >>> class Held:
-    ...     def __init__(self, z):
-    ...         self.r, self.last, self.weight = torch.empty_like(z), torch.zeros_like(z), torch.ones_like(z[:, :1])
-    ...     def take(self, z, fz):
-    ...         return torch.sub(fz, z, out=self.r[: len(z)])
-    ...     def move(self, holes, movers):
-    ...         for memory in (self.r, self.last, self.weight):
-    ...             memory[holes] = memory[movers]
-    ...     def step(self, z):
-    ...         r, last, weight = (memory[: len(z)] for memory in (self.r, self.last, self.weight))
-    ...         change = r - last
-    ...         if last.any():
-    ...             weight *= -(last * change).sum(1, keepdim=True) / change.square().sum(1, keepdim=True)
-    ...         last.copy_(r)
-    ...         return z + weight * r
-    >>> @dataclass(frozen=True)
-    ... class Aitken:
-    ...     tol: float = 1e-4
-    ...     max_steps: int = 50
-    ...     def start(self, z):
-    ...         return Held(z)
-    >>> solution = nc.fixed_point(lambda z: 1 - 0.9 * z, Aitken(tol=1e-6), torch.zeros(2, 3))
-    >>> solution.converged.tolist(), solution.num_evals
-    ([True, True], 3)
-    """
-
-    @property
-    def tol(self) -> float: ...
-
-    @property
-    def max_steps(self) -> int: ...
-
-    def start(self, z: Tensor) -> Memory:
-        """The memory of a solve that starts at z (B, n), in float32 or float64."""
-        ...
-
-
-Kind = TypeVar("Kind")
-
-
-@dataclass_transform(frozen_default=True)
-def settings(kind: type[Kind]) -> type[Kind]:
-    """A frozen dataclass that answers an unknown option with those that it has."""
-    kind = dataclass(frozen=True)(kind)
-    made, allowed = kind.__init__, [field.name for field in fields(kind)]
-
-    @functools.wraps(made)
-    def init(self: Kind, *values: object, **options: object) -> None:
-        for name in options:
-            if name not in allowed:
-                raise TypeError(f"{kind.__name__} has no option {name!r}; it takes {', '.join(allowed)}")
-        made(self, *values, **options)
-
-    kind.__init__ = init
-    return kind
-
-
-def check_solver(given: str, solver: object) -> None:
-    """``given`` has a %r where the solver stands in what was typed."""
-    if isinstance(solver, (FixedPointIteration, Anderson, Broyden)):
-        return  # which was checked when it was made
-    if isinstance(solver, type) or not isinstance(solver, Solver):
-        raise TypeError(
-            f"{given % (solver,)}: give a FixedPointIteration(...), Anderson(...) or Broyden(...), or a solver of your "
-            "own, see nclib.solver.Solver"
-        )
-    _check(solver)
-
-
-def _check(solver: Solver) -> None:
-    check_number(solver, "tol", lambda tol: is_real(tol) and tol > 0, "a finite number above 0")
-    check_count(solver, "max_steps")
-
-
-def check_number(owner: object, name: str, fine: Callable[[object], bool], allowed: str) -> None:
-    """Of a solver or a gradient rule."""
-    if not fine(getattr(owner, name)):
-        raise ValueError(f"{type(owner).__name__}({name}={getattr(owner, name)!r}): {name} must be {allowed}")
-
-
-def check_count(owner: object, name: str) -> None:
-    check_number(owner, name, lambda count: is_whole(count) and count >= 1, "an integer of at least 1")
-
-
-def check_damping(owner: object) -> None:
-    check_number(owner, "damping", lambda damping: is_real(damping) and 0 <= damping < 1, "a number in [0, 1)")
-
-
-def is_real(number: object) -> bool:
-    return isinstance(number, numbers.Real) and not isinstance(number, bool) and math.isfinite(number)
-
-
-def is_whole(number: object) -> bool:
-    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
-
-
-@settings
-class FixedPointIteration:
-    """Plain or damped iteration, z ← damping·z + (1 − damping)·f(z).
-
-    Converges where f contracts.
-
-    Parameters
-    ----------
-    tol : relative residual at which a row is done; damping loosens nothing, since the residual is measured undamped
-    max_steps : calls of f allowed per row
-    damping : in [0, 1); 0 is the plain iteration
-
-    Raises
-    ------
-    ValueError
-        On anything else.
-
-    Examples
-    --------
-    >>> import torch
-    >>> import nclib as nc
-    >>> half = nc.FixedPointIteration(tol=1e-6, max_steps=100, damping=0.5)
-    >>> solution = nc.fixed_point(lambda z: 1 - 0.9 * z, half, torch.zeros(1, 2))
-    >>> round(float(solution.value[0, 0]), 4)
-    0.5263
-    """
-
-    tol: float = 1e-4
-    max_steps: int = 100
-    damping: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check(self)
-        check_damping(self)
-
-    def start(self, z: Tensor) -> _Picard:
-        return _Picard(self, z)
-
-
-@settings
-class Anderson:
-    """Anderson acceleration of type II: the combination of the last values whose residuals cancel best.
-
-    With r = f(z) − z and the differences ΔR, ΔF of the last ``history`` residuals and values,
-    γ = argmin ‖r − ΔR γ‖² + ridge·Σ_j ‖Δr_j‖² γ_j²,  z ← (f(z) − ΔF γ) − damping·(r − ΔR γ).
-
-    A row whose residual grew goes on with its newest difference alone. On maps that are no contractions this decides
-    nothing for certain: of 256 rows of ReLU and GroupNorm cells that the plain iteration solves, 6 are lost, and 247
-    others are won (book/core.md).
-    Source: Walker & Ni 2011, SIAM J. Numer. Anal. 49(4), in the unconstrained form of their eq. 2.2.
-
-    Parameters
-    ----------
-    tol, max_steps, damping : as in ``FixedPointIteration``
-    history : differences kept, in 2·(history + 1) states
-    ridge : relative to the diagonal of the Gram matrix ΔRᵀΔR, so the scale of the problem does not matter; in float32
-        never below that type's precision, which is all the Gram matrix holds. Its small system is solved in float64
-
-    Raises
-    ------
-    ValueError
-        On anything else.
-
-    Examples
-    --------
-    >>> import torch
-    >>> import nclib as nc
-    >>> solution = nc.fixed_point(lambda z: torch.cos(z), nc.Anderson(tol=1e-6, max_steps=20), torch.zeros(2, 3))
-    >>> bool(solution.converged.all())
-    True
-    """
-
-    tol: float = 1e-4
-    max_steps: int = 50
-    history: int = 5
-    ridge: float = 1e-8
-    damping: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check(self)
-        check_count(self, "history")
-        check_number(self, "ridge", lambda ridge: is_real(ridge) and ridge > 0, "a finite number above 0")
-        check_damping(self)
-
-    def start(self, z: Tensor) -> _Differences:
-        return _Differences(self, z)
-
-
-@settings
-class Broyden:
-    """Broyden's "good" method on r(z) = f(z) − z from the Jacobian −I, with limited memory and full steps.
-
-    s = −B⁻¹r, z ← z + s, and B⁻¹ changes by rank one so that it maps the change of r to s. Since every step is a full
-    one, the steps alone carry the inverse: B⁻¹ = −Π_j (I + θ_j s_{j+1} s_jᵀ / ‖s_j‖²). θ_j is 1 unless the update would
-    make B nearly singular.
-
-    Source: Kelley 1995, Iterative Methods for Linear and Nonlinear Equations, §7.3; θ_j from Powell 1970.
-
-    Parameters
-    ----------
-    tol, max_steps : as in ``FixedPointIteration``
-    history : steps kept (history states of memory); when they are used up the method starts afresh from where it is,
-        which was measured to need fewer evaluations than dropping the oldest
-
-    Raises
-    ------
-    ValueError
-        On anything else.
-
-    Examples
-    --------
-    >>> import torch
-    >>> import nclib as nc
-    >>> solution = nc.fixed_point(lambda z: torch.cos(z), nc.Broyden(tol=1e-6, max_steps=20), torch.zeros(2, 3))
-    >>> bool(solution.converged.all())
-    True
-    """
-
-    tol: float = 1e-4
-    max_steps: int = 50
-    history: int = 20
-
-    def __post_init__(self) -> None:
-        _check(self)
-        check_count(self, "history")
-
-    def start(self, z: Tensor) -> _Steps:
-        return _Steps(self, z)
-
-
-def paper_solver() -> Broyden:
-    """The solver of Sun & Shi (2024), §5.1: Broyden, relative residual 1e-3, at most 20 steps.
-
-    Returns
-    -------
-    Broyden
-
-    Examples
-    --------
-    >>> import nclib as nc
-    >>> nc.solver.paper_solver().max_steps
-    20
-    """
-    return Broyden(tol=1e-3, max_steps=20)
-
-
-class _Picard:
-    def __init__(self, solver: FixedPointIteration, z: Tensor) -> None:
-        self.step_size = 1 - solver.damping
-        self.r = torch.empty_like(z)
-
-    def take(self, z: Tensor, fz: Tensor) -> Tensor:
-        return torch.sub(fz, z, out=self.r[: len(z)])
-
-    def move(self, holes: Tensor, movers: Tensor) -> None:
-        self.r[holes] = self.r[movers]
-
-    def step(self, z: Tensor) -> Tensor:
-        return torch.add(z, self.r[: len(z)], alpha=self.step_size)
-
-
-class _Differences:
-    def __init__(self, solver: Anderson, z: Tensor) -> None:
-        batch, size = z.shape
-        self.places = min(solver.history, solver.max_steps) + 1
-        self.ridge = max(solver.ridge, torch.finfo(z.dtype).eps)
-        self.damping = solver.damping
-        # Two rings that hold r and f at the current place, and at the others their differences, one to the next.
-        self.r, self.f = (z.new_empty(batch, self.places, size) for _ in range(2))
-        self.gram = z.new_zeros(batch, self.places, self.places, dtype=torch.float64)
-        self.scale = z.new_zeros(batch, self.places, dtype=torch.float64)  # 1/‖Δr‖; 0 leaves a difference out
-        self.count = 0  # steps made
-
-    def take(self, z: Tensor, fz: Tensor) -> Tensor:
-        here = self.count % self.places
-        self.f[: len(z), here] = fz
-        return torch.sub(fz, z, out=self.r[: len(z), here])
-
-    def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.r, self.f, self.gram, self.scale):
-            memory[holes] = memory[movers]
-
-    def step(self, z: Tensor) -> Tensor:
-        b, here, last = len(z), self.count % self.places, (self.count - 1) % self.places
-        self.count += 1
-        held = min(self.count, self.places)
-        r, f = self.r[:b, :held], self.f[:b, :held]
-        gram, scale = self.gram[:b, :held, :held], self.scale[:b, :held]
-        if held == 1:
-            return torch.sub(f[:, 0], r[:, 0], alpha=self.damping)
-        for ring in (r, f):
-            torch.sub(ring[:, here], ring[:, last], out=ring[:, last])
-        low, high = sorted((here, last))
-        dots = torch.bmm(r[:, low : high + 1 : high - low], r.mT).double()  # (b, 2, held): one pass over the memory
-        with_r, with_last = dots.unbind(1) if here < last else dots.flip(1).unbind(1)
-        gram[:, last] = gram[:, :, last] = with_last
-        norm2 = with_last[:, last : last + 1]
-        scale.masked_fill_(2 * with_r[:, last : last + 1] > norm2, 0)  # where ‖r‖ grew, older differences mislead
-        scale[:, last : last + 1] = norm2.rsqrt().nan_to_num_(posinf=0)
-        scale[:, here] = 0
-        system = gram * (scale.unsqueeze(1) * scale.unsqueeze(2))
-        system.diagonal(dim1=1, dim2=2).fill_(1 + self.ridge)
-        weights = torch.linalg.solve_ex(system, (with_r * scale).unsqueeze(2))[0].squeeze(2).mul_(-scale)
-        weights[:, here] = 1
-        weights = weights.to(z.dtype).unsqueeze(1)
-        new = torch.bmm(weights, f).squeeze(1)
-        return new - self.damping * torch.bmm(weights, r).squeeze(1) if self.damping else new
-
-
-class _Steps:
-    def __init__(self, solver: Broyden, z: Tensor) -> None:
-        batch, size = z.shape
-        self.history = min(solver.history, solver.max_steps)
-        self.s = z.new_empty(batch, self.history, size)  # the steps, then r where the next one will be
-        # Applied to r one after another, the factors give r + Σ_j a_j s_{j+1}, a_j = (θ_j / ‖s_j‖²) s_j·(what came
-        # before): linear in the products s_i·r, with this lower triangular matrix.
-        self.products = z.new_zeros(batch, self.history, self.history, dtype=torch.float64)
-        self.count = 0  # steps held
-
-    def take(self, z: Tensor, fz: Tensor) -> Tensor:
-        self.count %= self.history
-        return torch.sub(fz, z, out=self.s[: len(z), self.count])
-
-    def move(self, holes: Tensor, movers: Tensor) -> None:
-        for memory in (self.s[:, : self.count + 1], self.products):
-            memory[holes] = memory[movers]
-
-    def step(self, z: Tensor) -> Tensor:
-        b, k = len(z), self.count
-        self.count += 1
-        if k == 0:
-            return z + self.s[:b, 0]
-        known, newest = self.products[:b, : k - 1, : k - 1], self.products[:b, k - 1, :k]
-        dots = torch.bmm(self.s[:b, k - 1 : k + 1], self.s[:b, :k].mT).double()  # (b, 2, k): one pass over the memory
-        with_last, with_r = dots.unbind(1)
-        norm2 = with_last[:, -1:]
-        a = torch.bmm(known, with_r[:, :-1].unsqueeze(2)).squeeze(2)
-        # The last factor holds the new step itself: s = (r + Σ_j a_j s_{j+1}) / (1 − θ p).
-        p = (with_r[:, -1:] + (with_last[:, 1:] * a).sum(1, keepdim=True)) / norm2
-        gap = 1 - p
-        pivot = gap.abs().clamp_min_(SMALLEST_PIVOT).copysign_(gap)
-        theta = torch.where(pivot == gap, 1, (1 - pivot) / p)
-        newest[:, :-1] = torch.bmm(with_last[:, 1:].unsqueeze(1), known).squeeze(1)
-        newest[:, -1] = 1
-        newest *= theta / norm2
-        weights = torch.cat((a, torch.ones_like(p)), 1) / pivot
-        new = torch.bmm(weights.to(z.dtype).unsqueeze(1), self.s[:b, 1 : k + 1]).squeeze(1)
-        self.s[:b, k] = new
-        return z + new
+        rows, *found, worst, calls = self.summary().values()
+        counted = ", ".join(f"{count} {code.name.lower()}" for count, code in zip(found, Status, strict=True))
+        return f"Solution({rows} rows: {counted}; worst residual {worst:.1e}; {calls} evaluations)"
 
 
 def fixed_point(
@@ -504,7 +109,6 @@ def fixed_point(
     args: Sequence[Tensor] = (),
     *,
     rows: Literal["leave", "halve", "stay"] = "leave",
-    parts: Sequence[int] | None = None,
 ) -> Solution:
     """Solve z = f(z, *args) for every row of a batch.
 
@@ -529,8 +133,6 @@ def fixed_point(
         close over the batch, so it always sees all B rows and those that are done stand still
     rows : "leave" at once; "halve": the batch seen by f is B, B/2, B/4, …, for maps compiled per shape; "stay": f
         always sees all B rows in their order, so that it may close over tensors of the batch
-    parts : how many features of z0 (B, n) each part of the state has, one part after the other. Then every part has a
-        residual of its own, and a row is solved when all of them are ≤ tol
 
     Returns
     -------
@@ -552,15 +154,7 @@ def fixed_point(
     >>> bool(torch.allclose(solution.value, torch.tensor(2.0), rtol=1e-4))
     True
     """
-    return solve(f, solver, z0, args, rows, parts).solution
-
-
-class Solved(NamedTuple):
-    """What a solve gives the layer."""
-
-    solution: Solution
-    failed: int  # rows that did not converge; counted by the host, which need not wait for the device
-    states: list[Tensor]  # the states after so many evaluations, (B, *) each
+    return solve(f, solver, z0, args, rows)[0]
 
 
 class _Evidence:
@@ -594,7 +188,7 @@ class _Evidence:
         return better, solved | lost
 
     def solution(self, value: Tensor, dtype: torch.dtype, parts: Sequence[int] | None) -> Solution:
-        place = functools.partial(_to_device, like=value)
+        place = partial(_to_device, like=value)
         return Solution(
             value=value,
             residual=place(self.best).to(dtype),
@@ -649,12 +243,18 @@ def solve(
     parts: Sequence[int] | None = None,
     max_steps: int | None = None,
     at: Sequence[int] = (),
-) -> Solved:
-    """``fixed_point``, with a limit of its own, and the states after each number of evaluations in ``at``."""
-    _check_problem(solver, z0, args, rows, parts)
+) -> tuple[Solution, int, list[Tensor]]:
+    """``fixed_point`` with its own limit, for rows (n,) that hold ``parts`` of these lengths, each with a residual.
+
+    Returns the solution, how many rows did not converge, which the host knows without waiting for the device, and the
+    states after each number of evaluations in ``at``.
+    """
+    check_solver("solver=%r", solver)
+    _check_start(z0)
+    check_rows(len(z0), {f"args[{i}]": arg for i, arg in enumerate(args)})
     batch, max_steps, rows = len(z0), max_steps or solver.max_steps, rows if args else "stay"
     flatten, restore = _layout(z0)
-    dtype, place = torch.promote_types(z0.dtype, torch.float32), functools.partial(_to_device, like=z0)
+    dtype, place = torch.promote_types(z0.dtype, torch.float32), partial(_to_device, like=z0)
     work = _Work(solver, flatten(z0).to(dtype, copy=True), args)
     value, states = torch.empty_like(work.z), {}
     sizes = [value.shape[1]] if parts is None else list(parts)
@@ -696,7 +296,7 @@ def solve(
             tensor[place(hopeless)] = math.nan
     solution = seen.solution(restore(value).to(z0.dtype), dtype, parts)
     on_the_way = [restore(states.get(count, value)).to(z0.dtype) for count in at]
-    return Solved(solution, int(np.count_nonzero(seen.status != Status.CONVERGED)), on_the_way)
+    return solution, int(np.count_nonzero(seen.status != Status.CONVERGED)), on_the_way
 
 
 def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
@@ -716,17 +316,21 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
         if _versions(z, args) != before:
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
-        tell_rows(error, len(z), batch)
+        tell_rows(error, z, batch)
         raise
     return fz
 
 
-def tell_rows(error: Exception, given: int, batch: int) -> None:
+def tell_rows(error: Exception, z: Tensor, batch: int) -> None:
     """Solved rows leave, and of a plain callable the layer evaluates the first row alone."""
-    if given < batch:
+    if len(z) < batch:
         error.add_note(
-            f"f was given {given} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
+            f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
             "rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+        )
+    if z.dim() == 1:
+        error.add_note(
+            f"The state ({batch},) is {batch} rows of one number; for one row of {batch} write unsqueeze(0)."
         )
 
 
@@ -752,22 +356,22 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
     return lambda t: t.reshape(len(t), math.prod(shape)), lambda t: t.view(-1, *shape)
 
 
-def _check_problem(solver: Solver, z0: Tensor, args: Sequence[Tensor], rows: str, parts: Sequence[int] | None) -> None:
-    check_solver("solver=%r", solver)
-    if isinstance(args, Tensor):
-        raise TypeError("args must be a sequence of tensors; for a single one (tensor,)")
-    for name, tensor in (("z0", z0), *((f"args[{i}]", arg) for i, arg in enumerate(args))):
+def check_rows(rows: int, tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, not a {type(tensor).__name__}")
+            raise TypeError(f"{name} must be a tensor (B, *), not a {type(tensor).__name__}")
+        if tensor.dim() == 0 or len(tensor) != rows:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A tensor that all "
+                "rows share, such as a causal mask, belongs to the cell: self.register_buffer('mask', mask)"
+            )
+
+
+def _check_start(z0: Tensor) -> None:
+    if not isinstance(z0, Tensor):
+        raise TypeError(f"z0 must be a tensor, not a {type(z0).__name__}")
     if z0.dim() == 0 or not z0.is_floating_point() or 0 in z0.shape[1:]:
         raise ValueError(f"z0 must be a batch of real floating-point rows (B, *), not {z0.dtype} {tuple(z0.shape)}")
-    if parts is not None and (z0.dim() != 2 or any(n < 1 for n in parts) or sum(parts) != z0.shape[1]):
-        raise ValueError(f"parts={parts!r}: numbers of features that sum to those of z0 (B, n), {tuple(z0.shape)}")
-    if rows not in ("leave", "halve", "stay"):
-        raise ValueError(f"rows={rows!r}: allowed are 'leave', 'halve' and 'stay'")
-    for i, arg in enumerate(args):
-        if arg.dim() == 0 or len(arg) != len(z0):
-            raise ValueError(f"args[{i}] has shape {tuple(arg.shape)}; its first axis must be the {len(z0)} rows of z0")
 
 
 def _check_precision(fz: Tensor, z0: Tensor, tol: float) -> None:

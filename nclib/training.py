@@ -7,11 +7,11 @@ undisturbed one at the same number of threads.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -37,6 +37,11 @@ BACKWARD_FAILURES_TO_WARN_OF = 0.05
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 _EVALUATION_BATCH = 512
+_COLUMNS = {
+    "history": ["epoch", "split", "metric", "value"],
+    "classes": ["epoch", "split", "class", "metric", "value"],
+    "cost": ["epoch", "train_seconds", "evaluate_seconds"],
+}
 
 
 class TrainingDiverged(RuntimeError):
@@ -53,34 +58,32 @@ class Checkpoint(Protocol):
 
 
 @dataclass(frozen=True)
-class Run:
-    """A finished training.
+class Result:
+    """What a run leaves, of any kind of run: `RunStore.save` keeps it.
 
     Parameters
     ----------
-    history : columns epoch, split, metric, value; split is "train" or "test" (evaluations of the network at the end of
-        that epoch) or "steps" (averages over the training steps of that epoch)
-    classes : columns epoch, split, class, metric, value; the same per class
-    cost : columns epoch, train_seconds, evaluate_seconds
-    arrays : features, labels, indices and counts, for the tables and figures made from them
+    tables : always "history", with the columns epoch, split, metric, value. Of a training, split is "train" or "test"
+        (evaluations of the network at the end of that epoch) or "steps" (averages over the steps of that epoch); its
+        "classes" is the same with a column class, and "cost" has the columns epoch, train_seconds, evaluate_seconds
+    arrays : of a training features, labels, indices and counts, for the tables and figures made from them
     weights : the network's final state
-    facts : parameters, updates, epochs continued from a checkpoint, and the sessions before that: what trained up to
-        which epoch, at what cost
+    facts : what is kept with the provenance; of a training parameters, updates, the epochs at which it was continued
+        from a checkpoint, and the sessions before that: what trained up to which epoch, at what cost
     """
 
-    config: RunConfig
-    history: pd.DataFrame
-    classes: pd.DataFrame
-    cost: pd.DataFrame
-    arrays: dict[str, np.ndarray]
-    weights: dict[str, Tensor]
-    facts: dict[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame]
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        return self.tables["history"]
 
 
 def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
     """Rate of update number `step`, counted from 0: constant, or lr (1 + cos(π step/total)) / 2."""
-    if total_steps == 0:
-        raise ValueError("total_steps must be at least 1: a training without a step has no learning rate")
     if train.schedule == "constant":
         return train.lr
     return train.lr * (1 + math.cos(math.pi * step / total_steps)) / 2
@@ -97,43 +100,32 @@ def usable(out: Output, skip: str) -> Tensor:
 
 
 class _Step(NamedTuple):
-    """One batch through the network: its objective, output, the samples that entered, and the last block's output."""
+    """One batch through the network: its objective, its output, and the samples that entered."""
 
     loss: Tensor
     out: Output
     keep: Tensor
-    z: Tensor
     start_distance: Tensor | None
 
 
-def _start_distance(model: Classifier, x: Tensor, z: Tensor, z0: Tensor | None) -> Tensor:
+def _start_distance(model: Classifier, x: Tensor, z: Tensor) -> Tensor:
     """‖z₀ − z*‖₂ / ‖z*‖₂ of each image (B,): how far an equilibrium z (B, d, H, W) is from where its solve began."""
-    start = model.block.start(x) if z0 is None else z0
+    start = model.block.start(x)
     moved, size = (values.flatten(1).norm(dim=1) for values in (start.to(z.dtype) - z, z))
     return moved / size.clamp_min(torch.finfo(z.dtype).tiny)
 
 
 def _loss(
-    model: Classifier,
-    images: Tensor,
-    labels: Tensor,
-    train: TrainConfig,
-    class_loss: Callable[[Tensor, Tensor], Tensor],
-    z0: Tensor | None = None,
+    model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig, class_loss: Callable[..., Tensor]
 ) -> _Step:
     """The objective of a batch."""
     x = model.encoder(images)
-    z, solution = model.transform(x, z0)
+    z, solution = model.transform(x)
     out = model.read_out(z, solution)
     keep = usable(out, train.skip)
     # torch.where, not multiplication: 0 · NaN would be NaN
     values = class_loss(torch.where(keep[:, None], out.logits.to(z.dtype), 0.0), labels)
-    kept = keep.sum().clamp_min(1)
-    loss = torch.where(keep, values, 0.0).sum() / kept
-    if train.constraint == "penalty":
-        h = torch.where(keep[:, None], out.features, 0.0)
-        loss = loss + train.e_w / 2 * model.classifier.weight.square().sum()
-        loss = loss + train.e_h / 2 * h.square().sum() / kept
+    loss = torch.where(keep, values, 0.0).sum() / keep.sum().clamp_min(1)
     if train.jacobian_reg:
         cell, cell_input = model.block.cell, x.to(z.dtype)
         # forward: a compiled cell cannot be differentiated twice; no autocast: as `Classifier.transform` computes cells
@@ -142,56 +134,43 @@ def _loss(
         size = size / math.prod(z.shape[1:])
         loss = loss + train.jacobian_reg * (size.sum() / len(z))
     with torch.no_grad():
-        distance = _start_distance(model, x, z, z0) if solution is not None else None
-    return _Step(loss, out, keep, z.detach(), distance)
+        distance = _start_distance(model, x, z) if solution is not None else None
+    return _Step(loss, out, keep, distance)
 
 
 class _Tally:
-    """Sums over the training steps of one epoch, kept on the device."""
+    """What the training steps of one epoch say of their images, kept on the device."""
 
-    COLUMNS = (
-        "skipped",
-        "feature_norm",
-        "not_converged",
-        "solver_steps",
-        "start_distance",
-        "backward_not_converged",
-        "backward_steps",
-    )
-
-    def __init__(self, num_classes: int, device: torch.device) -> None:
-        self.sums = {
-            name: torch.zeros(num_classes, dtype=torch.float64, device=device) for name in ("seen", *self.COLUMNS)
-        }
+    def __init__(self, device: torch.device) -> None:
+        self.columns: dict[str, list[Tensor]] = defaultdict(list)
+        self.labels: list[Tensor] = []
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        self.steps = self.dropped = 0
+        self.dropped = 0
 
     def add(self, step: _Step, labels: Tensor, backward: Any, usable_step: bool) -> None:
         self.loss += step.loss.detach()
-        self.steps += 1
         self.dropped += not usable_step
+        self.labels.append(labels)
         solution, norms = step.out.solution, step.out.features.detach().double().norm(dim=1)
-        columns = {"seen": torch.ones_like(step.keep), "skipped": ~step.keep, "feature_norm": norms}
+        columns = {"skipped": ~step.keep, "feature_norm": norms}
         if solution is not None:
             columns |= {"not_converged": ~solution.converged, "solver_steps": solution.steps}
             columns |= {"start_distance": step.start_distance}
         if backward is not None:
             columns |= {"backward_not_converged": ~backward.converged, "backward_steps": backward.steps}
         for name, values in columns.items():
-            self.sums[name].index_add_(0, labels, values.double())
+            self.columns[name].append(values.double())
 
-    def report(self, names: list[str]) -> tuple[dict[str, float], list[tuple[int, str, float]]]:
+    def report(self, num_classes: int) -> tuple[dict[str, float], list[tuple[int, str, float]]]:
         """Overall means, and (class, metric, value) rows; a class not seen has no row."""
-        sums = {name: values.cpu() for name, values in self.sums.items()}
-        seen = sums["seen"]
-        overall = {"loss": (self.loss / self.steps).item(), "dropped": self.dropped / self.steps}
-        overall |= {name: (sums[name].sum() / seen.sum()).item() for name in names}
-        rows = [
-            (k, name, (sums[name][k] / seen[k]).item())
-            for name in names
-            if name in ("skipped", "not_converged")
-            for k in torch.nonzero(seen).flatten().tolist()
-        ]
+        steps, labels = len(self.labels), torch.cat(self.labels)
+        zeros = torch.zeros(num_classes, dtype=torch.float64, device=labels.device)
+        sums = {name: zeros.index_add(0, labels, torch.cat(values)).cpu() for name, values in self.columns.items()}
+        seen = zeros.index_add(0, labels, torch.ones_like(labels, dtype=torch.float64)).cpu()
+        overall = {"loss": (self.loss / steps).item(), "dropped": self.dropped / steps}
+        overall |= {name: (values.sum() / seen.sum()).item() for name, values in sums.items()}
+        classes, shown = torch.nonzero(seen).flatten().tolist(), ("skipped", "not_converged")
+        rows = [(k, name, (sums[name][k] / seen[k]).item()) for name in shown if name in sums for k in classes]
         return overall, rows
 
 
@@ -251,15 +230,11 @@ def usable_device(name: str | None = None) -> torch.device:
     if name is None:
         return default_device()
     try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device {name!r} is not a device: use cpu, cuda or cuda:1, or leave it out") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"runs are not trained on device {name!r}: use cpu, cuda or cuda:1, or leave it out")
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == "cuda" and (device.index or 0) >= gpus:
-        raise ConfigError(f"device {name!r} is not here: this machine has {gpus} CUDA devices that PyTorch can use")
-    return device
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError) as error:  # the first where PyTorch knows no CUDA
+        said = str(error).partition(chr(10))[0]
+        raise ConfigError(f"device {name!r} cannot be used: {said}. Use cpu, cuda or cuda:1, or leave it out") from None
+    return torch.device(name)
 
 
 def _optimiser(train: TrainConfig, weights: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -280,57 +255,45 @@ class _Trainer:
     """State of one training between epochs."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
-        train = config.train
-        self.config, self.device = config, device
-        self.split: Split = make_split(config.data, config.seed)
-        num_classes = len(self.split.counts)
-        dtype = _DTYPES[train.precision]
-        image = self.split.train_images.shape[1:]
+        train, split = config.train, make_split(config.data, config.seed)
+        self.config, self.device, self.split = config, device, split
+        num_classes, image, dtype = len(split.counts), split.train_images.shape[1:], _DTYPES[train.precision]
         try_own_code(config.model, num_classes, image)
         self.model = _network(config, num_classes, image[0]).to(device, dtype)
-        if isinstance(self.model.block, DEQ):
-            self.model.block.on_failure = "ignore"  # the history has the share of each epoch
         if train.compile:
             self.model.encoder.compile()
             getattr(self.model.block, "cell", self.model.block).compile()
         self.optimiser = _optimiser(train, self.model.parameters())
-        common = dict(mean=self.split.mean, std=self.split.std, device=device, dtype=dtype)
-        split = self.split
-        self.train_batches = Batches(
-            split.train_images, split.train_labels, batch_size=train.batch_size, augment=split.augment, **common
-        )
+
+        def batches(images: Tensor, labels: Tensor, size: int, augment: str) -> Batches:
+            options = {"mean": split.mean, "std": split.std, "device": device, "dtype": dtype}
+            return Batches(images, labels, batch_size=size, augment=augment, **options)
+
+        self.train_batches = batches(split.train_images, split.train_labels, train.batch_size, split.augment)
         self.loaders = {
-            name: Batches(images, labels, batch_size=_EVALUATION_BATCH, augment="none", **common)
-            for name, images, labels in (
-                ("train", split.train_images, split.train_labels),
-                ("test", split.test_images, split.test_labels),
-            )
+            "train": batches(split.train_images, split.train_labels, _EVALUATION_BATCH, "none"),
+            "test": batches(split.test_images, split.test_labels, _EVALUATION_BATCH, "none"),
         }
         self.class_loss = Loss(train.loss, split.counts, train.epochs, device, dtype)
-        self.equilibria: Tensor | None = None  # (N, d, H, W) of the last epoch, kept for start="previous" alone
         self.epoch = 0
         self.earlier: list[dict[str, Any]] = []  # sessions that this training goes on from, by their last epoch
-        self.history: list[tuple[int, str, str, float]] = []
-        self.classes: list[tuple[int, str, int, str, float]] = []
-        self.cost: list[tuple[int, float, float]] = []
+        self.tables: dict[str, list[tuple]] = {name: [] for name in _COLUMNS}
         self.outputs: dict[str, Outputs] = {}
 
     def state(self, session: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "epoch": self.epoch,
-            "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "history": self.history,
-            "classes": self.classes,
-            "cost": self.cost,
-            "sessions": [*self.earlier, session | {"epoch": self.epoch}],
-            "equilibria": self.equilibria,
-        }
+        sessions = [*self.earlier, session | {"epoch": self.epoch}]
+        networks = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+        return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint; raises `ConfigError` for one whose network or tables are not those of this code."""
         try:
-            self._restore(state)
+            self.model.load_state_dict(state["model"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
+            self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
+            if [row[0] for row in self.tables["cost"]] != list(range(1, self.epoch + 1)):
+                raise ValueError(f"epoch {self.epoch} is not the last one of its table of costs")
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             raise ConfigError(
@@ -338,36 +301,18 @@ class _Trainer:
                 f"To train from the start, remove it: nclib runs remove {run_id(self.config)}"
             ) from None
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.epoch = int(state["epoch"])
-        self.equilibria = state["equilibria"]
-        if self.equilibria is not None:
-            self.equilibria = self.equilibria.to(self.device)
-        self.earlier = list(state["sessions"])
-        for name in ("history", "classes", "cost"):
-            setattr(self, name, [tuple(row) for row in state[name]])
-        if [row[0] for row in self.cost] != list(range(1, self.epoch + 1)):
-            raise ValueError(f"epoch {self.epoch} is not the last one of its table of costs")
-
     def train_epoch(self) -> None:
         """One pass over the training set; raises `TrainingDiverged` when the loss is not finite."""
         train, model, epoch = self.config.train, self.model, self.epoch + 1
         layer = model.block if isinstance(model.block, DEQ) else None
-        tally = _Tally(len(self.split.counts), self.device)
-        total = train.epochs * len(self.train_batches)
+        tally, steps = _Tally(self.device), len(self.train_batches)
         torch.manual_seed(1_000_003 * self.config.seed + epoch)  # the probes of the Jacobian regulariser
         model.train()
-        for i, (images, labels, rows) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
-            rate = learning_rate(train, self.epoch * len(self.train_batches) + i, total)
+        for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
+            rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
-            z0 = self.equilibria[rows] if self.equilibria is not None and epoch > 1 else None
-            class_loss = functools.partial(self.class_loss, epoch=epoch)
-            step = _loss(model, images, labels, train, class_loss, z0)
-            if self.config.model.start == "previous":
-                self._remember(rows, step.z)
+            step = _loss(model, images, labels, train, lambda logits, labels: self.class_loss(logits, labels, epoch))
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 step.loss.backward()
@@ -380,12 +325,7 @@ class _Trainer:
             if train.constraint == "projection":
                 _project(model, train.e_w)
             tally.add(step, labels, layer.last_backward if layer else None, usable_step)
-        names = ["skipped", "feature_norm"]
-        if layer is not None:
-            names += ["not_converged", "solver_steps", "start_distance"]
-            if layer.last_backward is not None:
-                names += ["backward_not_converged", "backward_steps"]
-        overall, rows = tally.report(names)
+        overall, rows = tally.report(len(self.split.counts))
         self._check(overall, epoch, rate)
         if overall.get("backward_not_converged", 0.0) > BACKWARD_FAILURES_TO_WARN_OF:
             warnings.warn(
@@ -395,29 +335,22 @@ class _Trainer:
                 BackwardNotConverged,
                 stacklevel=3,
             )
-        self.history += [(epoch, "steps", name, value) for name, value in overall.items()]
-        self.classes += [(epoch, "steps", *row) for row in rows]
-
-    def _remember(self, rows: Tensor, z: Tensor) -> None:
-        """Keep the equilibria of a batch (B, d, H, W) as the next epoch's starts."""
-        if self.equilibria is None:
-            self.equilibria = z.new_zeros((len(self.split.train_labels), *z.shape[1:]))
-        self.equilibria[rows] = z
+        self.tables["history"] += [(epoch, "steps", name, value) for name, value in overall.items()]
+        self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 
     def _check(self, overall: dict[str, float], epoch: int, rate: float) -> None:
-        if overall["skipped"] == 1:
-            what = "no sample was left in the loss"
-        elif overall["dropped"] == 1:
-            what = "no step had a finite gradient"
-        elif not math.isfinite(overall["loss"]):
-            what = "the loss is not finite"
-        else:
-            return
-        raise TrainingDiverged(
-            f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: {what}. "
-            f"Use a lower lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), or for an "
-            "equilibrium jacobian_reg=0.1 or more max_steps of the solver"
-        )
+        found = {
+            "no sample was left in the loss": overall["skipped"] == 1,
+            "no step had a finite gradient": overall["dropped"] == 1,
+            "the loss is not finite": not math.isfinite(overall["loss"]),
+        }
+        for what, happened in found.items():
+            if happened:
+                raise TrainingDiverged(
+                    f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: "
+                    f"{what}. Use a lower lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), "
+                    "or for an equilibrium jacobian_reg=0.1 or more max_steps of the solver"
+                )
 
     def evaluate_epoch(self) -> None:
         """Log what this epoch is due: everything, or in the last epochs the test accuracy alone."""
@@ -430,42 +363,36 @@ class _Trainer:
                     f"(now {self.config.train.lr:g})"
                 )
             report = summarise(outputs, self.model, self.split.counts, self.split.minority, with_nc)
-            self.history += [(epoch, name, metric, value) for metric, value in report.items()]
-            self.classes += [(epoch, name, *row) for row in per_class_rows(outputs, len(self.split.counts))]
+            self.tables["history"] += [(epoch, name, metric, value) for metric, value in report.items()]
+            self.tables["classes"] += [(epoch, name, *row) for row in per_class_rows(outputs, len(self.split.counts))]
             self.outputs[name] = outputs
 
     def logged(self) -> dict[str, float]:
         """The rows that the last epoch added to the history."""
-        return {f"{split}/{metric}": value for epoch, split, metric, value in self.history if epoch == self.epoch}
+        rows = self.tables["history"]
+        return {f"{split}/{metric}": value for epoch, split, metric, value in rows if epoch == self.epoch}
 
-    def result(self) -> Run:
-        def array(values: Any) -> np.ndarray:
-            return values.detach().cpu().numpy()
-
-        split = self.split
+    def result(self) -> Result:
+        split, model = self.split, self.model
         arrays = {
             "counts": split.counts,
             "minority": split.minority,
             "train_indices": split.train_indices,
             "test_indices": split.test_indices,
-            "classifier": self.model.classifier.weight,
+            "classifier": model.classifier.weight,
         }
         for name, outputs in self.outputs.items():
-            arrays[f"{name}_features"] = outputs.features
-            arrays[f"{name}_labels"] = outputs.labels
+            arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
             if name == "train":
                 arrays["class_means"] = feature_moments(outputs, len(split.counts)).class_means
             if outputs.residual is not None:
                 arrays[f"{name}_residual"] = outputs.residual
-        return Run(
-            config=self.config,
-            history=pd.DataFrame(self.history, columns=["epoch", "split", "metric", "value"]),
-            classes=pd.DataFrame(self.classes, columns=["epoch", "split", "class", "metric", "value"]),
-            cost=pd.DataFrame(self.cost, columns=["epoch", "train_seconds", "evaluate_seconds"]),
-            arrays={name: array(torch.as_tensor(values)) for name, values in arrays.items()},
-            weights={name: value.detach().cpu() for name, value in self.model.state_dict().items()},
+        return Result(
+            tables={name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in self.tables.items()},
+            arrays={name: torch.as_tensor(values).detach().cpu().numpy() for name, values in arrays.items()},
+            weights={name: value.detach().cpu() for name, value in model.state_dict().items()},
             facts={
-                "parameters": count_parameters(self.model),
+                "parameters": count_parameters(model),
                 "updates": self.config.train.epochs * len(self.train_batches),
                 "class_names": list(split.class_names),
                 "continued_from": [session["epoch"] for session in self.earlier],
@@ -482,7 +409,7 @@ def train(
     progress: Callable[[int, int], None] | None = None,
     log: Callable[[int, dict[str, float]], None] | None = None,
     session: Callable[[], dict[str, Any]] | None = None,
-) -> Run:
+) -> Result:
     """Train what `config` describes, from the start or from the checkpoint's last epoch.
 
     Parameters
@@ -497,7 +424,7 @@ def train(
 
     Returns
     -------
-    Run
+    Result
         On the CPU bit for bit the same, at the same number of threads, whether or not the training was interrupted.
 
     Raises
@@ -527,7 +454,7 @@ def train(
             trained = time.perf_counter()
             trainer.evaluate_epoch()
             trainer.epoch += 1
-            trainer.cost.append((trainer.epoch, trained - started, time.perf_counter() - trained))
+            trainer.tables["cost"].append((trainer.epoch, trained - started, time.perf_counter() - trained))
             if checkpoint is not None and trainer.epoch < config.train.epochs:
                 checkpoint.save(trainer.state(session() if session is not None else {}))
             if log is not None:

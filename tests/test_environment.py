@@ -120,7 +120,7 @@ LABORATORY = {"panels"}  # nothing else imports them
 def test_what_the_code_imports_is_declared(path):
     """At the top of a module of the core only torch and numpy, elsewhere also the companion, in the laboratory widgets;
     inside functions any extra of ours."""
-    slim = path.relative_to(ROOT / "nclib").parts[0] in ("solver.py", "deq", "metrics", "imbalance.py")
+    slim = path.relative_to(ROOT / "nclib").parts[0] in ("solver.py", "methods.py", "deq", "metrics", "imbalance.py")
     core = {TO_IMPORT.get(name, name) for name in CORE | (set() if slim else names(EXTRAS["companion"]))}
     declared = {TO_IMPORT.get(name, name) for name in ALL}
     declared |= {"IPython", "matplotlib_inline", "traitlets"}  # part of ipykernel's interface

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from nclib.config import RunConfig
-from nclib.deq import failures_counted
 from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
 from nclib.models import BasicBlock, Classifier, count_parameters
@@ -63,7 +62,7 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
         rows["last block"] = 0
         watch(model.block.cell, lambda _, out: rows.update({"last block": len(out)}))
     try:
-        with evaluating(model), failures_counted(model), torch.no_grad():
+        with evaluating(model), torch.no_grad():
             model(images)
     finally:
         for handle in handles:

@@ -204,8 +204,7 @@ class ModelConfig(Config):
     feature_norm : "none" or "batchnorm" (BatchNorm1d on the pooled features, which centres them)
     head : the classifier without bias: "linear"; "etf", fixed at a simplex ETF with rows of norm 1 (Zhu et al. 2021;
         Yang et al. 2022); "cosine", 30 cos(h, w_k), which LDAM needs (Cao et al. 2019)
-    solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input), "zeros" or, in training,
-        "previous", the image's equilibrium of the epoch before ("x" in the first epoch and in evaluation)
+    solver, gradient, start : of "deq"; start is the first iterate, "x" (the block's input) or "zeros"
     unroll : of "weight_tied"
     num_blocks : of "explicit_flops"
 
@@ -223,7 +222,7 @@ class ModelConfig(Config):
     head: Literal["linear", "etf", "cosine"] = added_later("linear")
     solver: SolverConfig | None = None
     gradient: GradientConfig | None = None
-    start: Literal["x", "zeros", "previous"] | None = None
+    start: Literal["x", "zeros"] | None = None
     unroll: int | None = pydantic.Field(default=None, ge=1)
     num_blocks: int | None = pydantic.Field(default=None, ge=1)
     network: str | None = option(
@@ -308,9 +307,8 @@ class TrainConfig(Config):
     clip : largest norm of the gradient; None for no clipping
     constraint : reading of the paper's E_W and E_H. "weight_decay": weight decay alone, neither is enforced;
         "projection": after each step the classifier is scaled onto (1/K) Σ‖w_k‖² ≤ e_w, and in each forward pass every
-        feature onto ‖h‖² ≤ e_h; "penalty": adds (e_w/2) Σ‖w_k‖² + (e_h/2) mean ‖h‖² over the samples in the loss.
-        Weight decay acts besides, unless it is set to 0
-    e_w, e_h : needed by the last two
+        feature onto ‖h‖² ≤ e_h. Weight decay acts besides, unless it is set to 0
+    e_w, e_h : needed by "projection"
     loss : "cross_entropy"; for imbalanced classes "balanced_softmax", "class_balanced" or "ldam_drw", see
         `nclib.losses`. (Logit adjustment of a finished network needs no training: every evaluation reports it)
     skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best
@@ -340,7 +338,7 @@ class TrainConfig(Config):
     optimiser: Literal["sgd", "adam", "adamw"] = added_later("sgd")
     schedule: Literal["constant", "cosine"] = "cosine"
     clip: float | None = pydantic.Field(default=1.0, gt=0)
-    constraint: Literal["weight_decay", "projection", "penalty"] = "weight_decay"
+    constraint: Literal["weight_decay", "projection"] = "weight_decay"
     e_w: float | None = pydantic.Field(default=None, gt=0)
     e_h: float | None = pydantic.Field(default=None, gt=0)
     loss: LossName = added_later("cross_entropy")
@@ -358,7 +356,7 @@ class TrainConfig(Config):
         if self.constraint != "weight_decay" and not given:
             raise ValueError(f"constraint {self.constraint!r} needs e_w and e_h; the paper states 0.01 for both")
         if self.constraint == "weight_decay" and (self.e_w is not None or self.e_h is not None):
-            raise ValueError("e_w and e_h apply only to constraint 'projection' or 'penalty'; leave them out")
+            raise ValueError("e_w and e_h apply only to constraint 'projection'; leave them out")
         return self
 
     def evaluated(self, epoch: int) -> dict[str, bool]:

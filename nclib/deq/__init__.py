@@ -4,8 +4,8 @@ The cell, the solver and the gradient are three separate values. The forward sol
 evaluates the cell once more at z*, so what is kept in between is z* and x, whatever the number of steps.
 
 ``layer`` has ``DEQ`` itself, ``gradients`` the rules and the implicit backward pass, ``steps`` the passes of a fixed
-number of steps, ``cell`` the cell as the layer sees it,
-``jacobian`` what the Jacobian at a point tells, ``diagnosis`` why a layer misbehaves.
+number of steps, ``cell`` the cell as the layer sees it, ``jacobian`` what the Jacobian at a point tells, ``diagnosis``
+why a layer misbehaves.
 """
 
 from nclib.deq.cell import Cell, State
@@ -20,12 +20,10 @@ from nclib.deq.gradients import (
     Unrolled,
 )
 from nclib.deq.jacobian import jacobian_frobenius_sq, row_jacobians, spectral_radius
-from nclib.deq.layer import DEQ, ForwardNotConverged, failures_counted
-from nclib.deq.steps import REVERSAL
+from nclib.deq.layer import DEQ, ForwardNotConverged
 
 __all__ = [
     "DEQ",
-    "REVERSAL",
     "BackwardNotConverged",
     "Cell",
     "Diagnosis",
@@ -38,7 +36,6 @@ __all__ = [
     "State",
     "Unrolled",
     "diagnose",
-    "failures_counted",
     "jacobian_frobenius_sq",
     "row_jacobians",
     "spectral_radius",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from nclib.solver import EPSILON, Solution, tell_rows
+from nclib.solver import EPSILON, Solution, check_rows, tell_rows
 
 State = Tensor | tuple[Tensor, ...]
 Cell = Callable[..., State]
@@ -49,19 +49,16 @@ def uncompiled(cell: Cell) -> Cell:
     return cell.forward if getattr(cell, "_compiled_call_impl", None) is not None else cell
 
 
-def is_stateful(module: nn.Module) -> bool:
+def is_live(module: nn.Module) -> bool:
     """Whether the module is another map at each call: dropout and norms with running statistics, in training mode."""
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        return module.training and module.p > 0
-    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
-        return module.training and module.dropout > 0
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return module.training or module.running_mean is None
-    if isinstance(module, (nn.RReLU, _SpectralNorm)):
-        return module.training
-    if any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()):
-        return module.training
-    return isinstance(module, nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+        return True
+    iterates = any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values())
+    always = isinstance(module, (nn.RReLU, _SpectralNorm, nn.modules.batchnorm._BatchNorm)) or iterates
+    drops = getattr(module, "p", 0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0
+    drops = module.dropout if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)) else drops
+    tracks = isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
+    return module.training and bool(always or drops or tracks)
 
 
 def functional_form(cell: Cell, parts: Parts | None, *rows: Tensor) -> tuple[Callable[..., Tensor], list[Tensor]]:
@@ -84,14 +81,10 @@ def functional_form(cell: Cell, parts: Parts | None, *rows: Tensor) -> tuple[Cal
     return f, [state[name] for name in names]
 
 
-def versions(cell: Cell) -> list[tuple[str, Tensor, int]]:
-    """Name and version of the tensors of a module that are computed with and have no gradient."""
-    if not isinstance(cell, nn.Module):
-        return []
-    state = [*cell.named_parameters(), *cell.named_buffers()]
-    counter = "num_batches_tracked"  # which BatchNorm counts, and computes nothing with
-    fixed = [(name, t) for name, t in state if not (t.requires_grad or t.is_inference() or name.endswith(counter))]
-    return [(name, t, t._version) for name, t in fixed]
+def fixed_tensors(cell: Cell) -> list[Tensor]:
+    """The tensors of a module that are computed with and have no gradient."""
+    own = [*cell.parameters(), *cell.buffers()] if isinstance(cell, nn.Module) else []
+    return [t for t in own if not (t.requires_grad or t.is_inference())]
 
 
 class _Shell(nn.Module):
@@ -123,7 +116,7 @@ def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
     try:
         value = cell(*own)
     except Exception as error:
-        tell_rows(error, 1, len(rows[0]))
+        tell_rows(error, own[0], len(rows[0]))
         raise
     return [leaf for leaf in _leaves_behind(value, set()) if all(leaf is not t for t in own)]
 
@@ -161,20 +154,29 @@ class Parts:
     def wrap(self, cell: Cell) -> Cell:
         def packed(z: Tensor, *rows: Tensor) -> Tensor:
             value = cell(self.unpack(z), *rows)
-            self._check(value, len(z))
+            allowed = [(len(z), *shape) for shape in self.shapes]
+            if not isinstance(value, (tuple, list)):
+                raise TypeError(f"the cell returned a {type(value).__name__}; it must return a tuple like z0")
+            if [tuple(part.shape) for part in value] != allowed:
+                got = [tuple(part.shape) for part in value]
+                raise ValueError(f"the cell maps parts of shapes {allowed} to {got}; it must return the shapes it gets")
             return self.pack(value)
 
         return packed
 
-    def _check(self, value: object, rows: int) -> None:
-        if not isinstance(value, (tuple, list)) or not all(isinstance(part, Tensor) for part in value):
-            raise TypeError(
-                f"the cell returned a {type(value).__name__}; z0 is a tuple of {len(self.shapes)} tensors, so it must "
-                "return a tuple of tensors like them"
-            )
-        got, allowed = [tuple(part.shape) for part in value], [(rows, *shape) for shape in self.shapes]
-        if got != allowed:
-            raise ValueError(f"the cell maps parts of shapes {allowed} to {got}; it must return the shapes it is given")
+
+def packed(cell: Cell, state: State) -> tuple[Parts | None, Cell, Tensor]:
+    """The parts of a state of several tensors, and the cell and the state with one tensor."""
+    if isinstance(state, Tensor):
+        return None, cell, state
+    if len(state) < 2 or not all(isinstance(part, Tensor) for part in state):
+        kinds = ", ".join(type(part).__name__ for part in state)
+        raise TypeError(f"a state of several tensors is a tuple of at least two of them, (z1, z2), not ({kinds})")
+    check_rows(len(state[0]), {f"z[{i}]": part for i, part in enumerate(state)})
+    if len({(part.dtype, part.device) for part in state}) > 1 or not state[0].is_floating_point():
+        raise ValueError("the parts of a state must have one floating-point type and one device")
+    parts = Parts(tuple(tuple(part.shape[1:]) for part in state))
+    return parts, parts.wrap(cell), parts.pack(state)
 
 
 def unpacked(parts: Parts | None, states: Sequence[Tensor], solution: Solution) -> tuple[list[State], Solution]:
@@ -183,24 +185,3 @@ def unpacked(parts: Parts | None, states: Sequence[Tensor], solution: Solution) 
         return list(states), solution
     value = parts.unpack(solution.value)
     return [value if z is solution.value else parts.unpack(z) for z in states], replace(solution, value=value)
-
-
-def check_state(x: Tensor, z0: Sequence[Tensor], name: str = "z0") -> None:
-    if len(z0) < 2 or not all(isinstance(part, Tensor) for part in z0):
-        further = "What else the cell takes goes into args: layer(x, args=(tensor,))" if name == "z0" else ""
-        raise TypeError(
-            f"{name} is a {type(z0).__name__} of {len(z0)}: {', '.join(type(part).__name__ for part in z0)}. A state "
-            f"of several tensors is a tuple of at least two of them, {name}=(z1, z2), a single one is the tensor "
-            f"itself. {further}".rstrip()
-        )
-    first = z0[0]
-    for i, part in enumerate(z0):
-        if part.dim() == 0 or len(part) != len(x) or 0 in part.shape[1:]:
-            raise ValueError(
-                f"{name}[{i}] has shape {tuple(part.shape)}; its first axis must be the {len(x)} rows of x"
-            )
-        if not part.is_floating_point() or (part.dtype, part.device) != (first.dtype, first.device):
-            raise ValueError(
-                f"{name}[{i}] is {part.dtype} on {part.device} and {name}[0] {first.dtype} on {first.device}; the "
-                "parts of a state must have one floating-point type and one device"
-            )

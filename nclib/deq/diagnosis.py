@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nclib.deq.cell import Parts, State, flat_rows, functional_form, uncompiled, vjp
+from nclib.deq.cell import Parts, State, flat_rows, functional_form, packed, uncompiled, vjp
 from nclib.deq.gradients import Autocast, Gradient, Implicit
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
-from nclib.solver import HALF_FLOOR, Anderson, Broyden, FixedPointIteration, Solution, Solver
+from nclib.methods import Anderson, Broyden, FixedPointIteration, Solver
+from nclib.solver import HALF_FLOOR, Solution
 
-ROWS = 32  # which the findings that cost many evaluations look at
+NAMES = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
+ROWS, STARTS = 32, 4  # rows that the findings with many evaluations look at; random starts besides zero
 REPEATED, MOVED, SAME, DEAD, EXPANSIVE, WRONG = 1e-5, 0.1, 0.01, 1e-3, 1.01, 0.1  # as the docstring of diagnose says
 
 
@@ -67,29 +69,23 @@ class Diagnosis:
             from matplotlib import pyplot
 
             ax = pyplot.subplots()[1]
-        calls, trace = range(1, len(self.trace) + 1), self.trace.cpu().double()
-        ax.semilogy(calls, trace.numpy(), color="0.7", linewidth=0.8)
-        ax.semilogy(calls, trace.nanmedian(1).values.numpy(), color="C0", label="median row")
+        ax.semilogy(range(1, len(self.trace) + 1), self.trace.cpu().numpy(), color="0.7", linewidth=0.8)
         ax.axhline(self.tol, color="C3", linestyle="--", label="tolerance")
         ax.set(xlabel="evaluations of the cell", ylabel="relative residual")
-        ax.legend()
         return ax
 
 
-def diagnose(
-    layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tensor] = (), *, starts: int = 4
-) -> Diagnosis:
+def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tensor] = ()) -> Diagnosis:
     """Say why an equilibrium layer misbehaves on a batch.
 
     The layer is solved as it would be in a call, in its mode, under the caller's autocast. Then a search with up to 600
     evaluations, to a tolerance a hundred times smaller where the precision allows that, looks for the fixed points
-    themselves. The layer, its buffers, all ``.grad`` and the random state are left as they were.
+    themselves. A copy of the layer is examined, so that it stays as it is, and so does the random state.
 
     Parameters
     ----------
     layer : a ``DEQ``. Its own forward hooks are not run, those of modules inside the cell are
     x, z0, args : as in the call, ``layer(x, z0=z0, args=args)``
-    starts : random starts besides zero, of one, two, … times the size of z*
 
     Returns
     -------
@@ -102,15 +98,15 @@ def diagnose(
         - ``fixed_point``: the search finds none, or one that moves by more than 10 % at the smaller tolerance, or a
           state that has grown tenfold while ‖f(z) − z‖ stays above a tenth of what it was: a state that grows without
           end has a small relative residual, too. What follows is for the rows that have one.
-        - ``starts``: the search ends at points more than 1 % apart, or 100 tolerances where that is more.
+        - ``starts``: from zero and from four random points the search ends more than 1 % apart, or 100 tolerances.
         - ``spectral_radius``: of ∂f/∂z at z*, above 1.01 in some row: plain iteration moves away from z*.
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
           not floating-point: when the rows of x change places).
-        - ``gradient``: autograd differs from finite differences of the cell by more than 10 %, in z, x or parameters;
-          or the layer's gradient differs from backpropagation through plain steps at z* by more than 10 % with
-          ``Implicit``, by 90° or more with a rule that approximates. The plain steps end when they change the gradient
-          by less than 1e-4, and after 500; rows of which they do not are left out, as where the spectral radius is
-          above 1.
+        - ``gradient``: the cell changes while gradients are recorded; autograd differs from finite differences of the
+          cell by more than 10 %, along a random direction of z, x or a parameter; or the layer's gradient differs from
+          backpropagation through plain steps at z* by more than 10 % with ``Implicit``, by 90° or more with a rule that
+          approximates. The plain steps end when they change the gradient by less than 1e-4, and after 500; rows of
+          which they do not are left out, as where the spectral radius is above 1.
         - ``cost``: never one. A step, forward and backward, in evaluations of the cell.
 
         From ``starts`` on the first 32 rows are examined, for the spectral radius at most 8.
@@ -122,8 +118,7 @@ def diagnose(
 
     Notes
     -----
-    Errors of the cell or the layer are raised as in a call. A change between the forward and the backward pass that is
-    made outside the layer cannot be seen, and what a plain callable closes over cannot be restored.
+    Errors of the cell or the layer are raised as in a call. What a plain callable closes over is not copied.
 
     Examples
     --------
@@ -139,35 +134,15 @@ def diagnose(
     device = x.device.type
     amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
     forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
-    with torch.inference_mode(False), torch.no_grad(), forked, amp(), _untouched(layer):
+    with torch.inference_mode(False), torch.no_grad(), forked, amp():
+        layer = copy.deepcopy(layer)
+        layer.return_solution, layer.on_failure = True, "ignore"
         x, *args = (t.detach().clone() for t in (x, *args))
-        start, parts = layer.start(x) if z0 is None else z0, None
-        if not isinstance(start, Tensor):
-            parts = Parts(tuple(tuple(part.shape[1:]) for part in start))
-            start = parts.pack(start)
+        parts, _, start = packed(layer.cell, layer.start(x) if z0 is None else z0)
         if amp.enabled:  # as the layer does
             x, start = (t.float() if t.dtype in HALF_FLOOR else t for t in (x, start))
         exact = not amp.enabled and start.dtype not in HALF_FLOOR
-        return _examine(_Rows(layer, parts, start.detach().clone(), x, tuple(args)), starts, exact)
-
-
-@contextmanager
-def _untouched(layer: DEQ) -> Iterator[None]:
-    """Whatever happens to the modules and their buffers inside, all is as before afterwards."""
-    before, copies = [(module, dict(vars(module))) for module in layer.modules()], {}
-    for module, attributes in before:
-        kept = attributes["_buffers"]
-        for tensor in kept.values():
-            if tensor is not None:
-                copies.setdefault(id(tensor), tensor.detach().clone())
-        vars(module)["_buffers"] = type(kept)((name, copies.get(id(t))) for name, t in kept.items())
-    try:
-        layer.return_solution, layer.on_failure = True, "ignore"
-        yield
-    finally:
-        for module, attributes in before:
-            vars(module).clear()
-            vars(module).update(attributes)
+        return _examine(_Rows(layer, parts, start.detach().clone(), x, tuple(args)), exact)
 
 
 @dataclass(frozen=True)
@@ -191,10 +166,10 @@ class _Rows:
         self, z: Tensor, solver: Solver | None = None, gradient: Gradient | None = None
     ) -> tuple[Tensor, Solution]:
         """The layer itself, started at z."""
-        pack = (lambda state: state) if self.parts is None else self.parts.pack
-        start = z if self.parts is None else self.parts.unpack(z)
-        z, solution = self.layer.forward(self.x, start, self.args, solver, gradient)
-        return pack(z), replace(solution, value=pack(solution.value))
+        if self.parts is None:
+            return self.layer.forward(self.x, z, self.args, solver, gradient)
+        z, solution = self.layer.forward(self.x, self.parts.unpack(z), self.args, solver, gradient)
+        return self.parts.pack(z), replace(solution, value=self.parts.pack(solution.value))
 
     def search(self, tol: float, start: Tensor) -> tuple[Tensor, Tensor]:
         """The best point of three methods and its residual. Every row goes on to the next where one fails."""
@@ -207,8 +182,13 @@ class _Rows:
                 value[todo[better]], residual[todo[better]] = found.value[better], found.residual[better].double()
         return value, residual
 
+    def recorded(self) -> tuple[Callable[..., Tensor], list[Tensor]]:
+        """The cell as a function of its leaves, z, x and args, and the leaves."""
+        with torch.enable_grad():
+            return functional_form(self.layer.cell, self.parts, self.start, self.x, *self.args)
 
-def _examine(rows: _Rows, starts: int, exact: bool) -> Diagnosis:
+
+def _examine(rows: _Rows, exact: bool) -> Diagnosis:
     layer, start = rows.layer, rows.start
     solver = layer.solver if layer.training or layer.eval_solver is None else layer.eval_solver
     tol = getattr(layer.gradient, "tol", solver.tol)
@@ -229,16 +209,13 @@ def _examine(rows: _Rows, starts: int, exact: bool) -> Diagnosis:
         why, kept = "fixed_point", torch.nonzero(exists).flatten()[:ROWS]
     if len(kept):
         some, z, done = rows.at(kept), z[kept], own.converged[kept]
-        found["starts"] = _starts(some, z, tight, starts, random)
+        found["starts"] = _starts(some, z, tight, random)
         found["input"] = _input(some, z, tight, random)
-        errors = _cell_errors(some, z, random) if exact else {}  # before gradients are recorded, which may change it
         found["spectral_radius"] = _radius(some, z, random)
-        found["gradient"] = _gradient(some.at(done), z[done], errors, random)
-    found["cost"] = _cost(rows, own.num_evals)
-    names = ("map", "converged", "fixed_point", "starts", "spectral_radius", "input", "gradient", "cost")
-    return Diagnosis(
-        {name: found.get(name, Finding(None, f"Not judged, see {why}.")) for name in names}, own.trace, tol
-    )
+        found["gradient"] = _cell_gradient(some, z, exact, random) or _layer_gradient(some.at(done), z[done], random)
+    found["cost"] = _cost(rows)
+    not_judged = Finding(None, f"Not judged, see {why}.")
+    return Diagnosis({name: found.get(name, not_judged) for name in NAMES}, own.trace, tol)
 
 
 def _map(rows: _Rows, random: torch.Generator) -> Finding:
@@ -255,7 +232,7 @@ def _map(rows: _Rows, random: torch.Generator) -> Finding:
 
 
 def _converged(own: Solution, tol: float) -> Finding:
-    done, total, trace = int(own.converged.sum()), len(own.converged), own.trace.cpu().double()
+    done, total = int(own.converged.sum()), len(own.converged)
     steps = own.steps.cpu().double().quantile(torch.tensor([0, 0.5, 0.9, 1], dtype=torch.float64)).tolist()
     lost, worst = int((~own.residual.isfinite()).sum()), float(own.residual.max())
     says = f"{done} of {total} rows reach {tol:g}, in {steps[1]:.0f} evaluations (median; at most {steps[3]:.0f})."
@@ -263,34 +240,30 @@ def _converged(own: Solution, tol: float) -> Finding:
         says += f" The worst residual is {worst:.1e}; {lost} rows are never finite."
     numbers = {"rows": total, "rows_converged": done, "rows_never_finite": lost, "tol": tol, "worst_residual": worst}
     numbers["evaluations"] = dict(zip(("least", "median", "90 %", "most"), steps, strict=True))
-    curves = {"residual_median": trace.median(1).values.tolist(), "residual_worst": trace.amax(1).tolist()}
-    return Finding(done == total, says, numbers | curves)
+    return Finding(done == total, says, numbers | {"residual_worst": own.trace.amax(1).tolist()})
 
 
 def _fixed_point(solved: Tensor, moved: Tensor, converged: Tensor) -> tuple[Finding, Tensor]:
     exists = solved & (moved <= MOVED)
     count, seeming, weak = int(exists.sum()), int((solved & ~exists).sum()), int((exists & ~converged).sum())
-    worst = float(moved[solved].max()) if solved.any() else math.nan
     says = f"{count} of {len(exists)} rows have a fixed point."
     if weak:
         says += f" For {weak} of them the layer's solver is too weak: take Broyden, more max_steps or a larger tol."
     if seeming:
-        says += (
-            f" {seeming} only seem solved: solved better, they move by {worst:.0%}. The state grows, or tol is large."
-        )
-    numbers = {"rows_with_one": count, "rows_seeming": seeming, "rows_beyond_the_solver": weak, "moved": worst}
+        says += f" {seeming} only seem solved: solved better, they move on. The state grows, or tol is large."
+    numbers = {"rows_with_one": count, "rows_seeming": seeming, "rows_beyond_the_solver": weak}
     return Finding(count == len(exists), says, numbers), exists
 
 
-def _starts(rows: _Rows, z: Tensor, tol: float, starts: int, random: torch.Generator) -> Finding:
+def _starts(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> Finding:
     solved, elsewhere = [], []
-    for size in range(starts + 1):  # 0 is the start at zero
+    for size in range(STARTS + 1):  # 0 is the start at zero
         noise = _noise(z, random)
         point, residual = rows.search(tol, size * noise)
         solved.append(residual <= tol)
         elsewhere.append(solved[-1] & (_apart(point, z, 1e-4 * _norm(noise)) > max(SAME, 100 * tol)))
     tried, several = int(torch.stack(solved).sum()), int(torch.stack(elsewhere).any(0).sum())
-    says = f"{tried} of {len(z) * (starts + 1)} solves from zero and random starts converge, all to the same point."
+    says = f"{tried} of {len(z) * (STARTS + 1)} solves from zero and random starts converge, all to the same point."
     if several:
         says = f"{several} of {len(z)} rows have several fixed points: the start decides which one is found."
     return Finding(not several, says, {"rows": len(z), "rows_with_several": several, "solves": tried})
@@ -302,7 +275,7 @@ def _radius(rows: _Rows, z: Tensor, random: torch.Generator) -> Finding:
     worst = float(radius.max())
     says = f"The spectral radius of ∂f/∂z at z* is up to {worst:.2f}: plain iteration "
     far = "moves away from it. Scale the cell down, or keep to Broyden or Anderson, with Implicit."
-    says += ("contracts there." if worst < 1 else "hardly contracts there.") if worst <= EXPANSIVE else far
+    says += "contracts there, or hardly." if worst <= EXPANSIVE else far
     return Finding(worst <= EXPANSIVE, says, {"radius": radius.tolist()})
 
 
@@ -312,47 +285,47 @@ def _input(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> Findi
     change = _apart(z, point)[residual <= tol]
     if not len(change) or torch.equal(other, rows.x):
         return Finding(None, "Not judged: no row is solved with another x.")
-    most, limit = float(change.max()), max(DEAD, 10 * tol)
-    says = f"Another x moves z* by {float(change.median()):.0%} (median)."
-    if most <= limit:
+    most, middle = float(change.max()), float(change.median())
+    alive = most > max(DEAD, 10 * tol)
+    says = f"Another x moves z* by {middle:.0%} (median)."
+    if not alive:
         says = f"z* does not depend on x, another x moves it by {most:.1e} at most: the cell must use x in each call."
-    return Finding(most > limit, says, {"change_median": float(change.median()), "change_most": most})
+    return Finding(alive, says, {"change_median": middle, "change_most": most})
 
 
-def _cell_errors(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, float]:
-    """How far autograd's derivative of the cell is from a central difference, in z, x and each parameter."""
-    cell = rows.layer.cell
-    f, own = functional_form(cell, rows.parts, z, rows.x, *rows.args)
-    point, names = [z, rows.x, *own], {id(z): "z"} | ({id(rows.x): "x"} if rows.x.is_floating_point() else {})
-    if isinstance(cell, nn.Module):  # another callable computes with its own leaves
-        names |= {id(t): name for name, t in cell.named_parameters() if t.requires_grad}
-    step, seen, errors = torch.finfo(z.dtype).eps ** (1 / 3), {}, {}
-    for i, tensor in enumerate(point):
-        if id(tensor) in names:
-            along = step * _noise(tensor.reshape(1, -1), random).view_as(tensor)
-            moved = [[*point[:i], tensor + sign * along, *point[i + 1 :]] for sign in (1, -1)]
-            ahead, behind = (f(leaves, z, x, *rows.args) for z, x, *leaves in moved)
-            seen[i] = along, (ahead - behind) / 2
+def _cell_gradient(rows: _Rows, z: Tensor, exact: bool, random: torch.Generator) -> Finding | None:
+    """A complaint where autograd's derivative of the cell is not that of its values."""
+    still = rows.f(z)
+    f, leaves = rows.recorded()
+    point = [z, *([rows.x] if rows.x.is_floating_point() else []), *leaves]
+
+    def value(z: Tensor, *others: Tensor) -> Tensor:
+        x, *leaves = others if rows.x.is_floating_point() else (rows.x, *others)
+        return f(leaves, z, x, *rows.args)
+
     with torch.enable_grad():
-        copies = [t.detach().requires_grad_() if i in seen else t for i, t in enumerate(point)]
-        fz = f(copies[2:], copies[0], copies[1], *rows.args)
-    least = 1e-3 * step * float(fz.norm())  # rounding decides below
-    for i, (along, change) in seen.items():
-        told, true = float((_grad(fz, [copies[i]], change)[0] * along).sum()), float(change.square().sum())
-        errors[names[id(point[i])]] = abs(told - true) / max(true, least**2, torch.finfo(z.dtype).tiny)
-    return errors
+        copies = [t.detach().requires_grad_() for t in point]
+        fz = value(*copies)
+    if float(_apart(fz.detach(), still).max()) > REPEATED:
+        return Finding(False, "The cell changes while gradients are recorded: a buffer of it, for instance.")
+    step, error = torch.finfo(z.dtype).eps ** (1 / 3), 0.0
+    least = (1e-3 * step * float(fz.norm())) ** 2  # rounding decides below
+    for i, tensor in enumerate(point if exact else []):
+        along = step * _noise(tensor.reshape(1, -1), random).view_as(tensor)
+        ahead, behind = (value(*point[:i], tensor + sign * along, *point[i + 1 :]) for sign in (1, -1))
+        change = (ahead - behind) / 2
+        found, true = float((_grad(fz, [copies[i]], change)[0] * along).sum()), float(change.square().sum())
+        error = max(error, abs(found - true) / max(true, least, torch.finfo(z.dtype).tiny))
+    says = f"Autograd's derivative of the cell is off by {error:.0%}: it detaches, uses no_grad, or changes a buffer."
+    return Finding(False, says, {"cell_error": error}) if error > WRONG else None
 
 
-def _gradient(rows: _Rows, z: Tensor, errors: dict[str, float], random: torch.Generator) -> Finding:
-    wrong = ", ".join(f"{error:.0%} in {name}" for name, error in errors.items() if error > WRONG)
-    numbers, rule = {"cell_errors": errors}, rows.layer.gradient
-    if wrong:
-        says = f"Autograd's derivative of the cell is off by {wrong}: it detaches, uses no_grad, or changes a buffer."
-        return Finding(False, says, numbers)
-    f, leaves, rows = _recorded(rows) if len(z) else (None, [], rows)
+def _layer_gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> Finding:
+    rule, rows = rows.layer.gradient, replace(rows, x=rows.x.detach().requires_grad_(rows.x.is_floating_point()))
+    f, leaves = rows.recorded() if len(z) else (None, [])
     targets = [t for t in (rows.x, *leaves) if t.requires_grad]
     if not len(z) or not targets:
-        return Finding(None, "Not judged: no row is solved by the layer itself, or nothing takes a gradient.", numbers)
+        return Finding(None, "Not judged: no row is solved by the layer itself, or nothing takes a gradient.")
     with torch.enable_grad():
         at = z.detach().requires_grad_()
         fz, ours = f(leaves, at, rows.x, *rows.args), rows.call(rows.start)[0]
@@ -363,37 +336,35 @@ def _gradient(rows: _Rows, z: Tensor, errors: dict[str, float], random: torch.Ge
         total = total + term
         settled = _norm(term) <= 1e-4 * _norm(total)
     if not settled.any():
-        return Finding(None, "Not judged: the gradient through plain steps at z* grows with their number.", numbers)
+        return Finding(None, "Not judged: the gradient through plain steps at z* grows with their number.")
     g, total = (torch.where(settled.view(_per_row(z)), t, 0) for t in (g, total))
     a, b = (torch.cat([t.flatten() for t in _grad(*of)]) for of in ((ours, targets, g), (fz, targets, total)))
     error, cosine = float(_apart(a[None], b[None])), float(torch.cosine_similarity(a, b, dim=0))
     exact = isinstance(rule, Implicit) and rule.steps is None
-    says = f"The gradient is {error:.1%} off that through {steps} plain steps at z*"
-    says += "." if exact else f", with cosine {cosine:.2f}: {type(rule).__name__} approximates it."
+    says = f"The gradient is {error:.1%} off that through {steps} plain steps at z*, with cosine {cosine:.2f}."
     if exact and error > WRONG:
         says += " Let its backward solve take more max_steps and both solves a smaller tol."
-    numbers |= {"error": error, "cosine": cosine, "steps": steps, "rows": int(settled.sum())}
+    numbers = {"error": error, "cosine": cosine, "steps": steps, "rows": int(settled.sum())}
     return Finding(error <= WRONG or (not exact and cosine > 0), says, numbers)
 
 
-def _cost(rows: _Rows, evaluations: int) -> Finding:
+def _cost(rows: _Rows) -> Finding:
     def step() -> None:
-        _, leaves, recorded = _recorded(rows)
+        x = rows.x.detach().requires_grad_(rows.x.is_floating_point())
         with torch.enable_grad():
-            z = recorded.call(rows.start)[0]
-        _grad(z, [t for t in (recorded.x, *leaves) if t.requires_grad], torch.ones_like(z))
+            z = replace(rows, x=x).call(rows.start)[0]
+        _grad(z, [t for t in (x, *rows.layer.parameters()) if t.requires_grad], torch.ones_like(z))
 
-    one, whole = (_seconds(run, rows.x.device) for run in (lambda: rows.f(rows.start), step))
-    says = f"A step, forward and backward, takes {whole / one:.0f} times as long as one evaluation; the forward solve "
-    says += f"makes {evaluations}."
+    def seconds(run: Callable[[], object]) -> float:
+        begin = time.perf_counter()
+        run()
+        if rows.x.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    one, whole = (min(seconds(run) for _ in range(4)) for run in (lambda: rows.f(rows.start), step))
+    says = f"A step, forward and backward, takes {whole / one:.0f} times as long as one evaluation."
     return Finding(None, says, {"step_seconds": whole, "evaluation_seconds": one, "ratio": whole / one})
-
-
-def _recorded(rows: _Rows) -> tuple[Callable[..., Tensor], list[Tensor], _Rows]:
-    """The cell as a function of its leaves, the leaves, and the rows with an x that takes a gradient."""
-    rows = replace(rows, x=rows.x.detach().requires_grad_(rows.x.is_floating_point()))
-    with torch.enable_grad():
-        return *functional_form(rows.layer.cell, rows.parts, rows.start, rows.x, *rows.args), rows
 
 
 def _grad(value: Tensor, inputs: Sequence[Tensor], along: Tensor) -> Sequence[Tensor]:
@@ -421,15 +392,3 @@ def _noise(like: Tensor, random: torch.Generator) -> Tensor:
 
 def _per_row(z: Tensor) -> tuple[int, ...]:
     return (-1,) + (1,) * (z.dim() - 1)
-
-
-def _seconds(run: Callable[[], object], device: torch.device) -> float:
-    """The least of four calls."""
-    times = []
-    for _ in range(4):
-        begin = time.perf_counter()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - begin)
-    return min(times)

@@ -14,17 +14,8 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from nclib.deq.cell import Parts, flat_rows, refuse_others, unpacked, vjp
-from nclib.solver import (
-    Solution,
-    Solver,
-    check_count,
-    check_damping,
-    check_number,
-    check_solver,
-    is_real,
-    settings,
-    solve,
-)
+from nclib.methods import Options, Solver, check_solver
+from nclib.solver import Solution, solve
 
 
 class BackwardNotConverged(RuntimeWarning):
@@ -46,17 +37,13 @@ class BackwardNotConverged(RuntimeWarning):
     """
 
 
-def missed(solution: Solution) -> str:
-    """How many rows did not converge, of how many."""
-    return f"{int((~solution.converged).sum())} of {len(solution.converged)} rows"
+def missed(solution: Solution, tol: float) -> str:
+    """How many rows did not converge, of how many, and by how much."""
+    rows = f"{int((~solution.converged).sum())} of {len(solution.converged)} rows"
+    return f"{rows} missed tol={tol:g}, worst relative residual {float(solution.residual.max()):.1e}"
 
 
-def _positive(number: object) -> bool:
-    return is_real(number) and number > 0
-
-
-@settings
-class Implicit:
+class Implicit(Options):
     """The exact gradient, uᵀ∂f with u = g + Jᵀu, where g is the cotangent of z* and J = ∂f/∂z at z*.
 
     Can be differentiated again. Source: Bai, Kolter & Koltun 2019, theorem 1.
@@ -90,14 +77,12 @@ class Implicit:
     steps: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.solver is not None:
             check_solver("Implicit(solver=%r)", self.solver)
-        if self.steps is not None:
-            check_count(self, "steps")
 
 
-@settings
-class Neumann:
+class Neumann(Options):
     """A truncated inverse, u = Σ_{i<terms} (Jᵀ)ⁱ g; Neumann(1) takes (I − J)⁻¹ for the identity.
 
     Parameters
@@ -117,12 +102,8 @@ class Neumann:
 
     terms: int
 
-    def __post_init__(self) -> None:
-        check_count(self, "terms")
 
-
-@settings
-class Phantom:
+class Phantom(Options):
     """The gradient of ``steps`` damped steps from z*, u = (1−damping) Σ_{i<steps} (damping·I + (1−damping)·Jᵀ)ⁱ g.
 
     Phantom(1) is the Jacobian-free gradient of Fung et al. 2022. All steps share the one evaluation at z*, which is
@@ -150,13 +131,8 @@ class Phantom:
     steps: int = 1
     damping: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_count(self, "steps")
-        check_damping(self)
 
-
-@settings
-class Unrolled:
+class Unrolled(Options):
     """Backpropagation through plain applications of the cell, started at z0; there is no solver.
 
     Parameters
@@ -178,13 +154,8 @@ class Unrolled:
     steps: int
     tol: float = 1e-3
 
-    def __post_init__(self) -> None:
-        check_count(self, "steps")
-        check_number(self, "tol", _positive, "a finite number above 0")
 
-
-@settings
-class Reversible:
+class Reversible(Options):
     """The exact gradient of a fixed number of steps, in memory that does not grow with it; there is no solver.
 
     From y = z = z0, one step is
@@ -229,13 +200,9 @@ class Reversible:
     beta: float = 0.5
     tol: float = 1e-3
 
-    def __post_init__(self) -> None:
-        check_count(self, "steps")
-        check_number(self, "tol", _positive, "a finite number above 0")
-        check_number(self, "beta", lambda beta: is_real(beta) and 0 < beta < 2 and beta != 1, "in (0, 2) and not 1")
-
 
 Gradient = Implicit | Neumann | Phantom | Unrolled | Reversible
+OWN_STEPS = Unrolled | Reversible  # rules that bring their own forward pass
 
 
 @dataclass(frozen=True)
@@ -266,20 +233,9 @@ class Rule:
     amp: Autocast
     replaces: bool  # whether f computes with the leaves it is given
     parts: Parts | None
-    fixed: Sequence[tuple[str, Tensor, int]]  # what the cell's tensors without gradients are called, and their versions
+    fixed: Sequence[Tensor]  # the cell's tensors without gradients, saved so that torch refuses those that change
     refuse_live: Callable[[], None]
     record: Callable[[Solution, Callable[[], str]], None]  # takes the evidence, and what to say if that is not empty
-
-    def refuse_changed(self) -> None:
-        """Torch looks after the tensors that it saves; a buffer that changed would change the map."""
-        self.refuse_live()
-        for name, tensor, version in self.fixed:
-            if tensor._version != version:
-                raise RuntimeError(
-                    f"cell.{name} was modified by an inplace operation after the forward pass, so the gradient would "
-                    "be that of another map; change it after backward(), put another tensor in its place "
-                    f"(cell.{name} = new), or pass allow_live=True where the map does not depend on it"
-                )
 
 
 @dataclass
@@ -323,17 +279,18 @@ class Equilibrium(torch.autograd.Function):
         ctx.rule, ctx.num_rows = rule, num_rows
         ctx.set_materialize_grads(False)
         z = value.detach()
-        ctx.save_for_backward(z, *tensors)
+        ctx.count = len(tensors)
+        ctx.save_for_backward(z, *tensors, *rule.fixed)
         return z
 
     @staticmethod
     def backward(ctx, cotangent: Tensor | None) -> tuple[Tensor | None, ...]:
         if cotangent is None:
-            return (None,) * (3 + len(ctx.saved_tensors) - 1)
+            return (None,) * (3 + ctx.count)
         if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
             raise RuntimeError(f"a vectorised backward pass (vectorize=True, is_grads_batched=True) {NOT_THROUGH}")
         rule, again = ctx.rule, torch.is_grad_enabled()
-        z, *tensors = ctx.saved_tensors
+        z, *tensors = ctx.saved_tensors[: 1 + ctx.count]
         rows, leaves = tensors[: ctx.num_rows], tensors[ctx.num_rows :]
         gate = _Gate()
 
@@ -343,7 +300,7 @@ class Equilibrium(torch.autograd.Function):
         def point(t: Tensor) -> Tensor:
             return _Through.apply(t, gate) if again else t.detach().requires_grad_(t.requires_grad)
 
-        rule.refuse_changed()
+        rule.refuse_live()
         with torch.enable_grad(), rule.amp():
             at = point(z) if z.requires_grad else z.detach().requires_grad_()
             here = [point(t) if t.requires_grad else t for t in rows]
@@ -396,17 +353,18 @@ def _implicit(
 
     sizes, few = None if rule.parts is None else rule.parts.sizes, rule.gradient.steps
     solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
-    rule.record(unpacked(rule.parts, [], solution)[1], lambda: _why(solution, solver) if failed and few is None else "")
+
+    def why() -> str:
+        if not failed or few is not None:
+            return ""
+        return (
+            f"backward solve: {missed(solution, solver.tol)}; the gradient of those rows is approximate. Allow more "
+            "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom(); "
+            "Implicit(steps=...) takes few products on purpose."
+        )
+
+    rule.record(unpacked(rule.parts, [], solution)[1], why)
     return (solution.value * scale).to(cotangent.dtype)
-
-
-def _why(solution: Solution, solver: Solver) -> str:
-    return (
-        f"backward solve: {missed(solution)} missed tol={solver.tol:g}, worst relative residual "
-        f"{float(solution.residual.max()):.1e}; the gradient of those rows is approximate. Allow more max_steps with "
-        "Implicit(solver=...), make the cell more contractive, or choose Phantom(); Implicit(steps=...) takes few "
-        "products on purpose."
-    )
 
 
 def _series(rule: Neumann | Phantom, fz: Tensor, at: Tensor, cotangent: Tensor, again: bool) -> Tensor:

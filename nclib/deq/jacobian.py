@@ -9,8 +9,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from nclib.deq.cell import Parts, State, check_state, flat_rows, vjp
-from nclib.solver import evaluate_cell, is_whole
+from nclib.deq.cell import State, flat_rows, packed, vjp
+from nclib.methods import is_whole
+from nclib.solver import evaluate_cell
 
 Point = TypeVar("Point", bound=State)
 
@@ -29,12 +30,8 @@ def _linearise(f: Callable[[State], State], z: State, detach: bool) -> tuple[Ten
     """f(z) and z, the parts of a state of several tensors one after the other."""
     _refuse_inference()
     with torch.enable_grad():
-        if isinstance(z, (tuple, list)):
-            check_state(z[0], z, "z")
-            parts = Parts(tuple(tuple(part.shape[1:]) for part in z))
-            f, z = parts.wrap(f), parts.pack(z)
-        z = z.detach() if detach else z
-        z = z if z.requires_grad else z.detach().requires_grad_()
+        _, f, z = packed(f, z)
+        z = z if z.requires_grad and not detach else z.detach().requires_grad_()
         return evaluate_cell(f, z, (), len(z)), z
 
 

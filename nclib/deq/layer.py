@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 import torch
 from torch import Tensor, nn
 
-from nclib.deq.cell import (
-    Cell,
-    Parts,
-    State,
-    check_state,
-    functional_form,
-    is_stateful,
-    residuals,
-    uncompiled,
-    unpacked,
-    versions,
-)
-from nclib.deq.gradients import (
-    Autocast,
-    BackwardNotConverged,
-    Equilibrium,
-    Gradient,
-    Implicit,
-    Phantom,
-    Reversible,
-    Rule,
-    Unrolled,
-    missed,
-    refuse_transforms,
-)
+from nclib.deq import gradients as rules
+from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live, packed, residuals, uncompiled, unpacked
+from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled
 from nclib.deq.steps import Reverse, reversible, unroll
-from nclib.solver import HALF_FLOOR, Solution, Solver, check_solver, evaluate_cell, is_whole, paper_solver, solve
+from nclib.methods import Solver, check_solver, is_whole, paper_solver
+from nclib.solver import HALF_FLOOR, Solution, check_rows, solve
 
-_BY_STEPS = Unrolled | Reversible  # rules that bring their own forward pass
-_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 has none, and refuses by itself
+OnFailure = Literal["warn", "raise", "ignore"]
 
 
 class ForwardNotConverged(RuntimeWarning):
@@ -69,7 +46,7 @@ class _Options(TypedDict, total=False):
     z0: Literal["x", "zeros"] | Callable[[Tensor], State]
     allow_live: bool
     eval_solver: Solver | None
-    on_failure: Literal["warn", "raise", "ignore"]
+    on_failure: OnFailure
 
 
 Returned = TypeVar("Returned", bound=bool)  # whether a call returns the Solution, too
@@ -143,9 +120,9 @@ class DEQ(nn.Module, Generic[Returned]):
     Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
     cell in float32, as the networks of this library do.
 
-    The backward pass evaluates the cell again. Until then nothing that it computes with may change: buffers and frozen
-    parameters are refused by name, as torch refuses what it has saved; of Python numbers and of what a plain callable
-    closes over nobody can tell.
+    The backward pass evaluates the cell again. Until then nothing that it computes with may change: torch refuses
+    buffers and frozen parameters that have changed in place. Python numbers, and what a plain callable closes over,
+    cannot be checked.
 
     Weights that are parametrised, as by ``weight_norm`` or ``orthogonal`` of torch.nn.utils.parametrizations, are
     computed at each evaluation of the cell; inside ``with torch.nn.utils.parametrize.cached():`` once a solve. Under
@@ -247,7 +224,7 @@ class DEQ(nn.Module, Generic[Returned]):
         allow_live: bool = False,
         eval_solver: Solver | None = None,
         return_solution: bool = True,
-        on_failure: Literal["warn", "raise", "ignore"] = "warn",
+        on_failure: OnFailure = "warn",
     ) -> None:
         super().__init__()
         self.cell = cell
@@ -255,7 +232,7 @@ class DEQ(nn.Module, Generic[Returned]):
         _check_rule(self.gradient, solver=solver, eval_solver=eval_solver)
         self.solver = paper_solver() if solver is None else solver
         self.eval_solver = eval_solver
-        if not callable(z0) and (not isinstance(z0, str) or z0 not in ("x", "zeros")):
+        if not callable(z0) and z0 not in ("x", "zeros"):
             raise ValueError(f"z0={z0!r}: allowed are 'x', 'zeros' and a function of x that returns the start")
         self.z0 = z0
         self.allow_live = allow_live
@@ -265,18 +242,18 @@ class DEQ(nn.Module, Generic[Returned]):
         self.last_backward: Solution | None = None
 
     @property
-    def on_failure(self) -> Literal["warn", "raise", "ignore"]:
+    def on_failure(self) -> OnFailure:
         return self._on_failure
 
     @on_failure.setter
-    def on_failure(self, choice: Literal["warn", "raise", "ignore"]) -> None:
-        if choice not in ("warn", "raise", "ignore"):
+    def on_failure(self, choice: OnFailure) -> None:
+        if choice not in get_args(OnFailure):
             raise ValueError(f"on_failure={choice!r}: allowed are 'warn', 'raise' and 'ignore'")
         self._on_failure, self._told = choice, set()
 
     def extra_repr(self) -> str:
         shown = {"gradient": self.gradient, "z0": self.z0}
-        if not isinstance(self.gradient, _BY_STEPS):
+        if not isinstance(self.gradient, rules.OWN_STEPS):
             shown = {"solver": self.solver, "eval_solver": self.eval_solver} | shown
         return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
 
@@ -289,105 +266,81 @@ class DEQ(nn.Module, Generic[Returned]):
         gradient: Gradient | None = None,
         at: Sequence[int] | None = None,
     ) -> tuple[State | list[State], Solution] | State | list[State]:
-        if torch.compiler.is_compiling() and _is_exporting():
-            raise RuntimeError(
-                "torch.export cannot record an equilibrium layer, since the values decide how many steps its solve "
-                "takes. Export what stands before and after the layer, and its cell, each on its own."
-            )
         call = _call_eager if torch.compiler.is_compiling() else DEQ._call
-        return call(self, x, z0, args, solver, self.gradient if gradient is None else gradient, at)
+        gradient = self.gradient if gradient is None else gradient
+        states, solution = call(self, x, z0, args, solver, gradient, () if at is None else at)
+        z = states[-1] if at is None else states
+        return (z, solution) if self.return_solution else z
 
-    def _call(
-        self,
-        x: Tensor,
-        z0: State | None,
-        args: Sequence[Tensor],
-        solver: Solver | None,
-        gradient: Gradient,
-        at: Sequence[int] | None,
-    ) -> tuple[State | list[State], Solution] | State | list[State]:
+    def _call(self, x, z0, args, solver, gradient, at) -> tuple[list[State], Solution]:
+        """The states after each number of evaluations in ``at`` and z*, and the evidence."""
         _check_rule(gradient, solver=solver)
         _check_at(at, gradient)
-        if solver is None:
-            solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
         self.last_solution = None  # its memory is free for this solve
-        states, self.last_solution = self._solve(x, z0, args, solver, gradient, at or ())
-        z = states[-1] if at is None else states
-        return (z, self.last_solution) if self.return_solution else z
-
-    def _solve(
-        self, x: Tensor, z0: State | None, args: Sequence[Tensor], solver: Solver, gradient: Gradient, at: Sequence[int]
-    ) -> tuple[list[State], Solution]:
-        """The states at so many evaluations and z*, and the evidence."""
-        _check_call(x, z0, args)
         start = self.start(x) if z0 is None else z0
-        if z0 is None and callable(self.z0):
-            _check_call(x, start, args)
+        _check_call(x, start, args)
         self._refuse_live()
         if not isinstance(gradient, Unrolled):
             own = self.cell.parameters() if isinstance(self.cell, nn.Module) else ()
-            refuse_transforms(x, *(start if isinstance(start, tuple) else (start,)), *args, *own)
-        parts, cell = None, self.cell
-        if not isinstance(start, Tensor):
-            parts = Parts(tuple(tuple(part.shape[1:]) for part in start))
-            start, cell = parts.pack(start), parts.wrap(cell)
-        if x.dim() == 1 and len(x) > 1:
-            self._check_single_numbers(x, start, args, parts)
+            rules.refuse_transforms(x, *(start if isinstance(start, tuple) else (start,)), *args, *own)
+        try:
+            states, self.last_solution = self._solve(x, start, args, solver, gradient, at)
+        except (RuntimeError, ValueError, TypeError) as error:
+            if z0 is None:
+                error.add_note(
+                    f"The layer called cell(z, x, *args); z0={self.z0!r} made z of x {tuple(x.shape)}. If the state "
+                    "has another shape, give its start: layer(x, z0=torch.zeros(...)) or layer(x, z0=(z1, z2))."
+                )
+            raise
+        return states, self.last_solution
+
+    def _solve(
+        self, x: Tensor, start: State, args: Sequence[Tensor], solver: Solver | None, gradient: Gradient, at: Any
+    ) -> tuple[list[State], Solution]:
+        parts, cell, start = packed(self.cell, start)
         if torch.is_autocast_enabled(x.device.type):  # or what f adds x to would be rounded to half precision each time
             x, start = (t.float() if t.dtype in HALF_FLOOR else t for t in (x, start))
-        try:
-            if isinstance(gradient, Unrolled):
-                return unroll(cell, parts, gradient, at, start, x, *args)
-            if isinstance(gradient, Reversible):
-                original = uncompiled(self.cell) if parts is None else parts.wrap(uncompiled(self.cell))
-                y, z, solution = reversible(original, parts, gradient, start, x, *args)
-            else:
-                # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
-                rows = "halve" if x.is_cuda or uncompiled(self.cell) is not self.cell else "leave"
-                held = tuple(t.detach() for t in (x, *args))
-                sizes = None if parts is None else parts.sizes
-                solution, failed, states = solve(cell, solver, start.detach(), held, rows, sizes, at=at)
-        except (RuntimeError, ValueError, TypeError) as error:
-            self._note(error, x, start, z0, args)
-            raise
+        rows = (x, *args)
+        if isinstance(gradient, Unrolled):
+            return unroll(cell, parts, gradient, at, start, *rows)
+        if solver is None:
+            solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
         if isinstance(gradient, Reversible):
-            return self._reverse(parts, gradient, solution, (y, z, start), x, *args)
-        value = solution.value
-        found = unpacked(parts, [*states, value], solution)
-        if failed:
-            self.last_solution = found[1]  # for whoever catches the error
-            self._tell(ForwardNotConverged, lambda: self._why(solution, solver.tol, cell, *held))
-        if not torch.is_grad_enabled():
-            return found
-        rule, leaves = self._rule(gradient, solver, parts, value, x, *args)
-        early = replace(rule, gradient=Phantom()) if isinstance(gradient, Implicit) else rule
-        given = zip([*(early for _ in states), rule], [*states, value], strict=True)
-        nodes = [Equilibrium.apply(rule, 1 + len(args), state, x, *args, *leaves) for rule, state in given]
-        return unpacked(parts, nodes, solution)[0], found[1]
-
-    def _reverse(
-        self, parts: Parts | None, gradient: Reversible, solution: Solution, states: Sequence[Tensor], *rows: Tensor
-    ) -> tuple[list[State], Solution]:
-        value = solution.value
+            original = uncompiled(self.cell) if parts is None else parts.wrap(uncompiled(self.cell))
+            y, z, solution = reversible(original, parts, gradient, start, *rows)
+            states = [solution.value]
+        else:
+            # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
+            how = "halve" if x.is_cuda or uncompiled(self.cell) is not self.cell else "leave"
+            sizes, held = None if parts is None else parts.sizes, [t.detach() for t in rows]
+            solution, failed, states = solve(cell, solver, start.detach(), held, how, sizes, at=at)
+            states.append(solution.value)
+            if failed:
+                self.last_solution = unpacked(parts, [], solution)[1]  # for whoever catches the error
+                self._tell(ForwardNotConverged, lambda: self._why(solution, solver.tol, cell, *held))
         if torch.is_grad_enabled():
-            rule, leaves = self._rule(gradient, self.solver, parts, value, *rows)
-            value = Reverse.apply(rule, len(rows), *states, *rows, *leaves)
-        return unpacked(parts, [value], solution)
+            rule, leaves = self._rule(gradient, solver, parts, solution.value, *rows)
+            if isinstance(gradient, Reversible):
+                nodes = [Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves)]
+            else:
+                early = replace(rule, gradient=Phantom()) if isinstance(gradient, Implicit) else rule
+                given = zip([*(early for _ in at), rule], states, strict=True)
+                nodes = [Equilibrium.apply(each, len(rows), state, *rows, *leaves) for each, state in given]
+            return unpacked(parts, nodes, solution)[0], unpacked(parts, [], solution)[1]
+        return unpacked(parts, states, solution)
 
-    def _rule(
-        self, gradient: Gradient, solver: Solver, parts: Parts | None, value: Tensor, *rows: Tensor
-    ) -> tuple[Rule, list[Tensor]]:
+    def _rule(self, gradient: Gradient, solver: Solver, parts: Any, *rows: Tensor) -> tuple[Rule, list[Tensor]]:
         """What the backward pass needs besides the tensors, and the leaves of the cell."""
-        device, is_module = value.device.type, isinstance(self.cell, nn.Module)
-        amp = Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+        device, is_module = rows[0].device.type, isinstance(self.cell, nn.Module)
+        amp = rules.Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         with amp():
-            f, leaves = functional_form(self.cell, parts, value, *rows)
-        fixed = [] if self.allow_live else versions(self.cell)
+            f, leaves = functional_form(self.cell, parts, *rows)
+        fixed = [] if self.allow_live else fixed_tensors(self.cell)
         return Rule(f, gradient, solver, amp, is_module, parts, fixed, self._refuse_live, self._record), leaves
 
     def _record(self, solution: Solution, why: Callable[[], str]) -> None:
         self.last_backward = solution
-        self._tell(BackwardNotConverged, why)
+        self._tell(rules.BackwardNotConverged, why)
 
     def _tell(self, kind: type[RuntimeWarning], why: Callable[[], str]) -> None:
         """Say why a solve failed, if it did and nobody has said so before."""
@@ -402,40 +355,25 @@ class DEQ(nn.Module, Generic[Returned]):
 
     def _why(self, solution: Solution, tol: float, cell: Cell, *rows: Tensor) -> str:
         """How many rows of a forward solve failed, and what to try."""
+        said = f"forward solve: {rules.missed(solution, tol)}. "
         lost = int(solution.residual.isinf().sum())
-        told = f"forward solve: {missed(solution)} missed tol={tol:g}, worst relative residual "
-        told += f"{float(solution.residual.max()):.1e}. "
         if lost:
-            return told + (
+            return said + (
                 f"Of {lost} no evaluation was finite, so that their z* is NaN: look for NaN and inf in x and in the "
                 "parameters of the cell."
             )
         with torch.no_grad():
             first, second = (cell(solution.value, *rows) for _ in range(2))
         if not bool((residuals(first, second, None) <= tol).all()):
-            return told + (
+            return said + (
                 "The cell gives another value each time it is called at the same point, so there is no fixed point to "
                 "find: put torch.nn.functional.dropout, noise and batch statistics outside the cell, or draw one mask "
                 "for the whole solve and give it in the call, layer(x, args=(mask,))."
             )
-        return told + (
+        return said + (
             "Their z* is the best iterate. Allow more max_steps, raise tol, or make the cell contract more "
             "(nclib.spectral_radius at z* should be below 1)."
         )
-
-    def _note(self, error: Exception, x: Tensor, start: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
-        """What the layer did when the cell failed, unless the solver has said why."""
-        if hasattr(error, "__notes__"):
-            return
-        if isinstance(error, TypeError):
-            given = ", ".join(["z", "x", *(f"args[{i}]" for i in range(len(args)))])
-            error.add_note(f"The layer calls its cell as cell({given}). Further tensors: layer(x, args=(tensor,)).")
-        if z0 is None:
-            error.add_note(
-                f"The layer started at z0={self.z0!r}, which made a state {tuple(start.shape)} of x {tuple(x.shape)}. "
-                "If the state has another shape, give the start: layer(x, z0=torch.zeros(...)), or of a state of "
-                "several tensors layer(x, z0=(z1, z2))."
-            )
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""
@@ -445,41 +383,16 @@ class DEQ(nn.Module, Generic[Returned]):
             raise ValueError(f"x is {x.dtype}, so it cannot be where z starts; give the start: layer(x, z0=...)")
         return x if self.z0 == "x" else torch.zeros_like(x)
 
-    def _check_single_numbers(self, x: Tensor, start: Tensor, args: Sequence[Tensor], parts: Parts | None) -> None:
-        """Of 64 features without a batch axis each would be a row, and a cell that takes them together goes unseen."""
-        cell = uncompiled(self.cell)
-        try:
-            with torch.no_grad():
-                evaluate_cell(parts.wrap(cell) if parts else cell, start[:1], [t[:1] for t in (x, *args)], 1)
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise ValueError(
-                f"x has shape ({len(x)},): its first axis is the rows, so these are {len(x)} rows of one number, which "
-                f"the cell cannot take. One row of {len(x)} features is layer(x.unsqueeze(0))"
-            ) from error
-
     def _refuse_live(self) -> None:
         if self.allow_live or not isinstance(self.cell, nn.Module):
             return
         for name, module in self.cell.named_modules():
-            if is_stateful(module):
+            if is_live(module):
                 raise ValueError(
                     f"cell.{name} is a live {type(module).__name__}: it changes the map from one evaluation to the "
                     "next, so there is no fixed point to find. Use GroupNorm, put the module outside the cell or in "
                     "eval mode until backward() is done, or pass allow_live=True."
                 )
-
-
-@contextmanager
-def failures_counted(model: nn.Module) -> Iterator[None]:
-    """Within the block no layer of the model warns of a failed solve or raises: the caller counts them."""
-    layers = [(layer, layer._on_failure) for layer in model.modules() if isinstance(layer, DEQ)]
-    for layer, _ in layers:
-        layer._on_failure = "ignore"
-    try:
-        yield
-    finally:
-        for layer, choice in layers:
-            layer._on_failure = choice
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.
@@ -490,60 +403,31 @@ def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
     """A gradient rule, and the solvers given together with it."""
     if not isinstance(gradient, Gradient):
         raise TypeError(
-            f"gradient={gradient!r}: give an Implicit(), Neumann(terms), Phantom(), Unrolled(steps) or "
-            "Reversible(steps)"
+            f"gradient={gradient!r}: give an Implicit(), Neumann(...), Phantom(), Unrolled(...) or Reversible(...)"
         )
     for name, solver in solvers.items():
         if solver is None:
             continue
         check_solver(f"{name}=%r", solver)
-        if isinstance(gradient, _BY_STEPS):
+        if isinstance(gradient, rules.OWN_STEPS):
             raise ValueError(
                 f"{name}={solver!r} has nothing to do: gradient={gradient!r} applies the cell a fixed number of times. "
-                f"Leave {name} out, or choose Implicit() or Phantom(); what counts as converged is "
-                f"{type(gradient).__name__}(steps, tol=...)"
+                f"Leave {name} out, or choose Implicit() or Phantom()"
             )
 
 
-def _check_at(at: Sequence[int] | None, gradient: Gradient) -> None:
-    if at is None:
-        return
-    if not isinstance(at, (list, tuple, range)) or not all(is_whole(count) and count >= 1 for count in at):
+def _check_at(at: Sequence[int], gradient: Gradient) -> None:
+    if not isinstance(at, Sequence) or not all(is_whole(count) and count >= 1 for count in at):
         raise ValueError(f"at={at!r}: give numbers of evaluations of at least 1, such as at=[5, 10]")
-    if isinstance(gradient, Reversible):
+    if at and isinstance(gradient, Reversible):
         raise ValueError("at=...: Reversible(steps) keeps no states on the way; use Unrolled(steps) or a solver")
 
 
-def _check_call(x: Tensor, z0: State | None, args: Sequence[Tensor]) -> None:
+def _check_call(x: Tensor, z0: State, args: Sequence[Tensor]) -> None:
     if isinstance(args, Tensor):
         raise TypeError("args is a tensor; give a tuple of tensors: layer(x, args=(tensor,))")
     if isinstance(z0, Mapping):
-        raise TypeError(
-            "z0 is a mapping, and the parts of a state have no names here: give the tuple of its values, "
-            "layer(x, z0=tuple(state.values()))"
-        )
-    several = isinstance(z0, (tuple, list))
-    given = {"x": x, **{f"args[{i}]": t for i, t in enumerate(args)}}
-    for name, value in (given if several or z0 is None else {**given, "z0": z0}).items():
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"{name} is a {type(value).__name__} and must be a tensor (B, *). What else the cell takes goes into "
-                "args: layer(x, args=(tensor, tensor))"
-            )
-    if x.dim() == 0:
-        raise ValueError("x is a single number; its first axis must be the rows: layer(x.view(1, 1))")
-    if several:
-        check_state(x, z0)
-    elif z0 is not None and not z0.is_floating_point():
-        raise ValueError(
-            f"z0 is {z0.dtype} {tuple(z0.shape)} and must be floating-point, since it is where z starts. "
-            "For what else the cell takes, such as a mask, did you mean layer(x, args=(mask,))?"
-        )
-    elif z0 is not None and (z0.dim() == 0 or len(z0) != len(x)):
-        raise ValueError(f"z0 has shape {tuple(z0.shape)}; its first axis must be the {len(x)} rows of x")
-    for i, arg in enumerate(args):
-        if arg.dim() == 0 or len(arg) != len(x):
-            raise ValueError(
-                f"args[{i}] has shape {tuple(arg.shape)}; its first axis must be the {len(x)} rows of x. A tensor that "
-                "all rows share, such as a causal mask, belongs to the cell: self.register_buffer('mask', mask)"
-            )
+        raise TypeError("the parts of a state have no names here: give a tuple, layer(x, z0=tuple(state.values()))")
+    parts = {f"z0[{i}]": part for i, part in enumerate(z0)} if isinstance(z0, (tuple, list)) else {"z0": z0}
+    rows = len(x) if isinstance(x, Tensor) and x.dim() else 0
+    check_rows(rows, {"x": x} | parts | {f"args[{i}]": arg for i, arg in enumerate(args)})

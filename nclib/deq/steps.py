@@ -61,7 +61,8 @@ class Reverse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rule: Rule, num_rows: int, y: Tensor, z: Tensor, start: Tensor, *tensors: Tensor) -> Tensor:
         ctx.rule, ctx.num_rows = rule, num_rows
-        ctx.save_for_backward(y, z, start, *tensors)
+        ctx.count = len(tensors)
+        ctx.save_for_backward(y, z, start, *tensors, *rule.fixed)
         return z.to(start.dtype, copy=True)
 
     @staticmethod
@@ -72,9 +73,9 @@ class Reverse(torch.autograd.Function):
                 "Implicit() or Unrolled(steps)"
             )
         rule, beta = ctx.rule, ctx.rule.gradient.beta
-        y, z, start, *tensors = ctx.saved_tensors  # once, or torch.utils.checkpoint refuses
+        y, z, start, *tensors = ctx.saved_tensors[: 3 + ctx.count]  # once, or torch.utils.checkpoint refuses
         last = z
-        rule.refuse_changed()
+        rule.refuse_live()
         inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
         rows = inputs[: ctx.num_rows]
         own = inputs[ctx.num_rows :] if rule.replaces else tensors[ctx.num_rows :]
@@ -125,9 +126,8 @@ def _reversal(found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) 
         if bool(solution.converged.all()):
             return ""
         return (
-            f"reversible backward: {missed(solution)} missed their start by more than {REVERSAL:g} of their size, the "
-            f"worst by {float(off.max()):.1e}: rounding has grown too large, and their gradient is wrong. Take fewer "
-            "steps or a beta nearer to 0."
+            f"reversible backward, the way back to the start: {missed(solution, REVERSAL)}. Rounding has grown too "
+            "large, and the gradient of those rows is wrong. Take fewer steps or a beta nearer to 0."
         )
 
     return unpacked(rule.parts, [], solution)[1], why

@@ -7,12 +7,10 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 
 from nclib import models, training
@@ -21,20 +19,10 @@ from nclib.data import describe
 from nclib.engine.reading import CorruptRun
 from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, provenance
+from nclib.training import Result as Result
 
 Note = Callable[[float, float], None]
 Log = Callable[[int, Mapping[str, float]], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run leaves: tables (always "history": epoch, split, metric, value), arrays, weights, and facts that are
-    kept with its provenance."""
-
-    tables: Mapping[str, pd.DataFrame]
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,9 +91,7 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
         if isinstance(config, RunConfig):
             here = provenance.capture(on)
             session = lambda: here | {"cost": cost.as_dict()}  # noqa: E731
-            run = training.train(config, device=on, checkpoint=checkpoint, progress=note, log=log, session=session)
-            tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
-            result = Result(tables, run.arrays, run.weights, run.facts)
+            result = training.train(config, device=on, checkpoint=checkpoint, progress=note, log=log, session=session)
         else:
             result = config.execute(Job(store, base, on, note, checkpoint))
         train = getattr(config, "train", None)

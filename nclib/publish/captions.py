@@ -112,7 +112,7 @@ def _describe_optimisers(configs: Sequence[RunConfig]) -> str:
 
 
 def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
-    start = {"x": "the input", "zeros": "zero", "previous": "the last epoch's equilibrium"}[model.start]
+    start = {"x": "the input", "zeros": "zero"}[model.start]
     solver, gradient = model.solver, model.gradient
     solved = f"{solver.method}, relative residual {solver.tol:g}, at most {solver.max_steps} evaluations from {start}"
     if gradient.method in ("unrolled", "reversible"):  # these leave the solver aside

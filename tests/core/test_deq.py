@@ -1,7 +1,6 @@
 """The behaviour of the equilibrium layer."""
 
 import copy
-import doctest
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ from cells import EXACT, ConvCell, TanhCell, TwoPartCell, random, tanh_layer, wi
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
-from nclib import deq
 from nclib.deq import (
     DEQ,
     BackwardNotConverged,
@@ -21,7 +19,6 @@ from nclib.deq import (
     Phantom,
     Reversible,
     Unrolled,
-    failures_counted,
 )
 from nclib.solver import Anderson, Broyden, FixedPointIteration, Status, paper_solver
 
@@ -47,18 +44,6 @@ def test_default_start_is_x_and_zeros_or_a_tensor_can_be_asked_for():
             assert torch.equal(seen[0], start)
 
 
-def test_a_warm_start_saves_evaluations_and_keeps_the_answer():
-    cell, x = TanhCell(16, 0.9), random(8, 16, seed=3)
-    layer = DEQ(cell, Broyden(1e-8, 100))
-    with torch.no_grad():
-        before, cold = layer(x)
-        cell.w.mul_(0.999)
-        new, cold = layer(x)
-        warm, solution = layer(x, z0=before)
-    assert solution.converged.all() and (solution.steps < cold.steps).all()
-    assert (warm - new).norm() <= 1e-6 * new.norm() < (before - new).norm() * 1e-1
-
-
 def test_a_state_of_another_shape_needs_its_start():
     mix = random(5, 3, seed=4)
     layer, x = DEQ(lambda z, x: torch.tanh(0.3 * z + x @ mix.T), EXACT[2]), random(2, 3).requires_grad_()
@@ -66,7 +51,7 @@ def test_a_state_of_another_shape_needs_its_start():
     assert z.shape == (2, 5) and gradcheck(lambda x: layer(x, torch.zeros(2, 5).double())[0], (x,))
     with pytest.raises((ValueError, RuntimeError)) as caught:
         layer(x)
-    assert "give the start: layer(x, z0=" in "".join(caught.value.__notes__)
+    assert "give its start: layer(x, z0=" in "".join(caught.value.__notes__)
     with pytest.raises(ValueError, match="give the start"):
         layer(torch.zeros(2, 3, dtype=torch.long))
 
@@ -98,29 +83,6 @@ def test_conditions_stay_with_their_rows(gradient):
         assert gradcheck(value, inputs) and gradgradcheck(value, inputs)
 
 
-def test_autocast_keeps_the_state_in_float32_and_the_gradients_alive():
-    layer, x = DEQ(ConvCell(), Broyden(1e-2, 30)), random(4, 8, 4, 4, dtype=torch.float32)
-    layer(x)[0].square().mean().backward()
-    full = layer.cell.conv1.weight.grad.clone()
-    layer.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16):
-        z, solution = layer(x.bfloat16())
-        loss = z.square().mean()
-    assert z.dtype == solution.residual.dtype == torch.float32 and solution.converged.all()
-    loss.backward()
-    half = layer.cell.conv1.weight.grad
-    assert torch.nn.functional.cosine_similarity(full.flatten(), half.flatten(), 0) > 0.98
-
-
-@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(3), Reversible(2)], ids=str)
-def test_token_ids_stay_integers_under_autocast(gradient):
-    table = nn.Embedding(7, 4)
-    layer = with_rule(lambda z, x: 0.1 * z + table(x).mean(1), Anderson(1e-2), gradient)
-    with torch.autocast("cpu", torch.bfloat16):
-        layer(torch.arange(6).view(2, 3), z0=torch.zeros(2, 4))[0].sum().backward()
-    assert table.weight.grad.norm() > 0
-
-
 @pytest.mark.parametrize("gradient", [Implicit(), Unrolled(3)], ids=str)
 def test_a_bfloat16_input_under_autocast_is_solved_in_float32(gradient):
     """It came from a layer before this one, and the tolerance of the paper was refused for it."""
@@ -140,19 +102,6 @@ def test_a_bfloat16_input_under_autocast_is_solved_in_float32(gradient):
         assert solution.converged.all()
     z.square().sum().backward()
     assert x.grad.dtype == torch.bfloat16 and (x.grad.abs().sum(1) > 0).all()
-
-
-@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3)], ids=str)
-def test_the_backward_pass_evaluates_the_cell_under_the_autocast_of_the_forward(gradient):
-    cell, seen = ConvCell(), []
-    cell.conv2.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    x = (random(16, 8, 4, 4, dtype=torch.float32) * torch.logspace(-1, 1, 16).view(-1, 1, 1, 1)).requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):
-        z, solution = with_rule(cell, Broyden(1e-2, 30), gradient)(x)
-    forward = len(seen)
-    (grad,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
-    grad.sum().backward()
-    assert forward == solution.num_evals < len(seen) - 1 and set(seen) == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("how", ["module", "method", "function"])
@@ -203,51 +152,10 @@ def test_live_modules_inside_the_cell_are_refused(module):
     DEQ(Cell(), Broyden(1e-1, 3), allow_live=True, on_failure="ignore")(x)
 
 
-@pytest.mark.parametrize(
-    "make, name",
-    [
-        (nn.RReLU, "cell.inner is a live RReLU"),
-        (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), "parametrizations.weight.0 is a live"),
-        (lambda: nn.utils.spectral_norm(nn.Linear(4, 4)), "cell.inner is a live Linear"),
-    ],
-    ids=["RReLU", "parametrised spectral norm", "hooked spectral norm"],
-)
-@pytest.mark.filterwarnings("ignore:.*spectral_norm.*deprecated:FutureWarning")
-def test_modules_that_draw_or_iterate_at_each_call_are_live(make, name):
-    class Cell(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = make()
-
-        def forward(self, z, x):
-            return 0.3 * self.inner(z) + x
-
-    layer, x = DEQ(Cell()), random(2, 4, dtype=torch.float32).requires_grad_()
-    with pytest.raises(ValueError, match=name):
-        layer(x)
-    layer.eval()(x)[0].sum().backward()
-    assert x.grad.abs().sum() > 0
-
-
-def test_dropout_of_nothing_is_not_live():
-    cell = nn.Sequential(nn.Dropout(0.0))
-    DEQ(type("Cell", (nn.Module,), {"forward": lambda self, z, x: 0.5 * z + x, "inner": cell})())(random(2, 3))
-
-
 # ---- arguments
 
 
 # ---- which solver, and what is returned
-
-
-def test_the_examples_of_the_docstrings_run():
-    modules = (deq.layer, deq.gradients, deq.jacobian)
-    tests = [test for module in modules for test in doctest.DocTestFinder().find(module) if test.examples]
-    assert {"layer.DEQ", "gradients.Reversible", "jacobian.row_jacobians"} <= {
-        test.name.removeprefix("nclib.deq.") for test in tests
-    }
-    for test in tests:
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name
 
 
 def test_a_call_and_the_evaluation_mode_can_have_a_solver_of_their_own():
@@ -267,27 +175,7 @@ def test_a_call_and_the_evaluation_mode_can_have_a_solver_of_their_own():
     assert torch.equal(DEQ(cell, rough).eval()(x)[0], expected[rough][0]), "without one, evaluation changes nothing"
 
 
-def test_the_backward_pass_uses_the_solver_of_its_forward_pass_unless_it_has_its_own():
-    x = random(3, 4, seed=3).requires_grad_()
-    for gradient, tol in ((Implicit(), 1e-9), (Implicit(Broyden(1e-3, 90)), 1e-3)):
-        layer = with_rule(TanhCell(), Broyden(1e-2, 90), gradient)
-        layer(x, solver=Broyden(1e-9, 90))[0].sum().backward()
-        worst = layer.last_backward.residual.max()
-        assert worst <= tol and (worst > 1e-9) == (tol > 1e-9)
-
-
 # ---- what a wrong call is told
-
-
-@pytest.mark.parametrize("gradient", [Implicit(), Unrolled(2)], ids=str)
-def test_an_input_without_a_batch_axis_is_refused(gradient):
-    """Its 64 features were taken for 64 rows, and the cell failed once one of them was solved: "1x63 and 64x64"."""
-    layer = DEQ(TanhCell(), gradient=gradient)
-    with pytest.raises(ValueError, match=r"x has shape \(4,\).*4 rows of one number.*layer\(x\.unsqueeze\(0\)\)"):
-        layer(random(4))
-    assert layer(random(4).unsqueeze(0))[0].shape == (1, 4)
-    with pytest.raises(ValueError, match="single number"):
-        layer(torch.tensor(1.0))
 
 
 # ---- a transformer block with padding
@@ -346,7 +234,6 @@ def test_a_row_is_solved_when_every_part_is(solver, gradient):
         assert packed.num_evals < solution.num_evals, "one residual for both is met too early"
     else:
         assert not solution.converged.any() and (solution.part_residual[:, 0] <= 1e-4).all()
-    assert "(5, 1), (5, 1): " in repr(solution)
     assert DEQ(lambda z, x: torch.cos(z))(x)[1].part_residual is None
 
 
@@ -374,64 +261,7 @@ def test_transforms_of_torch_are_refused_with_what_to_use_instead(name, gradient
         TRANSFORMS[name](lambda x: layer(x)[0], random(2, 3))
 
 
-@pytest.mark.parametrize("gradient", [Implicit(), Neumann(3), Phantom(), Reversible(3)], ids=str)
-def test_vectorised_backward_passes_work_or_are_refused(gradient):
-    (layer, _), x = tanh_layer(gradient), random(2, 3)
-
-    def jacobian(vectorize):
-        return torch.autograd.functional.jacobian(lambda x: layer(x)[0], x, vectorize=vectorize)
-
-    if isinstance(gradient, Implicit):
-        with pytest.raises(RuntimeError, match=r"vectorised backward pass.*nclib\.deq\.row_jacobians"):
-            jacobian(True)
-        y = x.clone().requires_grad_()
-        with pytest.raises(RuntimeError, match="is_grads_batched"):
-            torch.autograd.grad(layer(y)[0], y, torch.eye(6).double().view(6, 2, 3), is_grads_batched=True)
-    else:
-        assert torch.allclose(jacobian(True), jacobian(False))
-
-
 # ---- torch.compile of a network around the layer
-
-
-class Around(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 2)
-        self.layer = DEQ(TanhCell(dtype=torch.float32), Anderson(1e-3, 30))
-
-    def forward(self, x):
-        return self.after(torch.relu(self.layer(torch.relu(self.before(x)))[0]))
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
-def test_a_compiled_network_breaks_at_the_layer_and_nowhere_else(caplog):
-    """Its solver was traced piece by piece, with warnings that the limit of recompilations was hit."""
-    torch._dynamo.reset()
-    graphs, network = [], Around()
-
-    def backend(graph, examples):
-        graphs.append([node for node in graph.graph.nodes if node.op == "call_function"])
-        return graph.forward
-
-    compiled = torch.compile(network, backend=backend)
-    for rows in (3, 5, 8, 2):
-        x = random(rows, 4, dtype=torch.float32)
-        got, expected = compiled(x), network(x)
-        assert torch.equal(got, expected)
-        grads = (torch.autograd.grad(t.sum(), network.before.weight)[0] for t in (got, expected))
-        assert torch.equal(*grads)
-    assert 2 <= len(graphs) <= 4, "before and after, once for a shape and once for any"
-    assert not [record for record in caplog.records if record.levelno >= 30 and "torch._dynamo" in record.name]
-    torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"DEQ\._call"):
-        torch.compile(network, backend=backend, fullgraph=True)(x)
-
-
-def test_export_is_refused():
-    ours = r"torch\.export cannot record an equilibrium layer"
-    with pytest.raises(RuntimeError, match=ours if hasattr(torch.compiler, "is_exporting") else "skip function"):
-        torch.export.export(Around(), (random(3, 4, dtype=torch.float32),))
 
 
 def test_the_compiler_is_not_imported_until_it_is_asked_for():
@@ -505,21 +335,6 @@ def test_a_cell_that_draws_at_each_call_is_told_why_it_has_no_fixed_point(parts)
         layer(random(8, 6), **options)
 
 
-def test_steps_of_a_fixed_number_are_no_failure():
-    for rule in (Unrolled(2), Reversible(2)):
-        _, solution = DEQ(TanhCell(), gradient=rule, on_failure="raise")(random(3, 4))
-        assert not solution.converged.any()
-
-
-def test_failures_that_somebody_counts_are_not_said():
-    network = nn.Sequential(DEQ(contracting_by_row, FixedPointIteration(1e-9, 20), return_solution=False))
-    with failures_counted(network):
-        network(BY_ROW)
-    assert network[0].on_failure == "warn"
-    with pytest.warns(ForwardNotConverged):
-        network(BY_ROW)
-
-
 # ---- a rule for one call
 
 
@@ -565,21 +380,6 @@ def test_a_solver_that_would_do_nothing_is_refused(name, rule):
 def test_an_unknown_option_is_answered_with_those_there_are(make, message):
     with pytest.raises(TypeError, match=message):
         make()
-
-
-def test_a_state_with_names_is_asked_for_as_a_tuple():
-    x = random(3, 4)
-    start = lambda x: {"a": torch.zeros_like(x), "b": torch.zeros_like(x)}  # noqa: E731
-    for call in (lambda: DEQ(TanhCell())(x, z0=start(x)), lambda: DEQ(TanhCell(), z0=start)(x)):
-        with pytest.raises(TypeError, match=r"z0=tuple\(state\.values\(\)\)"):
-            call()
-
-
-def test_a_start_made_of_x_in_another_shape_than_the_state_is_told_so():
-    mix = random(5, 3, seed=4)
-    with pytest.raises((RuntimeError, ValueError)) as caught:
-        DEQ(lambda z, x: torch.tanh(0.3 * z + x @ mix.T), z0=torch.zeros_like)(random(2, 3))
-    assert "a state (2, 3) of x (2, 3). If the state has another shape" in "".join(caught.value.__notes__)
 
 
 # ---- states on the way
@@ -657,23 +457,10 @@ def test_states_on_the_way_of_several_tensors_and_impossible_ones():
         layer(x, z0=zeros_of_two_parts(4), at=[1], gradient=Reversible(3))
 
 
-@pytest.mark.parametrize("gradient", [Implicit(), Phantom()], ids=str)
-def test_modules_that_come_to_life_before_the_backward_pass_are_refused(gradient):
-    class Cell(TanhCell):
-        def __init__(self):
-            super().__init__()
-            self.drop = nn.Dropout(0.5)
-
-        def forward(self, z, x):
-            return self.drop(super().forward(z, x))
-
-    for allow_live in (False, True):
-        layer = with_rule(Cell(), Broyden(1e-6, 50), gradient, allow_live=allow_live).eval()
-        layer.on_failure = "ignore"
-        z, _ = layer(random(3, 4))
-        layer.train()
-        if allow_live:
-            z.sum().backward()
-        else:
-            with pytest.raises(ValueError, match=r"live Dropout.*until backward\(\) is done"):
-                z.sum().backward()
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # which torch hides
+def test_a_compiled_network_gives_what_it_gives_without():
+    torch._dynamo.reset()
+    layer = DEQ(TanhCell(dtype=torch.float32), Anderson(1e-3, 30), return_solution=False)
+    network = nn.Sequential(nn.Linear(4, 4), layer)
+    compiled, x = torch.compile(network, backend="eager"), random(3, 4, dtype=torch.float32)
+    assert torch.equal(compiled(x), network(x))

@@ -6,10 +6,8 @@ import torch
 from cells import with_rule
 from marks import slow
 
-from nclib import deq, metrics, training
+from nclib import deq, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.data import Batches
-from nclib.metrics import ClassMoments
 from nclib.models import ResidualCell
 from nclib.solver import Anderson, Broyden, FixedPointIteration, fixed_point
 
@@ -162,7 +160,6 @@ SMALL = {"constraint": "projection", "e_w": 0.01, "e_h": 0.01}
     ("kind", "model", "train"),
     [
         *slow(
-            ("deq", {"start": "previous"}, {}),
             ("deq", {"start": "zeros", "cell": "mdeq", "gradient": {"method": "phantom"}}, {"skip": "mask"}),
             ("deq", {"gradient": {"method": "neumann"}}, {"jacobian_reg": 0.1, "loss": "class_balanced"}),
             ("explicit_flops", {"num_blocks": 2, "groups": 2}, {"loss": "balanced_softmax"}),
@@ -170,36 +167,12 @@ SMALL = {"constraint": "projection", "e_w": 0.01, "e_h": 0.01}
         ("deq", {"gradient": {"method": "unrolled", "steps": 3}}, {"precision": "float64"}),
         ("explicit", {"head": "cosine"}, {"loss": "ldam_drw"}),
         ("explicit", {"head": "etf", "feature_norm": "batchnorm"}, SMALL),
-        ("explicit", {}, SMALL | {"constraint": "penalty", "nc_on_test": True, "clip": None}),
+        ("explicit", {}, {"nc_on_test": True, "clip": None}),
     ],
 )
 def test_every_option_works_there(waits, kind, model, train):
-    config = _config(kind, train=train, epochs=2 if model.get("start") == "previous" else 1, **model)
+    config = _config(kind, train=train, epochs=1, **model)
     _same(training.train(config, device=GPU), training.train(config, device="cpu"))
-
-
-def test_augmented_batches_are_made_there(waits):
-    images = torch.arange(2 * 3 * 64, dtype=torch.uint8).view(6, 1, 8, 8)
-    options = dict(batch_size=4, mean=(0.5,), std=(0.2,), augment="flip_crop")
-    here, there = (Batches(images, torch.arange(6), device=name, **options) for name in ("cpu", GPU))
-    waits.clear()
-    found = list(there.shuffled(0, 1))
-    assert waits == ["from pageable memory"] * 2, "the order and the moves, once an epoch"
-    for a, b in zip(found, here.shuffled(0, 1), strict=True):
-        assert all(torch.equal(x.cpu(), y) for x, y in zip(a, b, strict=True))
-
-
-def test_the_report_there_is_the_same_and_sums_wait_only_to_look_at_their_input(waits):
-    torch.manual_seed(0)
-    h, w, labels = torch.randn(60, 8) + 2, torch.randn(5, 8), torch.arange(60) % 5
-    expected = metrics.nc_report(h, labels, h @ w.T, w, minority=[0, 1])
-    h_there, w_there, labels_there = _there([h, w, labels])
-    assert metrics.nc_report(h_there, labels_there, h_there @ w_there.T, w_there, minority=[0, 1]) == expected
-    moments = ClassMoments(5, 8).update(h_there, labels_there)
-    waits.clear()
-    moments.update(h_there, labels_there)
-    assert len(waits) == 3, "finite features, the ends of the labels, and which classes are there"
-    assert torch.equal(moments.class_means.cpu(), ClassMoments(5, 8).update(h, labels).update(h, labels).class_means)
 
 
 def test_few_sizes_of_batch_are_seen_there(waits, problem):

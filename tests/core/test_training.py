@@ -1,6 +1,5 @@
 """Training: what is measured, which samples enter, and that an interrupted run ends with the same bits."""
 
-import contextlib
 import dataclasses
 import functools
 import io
@@ -16,11 +15,10 @@ from marks import slow
 from torch import nn
 from torch.nn import functional as F
 
-from nclib import evaluation, metrics, training
+from nclib import evaluation, training
 from nclib.config import LAST_EPOCHS, ConfigError, DataConfig, ModelConfig, RunConfig, SolverConfig, TrainConfig
 from nclib.data import Batches, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
-from nclib.losses import adjusted_logits
 from nclib.models import Output, build_model, count_parameters
 from nclib.solver import Solution, Status
 
@@ -44,7 +42,7 @@ def _value(run, metric, split="train", epoch=None):
 
 def _same_bits(one, other):
     pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
-    pd.testing.assert_frame_equal(one.classes, other.classes, check_exact=True)
+    pd.testing.assert_frame_equal(one.tables["classes"], other.tables["classes"], check_exact=True)
     assert one.arrays.keys() == other.arrays.keys() and one.weights.keys() == other.weights.keys()
     for name in one.arrays:
         np.testing.assert_array_equal(one.arrays[name], other.arrays[name], err_msg=name)
@@ -59,12 +57,15 @@ def _quiet():
         yield
 
 
+OBSERVED = _config("deq", data=STEP, epochs=3, nc_on_test=True)
+
+
 @pytest.fixture(scope="module")
 def equilibrium():
     """One imbalanced DEQ run that several tests look at."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BackwardNotConverged)
-        return training.train(_config("deq", data=STEP, epochs=3, nc_on_test=True))
+        return training.train(OBSERVED)
 
 
 # ---- evaluation, against numbers worked out by hand
@@ -95,14 +96,6 @@ def _evaluate(counts, with_nc=False, model=None, **options):
     return evaluation.evaluate(model or Fake(), batches, torch.tensor(counts), with_nc=with_nc, **options)
 
 
-def test_evaluate_leaves_each_layer_in_its_mode_also_after_an_error():
-    for last, outcome in ((Fake(), contextlib.nullcontext()), (nn.Flatten(), pytest.raises(TypeError))):
-        model = nn.Sequential(nn.Dropout(), nn.Identity().eval(), last)
-        with outcome:
-            _evaluate([1, 1, 1], model=model)
-        assert model.training and [layer.training for layer in model[:2]] == [True, False]
-
-
 def test_evaluate_refuses_a_network_that_is_not_ours_and_says_what_measures_it():
     with pytest.raises(TypeError, match=r"returned a Tensor, and not nclib.models.Output.*nc.measure\(model, loader\)"):
         _evaluate([1, 1, 1], model=torch.nn.Flatten())
@@ -111,10 +104,9 @@ def test_evaluate_refuses_a_network_that_is_not_ours_and_says_what_measures_it()
 def test_a_device_that_is_not_here_is_named():
     assert training.usable_device("cpu") == torch.device("cpu")
     assert training.usable_device() == training.default_device()
-    with pytest.raises(ConfigError, match="'gpu' is not a device: use cpu"):
-        training.usable_device("gpu")
-    with pytest.raises(ConfigError, match="'cuda:99' is not here: this machine has"):
-        training.usable_device("cuda:99")
+    for name in ("gpu", "cuda:99"):
+        with pytest.raises(ConfigError, match=f"'{name}' cannot be used.*Use cpu"):
+            training.usable_device(name)
 
 
 def test_accuracies_by_hand():
@@ -123,23 +115,6 @@ def test_accuracies_by_hand():
     assert report["accuracy_majority"] == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert report["accuracy_minority"] == pytest.approx(1 / 2)
     assert report["accuracy_train_prior"] == pytest.approx((30 * 3 / 4 + 30 / 2 + 3 / 2) / 63)
-
-
-def test_loss_is_the_mean_cross_entropy_over_samples():
-    rows = zip(LOGITS.tolist(), LABELS, strict=True)
-    by_hand = np.mean([math.log(sum(math.exp(v) for v in row)) - row[y] for row, y in rows])
-    assert _evaluate([1, 1, 1])["loss"] == pytest.approx(by_hand)
-
-
-def test_balanced_data_have_no_majority():
-    report = _evaluate([5, 5, 5])
-    assert {"accuracy_majority", "accuracy_minority"}.isdisjoint(report)
-    assert report["accuracy_train_prior"] == pytest.approx(report["accuracy_balanced"])
-
-
-def test_minority_can_be_named():
-    report = _evaluate([5, 5, 5], minority=torch.tensor([True, False, False]))
-    assert (report["accuracy_minority"], report["accuracy_majority"]) == (0.75, 0.5)
 
 
 def test_evaluation_neither_trains_nor_changes_the_mode():
@@ -169,32 +144,6 @@ def test_evaluation_skips_no_image_and_reports_the_solver():
     # class 0: 3 of 4, class 1: 1 of 2, class 2: 2 of 2
     assert report["solver_converged_majority"] == (3 / 4 + 1 / 2) / 2 and report["solver_converged_minority"] == 1
     assert count.sum() == 9
-
-
-def test_both_centrings_are_reported_and_differ_only_under_imbalance():
-    report = _evaluate([4, 2, 2], with_nc=True)
-    with_sample = {name for name in report if name.endswith(".sample")}
-    assert {name.removesuffix(".sample") for name in with_sample} == set(evaluation.CENTRED) < report.keys()
-    assert report["nc2_etf_distance"] != report["nc2_etf_distance.sample"]
-    assert report["nc1_pinv"] != report["nc1_pinv.sample"]
-
-
-def test_neural_collapse_report_is_the_metrics_modules():
-    model = Fake()
-    outputs = evaluation.collect(model, [(IMAGES, LABELS)])
-    report = _evaluate([4, 2, 2], with_nc=True, model=model)
-    minority = torch.tensor([False, True, True])
-    seen = (outputs.features, LABELS, outputs.logits, model.classifier.weight.detach())
-    for name, value in metrics.nc_report(*seen, minority=minority).items():
-        assert report[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
-    direct = metrics.nc_report(*seen, weighting="sample")
-    for name in evaluation.CENTRED:
-        assert report[f"{name}.sample"] == pytest.approx(direct[name], rel=1e-9, nan_ok=True), name
-
-
-def test_class_means_of_a_class_without_samples():
-    means = evaluation.class_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 4)
-    assert means.tolist()[::2] == [2, 5] and means[[1, 3]].isnan().all() and means.dtype == torch.float64
 
 
 # ---- protocol
@@ -268,13 +217,11 @@ def _gradient(model, images, labels, train):
     return step.loss.item(), [p.grad.clone() for p in model.parameters()], step.keep
 
 
-@pytest.mark.parametrize("constraint", ["weight_decay", "penalty"])
 @pytest.mark.parametrize(
     ("skip", "residual"), [("mask", 0.05), ("mask", 0.5), ("keep_best", 0.5), ("keep_best", math.inf)]
 )
-def test_a_masked_sample_has_no_influence_on_the_gradient(skip, residual, constraint, monkeypatch):
-    balls = {"e_w": 0.1, "e_h": 0.2} if constraint == "penalty" else {}
-    train = TrainConfig(skip=skip, constraint=constraint, **balls)
+def test_a_masked_sample_has_no_influence_on_the_gradient(skip, residual, monkeypatch):
+    train = TrainConfig(skip=skip)
     solver = SolverConfig(method="fixed_point", tol=1e-11, max_steps=300)
     model = build_model(ModelConfig(kind="deq", width=2, solver=solver), 10, 1).double().eval()
     with torch.no_grad():
@@ -287,7 +234,7 @@ def test_a_masked_sample_has_no_influence_on_the_gradient(skip, residual, constr
     assert everything[2].all()
     honest = model.transform
 
-    def failing(x, z0=None):
+    def failing(x):
         z, solution = honest(x)
         bad = torch.arange(len(x)) == 1
         residuals = torch.where(bad, residual, solution.residual)
@@ -302,88 +249,12 @@ def test_a_masked_sample_has_no_influence_on_the_gradient(skip, residual, constr
     assert abs(everything[0] - alone[0]) > 1e-4  # the sample would have counted
 
 
-def test_a_sample_with_infinite_logits_leaves_a_finite_gradient(monkeypatch):
-    model = build_model(ModelConfig(kind="explicit", width=2), 10, 1).eval()
-    images, labels = torch.randn(4, 1, 8, 8), torch.tensor([0, 3, 3, 1])
-    honest = model.read_out
-
-    def overflowing(z, solution):
-        out = honest(z, solution)
-        return out._replace(logits=torch.where(torch.arange(len(z))[:, None] == 2, math.inf, out.logits))
-
-    alone = _gradient(model, images[[0, 1, 3]], labels[[0, 1, 3]], TrainConfig())
-    monkeypatch.setattr(model, "read_out", overflowing)
-    masked = _gradient(model, images, labels, TrainConfig())
-    assert masked[2].tolist() == [True, True, False, True]
-    for ours, wanted in zip(masked[1], alone[1], strict=True):
-        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-6)
-
-
-def test_skipped_and_failed_samples_are_counted_by_class():
-    tally = training._Tally(4, torch.device("cpu"))
-    out = _output([0.0, 0.01, 0.5, 0.0], [True, False, False, True])
-    labels = torch.tensor([0, 1, 1, 3])
-    step = training._Step(torch.tensor(2.0), out, training.usable(out, "keep_best"), torch.zeros(4), torch.zeros(4))
-    tally.add(step, labels, None, True)
-    tally.add(step._replace(loss=torch.tensor(4.0)), torch.tensor([0, 0, 0, 0]), None, True)
-    overall, rows = tally.report(["skipped", "not_converged"])
-    assert overall == {"loss": 3.0, "dropped": 0.0, "skipped": 2 / 8, "not_converged": 4 / 8}
-    assert sorted(rows) == [
-        (0, "not_converged", 2 / 5),
-        (0, "skipped", 1 / 5),
-        (1, "not_converged", 1.0),
-        (1, "skipped", 0.5),
-        (3, "not_converged", 0.0),
-        (3, "skipped", 0.0),
-    ]
-
-
-def test_feature_norms_and_start_distances_are_logged_every_epoch():
-    run = training.train(_config("deq"))
-    steps = run.history[run.history["split"] == "steps"].pivot(index="epoch", columns="metric", values="value")
-    assert len(steps) == 2 and (steps["feature_norm"] > 0).all() and (steps["start_distance"] > 0).all()
-    norms = np.linalg.norm(run.arrays["train_features"].astype(float), axis=1)
-    assert _value(run, "feature_norm", "train") == pytest.approx(norms.mean(), rel=1e-6)
-    explicit = training.train(_config("explicit", epochs=1)).history
-    assert "start_distance" not in set(explicit["metric"]) and "feature_norm" in set(explicit["metric"])
-
-
-@pytest.mark.parametrize(("name", "after"), [("sgd", [1.98, -3.96]), ("adam", [1.9, -3.9]), ("adamw", [1.98, -3.96])])
-def test_weight_decay_enters_the_gradient_of_adam_and_scales_the_weights_of_adamw(name, after):
-    """Without a gradient from the loss. Adam takes a step of the learning rate towards 0, whatever the decay."""
-    weights = torch.nn.Parameter(torch.tensor([2.0, -4.0]))
-    weights.grad = torch.zeros(2)
-    train = TrainConfig(optimiser=name, lr=0.1, weight_decay=0.1, momentum=0.5)
-    optimiser = training._optimiser(train, [weights])
-    optimiser.step()
-    assert weights.tolist() == pytest.approx(after, abs=1e-6)
-    assert optimiser.defaults.get("momentum", optimiser.defaults.get("betas", [0])[0]) == 0.5
-
-
-def test_each_optimiser_trains_another_network_and_the_first_is_sgd():
-    runs = [training.train(_config(epochs=1, **options))
-            for options in ({}, {"optimiser": "sgd"}, {"optimiser": "adam"}, {"optimiser": "adamw"})]  # fmt: skip
-    first, *losses = (_value(run, "loss") for run in runs)
-    assert losses[0] == first and len(set(losses)) == 3
-
-
 def test_start_distance_is_measured_from_where_the_solve_began():
     z, x = torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([[0.0, 0.0], [0.0, 1.0]])
     model = types.SimpleNamespace(block=DEQ(torch.nn.Identity(), z0="x"))
-    assert training._start_distance(model, x, z, None).tolist() == [1.0, 0.5]
-    assert training._start_distance(model, x, z, z.clone()).tolist() == [0.0, 0.0]
+    assert training._start_distance(model, x, z).tolist() == [1.0, 0.5]
     model.block.z0 = "zeros"
-    assert training._start_distance(model, x, z, None).tolist() == [1.0, 1.0]
-
-
-def test_skip_rates_are_logged_and_masking_skips_more():
-    hard = {"solver": SolverConfig(max_steps=5)}
-    kept, masked = (training.train(_config("deq", epochs=1, model=hard, skip=skip)) for skip in ("keep_best", "mask"))
-    assert _value(masked, "skipped", "steps") == _value(masked, "not_converged", "steps") > 0
-    assert _value(kept, "skipped", "steps") < _value(kept, "not_converged", "steps")
-    steps = masked.classes[(masked.classes["split"] == "steps") & (masked.classes["metric"] == "skipped")]
-    assert sorted(steps["class"]) == list(range(10))
-    assert steps["value"].mean() == pytest.approx(_value(masked, "skipped", "steps"))
+    assert training._start_distance(model, x, z).tolist() == [1.0, 1.0]
 
 
 def test_an_epoch_in_which_every_sample_was_masked_is_refused():
@@ -405,38 +276,12 @@ def test_projection_holds_on_the_balls():
         assert squares.max() <= e_h * (1 + 1e-5) and squares.max() == pytest.approx(e_h, rel=1e-5)
 
 
-def test_a_wide_ball_changes_nothing():
-    free, wide = training.train(_config()), training.train(_config(constraint="projection", e_w=1e6, e_h=1e6))
-    for name, value in free.weights.items():
-        torch.testing.assert_close(wide.weights[name], value)
-
-
-@pytest.mark.parametrize("kind", ["explicit", "deq"])
-def test_penalty_is_half_the_weighted_squares(kind):
-    model = build_model(ModelConfig(kind=kind, width=2), 10, 1).double().eval()
-    with torch.no_grad():
-        model.block.get_parameter("cell.norm2.weight" if kind == "deq" else "norm2.weight").mul_(0.1)
-    generator = torch.Generator().manual_seed(0)
-    images, labels = torch.randn(4, 1, 16, 16, generator=generator, dtype=torch.float64), torch.arange(4)
-    plain, out, keep, *_ = _objective(model, images, labels, TrainConfig())
-    loss = _objective(model, images, labels, TrainConfig(constraint="penalty", e_w=0.3, e_h=0.7)).loss
-    assert keep.all()
-    wanted = 0.15 * model.classifier.weight.square().sum() + 0.35 * out.features.square().sum(1).mean()
-    assert (loss - plain).item() == pytest.approx(wanted.item(), rel=1e-6)
-
-
-def test_penalty_shortens_features_and_classifier():
-    free = training.train(_config(epochs=8, lr=0.02, clip=None))
-    bound = training.train(_config(epochs=8, lr=0.02, clip=None, constraint="penalty", e_w=0.5, e_h=0.5))
-    assert np.square(bound.arrays["classifier"]).sum() < 0.8 * np.square(free.arrays["classifier"]).sum()
-    assert np.square(bound.arrays["train_features"]).sum() < 0.8 * np.square(free.arrays["train_features"]).sum()
-
-
-def _jacobian(run):
-    model = build_model(run.config.model, 10, 1, 0)
+def _jacobian(config):
+    run = training.train(config)
+    model = build_model(config.model, 10, 1, 0)
     model.load_state_dict(run.weights)
     model.eval().block.on_failure = "ignore"
-    split = make_split(run.config.data, 0)
+    split = make_split(config.data, 0)
     loader = Batches(split.train_images, split.train_labels, batch_size=60, mean=split.mean, std=split.std)
     with torch.no_grad():
         x = model.encoder(next(iter(loader.in_order()))[0])
@@ -446,19 +291,8 @@ def _jacobian(run):
 
 
 def test_the_jacobian_regulariser_shrinks_the_jacobian():
-    free, bound = (training.train(_config("deq", epochs=6, jacobian_reg=weight)) for weight in (0.0, 3.0))
+    free, bound = (_config("deq", epochs=6, jacobian_reg=weight) for weight in (0.0, 3.0))
     assert _jacobian(bound) < 0.6 * _jacobian(free)
-
-
-def test_the_jacobian_regulariser_computes_the_cell_in_single_precision_under_autocast():
-    config = _config("deq", epochs=1, n_max=2, precision="bfloat16", jacobian_reg=0.1)
-    trainer = training._Trainer(config, torch.device("cpu"))
-    seen = set()
-    conv = trainer.model.block.cell.conv1
-    conv.register_forward_hook(lambda _, inputs, out: seen.update([inputs[0].dtype, out.dtype]))
-    with training.arithmetic(config.train, torch.device("cpu")):
-        trainer.train_epoch()
-    assert seen == {torch.float32}
 
 
 # ---- the same bits
@@ -527,23 +361,7 @@ def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(config, aft
     resumed = training.train(config, checkpoint=memory)
     assert resumed.facts["continued_from"] == [after] and undisturbed.facts["continued_from"] == []
     _same_bits(undisturbed, resumed)
-    assert resumed.cost["epoch"].tolist() == list(range(1, config.train.epochs + 1))
-
-
-def test_a_run_interrupted_twice():
-    config = _config("deq", epochs=4)
-    memory = _interrupted(config, 1)
-
-    def stop(done, total):
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        training.train(config, checkpoint=memory, progress=stop, session=lambda: {"commit": "c0ffee"})
-    resumed = training.train(config, checkpoint=memory)
-    assert resumed.facts["continued_from"] == [1, 3]
-    assert resumed.facts["earlier_sessions"] == [{"epoch": 1}, {"commit": "c0ffee", "epoch": 3}]
-    _same_bits(training.train(config), resumed)
+    assert resumed.tables["cost"]["epoch"].tolist() == list(range(1, config.train.epochs + 1))
 
 
 def test_a_checkpoint_is_saved_after_every_epoch_but_the_last():
@@ -555,66 +373,6 @@ def test_a_checkpoint_is_saved_after_every_epoch_but_the_last():
 # ---- what is logged
 
 
-def test_solver_statistics_are_logged_for_training_and_test(equilibrium):
-    names = ["solver_converged", "solver_steps", "solver_residual_median", "solver_residual_max"]
-    names += ["solver_converged_majority", "solver_converged_minority"]
-    for epoch in (1, 2, 3):
-        for split in ("train", "test"):
-            for name in names:
-                assert math.isfinite(_value(equilibrium, name, split, epoch))
-        for name in ("skipped", "not_converged", "solver_steps", "backward_not_converged", "backward_steps", "loss"):
-            assert math.isfinite(_value(equilibrium, name, "steps", epoch))
-    assert 1 <= _value(equilibrium, "solver_steps", "train") <= 20
-
-
-def test_per_class_rows_are_logged_for_every_split(equilibrium):
-    rows = equilibrium.classes
-    for split, wanted in [
-        ("train", {"accuracy", "not_converged", "solver_steps"}),
-        ("test", {"accuracy", "not_converged", "solver_steps"}),
-        ("steps", {"skipped", "not_converged"}),
-    ]:
-        for epoch in (1, 2, 3):
-            part = rows[(rows["split"] == split) & (rows["epoch"] == epoch)]
-            assert set(part["metric"]) == wanted
-            assert (part.groupby("metric")["class"].apply(sorted).map(lambda k: k == list(range(10)))).all()
-    last = rows[(rows["split"] == "test") & (rows["epoch"] == 3)]
-    accuracy = last[last["metric"] == "accuracy"]["value"]
-    assert accuracy.mean() == pytest.approx(_value(equilibrium, "accuracy_balanced", "test"))
-    not_converged = last[last["metric"] == "not_converged"]["value"]
-    assert 1 - not_converged.mean() == pytest.approx(_value(equilibrium, "solver_converged", "test"))
-
-
-def test_explicit_arms_have_no_solver_rows():
-    run = training.train(_config(epochs=1))
-    assert not run.history["metric"].str.startswith(("solver", "backward", "not_converged")).any()
-    assert set(run.classes["metric"]) == {"accuracy", "skipped"}
-
-
-def test_accuracies_and_both_centrings_are_logged(equilibrium):
-    for split in ("train", "test"):
-        for name in ("loss", "accuracy_balanced", "accuracy_majority", "accuracy_minority", "accuracy_train_prior"):
-            assert math.isfinite(_value(equilibrium, name, split))
-    logged = set(equilibrium.history["metric"])
-    assert set(metrics.ideal_values(10)) <= logged
-    assert {f"{name}.sample" for name in evaluation.CENTRED} <= logged
-    assert _value(equilibrium, "nc2_etf_distance") != _value(equilibrium, "nc2_etf_distance.sample")
-
-
-def test_nc_on_test_features_is_an_option(equilibrium):
-    assert _value(equilibrium, "nc1_pinv", "test") != _value(equilibrium, "nc1_pinv", "train")
-    plain = training.train(_config(epochs=1)).history
-    assert not plain[plain["split"] == "test"]["metric"].str.startswith("nc").any()
-
-
-def test_accuracy_on_the_training_set_is_weighted_as_it_is(equilibrium):
-    """The train-prior accuracy of the training set is the share of training images that are right."""
-    labels = equilibrium.arrays["train_labels"]
-    logits = equilibrium.arrays["train_features"] @ equilibrium.arrays["classifier"].T
-    share = (logits.argmax(1) == labels).mean()
-    assert _value(equilibrium, "accuracy_train_prior", "train") == pytest.approx(share)
-
-
 def test_test_accuracy_of_the_last_ten_epochs_is_always_there():
     run = training.train(_config(n_max=2, epochs=13, log_every=100))
     rows = run.history[run.history["metric"] == "accuracy_balanced"]
@@ -624,14 +382,8 @@ def test_test_accuracy_of_the_last_ten_epochs_is_always_there():
     assert steps["epoch"].tolist() == list(range(1, 14))
 
 
-def test_log_every():
-    run = training.train(_config(n_max=2, epochs=5, log_every=2))
-    rows = run.history[(run.history["metric"] == "nc1_pinv") & (run.history["split"] == "train")]
-    assert rows["epoch"].tolist() == [1, 2, 4, 5]
-
-
 def test_a_run_keeps_what_its_tables_and_figures_are_made_from(equilibrium):
-    arrays, config = equilibrium.arrays, equilibrium.config
+    arrays, config = equilibrium.arrays, OBSERVED
     split = make_split(config.data, config.seed)
     assert arrays["counts"].tolist() == split.counts.tolist() == [6] * 4 + [2] * 6
     assert arrays["minority"].tolist() == [False] * 4 + [True] * 6
@@ -651,16 +403,6 @@ def test_a_run_keeps_what_its_tables_and_figures_are_made_from(equilibrium):
     np.testing.assert_array_equal(again.features, arrays["test_features"])
 
 
-def test_the_report_can_be_recomputed_from_the_kept_arrays(equilibrium):
-    arrays = {name: torch.from_numpy(values) for name, values in equilibrium.arrays.items()}
-    logits = arrays["train_features"] @ arrays["classifier"].T
-    report = metrics.nc_report(
-        arrays["train_features"], arrays["train_labels"], logits, arrays["classifier"], "class", arrays["minority"]
-    )
-    for name, value in report.items():
-        assert _value(equilibrium, name) == pytest.approx(value, rel=1e-6, abs=1e-12, nan_ok=True), name
-
-
 def test_training_learns():
     run = training.train(_config("deq", n_max=20, epochs=8, lr=0.1, model={"groups": 4}))
     first, last = _value(run, "loss", "train", 1), _value(run, "loss", "train", 8)
@@ -674,14 +416,6 @@ def test_training_learns():
 def test_a_divergent_run_says_what_to_change(kind):
     with pytest.raises(training.TrainingDiverged, match=r"lr \(now 1e\+20"):
         training.train(_config(kind, lr=1e20, clip=None, weight_decay=0.1, epochs=4))
-
-
-def test_a_network_that_became_nan_is_noticed_in_an_epoch_without_evaluation(monkeypatch):
-    config = _config(n_max=2, epochs=4, log_every=100)
-    honest = training.learning_rate
-    monkeypatch.setattr(training, "learning_rate", lambda *args: math.nan if args[1] == 3 else honest(*args))
-    with pytest.raises(training.TrainingDiverged, match=r"epoch [23]"):
-        training.train(config)
 
 
 def test_failed_backward_solves_are_warned_of_once_an_epoch_and_logged():
@@ -725,11 +459,6 @@ def test_what_was_logged_is_what_the_stored_weights_do(kind, precision):
         model, split, loaders = training.reopen(config, run.weights, cpu)
         again = evaluation.evaluate(model, loaders["test"].in_order(), split.counts, with_nc=False)
     assert again["loss"] == pytest.approx(_value(run, "loss", "test"), rel=1e-6)
-
-
-def test_float64():
-    run = training.train(_config("deq", precision="float64"))
-    assert run.weights["encoder.0.weight"].dtype == torch.float64
 
 
 @pytest.mark.slow
@@ -778,14 +507,6 @@ def test_global_state_is_put_back(before, deterministic, fails):
         torch.use_deterministic_algorithms(False)
 
 
-def test_training_leaves_no_trace_in_global_state():
-    torch.manual_seed(5)
-    state = torch.get_rng_state()
-    training.train(_config("deq", epochs=1, jacobian_reg=0.1))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not torch.are_deterministic_algorithms_enabled()
-
-
 def test_a_step_without_a_finite_gradient_is_dropped_and_counted(monkeypatch):
     """One sample that leaves NaN in a gradient costs its step, not the network."""
     honest, calls = training._loss, []
@@ -822,52 +543,12 @@ def test_a_step_without_a_finite_gradient_is_dropped_and_counted(monkeypatch):
 # ------------------------------------------------------------------ starts, heads and losses
 
 
-def test_a_start_at_the_previous_equilibrium_saves_evaluations_and_survives_an_interruption():
-    def run(start, epochs=3, checkpoint=None):
-        config = _config("deq", model={"start": start}, epochs=epochs, lr=0.005)
-        return training.train(config, checkpoint=checkpoint)
-
-    memory = Memory()
-    previous, from_x = run("previous", checkpoint=memory), run("x")
-    steps = [r.history.query("split == 'steps' and metric == 'solver_steps'")["value"] for r in (previous, from_x)]
-    assert steps[0].iloc[0] == steps[1].iloc[0]  # in the first epoch there is no earlier equilibrium
-    assert (steps[0].iloc[1:] < steps[1].iloc[1:]).all()
-    assert memory.load()["equilibria"].shape == (len(previous.arrays["train_labels"]), 16, 1, 1)
-    again = run("previous", checkpoint=memory)  # goes on from the last checkpoint
-    assert again.facts["continued_from"] == [2]
-    pd.testing.assert_frame_equal(previous.history, again.history)
-
-
-@pytest.mark.parametrize("loss", ["balanced_softmax", "class_balanced"])
-def test_losses_for_imbalance_help_the_minority_in_training(loss):
-    runs = [training.train(_config(data=STEP, n_max=24, epochs=6, loss=name)) for name in ("cross_entropy", loss)]
-    plain, helped = (_value(run, "accuracy_minority", "train", 4) for run in runs)
-    assert helped > plain
-
-
-def test_ldam_needs_the_cosine_classifier_and_weighs_classes_late():
-    with pytest.raises(ConfigError, match="head='cosine'"):
-        RunConfig(train=TrainConfig(loss="ldam_drw"))
-    run = training.train(_config(model={"head": "cosine"}, loss="ldam_drw", epochs=2))
-    assert np.isfinite(run.history["value"].dropna()).all()
-
-
 def test_a_fixed_etf_classifier_is_not_trained():
-    run = training.train(_config(model={"head": "etf"}, epochs=2))
-    start = build_model(run.config.model, 10, 1, run.config.seed)
+    config = _config(model={"head": "etf"}, epochs=2)
+    run, start = training.train(config), build_model(config.model, 10, 1, config.seed)
     torch.testing.assert_close(run.weights["classifier.weight"], start.classifier.weight.detach())
     last = run.history.query("split == 'train' and metric == 'nc2_etf_distance_classifier'")["value"].iloc[-1]
     assert last < 1e-6
-
-
-def test_adjusted_accuracy_is_that_of_the_adjusted_logits():
-    run = training.train(_config(data=STEP, epochs=3))
-    logits = torch.tensor(run.arrays["test_features"] @ run.arrays["classifier"].T)
-    labels = torch.tensor(run.arrays["test_labels"])
-    right = adjusted_logits(logits, torch.tensor(run.arrays["counts"])).argmax(1) == labels
-    wanted = evaluation.class_means(right, labels, 10)
-    assert _value(run, "accuracy_balanced.adjusted", "test") == pytest.approx(wanted.mean().item())
-    assert _value(run, "accuracy_minority.adjusted", "test") == pytest.approx(wanted[4:].mean().item())
 
 
 def test_a_checkpoint_whose_epoch_is_not_that_of_its_tables_is_refused():

@@ -130,9 +130,9 @@ def test_a_configuration_read_back_looks_nothing_up(folder):
     ("make", "says"),
     [
         (lambda: cell("Missing"), "my_cells has no class or function 'Missing'"),
-        (lambda: cell("Narrow"), r"Narrow returns a tensor of shape \(2, 2, 1, 1\).*state of shape \(2, 16, 1"),
-        (lambda: cell("Narrow", "explicit_matched"), "must return a tensor of the shape"),
-        (lambda: cell("Raises"), "my_cells:Raises cannot be called with a state and an input.*KeyError"),
+        (lambda: cell("Narrow"), r"Narrow at a state returns \(2, 2, 1, 1\).*tensor of shape \(2, 16, 1"),
+        (lambda: cell("Narrow", "explicit_matched"), "must return a tensor of shape"),
+        (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("Dropped"), "live Dropout"),
         (lambda: cell("number"), r"my_cells:number\(16\) is not a torch.nn.Module, but int"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
