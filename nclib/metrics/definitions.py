@@ -72,7 +72,7 @@ def nc1_pinv(m: ClassMoments) -> float:
     ``nc1_trace_ratio``.
 
     Do not compare layers of different d: isotropic noise has about (K − 1) N / (K d) for d well above K. Compare
-    ``nc1_trace_ratio`` or ``nc1_cdnv``, or each value with ``nc1_chance``.
+    ``nc1_trace_ratio`` or ``nc1_cdnv``, or each value with that of shuffled labels.
 
     Parameters
     ----------
@@ -157,13 +157,7 @@ def nc1_trace_ratio(m: ClassMoments) -> float:
 
         NC1 = tr Σ_W / tr Σ_B
 
-    Parameters
-    ----------
-    m : moments.
-
-    Returns
-    -------
-    float; inf where all class means coincide (NaN if nothing varies at all).
+    Inf where all class means coincide (NaN if nothing varies at all).
 
     Ideal value 0, range [0, ∞]. Needs no pseudo-inverse and no rank decision. Source: Tirer, Huang &
     Niles-Weed 2023.
@@ -472,10 +466,6 @@ def paper_eq13_uncentred(m: ClassMoments) -> float:
     Ideal value 0, range [0, √2]; not below 0.320 (K = 10) for non-negative features; 1.169 for an ETF around
     a common mean of equal length. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
     implies.
-
-    Parameters
-    ----------
-    m : moments; the weighting does not matter.
     """
     return nc2_etf_distance(m.class_means[m.present])
 
@@ -487,10 +477,6 @@ def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
 
     Never 0: a perfect ETF scores 1 − 1/√(K−1), which is the minimum (0.667 for K = 10, 0.899 for K = 100); at
     most √(K/(K−1)). Source: Sun & Shi 2024, eq. (13).
-
-    Parameters
-    ----------
-    m : moments; the weighting does not matter.
     """
     means = scaled_rows(m.class_means[m.present], "class means")
     gram, classes = means @ means.T, len(means)
@@ -515,7 +501,7 @@ def paper_eq14_uncentred(w: Array, m: ClassMoments) -> float:
     return _distance_of_directions(_classifier(w, m), m.class_means[m.present])
 
 
-# ---------------------------------------------------------------------------------------------- of the classifier alone
+# ----------------------------------------------------------------------------------- of classifier or features alone
 
 
 def nc0(w: Array) -> float:
@@ -589,6 +575,40 @@ def classifier_norm_ratio(w: Array, minority: Classes) -> float:
     w = scaled_rows(w, "w")
     norms, mask = torch.linalg.norm(w, dim=1), class_mask(minority, len(w)).to(w.device)
     return ratio(norms[mask].mean(), norms[~mask].mean())
+
+
+def effective_rank(m: ClassMoments) -> float:
+    """How many dimensions the features use, a number between 1 and d.
+
+        exp(−Σ_i p_i log p_i),   p_i = σ_i / Σ_j σ_j
+
+    with σ_i the singular values of the features around their mean, over all samples.
+
+    Parameters
+    ----------
+    m : moments with a covariance
+
+    Returns
+    -------
+    float
+        K − 1 for a collapsed simplex of K balanced classes; r for r equal variances; NaN where nothing varies.
+
+    Notes
+    -----
+    Source: Roy & Vetterli 2007. Some authors take the squares of the σ_i, which gives a smaller number.
+
+    Examples
+    --------
+    >>> import torch, nclib as nc
+    >>> labels = torch.arange(100) % 10
+    >>> round(nc.metrics.effective_rank(nc.class_moments(nc.simplex_etf(10, 64)[labels], labels, 10)), 3)
+    9.0
+    """
+    # the covariance of all samples around their mean
+    values = torch.linalg.eigvalsh(m.within_cov + m.with_weighting("sample").between_cov).clamp(min=0)
+    sigma = values[values > values.max() * torch.finfo(torch.float64).eps * m.dim].sqrt()
+    p = sigma / sigma.sum()
+    return float(torch.exp(-(p * p.log()).sum())) if len(p) else math.nan
 
 
 # --------------------------------------------------------------------------------------------------- small shared parts
