@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig, nested
+from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
 from nclib.engine.jobs import Job, Result
@@ -70,11 +70,6 @@ class ShallowModelConfig(Config):
     @classmethod
     def _read_numbers(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
-
-    @pydantic.field_validator("solver", mode="before")
-    @classmethod
-    def _read_solver(cls, value: Any) -> Any:
-        return None if value is None else nested(SolverConfig, value)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -125,12 +120,6 @@ class ShallowConfig(StoredConfig):
     model: ShallowModelConfig
     train: ShallowTrainConfig = pydantic.Field(default_factory=ShallowTrainConfig)
     encoder: RunConfig | None = None
-
-    @pydantic.field_validator("data", "model", "train", "encoder", mode="before")
-    @classmethod
-    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        parts = {"data": DataConfig, "model": ShallowModelConfig, "train": ShallowTrainConfig, "encoder": RunConfig}
-        return None if value is None else nested(parts[info.field_name or ""], value)
 
     @pydantic.model_validator(mode="after")
     def _one_set_of_images(self) -> ShallowConfig:
