@@ -176,7 +176,7 @@ def _gate() -> str:
         table = compared(ROWS[name], "four").table
         setting, pilot = ((table["K_A"] == k_a) & (table["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
         below = setting & table["seed"].isin(_below_the_gate())
-        # the settings have unequal seeds then: each counts alike, and there is no interval
+        # the settings have unequal seeds then: each counts alike, without an interval
         left = table[~below].groupby(SETTING, dropna=False)["difference"].mean().mean()
         whole, dropped, known = (
             _percent(interval(rows.groupby("seed")["difference"].mean()))

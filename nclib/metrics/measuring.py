@@ -16,11 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nclib.metrics.alone import effective_rank, nc0
 from nclib.metrics.checks import Weighting, check_weighting, scaled_rows
 from nclib.metrics.definitions import (
-    effective_rank,
     mean_of_whitened,
-    nc0,
     nc1_cdnv,
     ncc_mismatches,
     ratio,
@@ -176,28 +175,10 @@ def measure(
     check_weighting(weighting)
     if second_pass and iter(loader) is loader:
         raise ValueError("second_pass=True reads the loader twice, and an iterator can be read once: pass a list of it")
-    measured: dict[str, _Layer] = {}
-    kept: list[_Seen] = []
-    twins, room = None, 0 if second_pass else keep  # twins: found layers that give what the classifier takes
-    with closing(run(model, loader, layers, num_classes, pool, classifier)) as batches:
-        for batch in batches:
-            seen = _Seen.of(batch)
-            for name in measured.keys() - batch.outputs.keys():  # left out since this batch
-                del measured[name]
-            for name, h in batch.outputs.items():
-                if name not in measured:
-                    measured[name] = _Layer(name, batch.num_classes, h.shape[1], weighting, max_dim)
-                measured[name].update(h, *seen[1:])
-                room -= h.nbytes
-            kept.append(seen)
-            if room < 0:
-                kept.clear()
-            own = "" if batch.head is None else f"{batch.head.name}.input"
-            if own and batch.found:
-                twins = _like(batch.outputs, own) & (batch.outputs.keys() if twins is None else twins)
-    for name in twins or ():
-        measured.pop(name, None)
-    if room < 0 and not second_pass:
+    batches = run(model, loader, layers, num_classes, pool, classifier)
+    measured, batch, kept = _first_pass(batches, weighting, max_dim, 0 if second_pass else keep)
+    own = "" if batch.head is None else f"{batch.head.name}.input"
+    if not kept and not second_pass:
         warnings.warn(
             f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
             "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
@@ -223,6 +204,34 @@ def measure(
     tell_of_no_simplex({repr(name): layer.moments.dim for name, layer in measured.items()}, int(present.sum()))
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
+
+
+def _first_pass(
+    batches: Any, weighting: Weighting, max_dim: int, room: int
+) -> tuple[dict[str, _Layer], Batch, list[_Seen]]:
+    """The layers, the last batch, and all batches where their features take no more bytes than there is room for."""
+    measured: dict[str, _Layer] = {}
+    kept: list[_Seen] = []
+    twins: set[str] | None = None  # found layers that give what the classifier takes
+    with closing(batches):
+        for batch in batches:
+            seen = _Seen.of(batch)
+            for name in measured.keys() - batch.outputs.keys():  # left out since this batch
+                del measured[name]
+            for name, h in batch.outputs.items():
+                if name not in measured:
+                    measured[name] = _Layer(name, batch.num_classes, h.shape[1], weighting, max_dim)
+                measured[name].update(h, *seen[1:])
+                room -= h.nbytes
+            kept.append(seen)
+            if room < 0:
+                kept.clear()
+            if batch.head is not None and batch.found:
+                now = _like(batch.outputs, f"{batch.head.name}.input")
+                twins = now if twins is None else now & twins
+    for name in twins or ():
+        measured.pop(name, None)
+    return measured, batch, kept
 
 
 class _Seen(NamedTuple):

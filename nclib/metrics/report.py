@@ -6,6 +6,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from nclib.metrics.alone import classifier_norm_ratio, minority_cosine
 from nclib.metrics.checks import (
     Array,
     Classes,
@@ -17,8 +18,6 @@ from nclib.metrics.checks import (
 )
 from nclib.metrics.definitions import (
     class_balanced_pinv,
-    classifier_norm_ratio,
-    minority_cosine,
     nc1_cdnv,
     nc1_pinv,
     nc1_trace_ratio,
