@@ -150,14 +150,6 @@ def test_a_configuration_takes_the_resolved_name_and_no_path(tmp_path):
         DataConfig(dataset=f"folder:{folder}")
 
 
-def test_relative_paths_start_from_the_base_or_the_working_directory(tmp_path, monkeypatch):
-    tree(tmp_path / "pets", colours())
-    name = data.resolve_dataset("folder:pets", base=tmp_path)
-    monkeypatch.chdir(tmp_path / "pets")
-    assert data.resolve_dataset("folder:.") == name
-    assert data.resolve_dataset("folder:../pets/") == name
-
-
 def test_resolved_name_needs_no_folder_any_more(tmp_path, monkeypatch):
     folder = tree(tmp_path / "pets", colours())
     name = data.resolve_dataset(f"folder:{folder}")
@@ -167,13 +159,6 @@ def test_resolved_name_needs_no_folder_any_more(tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_DATA", str(tmp_path / "another root"))
     with pytest.raises(data.DataError, match="nclib data fetch folder:PATH"):
         data.load_dataset(name, "train")
-
-
-def test_second_call_decodes_nothing(tmp_path, monkeypatch):
-    folder = tree(tmp_path / "pets", colours())
-    name = data.resolve_dataset(f"folder:{folder}")
-    monkeypatch.setattr(data.folders, "_decode", lambda *_: pytest.fail("decoded again"))
-    assert data.resolve_dataset(f"folder:{folder}") == name
 
 
 def cache_of(name):
@@ -491,22 +476,12 @@ def test_smaller_classes_are_subsets_of_larger_ones_and_seeds_differ():
     assert not torch.equal(ten, data.make_split(cfg, seed=1).train_indices)
 
 
-def test_test_images_can_be_limited_per_class():
-    split = data.make_split(DataConfig(dataset="digits", test_per_class=7), seed=0)
-    assert torch.bincount(split.test_labels).tolist() == [7] * 10
-    assert torch.equal(split.test_images, data.load_dataset("digits", "test").images[split.test_indices])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (
             {"n_max": 140},
             "n_max=140 asks for 140 training images of class '8' of digits, which has 134; 4 of 10",
-        ),
-        (
-            {"test_per_class": 41},
-            "asks for 41 test images of class '0' .* which has 40; 10 of 10 .* At most 40",
         ),
         (
             {"imbalance": "step", "num_majority": 10, "ratio": 2},
@@ -528,12 +503,6 @@ def test_mean_and_std_are_of_all_training_images(tmp_path):
     np.testing.assert_allclose(split.std, pixels.std((0, 1, 2)), rtol=1e-12)
     assert split.augment == "flip_crop"
     assert data.make_split(DataConfig(dataset=name, augment="none"), seed=0).augment == "none"
-
-
-def test_constant_channel_does_not_divide_by_zero(tmp_path):
-    black = {name: np.zeros((4, 4), np.uint8) for name in colours()}
-    split = data.make_split(DataConfig(dataset=data.resolve_dataset(f"folder:{tree(tmp_path / 'b', black)}")), 0)
-    assert split.std == (1 / 255,)
 
 
 # ------------------------------------------------------------------------------------- batches
@@ -579,14 +548,6 @@ def test_last_batch_of_one_joins_the_one_before(number, size, expected):
     assert len(loader) == len(expected)
 
 
-def test_in_order_gives_the_images_as_they_are():
-    images = noise()
-    loader = batches(images, augment="flip_crop")
-    x, y = (torch.cat(parts) for parts in zip(*loader.in_order(), strict=True))
-    torch.testing.assert_close(x, images.float())
-    assert y.tolist() == list(range(13))
-
-
 def test_every_image_once_with_its_label_and_row():
     images, labels = noise(), torch.arange(13) * 7
     x, y, rows = (torch.cat(parts) for parts in zip(*batches(images, labels).shuffled(5, 2), strict=True))
@@ -628,15 +589,6 @@ def test_flips_and_crops_are_those_of_a_loop_over_images(shape):
     assert {mirror for mirror, _, _ in seen} == {False, True}
     assert {top for _, top, _ in seen} == set(range(2 * down + 1))
     assert {left for _, _, left in seen} == set(range(2 * right + 1))
-
-
-def test_moves_are_uniform():
-    images = noise(8000, 1, 8, 8)
-    moves = batches(images)._draw_moves(torch.Generator().manual_seed(0)).double()
-    assert abs(moves[:, 0].mean() - 0.5) < 0.03
-    for column in (1, 2):
-        shares = torch.bincount((moves[:, column] + 1).long(), minlength=3) / len(images)
-        assert len(shares) == 3 and (shares - 1 / 3).abs().max() < 0.03
 
 
 @pytest.mark.gpu
