@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from nclib import metrics
 from nclib.losses import adjusted_logits
 from nclib.metrics.hooks import evaluating
+from nclib.metrics.report import report_of
 from nclib.models import Classifier, Output
 
 CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centred)
@@ -106,8 +107,8 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
         groups = minority if minority.any() else None
         moments = feature_moments(outputs, num_classes)
         seen = (outputs.features, labels, outputs.logits, weights)
-        report |= metrics.nc_report(*seen, minority=groups, moments=moments)
-        other = metrics.nc_report(*seen, weighting="sample", moments=moments)
+        report |= report_of(moments, *seen, groups)
+        other = report_of(moments.with_weighting("sample"), *seen)
         report |= {f"{name}.sample": other[name] for name in CENTRED}
     return report
 

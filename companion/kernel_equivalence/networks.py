@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig, nested
+from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
 from nclib.engine.jobs import Job, Result
@@ -54,16 +54,10 @@ class ShallowModelConfig(Config):
     sigma_a2: float | None = pydantic.Field(default=None, ge=0, lt=1)
     solver: SolverConfig | None = None
 
-    @pydantic.field_validator("numbers", "solver", mode="before")
+    @pydantic.field_validator("numbers", mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        return (
-            tuple(value)
-            if isinstance(value, list)
-            else nested(SolverConfig, value)
-            if isinstance(value, dict)
-            else value
-        )
+        return tuple(value) if isinstance(value, list) else value
 
 
 class ShallowTrainConfig(Config):
@@ -98,12 +92,6 @@ class ShallowConfig(StoredConfig):
     model: ShallowModelConfig
     train: ShallowTrainConfig = pydantic.Field(default_factory=ShallowTrainConfig)
     encoder: RunConfig | None = None
-
-    @pydantic.field_validator("data", "model", "train", "encoder", mode="before")
-    @classmethod
-    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        parts = {"data": DataConfig, "model": ShallowModelConfig, "train": ShallowTrainConfig, "encoder": RunConfig}
-        return None if value is None else nested(parts[info.field_name or ""], value)
 
     def label(self) -> str:
         name = self.data.dataset.removeprefix("folder:").split("@")[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ import torch
 from companion.separation_bias import diagonal, steep
 from companion.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
 from companion.separation_bias.tasks import TaskConfig, _Samples, _Task
-from nclib.config import Config, StoredConfig, nested
+from nclib.config import Config, StoredConfig
 from nclib.deq import Implicit, Unrolled
 from nclib.engine.jobs import Job, Result
 from nclib.models import count_parameters
@@ -114,11 +114,6 @@ class RegressionConfig(StoredConfig):
     scale_lr: float | None = pydantic.Field(default=None, gt=0)
     schedule: Literal["constant", "onecycle"] = "constant"
     clip: float | None = pydantic.Field(default=None, gt=0)
-
-    @pydantic.field_validator("task", "model", mode="before")
-    @classmethod
-    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        return nested({"task": TaskConfig, "model": RegressorConfig}[info.field_name or ""], value)
 
     def label(self) -> str:
         model = self.model

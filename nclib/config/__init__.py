@@ -25,9 +25,7 @@ from nclib.config.parts import (
     recipe,
 )
 from nclib.config.run import SCHEMA_VERSION, PostHocConfig, RunConfig, StoredConfig, digest, named_options, run_id
-from nclib.config.strict import Config, ConfigError, nested, parse_json, suggest
-
-LookConfig = PostHocConfig  # its name before November 2026
+from nclib.config.strict import Config, ConfigError, parse_json, suggest
 
 __all__ = [
     "AUGMENTATION",
@@ -50,7 +48,6 @@ __all__ = [
     "TrainConfig",
     "digest",
     "named_options",
-    "nested",
     "parse_json",
     "recipe",
     "run_id",

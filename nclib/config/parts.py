@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from nclib.config.strict import Config, ConfigError, added_later, apply_defaults, nested, option, suggest
+from nclib.config.strict import Config, ConfigError, added_later, apply_defaults, option, suggest
 from nclib.system import own_code
 
 LAST_EPOCHS = 10
@@ -244,13 +244,6 @@ class ModelConfig(Config):
         other = {"source": None, "name": None} if {"cell", "network"} & changes.keys() else {}
         return super().replace(**other | changes)
 
-    @pydantic.field_validator("name")
-    @classmethod
-    def _is_no_other_kind(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:
-        if name in typing.get_args(ModelKind) and name != info.data.get("kind"):
-            raise ValueError(f"{name!r} is a kind of model, and this one is of another; choose another name")
-        return name
-
     @pydantic.field_validator("cell", "network")
     @classmethod
     def _is_known_or_a_name(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:
@@ -259,11 +252,6 @@ class ModelConfig(Config):
             last = "Class" if ours else "function"
             raise ValueError(suggest(name, [*ours, f"package.module:{last} of your own"], "value"))
         return name
-
-    @pydantic.field_validator("solver", "gradient", mode="before")
-    @classmethod
-    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        return None if value is None else nested({"solver": SolverConfig}.get(info.field_name, GradientConfig), value)
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import pydantic
 
 from nclib.config.parts import DataConfig, ModelConfig, TrainConfig
-from nclib.config.strict import Config, nested, option
+from nclib.config.strict import Config, option
 
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
@@ -78,11 +78,6 @@ class RunConfig(StoredConfig):
     model: ModelConfig = pydantic.Field(default_factory=ModelConfig)
     train: TrainConfig = pydantic.Field(default_factory=TrainConfig)
 
-    @pydantic.field_validator("data", "model", "train", mode="before")
-    @classmethod
-    def _read(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        return nested({"data": DataConfig, "model": ModelConfig, "train": TrainConfig}[info.field_name or ""], value)
-
     @pydantic.model_validator(mode="after")
     def _options_fit_the_arm(self) -> typing.Self:
         if self.train.jacobian_reg and self.model.kind != "deq":
@@ -107,11 +102,6 @@ class PostHocConfig(StoredConfig):
     found here too, so that planning, checks and captions treat the analysis like the run itself."""
 
     base: RunConfig
-
-    @pydantic.field_validator("base", mode="before")
-    @classmethod
-    def _read(cls, value: Any) -> Any:
-        return nested(RunConfig, value)
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -1,12 +1,12 @@
-"""Strict descriptions of anything: frozen, each name once and known, each value of its type, errors that suggest."""
+"""Strict descriptions of anything: frozen, each name known, each value of its type, errors that suggest."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import types
+import re
 import typing
-from typing import Any, Literal
+from typing import Any
 
 import pydantic
 
@@ -31,32 +31,15 @@ def suggest(wrong: str, allowed: typing.Iterable[str], what: str = "option") -> 
     return f"unknown {what} {wrong!r:.200}.{hint} Allowed: {', '.join(allowed)}"
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{max(names, key=names.count)!r:.100} is given twice")
-    return values
-
-
 def parse_json(text: str, what: str) -> dict[str, Any]:
-    """A JSON object from its text, each name once; `ConfigError`, naming `what` it was to be, for anything else."""
+    """A JSON object from its text; `ConfigError`, naming `what` it was to be, for anything else."""
     try:
-        values = json.loads(text, object_pairs_hook=_each_once)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is not valid JSON ({error})") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{what} holds no JSON object, but {type(values).__name__}")
     return values
-
-
-def _literal_values(annotation: Any) -> tuple[Any, ...]:
-    """The values of every Literal inside an annotation; empty when there is none."""
-    if typing.get_origin(annotation) is Literal:
-        return typing.get_args(annotation)
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return tuple(v for arg in typing.get_args(annotation) for v in _literal_values(arg))
-    return ()
 
 
 def added_later(default: Any, **constraints: Any) -> Any:
@@ -109,12 +92,28 @@ class Config(pydantic.BaseModel):
         label = f"{cls.__name__}.{where}" if where else cls.__name__
         if fault["type"] == "extra_forbidden":
             return f"{cls.__name__}: {suggest(where, cls.model_fields)}"
-        if fault["type"] == "literal_error" and where in cls.model_fields:
-            values = _literal_values(cls.model_fields[where].annotation)
+        if fault["type"] == "literal_error":
+            values = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
             return f"{label}: {suggest(fault['input'], values, 'value')}"
         if fault["type"] == "value_error":
             return f"{label}: {fault['ctx']['error']}"
         return f"{label}: {fault['msg']}, got {fault['input']!r:.200}"
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _parts(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Make configurations within this one from dictionaries of their options."""
+        for name, field in cls.model_fields.items():
+            value = options.get(name)
+            for kind in (field.annotation, *typing.get_args(field.annotation)):
+                if value is None or not isinstance(kind, type) or not issubclass(kind, Config):
+                    continue
+                if isinstance(value, dict):
+                    options = options | {name: kind(**value)}
+                elif not isinstance(value, kind):
+                    what = f"{kind.__name__}(…), or a dictionary of its options"
+                    raise ValueError(f"{name}: give {what}, not {value!r:.100}")
+        return options
 
     @pydantic.model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -136,15 +135,6 @@ class Config(pydantic.BaseModel):
     def from_json(cls, text: str) -> typing.Self:
         """Read what ``model_dump_json`` wrote; a foreign or damaged text raises `ConfigError`."""
         return cls(**parse_json(text, cls.__name__))
-
-
-def nested(kind: type[Config], value: Any) -> Any:
-    """A configuration inside another one, from itself or from its options."""
-    if isinstance(value, dict):
-        return kind(**value)
-    if isinstance(value, kind):
-        return value
-    raise ValueError(f"give {kind.__name__}(…), or a dictionary of its options, not {value!r:.100}")
 
 
 def apply_defaults(

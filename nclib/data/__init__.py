@@ -5,7 +5,7 @@ the run's options and seed) → `Batches` (normalised, augmented, shuffled). It 
 image set lives on the device as uint8, and every batch is one gather.
 
 Everything that touches the disk lies below `nclib.system.paths.data()`; nothing is kept in a home folder. Downloads
-are verified by checksum before a byte of them is interpreted; no data set is ever taken in place of another.
+are verified by checksum; no data set is ever taken in place of another.
 
 `base` holds what all share; `digits`, `originals` and `folders` the three kinds of data sets; `sets` the way from a
 name to one of them; `split` the images of one run and their batches.

@@ -1,13 +1,11 @@
-"""What every kind of data set shares: names, the error, the images of one split, what is damaged set aside."""
+"""What every kind of data set shares: names, the error, the images of one split."""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -22,8 +20,8 @@ DATASETS = ("digits", "digit_pairs", "digit_scenes", "cifar10", "cifar100", "mni
 SPLITS = ("train", "test")
 Augment = Literal["none", "flip_crop"]
 
-_RESOLVED = re.compile(r"folder:(?P<name>[A-Za-z0-9._-]+)@(?P<fingerprint>[0-9a-f]{12})")
-_OFFLINE = (
+RESOLVED = re.compile(r"folder:(?P<name>[A-Za-z0-9._-]+)@(?P<fingerprint>[0-9a-f]{12})")
+OFFLINE = (
     "Without a network: dataset=digits and dataset=digit_pairs are embedded, dataset=folder:PATH reads images of yours"
 )
 
@@ -66,18 +64,7 @@ class Dataset:
         return torch.bincount(self.labels, minlength=len(self.class_names))
 
 
-def _set_aside(path: Path) -> Path:
-    """Rename what cannot be trusted, so that it is neither read nor lost."""
-    number = 1
-    while (target := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
-    os.replace(path, target)
-    return target
-
-
-def _quiet() -> bool:
-    return not sys.stderr.isatty()
-
-
-def _track(items: Sequence[Any], text: str) -> Iterable[Any]:
-    return track(items, escape(text), console=Console(stderr=True), disable=_quiet(), transient=True)
+def tracked(items: Sequence[Any], text: str) -> Iterable[Any]:
+    """The items, with a bar where a person looks on."""
+    bar = {"console": Console(stderr=True), "disable": not sys.stderr.isatty(), "transient": True}
+    return track(items, escape(text), **bar)

@@ -6,19 +6,10 @@ import hashlib
 from typing import Any, Literal
 
 from nclib.config import ConfigError, suggest
-from nclib.data.base import _RESOLVED, DATASETS, SPLITS, Dataset
+from nclib.data.base import DATASETS, RESOLVED, SPLITS, Dataset
 from nclib.data.digits import _DIGITS_SHA256, _SCENE_DIGITS, _digit_pairs, _digit_scenes, _digits, _raw_digits
-from nclib.data.folders import (
-    _cache_folder,
-    _cache_is_whole,
-    _cache_states,
-    _folder,
-    _identity,
-    _read_cache,
-    _scan,
-    resolve_dataset,
-)
-from nclib.data.originals import _TORCHVISION, _cifar, _fetch_original, _mnist, _original, _state
+from nclib.data.folders import cache_file, identified, read_cache, resolve_dataset, state
+from nclib.data.originals import TORCHVISION, original, states
 from nclib.system import paths
 
 
@@ -71,10 +62,7 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     if name == "digit_scenes":
         images, labels, _, _ = _digit_scenes(split)
         return Dataset(images, labels, tuple(map(str, _SCENE_DIGITS)), name)
-    if name in _TORCHVISION:
-        _fetch_original(name)
-        return _cifar(name, split) if name.startswith("cifar") else _mnist(name, split)
-    return _read_cache(name, split)
+    return original(name, split) if name in TORCHVISION else read_cache(name, split)
 
 
 # -------------------------------------------------------------------------------- for `nclib data`
@@ -88,13 +76,9 @@ def fetch(name: str) -> str:
     ConfigError, DataError
         As `load_dataset`.
     """
-    name = resolve_dataset(name)
-    if name in _TORCHVISION:
-        _fetch_original(name)
-    elif name not in DATASETS:
-        for split in SPLITS:
-            _read_cache(name, split)  # raises, saying what is wrong and what to run
-    return name
+    for split in SPLITS:
+        found = load_dataset(name, split)
+    return found.name
 
 
 def check(name: str) -> dict[str, str]:
@@ -103,18 +87,17 @@ def check(name: str) -> dict[str, str]:
     Returns
     -------
     For each file "ok", "missing" or "damaged". For the embedded digits the one entry is scikit-learn's array; for a
-    folder the entries are the files of its decoded cache.
+    folder it is the cache of its decoded images.
     """
-    if name.startswith("folder:") and not _RESOLVED.fullmatch(name):
-        name = _identity(_folder(name), _scan(_folder(name)))
+    if name.startswith("folder:") and not RESOLVED.fullmatch(name):
+        name = identified(name)[2]
     name = resolve_dataset(name)
-    if name in _TORCHVISION:
-        needed, root = _original(name).needed, paths.data()
-        return {path.relative_to(root).as_posix(): _state(path, md5) for path, md5 in needed}
+    if name in TORCHVISION:
+        return {path.relative_to(paths.data()).as_posix(): found for path, found in states(name).items()}
     if name in DATASETS:
         content = hashlib.sha256(b"".join(array.tobytes() for array in _raw_digits.__wrapped__())).hexdigest()
         return {"sklearn.datasets.load_digits": "ok" if content == _DIGITS_SHA256 else "damaged"}
-    return _cache_states(_cache_folder(name))
+    return {cache_file(name).name: state(cache_file(name))}
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -127,16 +110,14 @@ def describe(name: str) -> dict[str, Any]:
     """
     name = resolve_dataset(name)
     facts: dict[str, Any] = {"name": name, "where": "embedded in scikit-learn", "present": True, "bytes": 0}
-    if name in _TORCHVISION:
-        needed = _original(name).needed
-        files = [path for path, _ in needed]
-        facts |= {"where": str(files[0].parent), "present": all(_state(*file) == "ok" for file in needed)}
-    elif name in DATASETS:
-        files = []
-    else:
-        cache = _cache_folder(name)
-        files = sorted(cache.glob("*"))
-        facts |= {"where": str(cache), "present": _cache_is_whole(cache)}
+    files = []
+    if name in TORCHVISION:
+        found = states(name)
+        files = list(found)
+        facts |= {"where": str(files[0].parent), "present": set(found.values()) == {"ok"}}
+    elif name not in DATASETS:
+        files = [cache_file(name)]
+        facts |= {"where": str(files[0]), "present": state(files[0]) == "ok"}
     facts["bytes"] = sum(path.stat().st_size for path in files if path.is_file())
     if not facts["present"]:
         return facts

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nclib import imbalance
-from nclib.config import DataConfig, suggest
+from nclib.config import DataConfig
 from nclib.data.base import Augment, Dataset
 from nclib.data.sets import load_dataset
 
@@ -175,16 +175,9 @@ class Batches:
     ) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise TypeError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
-        if labels.is_floating_point() or labels.dtype == torch.bool:
-            raise TypeError(f"labels must be integers, got {labels.dtype}")
-        if not len(images) or labels.shape != images.shape[:1]:
-            raise ValueError(f"need a label for each of N ≥ 1 images, got {len(labels)} for {len(images)}")
-        if len(mean) != images.shape[1] or len(std) != images.shape[1]:
-            raise ValueError(f"need mean and std of {images.shape[1]} channels, got {len(mean)}, {len(std)}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if augment not in ("none", "flip_crop"):
-            raise ValueError(suggest(augment, ("none", "flip_crop"), "augmentation"))
+        if not len(images) or labels.shape != images.shape[:1] or batch_size < 1:
+            raise ValueError(f"need N ≥ 1 images, as many labels and a batch size, got {len(images)}, {len(labels)}, "
+                             f"{batch_size}")  # fmt: skip
         self.images, self.labels = images.to(device), labels.to(device, torch.long)
         self.batch_size, self.augment, self.dtype = batch_size, augment, dtype
         exact = torch.promote_types(dtype, torch.float32)

@@ -1,8 +1,8 @@
 """Neural-collapse metrics: one definition, one name, one reference.
 
-``moments`` is what every metric is a function of; ``definitions`` has NC1 … NC4, the paper's own uncentred equations
-and minority collapse, ``chance`` what chance alone gives and the effective rank; ``table`` what readers need to know
-of each, ``report`` all of it side by side.
+``moments`` is what every metric is a function of; ``definitions`` has NC1 … NC4, the paper's own uncentred equations,
+``alone`` minority collapse and the effective rank; ``table`` what readers need to know of each, ``report`` all of it
+side by side.
 
 Of networks: ``measuring`` measures the layers of any network, which ``hooks`` finds and reads; ``ood`` has
 out-of-distribution scores. These are imported by their own names.
@@ -14,12 +14,9 @@ accepted wherever tensors are. Features may be as large as 1e150 and as small as
 are float64 numbers; classifier rows, and vectors given to ``nc2_*``, may have any size.
 """
 
-from nclib.metrics.chance import effective_rank, nc1_chance
+from nclib.metrics.alone import classifier_norm_ratio, effective_rank, minority_cosine, nc0
 from nclib.metrics.checks import Array, Classes, Weighting
 from nclib.metrics.definitions import (
-    classifier_norm_ratio,
-    minority_cosine,
-    nc0,
     nc1_cdnv,
     nc1_pinv,
     nc1_pinv_class_balanced,
@@ -60,7 +57,6 @@ __all__ = [
     "minority_cosine",
     "nc0",
     "nc1_cdnv",
-    "nc1_chance",
     "nc1_pinv",
     "nc1_pinv_class_balanced",
     "nc1_trace_ratio",

@@ -1,5 +1,7 @@
-"""NC1 to NC4, the paper's own uncentred equations, and what the classifier alone tells: one definition, one name, one
-reference. A matrix of vectors that is not finite, real and (K, d) is refused with ValueError."""
+"""NC1 to NC4 and the paper's own uncentred equations: one definition, one name, one reference.
+
+A matrix of vectors that is not finite, real and (K, d) is refused with ValueError.
+"""
 
 import math
 
@@ -8,12 +10,10 @@ from torch import Tensor
 
 from nclib.metrics.checks import (
     Array,
-    Classes,
     as_tensor,
     check_batch,
     check_features,
     check_logits,
-    class_mask,
     is_whole,
     scaled_rows,
 )
@@ -72,7 +72,7 @@ def nc1_pinv(m: ClassMoments) -> float:
     ``nc1_trace_ratio``.
 
     Do not compare layers of different d: isotropic noise has about (K − 1) N / (K d) for d well above K. Compare
-    ``nc1_trace_ratio`` or ``nc1_cdnv``, or each value with ``nc1_chance``.
+    ``nc1_trace_ratio`` or ``nc1_cdnv``, or each value with that of shuffled labels.
 
     Parameters
     ----------
@@ -157,13 +157,7 @@ def nc1_trace_ratio(m: ClassMoments) -> float:
 
         NC1 = tr Σ_W / tr Σ_B
 
-    Parameters
-    ----------
-    m : moments.
-
-    Returns
-    -------
-    float; inf where all class means coincide (NaN if nothing varies at all).
+    Inf where all class means coincide (NaN if nothing varies at all).
 
     Ideal value 0, range [0, ∞]. Needs no pseudo-inverse and no rank decision. Source: Tirer, Huang &
     Niles-Weed 2023.
@@ -472,10 +466,6 @@ def paper_eq13_uncentred(m: ClassMoments) -> float:
     Ideal value 0, range [0, √2]; not below 0.320 (K = 10) for non-negative features; 1.169 for an ETF around
     a common mean of equal length. Source: Sun & Shi 2024, eq. (13), with the 1/√(K−1) that its figure 3
     implies.
-
-    Parameters
-    ----------
-    m : moments; the weighting does not matter.
     """
     return nc2_etf_distance(m.class_means[m.present])
 
@@ -487,10 +477,6 @@ def paper_eq13_uncentred_printed_constant(m: ClassMoments) -> float:
 
     Never 0: a perfect ETF scores 1 − 1/√(K−1), which is the minimum (0.667 for K = 10, 0.899 for K = 100); at
     most √(K/(K−1)). Source: Sun & Shi 2024, eq. (13).
-
-    Parameters
-    ----------
-    m : moments; the weighting does not matter.
     """
     means = scaled_rows(m.class_means[m.present], "class means")
     gram, classes = means @ means.T, len(means)
@@ -513,82 +499,6 @@ def paper_eq14_uncentred(w: Array, m: ClassMoments) -> float:
     m : moments; the weighting does not matter.
     """
     return _distance_of_directions(_classifier(w, m), m.class_means[m.present])
-
-
-# ---------------------------------------------------------------------------------------------- of the classifier alone
-
-
-def nc0(w: Array) -> float:
-    """How far the classifier's rows are from adding up to zero.
-
-        NC0 = ‖Σ_k w_k‖² / K
-
-    Parameters
-    ----------
-    w : (K, d) classifier rows, taken as they are
-
-    Returns
-    -------
-    float
-        0 is necessary for NC2 and NC3 together, and not sufficient; the value grows with the square of w.
-
-    Notes
-    -----
-    Source: Zhao, Cheng, Masarczyk & Lucchi, ICLR 2026 (arXiv 2602.16642), α_t of their theorem 3.1. Their appendix,
-    eq. (12), has the norm, not squared, over d instead: ``(nc0(w) * K) ** 0.5 / d``. Neither is free of the size of
-    w, so compare values of one network over time, not networks.
-
-    Examples
-    --------
-    >>> import torch, nclib as nc
-    >>> round(nc.metrics.nc0(nc.simplex_etf(10, 64)), 12), nc.metrics.nc0(torch.ones(4, 3))
-    (0.0, 12.0)
-    """
-    scaled_rows(w, "w")  # refuses what is not a matrix
-    w = as_tensor(w).double()
-    return ratio(w.sum(0).square().sum(), torch.tensor(len(w)))
-
-
-def minority_cosine(w: Array, minority: Classes) -> float:
-    """Mean cosine between the classifier rows of the minority classes.
-
-        mean over k ≠ l in the minority of cos(w_k, w_l)
-
-    1 = minority collapse; −1/(K−1) for a simplex ETF; range [−1/(K_B−1), 1]. Source: Fang et al. 2021.
-
-    Parameters
-    ----------
-    w : (K, d) classifier rows, taken as they are.
-    minority : (K,) boolean mask, or a list of class ids.
-
-    Returns
-    -------
-    float; NaN where a minority row is zero or there are fewer than two.
-    """
-    w = scaled_rows(w, "w")
-    rows = w[class_mask(minority, len(w)).to(w.device)]
-    return float(cosines(rows).mean()) if len(rows) > 1 else math.nan
-
-
-def classifier_norm_ratio(w: Array, minority: Classes) -> float:
-    """Mean length of the minority classifier rows over that of the majority ones.
-
-        mean_{k minority} ‖w_k‖ / mean_{k majority} ‖w_k‖
-
-    Ideal value 1, 0 = the minority has lost its classifiers, range [0, ∞]. Source: Fang et al. 2021.
-
-    Parameters
-    ----------
-    w : (K, d) classifier rows.
-    minority : (K,) boolean mask, or a list of class ids.
-
-    Returns
-    -------
-    float; NaN where one of the two groups is empty or the classifier is zero.
-    """
-    w = scaled_rows(w, "w")
-    norms, mask = torch.linalg.norm(w, dim=1), class_mask(minority, len(w)).to(w.device)
-    return ratio(norms[mask].mean(), norms[~mask].mean())
 
 
 # --------------------------------------------------------------------------------------------------- small shared parts

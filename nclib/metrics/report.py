@@ -6,20 +6,18 @@ import warnings
 import torch
 from torch import Tensor
 
+from nclib.metrics.alone import classifier_norm_ratio, minority_cosine
 from nclib.metrics.checks import (
     Array,
     Classes,
     Weighting,
     as_tensor,
-    check_batch,
     check_logits,
     class_mask,
     scaled_rows,
 )
 from nclib.metrics.definitions import (
     class_balanced_pinv,
-    classifier_norm_ratio,
-    minority_cosine,
     nc1_cdnv,
     nc1_pinv,
     nc1_trace_ratio,
@@ -34,13 +32,10 @@ from nclib.metrics.definitions import (
     paper_eq14_uncentred,
     ratio,
 )
-from nclib.metrics.moments import ClassMoments, chunks, class_moments
+from nclib.metrics.moments import ClassMoments, class_moments
 from nclib.metrics.table import METRICS, ideal_values
 
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
-
-
-_SMALLEST = 1e-155  # squares of numbers below it lose digits
 
 
 def nc_report(
@@ -51,7 +46,6 @@ def nc_report(
     weighting: Weighting = "class",
     minority: Classes | None = None,
     *,
-    moments: ClassMoments | None = None,
     num_classes: int | None = None,
 ) -> dict[str, float]:
     """The metrics of `nclib.metrics.METRICS` at once, each under its name there.
@@ -80,10 +74,8 @@ def nc_report(
     w : (K, d) classifier rows.
     weighting : "class" or "sample", see ``class_moments``.
     minority : None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
-    moments : of these very features, if they are known already (in either weighting): the second weighting
-        then costs no second pass for the covariances.
-    num_classes : K; left out, it is the number of rows of w, of columns of the logits, the moments', or one more
-        than the largest label, the first of these that is given.
+    num_classes : K; left out, it is the number of columns of the logits, of rows of w, or one more than the largest
+        label, the first of these that is given.
 
     Returns
     -------
@@ -93,8 +85,7 @@ def nc_report(
     Raises
     ------
     ValueError
-        Shapes, dtypes or labels that do not fit together, NaN or infinite values, and finite ones so large
-        that the squares of their distances are not.
+        Shapes, dtypes or labels that do not fit together, NaN or infinite values.
 
     Warns
     -----
@@ -114,40 +105,34 @@ def nc_report(
     >>> round(report["nc2_etf_distance"], 6)
     0.0
     """
-    w = None if w is None else scaled_rows(w, "w")
+    labels = as_tensor(labels)
     if num_classes is None:
-        num_classes = count_classes(w, logits, moments, labels)
-    h = as_tensor(h)
-    if w is not None and h.ndim == 2 and w.shape != (num_classes, h.shape[1]):
-        turned = w.shape[0] == h.shape[1]
-        expected, hint = (w.shape[1], "; pass w.T") if turned else (num_classes, "")
-        raise ValueError(
-            f"w must have shape ({expected}, {h.shape[1]}) as the moments have, got {tuple(w.shape)}{hint}"
-        )
-    given = moments is not None
-    m = moments.with_weighting(weighting) if given else class_moments(h, labels, num_classes, weighting)
-    h, labels = check_batch(h, labels, num_classes, m.dim)
-    counts = torch.bincount(labels, minlength=num_classes).to(m.device)
-    same = m.num_classes == num_classes and torch.equal(counts, m.counts)
-    if not same or (given and not _same_sums(h, labels, m)):
-        raise ValueError(
-            f"moments are of other data: {m.num_classes} classes and {int(m.counts.sum())} samples, not "
-            f"{num_classes} and {int(counts.sum())}, or other labels or features; leave moments out to have them "
-            "recomputed"
-        )
-    if h.dtype == torch.float64 and 0 < max(float(h.max()), -float(h.min())) < _SMALLEST:
-        raise ValueError("h is too small: squares of its distances underflow; multiplying it changes no metric")
-    w = None if w is None else w.to(m.device)
+        given = logits if logits is not None else w
+        num_classes = int(labels.max()) + 1 if given is None else as_tensor(given).shape[0 if given is w else -1]
+    m = class_moments(h, labels, num_classes, weighting)
+    return report_of(m, as_tensor(h), labels, logits, w, minority)
+
+
+def report_of(
+    m: ClassMoments,
+    h: Tensor,
+    labels: Tensor,
+    logits: Array | None = None,
+    w: Array | None = None,
+    minority: Classes | None = None,
+) -> dict[str, float]:
+    """``nc_report`` from the moments of these features, in their weighting."""
+    labels, num_classes = labels.long(), m.num_classes
+    w = None if w is None else scaled_rows(w, "w").to(m.device)
+    tell_of_no_simplex({"h": m.dim}, int(m.present.sum()))
+    report = moments_report(m, w)
+    report["nc1_pinv_class_balanced"] = class_balanced_pinv(h, labels, m)
     mismatches = None
     if logits is not None:
         logits = check_logits(logits, len(h), num_classes)
         mismatches = torch.zeros_like(m.squares)  # (K,) samples of each class, exact
         wrong = ncc_mismatches(h, logits.argmax(1), m).double()
         mismatches.index_add_(0, labels.to(m.device), wrong)
-    tell_of_no_simplex({"h": m.dim}, int(m.present.sum()))
-    report = moments_report(m, w)
-    report["nc1_pinv_class_balanced"] = class_balanced_pinv(h, labels, m)
-    if mismatches is not None:
         report["nc4_ncc_mismatch"] = ratio(mismatches.sum(), m.counts.sum())
     if minority is not None:
         mask = class_mask(minority, num_classes).to(m.device)
@@ -160,35 +145,6 @@ def nc_report(
             values = _block(h, labels, mismatches, m, w, block)
             report |= {f"{key}_{name}": value for key, value in values.items()}
     return in_order(report, num_classes)
-
-
-def _same_sums(h: Tensor, labels: Tensor, m: ClassMoments) -> bool:
-    """Whether the features have the class means and variances of the moments, up to the rounding of float64 sums."""
-    means = m.class_means.nan_to_num()
-    sums, size, squares = torch.zeros_like(means), torch.zeros_like(m.origin), torch.zeros_like(m.squares)
-    line, along = torch.zeros_like(m.origin), torch.zeros_like(m.origin[0])
-    if m.scatter is not None:  # along a random line, in units of each feature's own spread
-        spread = m.scatter.diagonal().sqrt()
-        line = torch.randn(m.dim, dtype=spread.dtype, generator=torch.Generator().manual_seed(0)).to(m.device)
-        rounded = 1e-10 * math.sqrt(len(h)) * means.abs().amax(0)
-        line = torch.where(spread > rounded, line / spread, 0.0)
-    for rows in chunks(h):
-        part, mine = h[rows].to(m.device).double(), labels[rows].to(m.device)
-        sums.index_add_(0, mine, part)
-        size += part.abs().sum(0)
-        part = part - means[mine]
-        squares.index_add_(0, mine, torch.linalg.vector_norm(part, dim=1).square_())
-        along += (part @ line).square().sum()
-    if not ((sums - m.counts.unsqueeze(1) * means).abs() <= 1e-9 * size).all():
-        return False
-    rounding = (1e-12 * torch.linalg.vector_norm(size)) ** 2
-    if not ((squares - m.squares).abs() <= 1e-6 * squares + rounding).all():
-        return False
-    if m.scatter is None:
-        return True
-    scatter = m.scatter.tril(-1)
-    known = 2 * line @ scatter @ line + (m.scatter.diagonal() * line.square()).sum()
-    return bool((along - known).abs() <= 1e-6 * along + (1e-12 * size * line).square().sum())
 
 
 def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
@@ -210,44 +166,8 @@ def in_order(report: dict[str, float], num_classes: int) -> dict[str, float]:
     return {key: report[key] for key in ideal_values(max(num_classes, 2)) if key in report}
 
 
-_MOST_CLASSES = 2**15
-"""Matrices of K × K then take 8.6 GB."""
-_MANY_CLASSES = 100_000
-"""So many classes are taken from labels even where there are fewer samples."""
-
-
-def count_classes(w: Tensor | None, logits: Array | None, moments: ClassMoments | None, labels: Array) -> int:
-    if w is not None:
-        return len(w)
-    if logits is not None:
-        logits = as_tensor(logits)
-        if logits.ndim != 2:
-            raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
-        return logits.shape[1]
-    if moments is not None:
-        return moments.num_classes
-    labels = as_tensor(labels)
-    if not labels.numel() or labels.is_floating_point() or labels.is_complex():
-        return 1  # what is no label is refused with the features
-    largest = int(labels.long().max())
-    if largest >= max(_MANY_CLASSES, len(labels)):
-        raise ValueError(
-            f"labels of {len(labels)} samples reach {largest}, which would be {largest + 1} classes; number them 0 … "
-            "K−1 by numpy.unique(labels, return_inverse=True)[1], or pass num_classes"
-        )
-    return largest + 1
-
-
 def moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
     """What follows from moments and classifier without the features; ``nc1_pinv`` only where there is a covariance."""
-    compared = max(int(m.present.sum()), 0 if w is None else len(w))
-    if compared > _MOST_CLASSES:
-        raise ValueError(
-            f"{compared} classes are compared pair by pair, in matrices of {8e-9 * compared**2:.0f} GB; measure at "
-            f"most {_MOST_CLASSES} of them"
-        )
-    if not math.isfinite(m.squares.sum() + m.between_rows.square().sum() * m.num_samples):
-        raise ValueError("h is too large: squares of its distances overflow; dividing it changes no metric")
     report = {
         **_distances(m, w),
         "rank_between": float(m.rank_between),

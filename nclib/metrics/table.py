@@ -1,10 +1,11 @@
 """What readers need to know of each metric: label, ideal value and range, where it is read, and how."""
 
 import math
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from nclib.metrics.checks import is_whole
 
 Number = float | Callable[[int, int], float]
 
@@ -49,18 +50,6 @@ def _printed_minimum(k: int, r: int) -> float:
     return 1 - 1 / math.sqrt(k - 1) if r == k - 1 else math.sqrt(1 - (2 * math.sqrt(r) - 1) / (k - 1))
 
 
-def _equiangular_bound(k: int, r: int) -> float:
-    """Not always reached. E, the cosines + 1/(K − 1), is 0 on its diagonal, and K/(K − 1) P + E has rank r. So the
-    projection Q on some K − 1 − r directions in the range of P has ⟨Q, E⟩ = −(K − 1 − r) K/(K − 1), and off its
-    diagonal no projection has an entry above 1/2: Σ|E| is at least twice that."""
-    return 2 * (k - 1 - r) / (k - 1) ** 2
-
-
-def _least_spread(k: int, r: int) -> float:
-    """Numbers, unlike vectors, that add up to 0 do not all have the same size if there is an odd number of them."""
-    return 1 / math.sqrt(k**2 - 1) if r == 1 and k % 2 else 0.0
-
-
 def _of_a_simplex(value: Number) -> Callable[[int, int], float]:
     """Nobody knows what it is where there is no simplex."""
     return lambda k, r: math.nan if r < k - 1 else value(k, r) if callable(value) else value
@@ -75,12 +64,11 @@ METRICS = {
         "NC2, centred", ideal=_least_distance, low=_least_distance, high=math.sqrt(2), centred=True, block=True
     ),
     "nc2_equinorm": Metric(
-        "NC2, lengths", ideal=_least_spread, high=lambda k, r: math.sqrt(k - 1), centred=True, block=True
+        "NC2, lengths", ideal=_of_a_simplex(0.0), high=lambda k, r: math.sqrt(k - 1), centred=True, block=True
     ),
     "nc2_equiangular": Metric(
         "NC2, angles",
         ideal=_of_a_simplex(0.0),
-        low=_equiangular_bound,
         high=lambda k, r: k / (k - 1),
         centred=True,
         block=True,
@@ -93,9 +81,7 @@ METRICS = {
     "nc4_ncc_mismatch": Metric("NC4, not the nearest mean", high=1.0, block=True),
     "nc2_etf_distance_classifier": Metric(ideal=_least_distance, low=_least_distance, high=math.sqrt(2)),
     "nc2_equinorm_classifier": Metric(high=lambda k, r: math.sqrt(k - 1)),
-    "nc2_equiangular_classifier": Metric(
-        ideal=_of_a_simplex(0.0), low=_equiangular_bound, high=lambda k, r: k / (k - 1)
-    ),
+    "nc2_equiangular_classifier": Metric(ideal=_of_a_simplex(0.0), high=lambda k, r: k / (k - 1)),
     "rank_between": Metric(ideal=lambda k, r: r, low=0, high=lambda k, r: r),
     "paper_eq13_uncentred": Metric("NC2, eq. 13", ideal=_least_distance, low=_least_distance, high=math.sqrt(2)),
     "paper_eq13_uncentred_printed_constant": Metric(
@@ -153,9 +139,8 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     -----
     For d < K − 1, ``nc2_etf_distance``, ``nc3_alignment`` and ``paper_eq13_uncentred`` cannot be less than
     √(2 − 2√(d/(K − 1))), which K vectors reach whose Gram matrix is a projection. NC1, ``nc3_self_duality`` and NC4
-    can still be 0, and so can ``nc2_equinorm``, but for an odd K in one dimension. The least ``nc2_equiangular`` is
-    not known: the value is NaN, and ``low`` a bound that may not be reached. NaN are also ``minority_cosine``, and of
-    majority and minority what depends on d: ask for the number of classes in the block.
+    can still be 0. The least ``nc2_equinorm``, ``nc2_equiangular`` and ``minority_cosine`` are NaN, not reckoned here;
+    so is, of majority and minority, what depends on d: ask for the number of classes in the block.
 
     Examples
     --------
@@ -165,12 +150,8 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     >>> round(nc.ideal_values(1000, dim=256)["nc2_etf_distance"].value, 3)
     0.994
     """
-    for name, number, least in (("num_classes", num_classes, 2), ("dim", 1 if dim is None else dim, 1)):
-        if not isinstance(number, numbers.Integral):
-            raise ValueError(f"{name} must be a whole number, got {number!r}")
-        if number < least:
-            what = "neural collapse needs at least 2 classes" if name == "num_classes" else "dim must be at least 1"
-            raise ValueError(f"{what}, got {number}")
+    if not is_whole(num_classes) or num_classes < 2 or not is_whole(1 if dim is None else dim) or (dim or 1) < 1:
+        raise ValueError(f"neural collapse needs at least 2 classes and 1 dimension, got {num_classes!r} and {dim!r}")
     full = num_classes - 1
     rank = full if dim is None else min(dim, full)
 

@@ -74,14 +74,6 @@ def test_embedded_sets_are_the_same_on_every_machine():
     }
 
 
-def test_no_global_random_state_is_touched():
-    torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    split = data.make_split(DataConfig(dataset="digit_pairs", n_max=5, test_per_class=2), seed=3)
-    list(batches(split.train_images, split.train_labels, augment="flip_crop").shuffled(0, 0))
-    assert torch.equal(torch.get_rng_state(), torch_before)
-    assert np.array_equal(np.random.get_state()[1], numpy_before)
-
-
 # ------------------------------------------------------------------------------------- names
 
 
@@ -94,11 +86,6 @@ def test_built_in_names_resolve_to_themselves(name):
 def test_unknown_name_suggests_the_nearest(wrong, right):
     with pytest.raises(ConfigError, match=f"Did you mean '{right}'"):
         data.resolve_dataset(wrong)
-
-
-def test_unknown_split_is_refused():
-    with pytest.raises(ConfigError, match="Did you mean 'train'"):
-        data.load_dataset("digits", "trian")
 
 
 # ------------------------------------------------------------------------------------- folders
@@ -163,14 +150,6 @@ def test_a_configuration_takes_the_resolved_name_and_no_path(tmp_path):
         DataConfig(dataset=f"folder:{folder}")
 
 
-def test_relative_paths_start_from_the_base_or_the_working_directory(tmp_path, monkeypatch):
-    tree(tmp_path / "pets", colours())
-    name = data.resolve_dataset("folder:pets", base=tmp_path)
-    monkeypatch.chdir(tmp_path / "pets")
-    assert data.resolve_dataset("folder:.") == name
-    assert data.resolve_dataset("folder:../pets/") == name
-
-
 def test_resolved_name_needs_no_folder_any_more(tmp_path, monkeypatch):
     folder = tree(tmp_path / "pets", colours())
     name = data.resolve_dataset(f"folder:{folder}")
@@ -182,110 +161,42 @@ def test_resolved_name_needs_no_folder_any_more(tmp_path, monkeypatch):
         data.load_dataset(name, "train")
 
 
-def test_second_call_decodes_nothing(tmp_path, monkeypatch):
-    folder = tree(tmp_path / "pets", colours())
-    name = data.resolve_dataset(f"folder:{folder}")
-    monkeypatch.setattr(data.folders, "_decode", lambda *_: pytest.fail("decoded again"))
-    assert data.resolve_dataset(f"folder:{folder}") == name
-
-
-def test_a_folder_that_changes_while_it_is_read_is_refused_and_not_remembered(tmp_path, monkeypatch):
-    images = colours()
-    folder = tree(tmp_path / "pets", images)
-    fingerprint = data.folders._fingerprint
-
-    def copied_meanwhile(*arguments):
-        found = fingerprint(*arguments)
-        tree(folder, {"train/cat/0.png": np.full((6, 5, 3), 250, np.uint8)})
-        return found
-
-    monkeypatch.setattr(data.folders, "_fingerprint", copied_meanwhile)
-    with pytest.raises(data.DataError, match="changed while they were read"):
-        data.resolve_dataset(f"folder:{folder}")
-    monkeypatch.undo()
-    monkeypatch.setenv("NCLIB_DATA", str(tmp_path / "data"))
-    read = data.load_dataset(data.resolve_dataset(f"folder:{tree(folder, images)}"), "train")
-    assert np.array_equal(read.images[3].permute(1, 2, 0).numpy(), images["train/cat/0.png"])
-
-
 def cache_of(name):
-    return paths.data() / "cache" / name.removeprefix("folder:").replace("@", "-")
+    return data.folders.cache_file(name)
 
 
-def flip_last_byte(path):
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "sums", "names"])
-def test_damaged_cache_is_set_aside_and_never_read(tmp_path, damage):
+def test_a_damaged_cache_is_never_read_and_made_again_from_its_folder(tmp_path):
     folder = tree(tmp_path / "pets", colours())
     name = data.resolve_dataset(f"folder:{folder}")
-    whole, cache = data.load_dataset(name, "train"), cache_of(name)
-    images = cache / "train_images.npy"
-    match damage:
-        case "flip":
-            flip_last_byte(images)
-        case "truncate":
-            images.write_bytes(images.read_bytes()[:-10])
-        case "remove":
-            images.unlink()
-        case "sums":
-            (cache / "SHA256SUMS").write_bytes(b"\xff")
-        case "names":
-            (cache / "dataset.json").write_text('{"class_names": ["cat", "ant"]}')
-    assert "ok" not in {state for file, state in data.check(name).items() if file == images.name} or damage == "names"
-    with pytest.raises(data.DataError, match="was damaged, now set aside"):
-        data.load_dataset(name, "train")
-    assert not cache.exists() and cache.with_name(f"{cache.name}.damaged-1").exists()
-    assert data.resolve_dataset(f"folder:{folder}") == name
-    assert torch.equal(data.load_dataset(name, "train").images, whole.images)
-
-
-def test_resolving_repairs_a_damaged_cache(tmp_path):
-    folder = tree(tmp_path / "pets", colours())
-    name = data.resolve_dataset(f"folder:{folder}")
-    for number in (1, 2):
-        flip_last_byte(cache_of(name) / "test_images.npy")
-        data.resolve_dataset(f"folder:{folder}")
-        assert set(data.check(name).values()) == {"ok"}
-        assert cache_of(name).with_name(f"{cache_of(name).name}.damaged-{number}").exists()
+    whole, content = data.load_dataset(name, "train"), cache_of(name).read_bytes()
+    assert data.check(name) == {cache_of(name).name: "ok"}
+    for damaged in (content[:-10], content[:200] + bytes([content[200] ^ 1]) + content[201:]):
+        cache_of(name).write_bytes(damaged)
+        assert set(data.check(name).values()) == {"damaged"}
+        with pytest.raises(data.DataError, match=r"are damaged in .*; run `nclib data fetch"):
+            data.load_dataset(name, "train")
+        assert data.fetch(f"folder:{folder}") == name
+        assert torch.equal(data.load_dataset(name, "train").images, whole.images)
 
 
 def test_interrupted_decoding_leaves_nothing_that_passes_for_a_cache(tmp_path, monkeypatch):
-    folder = tree(tmp_path / "pets", colours())
-    save, saved = np.save, []
+    def out_of_space(file, **arrays):
+        file.write(b"PK")
+        raise OSError(28, "No space left on device")
 
-    def out_of_space(path, array, **options):
-        save(path, array, **options)
-        saved.append(path)
-        if len(saved) == 3:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "save", out_of_space)
+    monkeypatch.setattr(np, "savez", out_of_space)
     with pytest.raises(OSError, match="No space left"):
-        data.resolve_dataset(f"folder:{folder}")
+        data.resolve_dataset(f"folder:{tree(tmp_path / 'pets', colours())}")
     assert [p.name for p in (paths.data() / "cache").iterdir() if p.suffix != ".lock"] == []
-    monkeypatch.setattr(np, "save", save)
-    name = data.resolve_dataset(f"folder:{folder}")
-    leftover = cache_of(name).with_name(f"{cache_of(name).name}.writing")  # of a process that was killed
-    cache_of(name).rename(leftover)
-    (leftover / "test_labels.npy").unlink()
-    assert data.resolve_dataset(f"folder:{folder}") == name
-    assert set(data.check(name).values()) == {"ok"} and not leftover.exists()
 
 
-def only_size(tmp_path, images, **save):
-    return data.load_dataset(data.resolve_dataset(f"folder:{tree(tmp_path / 'f', images)}"), "train").images
+def only_size(tmp_path, images):
+    return data.load_dataset(f"folder:{tree(tmp_path / 'f', images)}", "train").images
 
 
-def test_one_size_up_to_64_is_kept_also_when_it_is_no_square(tmp_path):
-    assert only_size(tmp_path, colours(size=(64, 20), number=1)).shape == (2, 3, 64, 20)
-
-
-def test_larger_images_are_scaled_to_a_square_of_64(tmp_path):
-    assert only_size(tmp_path, colours(size=(66, 130), number=1)).shape == (2, 3, 64, 64)
+@pytest.mark.parametrize(("size", "kept"), [((64, 20), (64, 20)), ((66, 130), (64, 64))])
+def test_one_size_up_to_64_is_kept_and_larger_images_become_a_square(tmp_path, size, kept):
+    assert only_size(tmp_path, colours(size=size, number=1)).shape == (2, 3, *kept)
 
 
 def test_mixed_sizes_take_the_median_short_side_of_the_training_images(tmp_path):
@@ -316,43 +227,24 @@ def test_grey_only_if_every_pixel_of_every_image_is_grey(tmp_path):
     assert data.load_dataset(f"folder:{tree(tmp_path / 'c', as_rgb)}", "train").images.shape[1] == 3
 
 
-def test_modes_are_converted_by_the_stated_rule(tmp_path):
-    levels = np.full((6, 5), 128 * 257, np.uint16)  # 16 bits of the 8-bit level 128
+def saved(image, kind="png", **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def test_transparency_lies_on_white_and_images_stand_upright(tmp_path):
     clear = np.zeros((6, 5, 4), np.uint8)
     clear[0] = (10, 20, 30, 255)  # first row opaque, the rest transparent
     palette = Image.fromarray(np.full((6, 5, 3), (255, 0, 0), np.uint8)).quantize(4)
     turned = Image.fromarray(np.repeat(np.arange(30, dtype=np.uint8).reshape(5, 6)[..., None], 3, 2))
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side: to be turned clockwise
-    buffer = io.BytesIO()
-    turned.save(buffer, "png", exif=exif)
-    images = colours() | {
-        "train/ant/0.png": levels,
-        "train/ant/1.png": clear,
-        "train/ant/2.png": palette,
-        "train/cat/0.png": buffer.getvalue(),
-    }
-    sixteen, transparent, red, upright = data.load_dataset(f"folder:{tree(tmp_path / 'f', images)}", "train").images[:4]
-    assert sixteen.unique().tolist() == [128]
+    made = {"train/ant/0.png": clear, "train/ant/1.png": palette, "train/ant/2.png": saved(turned, exif=exif)}
+    transparent, red, upright = only_size(tmp_path, colours() | made)[:3]
     assert transparent[:, 0, 0].tolist() == [10, 20, 30] and transparent[:, 1:].unique().tolist() == [255]
     assert red[:, 3, 3].tolist() == [255, 0, 0]
     assert np.array_equal(upright[0].numpy(), np.rot90(np.arange(30).reshape(5, 6), -1))
-
-
-@pytest.mark.parametrize(("kind", "said"), [("int32", "32-bit pixels"), ("float32", "floating-point pixels")])
-def test_pixels_of_an_unknown_range_are_refused(tmp_path, kind, said):
-    buffer = io.BytesIO()
-    Image.fromarray(np.arange(30).reshape(5, 6).astype(kind)).save(buffer, "tiff")
-    with pytest.raises(data.DataError, match=said):
-        data.load_dataset(
-            f"folder:{tree(tmp_path / 'f', colours() | {'train/ant/0.tiff': buffer.getvalue()})}", "train"
-        )
-
-
-def eps() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(buffer, "eps")
-    return buffer.getvalue()
 
 
 def png(size=(6, 5)):
@@ -362,66 +254,41 @@ def png(size=(6, 5)):
 
 
 GOOD = {f"{split}/{name}/0.png": png() for split in ("train", "test") for name in ("ant", "cat")}
+
+
+DEEP = saved(Image.fromarray(np.arange(30).reshape(5, 6).astype(np.uint16)))
 BAD_TREES = {
-    "empty": ({}, "is empty"),
-    "no split": ({"ant/0.png": png(), "cat/0.png": png()}, "no train/ and no test/, only ant, cat"),
-    "no test": (
-        {k: v for k, v in GOOD.items() if "train" in k} | {"val/ant/0.png": png()},
-        "no test/, only train, val",
+    "empty": ({}, "has not the same two or more classes"),
+    "no split": ({"ant/0.png": png(), "cat/0.png": png()}, "It must hold train/<class>/"),
+    "one class": ({k: v for k, v in GOOD.items() if "ant" in k}, "two or more classes"),
+    "classes differ": (GOOD | {"train/dog/0.png": png()}, "'dog' is in one of the two alone"),
+    "class without a file": (GOOD | {"train/ant/.0.png": png(), "train/ant/0.png": None}, "train/ant has no files"),
+    "not images": (
+        GOOD | {f"train/ant/{i}.txt": b"text" for i in range(7)}, r"7 file\(s\) .* not images in BMP, .*ant/4.txt .* …"
     ),
-    "one class": ({k: v for k, v in GOOD.items() if "ant" in k}, "one class only, 'ant'"),
-    "classes differ": (GOOD | {"train/dog/0.png": png()}, "'dog' not in test/"),
-    "class without a file": (GOOD | {"train/ant/0.png": None}, "without a file in .*'ant'"),
-    "no class folders": (GOOD | {"train/loose.png": png()}, "outside a class folder, such as 'loose.png'"),
-    "text": (
-        GOOD | {"train/ant/notes.txt": b"no image"},
-        r"1 file\(s\) in .* are not images in BMP, .*: train/ant/notes.txt",
-    ),
-    "a format that starts Ghostscript": (GOOD | {"train/ant/1.eps": eps()}, r"are not images in .*: train/ant/1\.eps"),
-    "nothing inside": (GOOD | {"test/cat/1.png": b""}, r"are not images in .*: test/cat/1.png \(0 bytes\)"),
-    "cut off": (
-        GOOD | {"test/cat/1.png": png((50, 50))[:3000]},
-        "are damaged or cannot be decoded: test/cat/1.png",
-    ),
-}
+    "starts Ghostscript": (GOOD | {"train/ant/1.eps": saved(Image.new("RGB", (8, 8)), "eps")}, r"ant/1\.eps"),
+    "cut off": (GOOD | {"test/cat/1.png": png((50, 50))[:3000]}, r"are damaged .*: test/cat/1.png \(OSError"),
+    "more than 8 bits": (GOOD | {"train/ant/1.png": DEEP}, "train/ant/1.png .*more than 8 bits a pixel"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD_TREES)
-def test_each_kind_of_bad_folder_has_its_own_message(tmp_path, case):
+def test_a_bad_folder_is_refused_whole(tmp_path, case):
     files, message = BAD_TREES[case]
     folder = tmp_path / "pets"
     folder.mkdir()
     tree(folder, {name: content for name, content in files.items() if content is not None})
-    for name, content in files.items():
-        if content is None:
-            (folder / name).unlink(missing_ok=True)
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
     with pytest.raises(data.DataError, match=message):
         data.resolve_dataset(f"folder:{folder}")
-    assert not list(paths.data().glob("cache/*/*")), "nothing of a refused folder is kept"
+    assert not list(paths.data().glob("cache/*.npz")), "nothing of a refused folder is kept"
 
 
-def test_missing_folder_file_and_empty_name(tmp_path):
-    (tmp_path / "archive.zip").write_bytes(b"PK")
-    with pytest.raises(data.DataError, match=f"{tmp_path / 'nowhere'} does not exist"):
-        data.resolve_dataset("folder:nowhere", base=tmp_path)
-    with pytest.raises(data.DataError, match="is a file, not a folder; unpack it"):
-        data.resolve_dataset(f"folder:{tmp_path / 'archive.zip'}")
-    with pytest.raises(data.DataError, match="names no folder"):
-        data.resolve_dataset("folder:")
-
-
-def test_unreadable_file_is_named(tmp_path):
-    folder = tree(tmp_path / "pets", GOOD)
-    (folder / "test" / "cat" / "1.png").symlink_to(tmp_path / "gone.png")
-    with pytest.raises(data.DataError, match=r"cannot be read: test/cat/1.png \(No such file"):
-        data.resolve_dataset(f"folder:{folder}")
-
-
-def test_all_bad_files_are_counted_and_the_first_five_named(tmp_path):
-    folder = tree(tmp_path / "pets", GOOD | {f"train/ant/{i}.txt": b"text" for i in range(7)})
-    with pytest.raises(data.DataError, match=r"7 file\(s\) .*0.txt.*4.txt \(4 bytes\) …"):
-        data.resolve_dataset(f"folder:{folder}")
+@pytest.mark.parametrize(
+    ("name", "says"), [("folder:nowhere", "nowhere does not exist"), ("folder:", "names no folder")]
+)
+def test_a_missing_folder_is_named(tmp_path, name, says):
+    with pytest.raises(data.DataError, match=says):
+        data.resolve_dataset(name, base=tmp_path)
 
 
 # ------------------------------------------------------------------------------------- originals
@@ -432,7 +299,15 @@ def md5(content):
 
 
 @pytest.fixture
-def cifar(tmp_path, monkeypatch):
+def files_are_servers(monkeypatch):
+    """torchvision wants to know a length that addresses of files do not tell."""
+    utils = pytest.importorskip("torchvision.datasets.utils")
+    copy = lambda url, path, *rest: shutil.copyfile(url.removeprefix("file://"), path)  # noqa: E731
+    monkeypatch.setattr(utils, "_urlretrieve", copy)
+
+
+@pytest.fixture
+def cifar(tmp_path, monkeypatch, files_are_servers):
     """A small CIFAR-10 in its real format, which torchvision takes for the original; returns the archive."""
     kind = pytest.importorskip("torchvision.datasets").CIFAR10
     stream = np.random.default_rng(0)
@@ -471,7 +346,7 @@ class Marks:
         return (os.mkdir, (str(self.path),))
 
 
-def test_cifar_is_fetched_verified_and_read(cifar, capsys):
+def test_cifar_is_fetched_verified_and_read(cifar):
     assert not data.describe("cifar10")["present"] and set(data.check("cifar10").values()) == {"missing"}
     train, test = data.load_dataset("cifar10", "train"), data.load_dataset("cifar10", "test")
     assert train.images.shape == (100, 3, 32, 32) and train.images.is_contiguous() and train.augment == "flip_crop"
@@ -481,8 +356,6 @@ def test_cifar_is_fetched_verified_and_read(cifar, capsys):
     assert train.labels[:20].tolist() == first["labels"] and test.counts.tolist() == [2] * 10
     assert train.class_names[3] == "class 3"
     assert set(data.check("cifar10").values()) == {"ok"}
-    assert not list(paths.data().rglob("readme.html")) and not list(paths.data().rglob("*.part"))
-    assert capsys.readouterr() == ("", ""), "quiet when not a terminal"
 
 
 def test_archive_placed_by_hand_is_used_without_a_network(cifar, monkeypatch):
@@ -490,31 +363,6 @@ def test_archive_placed_by_hand_is_used_without_a_network(cifar, monkeypatch):
     shutil.copy(cifar, paths.data() / cifar.name)
     cifar.unlink()
     assert len(data.load_dataset("cifar10", "test").images) == 20
-
-
-def test_without_a_network_the_message_says_what_to_do(cifar):
-    checksum = md5(cifar.read_bytes())
-    cifar.unlink()
-    with pytest.raises(data.DataError) as error:
-        data.load_dataset("cifar10", "train")
-    for part in (
-        cifar.as_uri(),
-        "URLError",
-        cifar.name,
-        checksum,
-        str(paths.data()),
-        "run again",
-        "digit_pairs",
-    ):
-        assert part in str(error.value)
-    assert not list(paths.data().glob("*.part"))
-
-
-def test_download_with_another_checksum_is_refused(cifar):
-    cifar.write_bytes(cifar.read_bytes() + b"more")
-    with pytest.raises(data.DataError, match="came with another MD5"):
-        data.fetch("cifar10")
-    assert not (paths.data() / cifar.name).exists()
 
 
 def test_changed_pickle_is_never_opened(cifar, tmp_path):
@@ -526,10 +374,9 @@ def test_changed_pickle_is_never_opened(cifar, tmp_path):
     batch.write_bytes(pickle.dumps(Marks(mark)))
     cifar.unlink()
     (paths.data() / cifar.name).write_bytes(b"half a downlo")
-    with pytest.raises(data.DataError, match="cannot download"):
+    with pytest.raises(data.DataError, match=r"cannot get cifar10 .* are used\. Without a network: dataset=digits"):
         data.load_dataset("cifar10", "train")
     assert not mark.exists()
-    assert (paths.data() / f"{cifar.name}.damaged-1").exists()
     pickle.loads(batch.read_bytes())
     assert mark.exists(), "the file was one that leaves a mark"
 
@@ -540,7 +387,7 @@ def idx(array):
 
 
 @pytest.mark.parametrize(("name", "second"), [("mnist", "1"), ("fashion_mnist", "Trouser")])
-def test_mnist_is_fetched_verified_and_read(tmp_path, monkeypatch, name, second):
+def test_mnist_is_fetched_verified_and_read(tmp_path, monkeypatch, files_are_servers, name, second):
     kind = getattr(pytest.importorskip("torchvision.datasets"), {"mnist": "MNIST"}.get(name, "FashionMNIST"))
     stream, server, resources, arrays = np.random.default_rng(1), tmp_path / "server", [], {}
     server.mkdir()
@@ -551,19 +398,12 @@ def test_mnist_is_fetched_verified_and_read(tmp_path, monkeypatch, name, second)
         (server / file).write_bytes(idx(arrays[file]))
         resources.append((file, md5((server / file).read_bytes())))
     monkeypatch.setattr(kind, "resources", resources)
-    monkeypatch.setattr(kind, "mirrors", [(tmp_path / "down").as_uri() + "/", server.as_uri() + "/"])
-    server.rename(tmp_path / "gone")
-    with pytest.raises(data.DataError, match="Place " + ".*, ".join(file for file, _ in resources)):
-        data.load_dataset(name, "train")
-    (tmp_path / "gone").rename(server)
+    monkeypatch.setattr(kind, "mirrors", [server.as_uri() + "/"])
     for split, prefix in (("train", "train"), ("test", "t10k")):
         read = data.load_dataset(name, split)
         assert np.array_equal(read.images[:, 0].numpy(), arrays[f"{prefix}-images-idx3-ubyte.gz"])
         assert np.array_equal(read.labels.numpy(), arrays[f"{prefix}-labels-idx1-ubyte.gz"])
         assert (read.class_names[1], read.augment, read.labels.dtype) == (second, "none", torch.int64)
-    flip_last_byte(paths.data() / kind.__name__ / "raw" / "t10k-labels-idx1-ubyte.gz")
-    assert list(data.check(name).values()).count("damaged") == 1
-    assert len(data.load_dataset(name, "test").images) == 20, "fetched again"
     assert set(data.check(name).values()) == {"ok"}
 
 
@@ -581,17 +421,15 @@ def test_describe_and_check(tmp_path):
     assert facts["train"] == [138, 142, 137, 143, 141, 142, 141, 139, 134, 140] and facts["test"] == [40] * 10
     assert (facts["classes"], facts["shape"], facts["augment"]) == (10, (1, 8, 8), "none")
     assert data.check("digits") == data.check("digit_pairs") == {"sklearn.datasets.load_digits": "ok"}
-
     folder = tree(tmp_path / "pets", colours())
     assert set(data.check(f"folder:{folder}").values()) == {"missing"}
     name = data.fetch(f"folder:{folder}")
     facts = data.describe(name)
-    assert facts == data.describe(f"folder:{folder}")
     assert (facts["train"], facts["shape"], facts["present"]) == ([3, 3], (3, 6, 5), True)
-    assert facts["bytes"] == sum(p.stat().st_size for p in cache_of(name).iterdir())
-    shutil.rmtree(cache_of(name))
+    assert facts["bytes"] == cache_of(name).stat().st_size
+    cache_of(name).unlink()
     assert data.describe(name)["present"] is False
-    with pytest.raises(data.DataError, match="are not in"):
+    with pytest.raises(data.DataError, match="are missing in"):
         data.fetch(name)
 
 
@@ -638,22 +476,12 @@ def test_smaller_classes_are_subsets_of_larger_ones_and_seeds_differ():
     assert not torch.equal(ten, data.make_split(cfg, seed=1).train_indices)
 
 
-def test_test_images_can_be_limited_per_class():
-    split = data.make_split(DataConfig(dataset="digits", test_per_class=7), seed=0)
-    assert torch.bincount(split.test_labels).tolist() == [7] * 10
-    assert torch.equal(split.test_images, data.load_dataset("digits", "test").images[split.test_indices])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (
             {"n_max": 140},
             "n_max=140 asks for 140 training images of class '8' of digits, which has 134; 4 of 10",
-        ),
-        (
-            {"test_per_class": 41},
-            "asks for 41 test images of class '0' .* which has 40; 10 of 10 .* At most 40",
         ),
         (
             {"imbalance": "step", "num_majority": 10, "ratio": 2},
@@ -675,12 +503,6 @@ def test_mean_and_std_are_of_all_training_images(tmp_path):
     np.testing.assert_allclose(split.std, pixels.std((0, 1, 2)), rtol=1e-12)
     assert split.augment == "flip_crop"
     assert data.make_split(DataConfig(dataset=name, augment="none"), seed=0).augment == "none"
-
-
-def test_constant_channel_does_not_divide_by_zero(tmp_path):
-    black = {name: np.zeros((4, 4), np.uint8) for name in colours()}
-    split = data.make_split(DataConfig(dataset=data.resolve_dataset(f"folder:{tree(tmp_path / 'b', black)}")), 0)
-    assert split.std == (1 / 255,)
 
 
 # ------------------------------------------------------------------------------------- batches
@@ -726,14 +548,6 @@ def test_last_batch_of_one_joins_the_one_before(number, size, expected):
     assert len(loader) == len(expected)
 
 
-def test_in_order_gives_the_images_as_they_are():
-    images = noise()
-    loader = batches(images, augment="flip_crop")
-    x, y = (torch.cat(parts) for parts in zip(*loader.in_order(), strict=True))
-    torch.testing.assert_close(x, images.float())
-    assert y.tolist() == list(range(13))
-
-
 def test_every_image_once_with_its_label_and_row():
     images, labels = noise(), torch.arange(13) * 7
     x, y, rows = (torch.cat(parts) for parts in zip(*batches(images, labels).shuffled(5, 2), strict=True))
@@ -775,28 +589,6 @@ def test_flips_and_crops_are_those_of_a_loop_over_images(shape):
     assert {mirror for mirror, _, _ in seen} == {False, True}
     assert {top for _, top, _ in seen} == set(range(2 * down + 1))
     assert {left for _, _, left in seen} == set(range(2 * right + 1))
-
-
-def test_moves_are_uniform():
-    images = noise(8000, 1, 8, 8)
-    moves = batches(images)._draw_moves(torch.Generator().manual_seed(0)).double()
-    assert abs(moves[:, 0].mean() - 0.5) < 0.03
-    for column in (1, 2):
-        shares = torch.bincount((moves[:, column] + 1).long(), minlength=3) / len(images)
-        assert len(shares) == 3 and (shares - 1 / 3).abs().max() < 0.03
-
-
-def test_unusable_batches_are_refused():
-    with pytest.raises(TypeError, match=r"uint8 .*got torch.float32"):
-        batches(noise().float())
-    with pytest.raises(ValueError, match="got 12 for 13"):
-        batches(noise(), torch.arange(12))
-    with pytest.raises(ValueError, match="3 channels, got 1, 1"):
-        batches(noise(), mean=[0.0], std=[1.0])
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-        batches(noise(), batch_size=0)
-    with pytest.raises(ValueError, match="Did you mean 'flip_crop'"):
-        batches(noise(), augment="flipcrop")
 
 
 @pytest.mark.gpu

@@ -23,7 +23,7 @@ def test_formats_that_start_programs_are_not_opened(project, monkeypatch):
     with Image.open(project / "photos/train/a/0.png") as image:
         image.load()
     assert len(started) == 1, "or this test could not fail"
-    with pytest.raises(data.DataError, match="are not images in BMP"):
+    with pytest.raises(data.DataError, match="not images in BMP"):
         data.resolve_dataset("folder:photos")
     assert len(started) == 1
 
