@@ -67,9 +67,9 @@ def _accuracies(model, seed, overall, majority, minority, **cell):
 def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     five, balanced = {"k_a": 5, "ratio": 100.0}, {}
     frame = _stack(
-        *(_accuracies("explicit", s, 0.40 + s / 100, 0.8, 0.0, **five) for s in range(3)),
-        *(_accuracies("deq", s, 0.42 + s / 90, 0.8, 0.1, **five) for s in range(3)),
-        *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
+        *(_accuracies("explicit", s, 0.40 + s / 100, 0.8 + s / 1000, 0.0, **five) for s in range(3)),
+        *(_accuracies("deq", s, 0.42 + s / 90, 0.8 + s / 1000, 0.1 + s / 1000, **five) for s in range(3)),
+        *(_accuracies(m, s, 0.9 + s / 1000, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
         *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
     )
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(), {"digits": "cifar10"}, "toy")
@@ -106,7 +106,7 @@ def test_accuracy_table_matches_data_set_and_ratio():
 
 
 def test_accuracy_table_of_balanced_runs_alone():
-    frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
+    frame = _stack(*(_accuracies(m, s, 0.9 + s / 1000, None, None) for s in range(3) for m in ("explicit", "deq")))
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(1), {"digits": "cifar10"}, "paper")
     assert table["accuracy"].tolist() == ["overall"] * 2
     assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
@@ -120,7 +120,7 @@ def test_accuracy_table_of_balanced_runs_alone():
 
 def test_accuracy_table_names_printed_cells_that_were_not_run():
     frame = _stack(
-        *(_accuracies(m, s, 0.4, 0.8, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
+        *(_accuracies(m, s, 0.4, 0.8 + s / 1000, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
     )
     stand_ins = {"digits": "cifar10"}
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(3), stand_ins, "toy")
