@@ -22,7 +22,7 @@ PHASE_METRICS = ("accuracy_train_prior", "accuracy_balanced")
 KEYS = ["run_id", *SETTING, "model", "seed"]
 _RUN = ["run_id", "model"]
 _ROW = ["split", "epoch", "metric", "value"]
-_OF_SETTING = ("setting", "data.imbalance", "data.num_majority", "data.ratio")
+_OF_SETTING = ("setting", "data.imbalance", "data.majority", "data.num_majority", "data.ratio")
 """Columns of stored runs that say again which setting a run is of."""
 
 
