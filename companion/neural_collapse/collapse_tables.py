@@ -53,8 +53,8 @@ ROWS = {
     "nc1": Row("NC1, eq. 12", "nc1_pinv", claim="equal"),
     "nc1class": Row("NC1, eq. 12, scatter averaged over classes", "nc1_pinv_class_balanced"),
     "trace": Row("NC1, trace ratio", "nc1_trace_ratio", claim="equal"),
-    "traceimages": Row("NC1, trace ratio, both averages over images", "trace_ratio_of_images"),
-    "traceclasses": Row("NC1, trace ratio, both averages over classes", "trace_ratio_of_classes"),
+    "traceimages": Row("– both averages over images", "trace_ratio_of_images"),
+    "traceclasses": Row("– both averages over classes", "trace_ratio_of_classes"),
     "cos": Row("cos(h_k, w_k), as printed", "class_cosine", relative=False),
     "cosc": Row("cos(h_k, w_k), centred", "class_cosine_centred", relative=False),
     "acc": Row("test accuracy, over classes", "accuracy_balanced", "test", False, "higher"),
@@ -172,12 +172,12 @@ def _claim(name: str) -> str:
     """The paper's claim under imbalance; it has none about parts of the accuracy, and Theorem 4.1 that of cosines."""
     if name in ("cos", "cosc"):
         return "higher (Theorem 4.1)"
-    return "–" if name in ("minority", "majority") else str(ROWS[name].claim)
+    return "–" if name in ("minority", "majority") else ROWS[name].claim or "–"
 
 
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    for name in (*most, "trace", "cos", "cosc", "acc", "minority", "majority"):
+    for name in (*most, "trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "minority", "majority"):
         lines.append([ROWS[name].label, _claim(name), *_changes(name)])
         if name == "eq14":
             for part, said in PARTS.items():
