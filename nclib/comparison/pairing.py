@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import numbers
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -233,19 +234,14 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
 
 
 def _check_partners(runs: pd.DataFrame, what: str) -> None:
-    """Refuse a network that has no run, or several, of a setting and seed, and seeds of other settings."""
-    for keys, group in runs.groupby([*SETTING, "seed"], dropna=False, sort=False):
-        said = "{}, K_A = {}, R = {}, seed {}".format(*keys)
-        if len(twice := group[group.duplicated("model", keep=False)]):
-            raise ValueError(f"{twice.iloc[0]['model']} has several runs of {said}: {', '.join(twice['run_id'])}")
-        if len(group) == 1:
-            raise ValueError(f"{said}: {what} of {group.iloc[0]['model']} has no partner; complete the pair or drop it")
-    settings = (
-        runs[SETTING].astype(object).fillna(0).apply(tuple, axis="columns").groupby(runs["seed"]).apply(frozenset)
-    )
-    if settings.nunique() > 1:
-        counts = settings.map(len).to_dict()
-        raise ValueError(f"each seed needs the same settings, or its mean is over others; settings by seed: {counts}")
+    """Refuse settings that have not the same seeds, each once, of both networks."""
+    wanted = {(model, seed) for model in runs["model"] for seed in runs["seed"]}
+    for keys, group in runs.groupby(SETTING, dropna=False, sort=False):
+        there = Counter(zip(group["model"], group["seed"], strict=True))
+        for model, seed in sorted(wanted):
+            if there[model, seed] != 1:
+                said = f"has {there[model, seed]} runs of seed {seed} with {what} of {model}, where one is needed"
+                raise ValueError("{}, K_A = {}, R = {} ".format(*keys) + said)
 
 
 def _check_copies(rows: pd.DataFrame) -> None:

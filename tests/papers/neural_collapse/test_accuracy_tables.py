@@ -120,7 +120,11 @@ def test_accuracy_table_of_balanced_runs_alone():
 
 def test_accuracy_table_names_printed_cells_that_were_not_run():
     frame = _stack(
-        *(_accuracies(m, s, 0.4, 0.8 + s / 1000, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
+        *(
+            _accuracies(m, s, 0.4, 0.8 + s / 1000, 0.0, k_a=5, ratio=100.0)
+            for s in range(3)
+            for m in ("explicit", "deq")
+        )
     )
     stand_ins = {"digits": "cifar10"}
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(3), stand_ins, "toy")
