@@ -31,16 +31,16 @@ WAYS = {"1 worker": "1", "one process": "0", "2 workers": "2"}
 PLAIN = """
 import sys
 from nclib import training
-from nclib.engine import jobs, kinds
+from nclib.engine import experiments, jobs
 for line in open(sys.argv[1]):
     with jobs.one_thread():
-        training.train(kinds.read_config(line), device="cpu")
+        training.train(experiments.read_config(line), device="cpu")
 """
 ENGINE = """
 import sys
-from nclib.engine import kinds, runs
+from nclib.engine import experiments, runs
 if __name__ == "__main__":
-    configs = [kinds.read_config(line) for line in open(sys.argv[1])]
+    configs = [experiments.read_config(line) for line in open(sys.argv[1])]
     runs.ensure_runs(configs, int(sys.argv[2]) or None, device="cpu")
 """
 

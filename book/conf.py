@@ -1,5 +1,6 @@
 """How Sphinx makes the book; `nclib report` lays out the sources and calls it. Nothing is fetched from the network."""
 
+import html
 import importlib.util
 import re
 from pathlib import Path
@@ -25,8 +26,14 @@ def _stars(app, what, name, value, options, lines):
     lines[:] = [re.sub(rf"{kept}|\*", lambda found: found[1] or r"\*", line) for line in lines]
 
 
+def _escape(app, page, template, context, doctree):
+    """The theme prints titles as HTML, and a formula in a title may hold any letter."""
+    context |= {name: html.escape(context.get(name, "")) for name in ("pagetitle", "root_title")}
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", _stars)
+    app.connect("html-page-context", _escape, priority=900)
 
 
 # --- notebooks: shown as they were executed ---

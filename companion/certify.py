@@ -51,7 +51,7 @@ _MODULES = (  # in this order `ids` names what they certify
 
 
 class UnknownCertificate(ValueError):
-    """There is no certificate of this name, or it needs a package that is not installed."""
+    """The name of a certificate is unknown, or it needs a package that is not installed."""
 
     exit_code = 2
 
@@ -174,7 +174,7 @@ def certify(ids: Iterable[str] | None = None) -> list[Certificate]:
     for name in names:
         if name not in _ENTRIES:
             nearest = difflib.get_close_matches(name, _ENTRIES, n=1, cutoff=0)[0]
-            raise UnknownCertificate(f"there is no certificate {name!r}; the nearest is {nearest!r}")
+            raise UnknownCertificate(f"unknown certificate {name!r}; the nearest is {nearest!r}")
         if name in cannot:
             raise UnknownCertificate(f"{name} needs sympy, which is not installed; type: pip install sympy")
     return [_run(name) for name in names]

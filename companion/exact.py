@@ -81,7 +81,7 @@ def as_interval(value: Interval | Fraction | int) -> Interval:
 
 
 def _padded(value: int, units: int) -> Interval:
-    """value/_FINE, widened by so many units."""
+    """value/_FINE, widened by this number of units."""
     return Interval(F(value - units, _FINE), F(value + units, _FINE))
 
 

@@ -13,5 +13,5 @@ Every public name stands once in ``__init__.pyi``, with its module. It is import
 
 from nclib.system import lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -22,8 +22,7 @@ from typing import Any
 from nclib import training
 from nclib.config import StoredConfig, run_id
 from nclib.engine import jobs
-from nclib.engine.checkpoint import Checkpoint
-from nclib.engine.store import RunStore
+from nclib.engine.store import Checkpoint, RunStore
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(

@@ -1,10 +1,7 @@
 """What tests of reproduction share: notebooks written by hand, trainings and executions that take no time."""
 
-import concurrent.futures
-import contextlib
 import json
 import os
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +9,7 @@ import pandas as pd
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
 from nclib.engine import profiles
-from nclib.publish import notebooks
+from nclib.publish import artefacts, notebooks
 from nclib.reproduce import execute, reproduce
 from nclib.system import paths
 
@@ -72,9 +69,9 @@ class Bench:
         """Run the cells of a notebook in this process, with the outcome that `execute.execute` would give."""
         self.executed[name] += 1
         self.environment = dict(os.environ)
-        started, namespace, error, before = time.time(), {}, "", execute.sidecars(profile)
-        notebook = json.loads(notebooks.source(name).read_text(encoding="utf-8"))
-        for number, cell in enumerate(notebook["cells"], 1):
+        namespace, error = {}, ""
+        artefacts.WRITTEN.clear()
+        for number, cell in enumerate(notebooks.read_cells(notebooks.source(name)), 1):
             try:
                 exec("".join(cell["source"]), namespace)
             except Exception as fault:
@@ -82,20 +79,12 @@ class Bench:
                 break
             if "parameters" in cell["metadata"].get("tags", []):
                 namespace |= values
-        written = notebooks.source(name).with_suffix(".written")
-        written.write_text(json.dumps(notebook), encoding="utf-8")
-        digest = execute.publish(written, name, profile, failed=bool(error))
-        files = {} if error else execute.files_left(name, profile, before, digest)
-        return execute.Execution(time.time() - started, error, files)
+        folder = paths.results(profile)
+        files = {path.relative_to(folder).as_posix(): digest for path, digest in artefacts.WRITTEN.items()}
+        return execute.Execution(0.0, error, {} if error else files)
 
     def reproduce(self, *names, **options):
         return reproduce.reproduce(names, **({"profile": "smoke", "workers": 1} | options), echo=self.said.append)
-
-
-@contextlib.contextmanager
-def in_this_process(*_):
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        yield pool
 
 
 def runs_of_seeds(seeds, dataset="digits"):

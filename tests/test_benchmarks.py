@@ -4,15 +4,11 @@ import importlib
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 from marks import slow
-from torch.autograd import DeviceType
-
-from nclib.solver import Anderson, FixedPointIteration, fixed_point
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -55,19 +51,6 @@ def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, 
     assert (tmp_path / "bench" / "core.png").stat().st_size > 10_000
 
 
-def test_the_time_of_a_kernel_is_counted_once(load):
-    def event(kind, key, microseconds, mark=False):
-        times = {"self_device_time_total": microseconds, "self_cpu_time_total": 7.0}
-        return SimpleNamespace(device_type=kind, key=key, is_user_annotation=mark, **times)
-
-    cpu, gpu = DeviceType.CPU, DeviceType.CUDA
-    events = [event(cpu, "aten::mm", 100.0), event(gpu, "gemm", 100.0), event(gpu, "add", 200.0)]
-    events.append(event(gpu, "a step", 300.0, mark=True))
-    shares = load("bench_throughput").shares
-    assert shares(events, torch.device("cuda")) == [(200.0, "add"), (100.0, "gemm")]
-    assert shares(events, torch.device("cpu")) == [(7.0, "aten::mm")]
-
-
 def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     bench = load("bench_solver")
     halve = lambda z: 0.5 * z + 1.0  # noqa: E731
@@ -82,80 +65,12 @@ def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf
 
 
-def test_the_anderson_of_looped_models_has_what_is_said_of_it(load):
-    """A ridge that knows no scale, a stop that waits for the worst row, six evaluations at least."""
-    solve = load("bench_solver").looped_anderson
-    slopes = torch.linspace(-0.9, 0.9, 8).double()
-
-    def calls(scale, shift, **options):
-        seen = []
-        z = solve(lambda z: seen.append(len(z)) or slopes * z + shift * scale, torch.zeros(len(shift), 8).double(),
-                  **options)  # fmt: skip
-        return len(seen), float((z - shift * scale / (1 - slopes)).norm() / z.norm())
-
-    shift = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)).double()
-    (few, error), (many, same) = (calls(scale, shift, max_steps=999) for scale in (1.0, 1e-3))
-    assert max(error, same) < 3e-3 and few < 20 and many > 5 * few
-    easy = torch.zeros(1, 8).double()
-    assert calls(1.0, easy)[0] == 6 and calls(1.0, torch.cat((shift, easy)))[0] == calls(1.0, shift)[0] > 6
-    assert calls(1.0, shift, max_steps=7)[0] == 7
-
-
-def test_a_table_is_not_replaced_by_one_without_the_peers(load, monkeypatch, tmp_path):
-    bench = load("bench_solver")
-    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
-    monkeypatch.setattr(load("common").importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError()))
-    with pytest.raises(SystemExit, match="would lack torchdeq, jaxopt, optimistix"):
-        bench.main()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_map_that_ours_does_not_solve_is_missed(load, monkeypatch):
-    bench, found = load("bench_solver"), {"ours": math.inf, "theirs": 7.0}
-    solvers = {"nclib": {"a": "ours"}, "peer": {"b": "theirs"}}
-    monkeypatch.setattr(bench, "counters", lambda compiled: solvers)
-    monkeypatch.setattr(bench, "evaluations", lambda solve, f, size, tol: found[solve])
-    for ours, theirs, met in (
-        (math.inf, 7.0, False),
-        (math.inf, math.inf, False),
-        (9.0, math.inf, True),
-        (9.0, 7.0, True),
-        (10.0, 7.0, False),
-    ):
-        found |= {"ours": ours, "theirs": theirs}
-        assert [figure.met for figure in bench.counts(quick=True)[0]] == [met] * 3
-
-
 def test_what_is_no_number_is_shown_and_missed(load, monkeypatch):
     bench = load("bench_metrics")
     monkeypatch.setattr(bench, "nc_report", lambda *data: {"nc1_pinv": math.nan})
     rows = bench.truth(500, 32, 10)
     assert [figure.met for figure in rows] == [True, False]
     assert len(load("common").finish("metrics", rows, True, {}, 0.0)) == 2
-
-
-def test_rounds_run_every_work_in_turn_and_throw_the_first_away(load):
-    common, order = load("common"), []
-    taken = common.rounds([lambda: order.append("a"), lambda: order.append("b")], 3)
-    assert order == ["a", "b"] * 4 and [len(times) for times in taken] == [3, 3]
-    assert common.ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0]) == (3.0, 2.0, 4.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("history", [5, 1])
-def test_anderson_needs_no_more_than_plain_iteration_wherever_that_solves_a_map_of_the_table(load, history):
-    solved = 0
-    for name, (f, size) in load("bench_solver").problems().items():
-        for tol in (1e-3, 1e-6, 1e-10):
-            plain, fast = (
-                fixed_point(f, solver, torch.zeros(1, size).double())
-                for solver in (FixedPointIteration(tol, 3000), Anderson(tol, 3000, history))
-            )
-            assert fast.converged.all(), name
-            if plain.converged.all():
-                solved += 1
-                assert fast.num_evals <= plain.num_evals, (name, tol)
-    assert solved >= 28  # all but the expansive map and the rotation, where only Anderson gets there
 
 
 def test_the_simulated_schedule_is_that_of_its_runs(load):

@@ -3,9 +3,9 @@
 import ast
 import functools
 import importlib.metadata
-import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,8 +17,6 @@ import pytest
 import torch
 import yaml
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from PIL import Image
 
 import nclib
 from nclib.engine import reading
@@ -35,7 +33,10 @@ TO_CONDA = {
     "seaborn": ["seaborn-base"],
     "jupyter-client": ["jupyter_client"],
     "dask": ["dask", "distributed"],
-    "sphinx-mathjax-offline": [],  # not on conda-forge; pip installs it with the package
+    # what conda-forge lacks, or has under another interface: pip installs it with the package
+    "pypandoc-binary": [],
+    "sphinx-mathjax-offline": [],
+    "typst": [],
 }
 TO_IMPORT = {
     "lazy-loader": "lazy_loader",
@@ -44,6 +45,7 @@ TO_IMPORT = {
     "pillow": "PIL",
     "dask-jobqueue": "dask_jobqueue",
     "jupyter-client": "jupyter_client",
+    "pypandoc-binary": "pypandoc",
     "vl-convert-python": "vl_convert",
 }
 
@@ -70,6 +72,8 @@ def test_conda_lists_the_same_names_and_installs_the_package():
     assert conda()["channels"] == ["conda-forge"]
 
 
+<<<<<<< HEAD
+=======
 def test_conda_pins_nothing_but_the_python_of_pyproject():
     versioned = [e for e in conda()["dependencies"] if isinstance(e, str) and re.search(r"[<>=]", e)]
     assert versioned == ["python" + PROJECT["requires-python"]]
@@ -77,8 +81,11 @@ def test_conda_pins_nothing_but_the_python_of_pyproject():
     assert not SpecifierSet(PROJECT["requires-python"]).contains("3.10")
 
 
-def test_the_version_is_said_once():
-    assert nclib.__version__ == PROJECT["version"]
+def test_the_version_is_the_same_wherever_it_stands():
+    told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
+    told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
+    told |= {"changelog": re.search(r"^## (\S+)", (ROOT / "book/changelog.md").read_text(), re.MULTILINE)[1]}
+    assert set(told.values()) == {nclib.__version__} == {PROJECT["version"]}
 
 
 def test_only_lower_bounds():
@@ -86,6 +93,7 @@ def test_only_lower_bounds():
         assert [clause.operator for clause in Requirement(line).specifier] == [">="], line
 
 
+>>>>>>> main
 @pytest.mark.parametrize(
     ("package", "unsafe"),
     [
@@ -104,8 +112,8 @@ def test_versions_with_known_holes_are_excluded(package, unsafe):
 def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
     """The core accepts an older torch than the companion, and both may be installed by hand."""
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1+cpu"))
-    with pytest.raises(reading.TorchTooOld, match=r"torch 2\.10 or newer, and this is 2\.9\.1\+cpu"):
-        reading.read_tensors(b"")
+    with pytest.raises(ImportError, match=r"torch 2\.10 or newer, and this is 2\.9\.1\+cpu"):
+        runpy.run_path(reading.__file__)
 
 
 def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
@@ -117,13 +125,6 @@ def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():
     files += [file for place in places for file in (ROOT / place).rglob("*.*")]
     texts = {file: file.read_text() for file in files if file.suffix in (".py", ".md", ".ipynb", ".yml", "")}
     assert len(texts) > 250 and [file.name for file in texts if told.search(texts[file])] == ["test_environment.py"]
-
-
-def test_the_core_needs_torch_and_numpy_and_a_run_needs_no_jupyter():
-    assert {"lazy-loader", "numpy", "torch"} == CORE
-    assert set(EXTRAS) == {"companion", "notebooks", "book", "cluster", "peers", "dev"}
-    assert {"jupyterlab", "papermill", "torchvision"} <= names(EXTRAS["notebooks"])
-    assert not names(EXTRAS["notebooks"]) & names(EXTRAS["companion"])
 
 
 LABORATORY = {"panels"}  # nothing else imports them
@@ -163,27 +164,6 @@ def _imported(nodes):
                 yield top
 
 
-def test_makefile_has_the_promised_targets():
-    makefile = (ROOT / "Makefile").read_text()
-    for target in (
-        "setup",
-        "reproduce",
-        "test",
-        "test-slow",
-        "lab",
-        "bench",
-        "bench-scale",
-        "bench-gpu",
-        "survival",
-        "lint",
-        "clean",
-        "clean-results",
-    ):
-        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
-    assert ".ci/browser\n" in (ROOT / ".ci" / "run").read_text()
-    assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text()
-
-
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 
 
@@ -198,18 +178,6 @@ def test_every_working_target_sets_up_a_missing_environment(tmp_path):
         assert "-m venv .venv" in plan.stdout, target
         assert re.search(r'pip install .*-e "\.\[companion,notebooks,book,cluster,dev\]"', plan.stdout), target
     assert "-m venv" not in _make(tmp_path, "-n", "clean").stdout
-
-
-@needs_make
-def test_set_up_is_not_repeated_until_pyproject_changes(tmp_path):
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv" / ".installed").touch()
-    assert "-m venv" not in _make(tmp_path, "-n", "test").stdout
-    newer = (tmp_path / ".venv" / ".installed").stat().st_mtime + 10
-    os.utime(tmp_path / "pyproject.toml", (newer, newer))
-    assert "-m venv" in _make(tmp_path, "-n", "test").stdout
 
 
 @needs_make
@@ -245,52 +213,6 @@ def test_clean_keeps_results_and_data(tmp_path):
     assert not kept[0].exists() and all(file.exists() for file in kept[1:])
 
 
-HARD_TO_QUOTE = ["two words", 'v" "w', "a$HOME", "$(touch WRONG)", "`touch WRONG`", "; touch WRONG", "größe", "-rf"]
-STUB = """#!/bin/sh
-for place in quick full/with/dataset=folder; do
-  folder="$NCLIB_RESULTS/$place/figures/neural_collapse"; mkdir -p "$folder"
-  for name in fig1 fig2 fig3 fig4 fig5 controls collapse collapse_norms residual_and_error; do
-    cp "$(dirname "$0")/${place%%/*}.png" "$folder/$name.png"
-  done
-  folder="$NCLIB_RESULTS/$place/tables/neural_collapse"; mkdir -p "$folder"
-  claims="internalization residual_and_error depth_and_rank optimisers"
-  for name in scorecard equilibrium_or_cell collapse_pooled collapse_terminal collapse_accuracy $claims; do
-    echo "$place" >"$folder/$name.csv"; echo "$place" >"$folder/$name.json"
-  done
-done
-"""
-
-
-def _clone(folder: Path) -> Path:
-    """What make needs of a clone, with an environment that is up to date and whose nclib draws nothing."""
-    for name in ("Makefile", "pyproject.toml"):
-        folder.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, folder)
-    for name in ("figures", "tables"):
-        (folder / "results" / "reference" / name).mkdir(parents=True)
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    for name, script in (("nclib", STUB), ("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')):
-        (folder / ".venv" / "bin" / name).write_text(script)
-        (folder / ".venv" / "bin" / name).chmod(0o755)
-    for width, place in enumerate(("quick", "full"), start=1):
-        Image.new("RGB", (width, 1)).save(folder / ".venv" / "bin" / f"{place}.png")
-    (folder / ".venv" / ".installed").touch()
-    return folder
-
-
-@needs_make
-@pytest.mark.parametrize("name", HARD_TO_QUOTE)
-def test_no_command_of_make_holds_a_path_of_this_machine(tmp_path, name):
-    clone = _clone(tmp_path / name)
-    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)[1].split()
-    given = f"PYTHON={tmp_path / name / 'python'}".replace("$", "$$")
-    for target in targets:
-        plan = _make(clone, "-n", target, "--always-make", given)
-        assert plan.returncode == 0, plan.stderr
-        assert str(tmp_path) not in plan.stdout, target
-    assert not list(tmp_path.rglob("WRONG"))
-
-
 def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     outer = {
         "MAKEFLAGS",
@@ -303,53 +225,6 @@ def _make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     }  # of a `make test` around us
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     return subprocess.run(["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-
-
-def test_citation_names_the_three_papers():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["cff-version"] == "1.2.0" and citation["version"] == PROJECT["version"]
-    assert [paper["authors"][0]["family-names"] for paper in citation["references"]] == ["Sun", "Ling", "Wu"]
-    assert all(paper["title"] and paper["year"] == 2024 for paper in citation["references"])
-
-
-def test_containers_are_set_up_by_make_and_list_no_dependency():
-    settings = (ROOT / ".devcontainer" / "devcontainer.json").read_text()
-    commands = {name: command for name, command in json.loads(settings).items() if name.endswith("Command")}
-    assert commands["postCreateCommand"] == ".ci/browser && make setup" and "make lab" in commands["postAttachCommand"]
-    words = set(re.findall(r"[\w-]+", settings + (ROOT / ".ci" / "browser").read_text()))
-    assert not words & {*ALL, *(name for names in TO_CONDA.values() for name in names)}
-
-
-def test_binder_finds_the_environment_of_conda_and_nothing_before_it():
-    """In the order in which repo2docker looks; the project's own folder comes last."""
-    earlier = ("binder", ".binder", "Dockerfile", "requirements.txt", "Pipfile", "runtime.txt", "apt.txt", "postBuild")
-    assert [name for name in earlier if (ROOT / name).exists()] == []
-    assert (ROOT / "environment.yml").is_file()
-
-
-@pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not a git checkout")
-def test_git_ignores_what_is_generated_and_keeps_what_is_printed():
-    def ignored(path: str) -> bool:
-        return subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT).returncode == 0
-
-    for path in (
-        ".venv/x",
-        "data/cifar-10-python.tar.gz",
-        "data/cifar10-jpeg/train/a.jpg",
-        "results/runs/x/config.json",
-        "results/quick/figures/fig3.pdf",
-        "nclib/__pycache__/x.pyc",
-        "nclib.egg-info/PKG-INFO",
-    ):
-        assert ignored(path), path
-    for path in (
-        "data/README.md",
-        "data/published/sun_shi_2024_tables.csv",
-        "results/README.md",
-        "results/reference/neural_collapse/fig3.csv",
-        "notebooks/index.ipynb",
-    ):
-        assert not ignored(path), path
 
 
 @pytest.mark.parametrize("page", ["README.md", "book/library.md"])
@@ -394,13 +269,6 @@ def test_the_job_array_of_the_page_on_scale_trains_one_run_a_job(monkeypatch):
     exec(study, names)
     first, last = map(int, re.search(r"--array=(\d+)-(\d+)", study).groups())
     assert asked == [[names["configs"][4]]] and range(first, last + 1) == range(len(names["configs"]))
-
-
-def test_no_other_document_has_python_that_is_not_run():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "book").glob("*.md"), ROOT / "notebooks/README.md"]
-    elsewhere = {f"book/coming_from_{name}.md" for name in ("neural_collapse", "torchdeq")}  # run elsewhere
-    ran = {"README.md", "book/library.md", "book/own_cell.md"} | elsewhere
-    assert {str(page.relative_to(ROOT)) for page in pages if _python(page)} == ran
 
 
 def _python(page):

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from marks import slow
 
 import nclib
 
@@ -43,43 +42,10 @@ def test_a_stub_is_what_its_package_offers(package):
     assert sorted(names) == module.__all__ == dir(module)
 
 
-@pytest.mark.parametrize("wing", ["deq", *slow(".")])
-def test_every_name_that_a_message_or_a_docstring_gives_exists(wing):
-    said = re.compile(r"(?<![\w./@-])nclib((?:\.[A-Za-z_]\w*)+)")
-    texts = {path: path.read_text(encoding="utf-8") for path in (PACKAGE / wing).rglob("*.py")}
-    names = {name: path.name for path, text in texts.items() for name in said.findall(text) if name != ".name"}
-    assert ".deq.row_jacobians" in names and not _exists(".row_jacobians")
-    assert {name: file for name, file in names.items() if not _exists(name)} == {}
-
-
-def _exists(name):
-    found = nclib
-    for part in name.split(".")[1:]:
-        try:
-            found = getattr(found, part, None) or import_module(f"{found.__name__}.{part}")
-        except (ImportError, AttributeError):
-            return False
-    return True
-
-
-@pytest.mark.parametrize("package", LAZY)
-def test_no_name_is_also_the_name_of_a_module(package):
-    """Importing the module would put it in the place of the name."""
-    module = import_module(package)
-    names = [name for name in module.__all__ if (Path(module.__file__).parent / f"{name}.py").exists()]
-    assert [name for name in names if not inspect.ismodule(getattr(module, name))] == []
-
-
 def test_names_cost_nothing_until_they_are_used():
     code = f"import sys, nclib, {', '.join(PAPERS)}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert not {"torch", "numpy", "pandas", "matplotlib", "pydantic"} & set(done.stdout.split())
-
-
-def test_a_wrong_name_gets_the_nearest():
-    """Python suggests it, from what `dir` of a package lists."""
-    done = subprocess.run([sys.executable, "-c", "import nclib; nclib.nc_reprot"], capture_output=True, text=True)
-    assert "nc_reprot" in done.stderr and "Did you mean: 'nc_report'?" in done.stderr
 
 
 def test_a_missing_package_is_a_sentence_that_says_what_installs_it():
@@ -105,30 +71,6 @@ def test_the_numpydoc_of_a_name_tells_every_parameter_and_what_comes_back(name):
     assert set(signature.parameters) <= set(names.split(", ")) | {""}
     assert "Returns" in sections or inspect.isclass(thing) or signature.return_annotation == "None"
     assert not re.search(r"^(Args|Arguments|Parameters|Returns|Raises)[: ]", text, flags=re.MULTILINE)
-
-
-def _docstrings(tree):
-    """Name, arguments or fields, and docstring of each class and function."""
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or not ast.get_docstring(node):
-            continue
-        takes = [part for part in ast.walk(node) if isinstance(part, ast.arguments)]
-        names = {each.arg for part in takes for each in (*part.args, *part.kwonlyargs)}
-        names |= {
-            part.target.id for part in ast.walk(node) if isinstance(part, ast.AnnAssign) and hasattr(part.target, "id")
-        }
-        yield node.name, names, ast.get_docstring(node)
-
-
-def test_every_docstring_with_sections_is_numpydoc():
-    other = []
-    for path in PACKAGE.rglob("*.py"):
-        for name, arguments, text in _docstrings(ast.parse(path.read_text(encoding="utf-8"))):
-            before = re.split(r"^\w+( \w+)?\n---+$", text, maxsplit=1, flags=re.MULTILINE)[0]
-            words = "|".join(["Args", "Arguments", "Returns", "Raises", "Yields", "Warns", *arguments])
-            if re.search(rf"^({words}) ?:(\s|$)", before, flags=re.MULTILINE):
-                other.append(f"{path.name}: {name}")
-    assert other == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -9,10 +9,8 @@ from .activations import (
     well_posedness as well_posedness,
 )
 from .equivalents import (
-    assemble as assemble,
     ck_entrywise as ck_entrywise,
-    ck_equivalent as ck_equivalent,
-    ntk_equivalent as ntk_equivalent,
+    equivalent as equivalent,
     resolve_tau0 as resolve_tau0,
     spectral_norm as spectral_norm,
 )
@@ -30,10 +28,7 @@ from .exact import (
     implicit_ck as implicit_ck,
     implicit_kernels as implicit_kernels,
 )
-from .finite_width import (
-    finite_width_ck as finite_width_ck,
-    finite_width_kernels as finite_width_kernels,
-)
+from .finite_width import finite_width_kernels as finite_width_kernels
 from .kernel_numbers import (
     coefficients as coefficients,
     explicit_coefficients as explicit_coefficients,
@@ -47,7 +42,6 @@ from .mixtures import (
     empirical_tau0 as empirical_tau0,
     estimate_moments as estimate_moments,
     gaussian_mixture as gaussian_mixture,
-    mixture_moments as mixture_moments,
 )
 from .networks import (
     ShallowConfig as ShallowConfig,

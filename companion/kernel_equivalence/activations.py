@@ -142,10 +142,6 @@ def lipschitz(which: AnyActivation) -> float:
         Where the function is not elementwise, real and finite there.
     """
     function = activation(which) if isinstance(which, str) else which
-    if isinstance(function, LeakyReLU):
-        return max(abs(function.a), abs(function.b))
-    if isinstance(function, HardTanh):
-        return abs(function.a)
     grid = np.linspace(-30, 30, 60_001)
     with np.errstate(all="ignore"):
         values = np.asarray(function(grid))
@@ -212,7 +208,7 @@ class GaussRule(NamedTuple):
 
 
 def gauss_rule(kinks: Sequence[float], tau: np.ndarray, nodes: int = _NODES) -> GaussRule:
-    """Panels that end at 0 and at the kinks of ξ ↦ φ(τξ); the same for all τ where there are no other kinks than 0."""
+    """Panels that end at 0 and at the kinks of ξ ↦ φ(τξ); the same for all τ where 0 is the only kink."""
     inner = [kink / tau for kink in kinks if kink != 0]
     columns = [np.zeros_like(tau), *inner] if inner else [np.zeros(1)]
     ends = np.full_like(columns[0], _REACH)

@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 
 from companion.kernel_equivalence.activations import AnyActivation
-from companion.kernel_equivalence.kernel_numbers import Coefficients, coefficients
-from companion.kernel_equivalence.mixtures import MixtureMoments, _data, _labels, empirical_tau0, estimate_moments
+from companion.kernel_equivalence.kernel_numbers import coefficients
+from companion.kernel_equivalence.mixtures import MixtureMoments, _data, empirical_tau0, estimate_moments
 
 Tau0 = Literal["empirical", "trace"] | float
 Version = Literal["derived", "centred_T", "minus_tau4"]
@@ -22,20 +22,22 @@ in an earlier code of the same group (multiplied by 0 in the released scripts). 
 matrices that do not vanish, and are kept to show their errors."""
 
 
-def ck_equivalent(
+def equivalent(
     x: np.ndarray,
     labels: Sequence[int],
     activation: AnyActivation,
     sigma_a2: float,
     tau0: Tau0 = "empirical",
     moments: MixtureMoments | None = None,
-    *,
+    kernel: Literal["ck", "ntk", "ntk_full"] = "ck",
     version: Version = "derived",
 ) -> np.ndarray:
-    """The matrix that the conjugate kernel of a DEQ approaches on a Gaussian mixture.
+    """The matrix that a kernel of a DEQ approaches on a Gaussian mixture, here for the conjugate kernel.
 
         Ḡ = α_1 XᵀX + V C_* Vᵀ + (γ_*² − τ_0² α_1) I,   V = [J/√p, ψ],   C_* = [[α_2 ttᵀ + α_3 T, α_2 t], [α_2 tᵀ, α_2]]
         t_a = tr(C_a − C°)/√p,   T_ab = tr(C_a C_b)/p,   ψ_i = (‖ζ_i‖² − tr C_a)/p,   C° = Σ_a (n_a/n) C_a
+
+    For a tangent kernel β stands for α and κ² for γ_*².
 
     Parameters
     ----------
@@ -44,99 +46,28 @@ def ck_equivalent(
     activation, sigma_a2 : as in `coefficients`
     tau0 : "empirical" √(mean ‖x_i‖²), "trace" √(tr C°/p), or a number; the same limit, the first has the smaller error
     moments : of the population; left out, `estimate_moments` of the samples
+    kernel : "ck", "ntk", or "ntk_full", in which B is trained as well
     version : see `Version`
 
     Returns
     -------
-    (n, n). ‖G* − Ḡ‖ → 0 in spectral norm, in practice about like n^−½.
+    (n, n). The spectral norm of its difference from the kernel tends to 0, in practice about like n^−½.
 
-    Source: for theorem 3.3, with the uncentred T of Gu et al. (2022); the coefficients are those of `coefficients`.
-    """
-    return _equivalent(x, labels, activation, sigma_a2, tau0, moments, version, "ck")
-
-
-def ntk_equivalent(
-    x: np.ndarray,
-    labels: Sequence[int],
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: Tau0 = "empirical",
-    moments: MixtureMoments | None = None,
-    *,
-    full: bool = False,
-    version: Version = "derived",
-) -> np.ndarray:
-    """The matrix that the tangent kernel of a DEQ approaches: `ck_equivalent` with β for α and κ² for γ_*².
-
-    Source: theorem 3.4; with ``full``, derived here.
-
-    Parameters
-    ----------
-    full : of the kernel in which B is trained as well, `ntk_full`
-    """
-    return _equivalent(x, labels, activation, sigma_a2, tau0, moments, version, "ntk_full" if full else "ntk")
-
-
-def _equivalent(
-    x: np.ndarray,
-    labels: Sequence[int],
-    which: AnyActivation,
-    sigma_a2: float,
-    tau0: Tau0,
-    moments: MixtureMoments | None,
-    version: Version,
-    kernel: str,
-) -> np.ndarray:
-    x = _data(x)
-    moments = estimate_moments(x, labels) if moments is None else moments
-    scale = resolve_tau0(x, labels, tau0, moments)
-    found = coefficients(which, sigma_a2, scale, full=kernel == "ntk_full")
-    return assemble(x, labels, found, scale, moments, "ck" if kernel == "ck" else "ntk", version=version)
-
-
-def resolve_tau0(
-    x: np.ndarray, labels: Sequence[int], tau0: Tau0 = "empirical", moments: MixtureMoments | None = None
-) -> float:
-    """τ_0 as a number: "empirical" √(mean ‖x_i‖²), "trace" √(tr C°/p) of the moments or their estimate, or itself."""
-    if tau0 == "empirical":
-        return empirical_tau0(x)
-    if tau0 == "trace":
-        x = _data(x)
-        labels, _ = _labels(labels, x.shape[1])
-        moments = estimate_moments(x, labels) if moments is None else moments
-        return math.sqrt(float(np.bincount(labels) / len(labels) @ moments.traces) / len(x))
-    return float(tau0)
-
-
-def assemble(
-    x: np.ndarray,
-    labels: Sequence[int],
-    coefficients: Coefficients,
-    tau0: float,
-    moments: MixtureMoments | None = None,
-    kernel: Literal["ck", "ntk"] = "ck",
-    *,
-    version: Version = "derived",
-) -> np.ndarray:
-    """The matrix (n, n) of `ck_equivalent` or `ntk_equivalent` for given coefficients, of a DEQ or an explicit network.
-
-    Parameters
-    ----------
-    tau0 : the number that the coefficients were computed with. The other arguments are those of `ck_equivalent`.
+    Source: for theorems 3.3 and 3.4, with the uncentred T of Gu et al. (2022); "ntk_full" is derived here.
     """
     x = _data(x)
     p, n = x.shape
-    labels, classes = _labels(labels, n)
     estimated = moments is None
     moments = estimate_moments(x, labels) if estimated else moments
-    c = coefficients
+    tau0 = resolve_tau0(x, labels, tau0, moments)
+    c = coefficients(activation, sigma_a2, tau0, full=kernel == "ntk_full")
     first, second, third, power = (
         (c.alpha1, c.alpha2, c.alpha3, c.gamma2) if kernel == "ck" else (c.beta1, c.beta2, c.beta3, c.kappa2)
     )
     counts = np.bincount(labels)
     weights = counts / n
     # a sample's distance to its own class mean is too small by 1 − 1/n_a when that mean is estimated from it
-    correction = counts / (counts - 1) if estimated else np.ones(classes)
+    correction = counts / (counts - 1) if estimated else np.ones(len(counts))
     offsets = moments.traces - weights @ moments.traces
     products = moments.products
     if version == "centred_T":
@@ -151,12 +82,24 @@ def assemble(
     return found
 
 
+def resolve_tau0(
+    x: np.ndarray, labels: Sequence[int], tau0: Tau0 = "empirical", moments: MixtureMoments | None = None
+) -> float:
+    """τ_0 as a number: "empirical" √(mean ‖x_i‖²), "trace" √(tr C°/p) of the moments or their estimate, or itself."""
+    if tau0 == "empirical":
+        return empirical_tau0(x)
+    if tau0 == "trace":
+        moments = estimate_moments(x, labels) if moments is None else moments
+        return math.sqrt(float(np.bincount(labels) / len(labels) @ moments.traces) / len(x))
+    return float(tau0)
+
+
 def ck_entrywise(x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None) -> np.ndarray:
     """The equivalent of the conjugate kernel entry by entry, without labels.
 
         α_1 s_ij + α_2 δ_i δ_j + α_3 s_ij²  (i ≠ j),   γ_*² + α_1 δ_i  (i = j),   s = XᵀX,   δ_i = ‖x_i‖² − τ_0²
 
-    At finite n it is closer to G* than `ck_equivalent`, up to 5 times for ReLU; the limit is the same. Source: derived
+    At finite n it is closer to G* than `equivalent`, up to 5 times for ReLU; the limit is the same. Source: derived
     here, a step of the proof.
 
     Parameters

@@ -12,11 +12,11 @@ import pandas as pd
 import scipy
 
 from companion.kernel_equivalence.activations import HardTanh
-from companion.kernel_equivalence.equivalents import _equivalent, ck_entrywise, resolve_tau0, spectral_norm
+from companion.kernel_equivalence.equivalents import ck_entrywise, equivalent, resolve_tau0, spectral_norm
 from companion.kernel_equivalence.exact import explicit_ck, explicit_ntk, implicit_ck, implicit_kernels
 from companion.kernel_equivalence.finite_width import finite_width_kernels
 from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
-from companion.kernel_equivalence.mixtures import gaussian_mixture, mixture_moments
+from companion.kernel_equivalence.mixtures import gaussian_mixture
 from nclib import data
 from nclib.system import paths
 
@@ -67,9 +67,7 @@ def equivalence_errors(
     rows = []
     for n, seed in itertools.product(sizes, seeds):
         p = round(ratio * n)
-        options = mixture_options(mixture, p)
-        x, labels = gaussian_mixture(n, p, seed, **options)
-        moments = mixture_moments(n, p, **options)
+        x, labels, moments = gaussian_mixture(n, p, seed, **mixture_options(mixture, p))
         for name, convention in itertools.product(activations, tau0):
             scale = resolve_tau0(x, labels, convention, moments)
             if set(kernels) == {"ck"}:
@@ -84,7 +82,7 @@ def equivalence_errors(
                             continue
                         near = ck_entrywise(x, name, sigma_a2, scale)
                     else:
-                        near = _equivalent(x, labels, name, sigma_a2, scale, moments, version, kernel)
+                        near = equivalent(x, labels, name, sigma_a2, scale, moments, kernel, version)
                     error = spectral_norm(exact[kernel] - near) / norm
                     rows.append((name, n, p, seed, kernel, convention, version, error, norm))
     names = ["activation", "n", "p", "seed", "kernel", "tau0", "version", "error", "norm"]
@@ -104,8 +102,8 @@ def matching_errors(
     rows = []
     for n, seed in itertools.product(sizes, seeds):
         p = round(ratio * n)
-        x, labels = gaussian_mixture(n, p, seed)
-        scale = resolve_tau0(x, labels, tau0, mixture_moments(n, p))
+        x, labels, moments = gaussian_mixture(n, p, seed)
+        scale = resolve_tau0(x, labels, tau0, moments)
         tanh = implicit_kernels(x, "tanh", sigma_a2, scale)
         relu = implicit_ck(x, "relu", sigma_a2, scale)
         roots = match_leaky_relu(sigma_a2, scale)
@@ -132,7 +130,7 @@ def finite_width_errors(
     DataFrame: activation, width, draw, estimate ("ck", "ntk", "ntk_full"), against (likewise), error relative in
     spectral norm. ntk_full stands against both tangent kernels, to tell which of them it is.
     """
-    x, _ = gaussian_mixture(n, p, 0)
+    x = gaussian_mixture(n, p)[0]
     rows = []
     for name in activations:
         exact = implicit_kernels(x, name, sigma_a2)._asdict()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +37,6 @@ from companion.kernel_equivalence.activations import (
 )
 from companion.kernel_equivalence.kernel_numbers import (
     _MOST_SWEEPS,
-    Centring,
     Coefficients,
     coefficients,
     explicit_coefficients,
@@ -189,17 +188,22 @@ def _hard_tanh_terms(phi: HardTanh, tau: np.ndarray, size: int) -> np.ndarray:
     return found
 
 
-def _tiles(n: int) -> Iterator[tuple[slice, slice]]:
-    """Squares that cover the upper triangle."""
+def _by_tiles(
+    cov: np.ndarray, entries: Callable[[slice, slice, np.ndarray], tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two symmetric matrices from `entries`: a function of rows, columns and their part of cov, its diagonal at 0."""
+    n = len(cov)
     parts = [slice(start, min(start + _TILE, n)) for start in range(0, n, _TILE)]
-    return itertools.combinations_with_replacement(parts, 2)
-
-
-def _symmetric_fill(matrix: np.ndarray, rows: slice, columns: slice, values: np.ndarray) -> None:
-    if rows == columns:
-        values = (values + values.T) / 2  # to the bit
-    matrix[rows, columns] = values
-    matrix[columns, rows] = values.T
+    found = np.empty((n, n)), np.empty((n, n))
+    for rows, columns in itertools.combinations_with_replacement(parts, 2):
+        part = cov[rows, columns].copy()
+        if rows == columns:
+            np.fill_diagonal(part, 0)
+        for matrix, values in zip(found, entries(rows, columns, part), strict=True):
+            if rows == columns:
+                values = (values + values.T) / 2  # to the bit
+            matrix[rows, columns], matrix[columns, rows] = values, values.T
+    return found
 
 
 class ImplicitKernels(NamedTuple):
@@ -223,27 +227,17 @@ class ImplicitKernels(NamedTuple):
 
 
 def implicit_kernels(
-    x: np.ndarray,
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: float | None = None,
-    *,
-    centring: Centring = "subtract",
+    x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None
 ) -> ImplicitKernels:
     """All three kernels of a DEQ at the price of one; arguments as of `implicit_ck`."""
     x = _data(x)
-    ck, slope, found = _implicit(x, activation, sigma_a2, tau0, centring, slopes=True)
+    ck, slope, found = _implicit(x, activation, sigma_a2, tau0, slopes=True)
     rest = 1 - sigma_a2 * slope
     return ImplicitKernels(ck, ck / rest, (ck + (1 - sigma_a2) * (x.T @ x) * slope) / rest, found)
 
 
 def implicit_ck(
-    x: np.ndarray,
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: float | None = None,
-    *,
-    centring: Centring = "subtract",
+    x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None, centred: bool = True
 ) -> np.ndarray:
     """The conjugate kernel of an infinitely wide DEQ.
 
@@ -254,7 +248,7 @@ def implicit_ck(
     x : (p, n), a sample in a column, ‖x_i‖² = O(1)
     activation, sigma_a2 : as in `coefficients`
     tau0 : scale at which the activation is centred; left out, `empirical_tau0` of x
-    centring : see `Centring`; "none" gives the kernel of the activation as it is
+    centred : False gives the kernel of the activation as it is, with its mean; the theorems need mean 0
 
     Returns
     -------
@@ -267,34 +261,25 @@ def implicit_ck(
 
     Source: proposition 2.6, post-activation convention; activation centred at τ_* as in remark 3.5.
     """
-    return _implicit(_data(x), activation, sigma_a2, tau0, centring, slopes=False)[0]
+    return _implicit(_data(x), activation, sigma_a2, tau0, centred)[0]
 
 
 def _implicit(
-    x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centring: Centring, slopes: bool
+    x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centred: bool = True, slopes: bool = False
 ) -> tuple[np.ndarray, np.ndarray, Coefficients | None]:
-    """G*, E (empty without `slopes`) and, where the activation is centred, the coefficients."""
+    """G*, E (to full precision only with `slopes`) and, where the activation is centred, the coefficients."""
     phi = well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
-    found = None if centring == "none" else coefficients(phi, sigma_a2, tau0)
+    found = coefficients(phi, sigma_a2, tau0) if centred else None
     bias = found.bias if found else 0.0
     gram = x.T @ x
     tau = _sample_scales(phi, bias, sigma_a2, (1 - sigma_a2) * np.diag(gram))
     pairs = _Pairs(phi, tau, bias)
-    n = len(gram)
-    ck, slope = np.empty((n, n)), np.empty((n, n) if slopes else (0, 0))
-    for rows, columns in _tiles(n):
-        drive = (1 - sigma_a2) * gram[rows, columns]
-        on_diagonal = rows == columns
-        if on_diagonal:
-            np.fill_diagonal(drive, 0)
-        kernel, derivative = _newton(pairs, rows, columns, drive, sigma_a2, slopes)
-        _symmetric_fill(ck, rows, columns, kernel)
-        if slopes:
-            _symmetric_fill(slope, rows, columns, derivative)
+    ck, slope = _by_tiles(
+        (1 - sigma_a2) * gram, lambda rows, columns, drive: _newton(pairs, rows, columns, drive, sigma_a2, slopes)
+    )
     np.fill_diagonal(ck, pairs.diagonal)
-    if slopes:
-        np.fill_diagonal(slope, pairs.slope_square)
+    np.fill_diagonal(slope, pairs.slope_square)
     return ck, slope, found
 
 
@@ -367,14 +352,7 @@ def _explicit(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None
         phi = activation(layer)
         tau = np.sqrt(np.maximum(np.diag(cov), _SMALLEST_SCALE**2))
         pairs = _Pairs(phi, tau, explicit_coefficients(layers[:depth], tau0).bias)
-        new, slope = np.empty_like(cov), np.empty_like(cov)
-        for rows, columns in _tiles(len(cov)):
-            part = cov[rows, columns].copy()
-            if rows == columns:
-                np.fill_diagonal(part, 0)
-            kernel, derivative = pairs(rows, columns, part, True)
-            _symmetric_fill(new, rows, columns, kernel)
-            _symmetric_fill(slope, rows, columns, derivative)
+        new, slope = _by_tiles(cov, lambda rows, columns, part, pairs=pairs: pairs(rows, columns, part, True))
         np.fill_diagonal(new, pairs.diagonal)
         np.fill_diagonal(slope, pairs.slope_square)
         cov, tangent = new, new + tangent * slope

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from companion.kernel_equivalence.kernel_numbers import coefficients, explicit_coefficients
 from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
 from companion.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
-from nclib.config import DataConfig, RunConfig, StoredConfig
+from nclib.config import DataConfig, RunConfig, SolverConfig, StoredConfig
 from nclib.engine.builders import classifiers, model_config
 from nclib.engine.profiles import PROFILES, Profile
 
@@ -16,6 +16,7 @@ from nclib.engine.profiles import PROFILES, Profile
 def shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig]:
     """The six arms of Ling et al.'s Figure 3 at one width, matched for τ_0 = 1. The numbers are rounded, so that the
     identity of a run does not depend on the last bits of a machine."""
+    deq = dict(sigma_a2=sigma_a2, solver=SolverConfig(method="fixed_point", tol=1e-4, max_steps=60))
     relu, pair = "relu", match_leaky_relu(sigma_a2)[-1].layers
     shifts = [explicit_coefficients(pair[:depth]).bias for depth in (1, 2)]
     numbers = {
@@ -31,7 +32,7 @@ def shallow_models(width: int, sigma_a2: float = 0.2) -> list[ShallowModelConfig
             kind=kind,
             width=width,
             numbers=tuple(float(f"{value:.9g}") for value in values),
-            sigma_a2=sigma_a2 if kind.endswith("deq") else None,
+            **(deq if kind.endswith("deq") else {}),
         )
         for kind, values in numbers.items()
     ]

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from companion.kernel_equivalence.activations import (
-    Activation,
-    AnyActivation,
-    HardTanh,
-    LeakyReLU,
-    lipschitz,
-    well_posed,
-)
+from companion.kernel_equivalence.activations import AnyActivation, well_posed
 from companion.kernel_equivalence.exact import ImplicitKernels
-from companion.kernel_equivalence.kernel_numbers import Coefficients, coefficients
+from companion.kernel_equivalence.kernel_numbers import coefficients
 from companion.kernel_equivalence.mixtures import _data, empirical_tau0
 from nclib.solver import FixedPointIteration, fixed_point
 
@@ -31,7 +24,7 @@ def finite_width_kernels(
     width: int,
     draws: int = 1,
     seed: int = 0,
-    tau0: float | None = None,
+    tangent: bool = True,
 ) -> ImplicitKernels:
     """Monte-Carlo estimates of the kernels: real DEQs of finite width, solved by `nclib.solver.fixed_point`.
 
@@ -42,6 +35,7 @@ def finite_width_kernels(
     Parameters
     ----------
     width, draws, seed : m, number of independent networks, seed of the first
+    tangent : False leaves the tangent kernels at 0 and takes half of the time
 
     Returns
     -------
@@ -53,92 +47,34 @@ def finite_width_kernels(
         Where an equilibrium or its gradient was not found, which is ill-posedness at this width.
     """
     x = _data(x)
-    found, networks = _networks(x, activation, sigma_a2, width, draws, seed, tau0)
-    gram, totals = x.T @ x, np.zeros((3, x.shape[1], x.shape[1]))
-    for network in networks:
-        z = network.equilibria(x)
-        g = network.pull_back(z)
-        ck, back = z @ z.T, g @ g.T
-        totals += np.stack([ck, ck * (1 + sigma_a2 * back), ck + back * (sigma_a2 * ck + (1 - sigma_a2) * gram)])
+    phi = well_posed(activation, sigma_a2)
+    found = coefficients(phi, sigma_a2, empirical_tau0(x))
+    gram, totals, root = x.T @ x, np.zeros((3, x.shape[1], x.shape[1])), math.sqrt(width)
+    for draw in range(draws):
+        rng = np.random.default_rng((seed, draw))
+        inputs = math.sqrt(1 - sigma_a2) * rng.standard_normal((width, len(x)))
+        matrix = math.sqrt(sigma_a2) * rng.standard_normal((width, width))
+        readout, drive = rng.standard_normal(width), (inputs @ x).T
+        z = _solve(lambda z, u, a=matrix: (phi(z @ a.T + u) - found.bias) / root, np.zeros_like(drive), drive)
+        ck = z @ z.T
+        totals[0] += ck
+        if tangent:
+            slope, start = phi.slope(z @ matrix.T + drive) / root, np.tile(readout, (len(z), 1))
+            g = slope * _solve(lambda w, d, a=matrix, b=readout: b + (w * d) @ a, start, slope)
+            back = g @ g.T
+            totals[1:] += [ck * (1 + sigma_a2 * back), ck + back * (sigma_a2 * ck + (1 - sigma_a2) * gram)]
     return ImplicitKernels(*(totals / draws), found)
 
 
-def finite_width_ck(
-    x: np.ndarray,
-    activation: AnyActivation,
-    sigma_a2: float,
-    width: int,
-    draws: int = 1,
-    seed: int = 0,
-    tau0: float | None = None,
-) -> np.ndarray:
-    """The conjugate kernel (n, n) of `finite_width_kernels` alone, at half the price: how the paper estimates G*."""
-    x = _data(x)
-    total = np.zeros((x.shape[1], x.shape[1]))
-    for network in _networks(x, activation, sigma_a2, width, draws, seed, tau0)[1]:
-        z = network.equilibria(x)
-        total += z @ z.T
-    return total / draws
+def _solve(f: Callable[[np.ndarray, np.ndarray], np.ndarray], start: np.ndarray, args: np.ndarray) -> np.ndarray:
+    def step(z: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(f(z.numpy(), u.numpy()))
 
-
-def _networks(
-    x: np.ndarray,
-    which: AnyActivation,
-    sigma_a2: float,
-    width: int,
-    draws: int,
-    seed: int,
-    tau0: float | None,
-) -> tuple[Coefficients, Iterator[_Network]]:
-    phi = well_posed(which, sigma_a2)
-    found = coefficients(phi, sigma_a2, empirical_tau0(x) if tau0 is None else tau0)
-    return found, (_Network(phi, found.bias, sigma_a2, len(x), width, (seed, draw)) for draw in range(draws))
-
-
-class _Network:
-    """One DEQ of finite width with its random weights."""
-
-    def __init__(
-        self,
-        phi: Activation | LeakyReLU | HardTanh,
-        bias: float,
-        sigma_a2: float,
-        features: int,
-        width: int,
-        seed: tuple[int, int],
-    ) -> None:
-        rng = np.random.default_rng(seed)
-        self.phi, self.bias, self.root = phi, bias, math.sqrt(width)
-        self.inputs = math.sqrt(1 - sigma_a2) * rng.standard_normal((width, features))
-        self.matrix = math.sqrt(sigma_a2) * rng.standard_normal((width, width))
-        self.readout = rng.standard_normal(width)
-
-    def equilibria(self, x: np.ndarray) -> np.ndarray:
-        """z (n, m) of the samples in x (p, n)."""
-        self.drive = (self.inputs @ x).T
-
-        def forward(z: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-            return torch.from_numpy((self.phi(z.numpy() @ self.matrix.T + u.numpy()) - self.bias) / self.root)
-
-        return self._solve(forward, np.zeros_like(self.drive), self.drive)
-
-    def pull_back(self, z: np.ndarray) -> np.ndarray:
-        """g (n, m), the gradient of aᵀz with respect to the pre-activations, at the equilibria just found."""
-        slope = self.phi.slope(z @ self.matrix.T + self.drive) / self.root
-
-        def backward(w: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-            return torch.from_numpy(self.readout + (w.numpy() * d.numpy()) @ self.matrix)
-
-        return slope * self._solve(backward, np.tile(self.readout, (len(z), 1)), slope)
-
-    def _solve(self, f: Callable[..., torch.Tensor], start: np.ndarray, args: np.ndarray) -> np.ndarray:
-        solved = fixed_point(f, _SOLVER, torch.from_numpy(start), (torch.from_numpy(args),))
-        lost = int((~solved.converged).sum())
-        if lost:
-            limit = 0.25 / lipschitz(self.phi) ** 2
-            raise ValueError(
-                f"{lost} of {len(start)} fixed points at width {len(self.readout)} were not found (worst relative "
-                f"residual {float(solved.residual.max()):.1e}): the DEQ is not well-posed there. σ_a² < {limit:.4g} "
-                "makes it contract"
-            )
-        return solved.value.numpy()
+    solved = fixed_point(step, _SOLVER, torch.from_numpy(start), (torch.from_numpy(args),))
+    lost = int((~solved.converged).sum())
+    if lost:
+        raise ValueError(
+            f"{lost} of {len(start)} fixed points at width {start.shape[1]} were not found (worst relative residual "
+            f"{float(solved.residual.max()):.1e}): the DEQ is not well-posed there; use a smaller σ_a²"
+        )
+    return solved.value.numpy()

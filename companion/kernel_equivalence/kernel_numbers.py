@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,6 @@ from companion.kernel_equivalence.activations import (
 )
 
 _MOST_SWEEPS = 20_000
-
-Centring = Literal["subtract", "none"]
-"""What happens to the mean E[φ̃(τ_*ξ)]: it is subtracted, or the activation is taken as it is (exact kernels only, the
-theorems need mean 0)."""
 
 
 class Coefficients(NamedTuple):
@@ -54,13 +50,7 @@ class Coefficients(NamedTuple):
     kappa2: float
 
 
-def coefficients(
-    activation: AnyActivation,
-    sigma_a2: float,
-    tau0: float = 1.0,
-    *,
-    full: bool = False,
-) -> Coefficients:
+def coefficients(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0, full: bool = False) -> Coefficients:
     """The numbers that govern the kernels of a DEQ.
 
         τ_*² = σ_a² γ_*² + σ_b² τ_0²,   γ_*² = E φ²,   D = 1 − σ_a² E[φ']²,   λ_1 = σ_b²/D

@@ -31,8 +31,7 @@ def match_htanh(
     Raises
     ------
     ValueError
-        For an activation that is not odd in this sense, or where no c > 0 solves the equation (the right side must lie
-        between 1 and π/2).
+        For an activation that is not odd in this sense, or where no c > 0 solves the equation.
 
     Source: Example Tanh-DEQ to H-Tanh; the scalar equation, which has one root, is derived here. 0.764297 and 1.196485
     for σ_a² = 0.2, τ_0 = 1.
@@ -44,8 +43,6 @@ def match_htanh(
         )
     linear, power = (c.alpha1, c.gamma2) if kernel == "ck" else (c.beta1 / 2, c.kappa2 / 2)
     wanted = power / (tau0**2 * linear)
-    if not 1 < wanted < math.pi / 2:
-        raise ValueError(f"no hard tanh has power/linear part {wanted:.4g}: it lies between 1 and π/2 for all of them")
 
     def excess(s: float) -> float:
         inner = scipy.special.erf(s / math.sqrt(2))
@@ -155,7 +152,7 @@ def match_layers(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0) 
         )
     wanted = c.alpha1, c.alpha2, c.alpha3, c.gamma2
     if max(c.alpha2, c.alpha3) <= 1e-10 * c.alpha1:
-        layers: tuple[HardTanh | LeakyReLU, ...] = (HardTanh(*_hard_tanh(activation, sigma_a2, tau0, c)),)
+        layers: tuple[HardTanh | LeakyReLU, ...] = (HardTanh(*match_htanh(sigma_a2, tau0, activation)),)
     else:
         layers = _nearest_leaky(c, tau0).layers
     e = explicit_coefficients(layers, tau0)
@@ -163,12 +160,6 @@ def match_layers(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0) 
     units = np.array([1, tau0**2, tau0**2, tau0**-2])
     off = np.abs((np.array(found) - np.array(wanted)) * units).max() / np.abs(np.array(wanted) * units).max()
     return Match(layers, wanted, found, float(off))
-
-
-def _hard_tanh(which: AnyActivation, sigma_a2: float, tau0: float, c: Coefficients) -> tuple[float, float]:
-    if c.gamma2 <= tau0**2 * c.alpha1 * (1 + 1e-12):  # linear: a clip that never acts
-        return math.sqrt(c.alpha1), 38.0 * tau0
-    return match_htanh(sigma_a2, tau0, which)
 
 
 def _nearest_leaky(c: Coefficients, tau0: float) -> LeakyMatch:

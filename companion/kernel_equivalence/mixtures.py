@@ -21,14 +21,6 @@ def _data(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _labels(labels: Sequence[int], n: int) -> tuple[np.ndarray, int]:
-    labels = np.asarray(labels)
-    counts = np.bincount(labels, minlength=1)
-    if labels.shape != (n,) or not counts.all():
-        raise ValueError(f"labels must be {n} class numbers 0 … K−1, one a column of x, each class at least once")
-    return labels.astype(int), len(counts)
-
-
 def empirical_tau0(x: np.ndarray) -> float:
     """τ_0 = √(mean ‖x_i‖²) of the samples in the columns of x (p, n)."""
     x = _data(x)
@@ -43,39 +35,14 @@ class MixtureMoments(NamedTuple):
     products: np.ndarray
 
 
-Covariance = float | np.ndarray
-
-
-def _mixture(
-    n: int,
-    p: int,
-    means: np.ndarray | None,
-    covariances: Sequence[Covariance] | None,
-    shares: Sequence[float] | None,
-) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Means (K, p), covariances as numbers, diagonals (p,) or matrices (p, p), and samples of each class (K,)."""
-    if means is None:
-        classes = len(covariances) if covariances is not None else 2
-        means = np.zeros((classes, p))
-        means[np.arange(classes), 8 * np.arange(classes)] = 8
-    means = np.asarray(means, dtype=float)
-    if covariances is None:
-        covariances = [1 + 8 * a / math.sqrt(p) for a in range(len(means))]
-    found = [np.asarray(c, dtype=float) for c in covariances]
-    weights = np.full(len(means), 1 / len(means)) if shares is None else np.asarray(shares, dtype=float)
-    counts = np.floor(n * weights + 1e-9).astype(int)
-    counts[np.argsort(counts - n * weights, kind="stable")[: n - counts.sum()]] += 1
-    return means, found, counts
-
-
 def gaussian_mixture(
     n: int,
     p: int,
     seed: int = 0,
     means: np.ndarray | None = None,
-    covariances: Sequence[Covariance] | None = None,
+    covariances: Sequence[float] | Sequence[np.ndarray] | None = None,
     shares: Sequence[float] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, MixtureMoments]:
     """Samples of a Gaussian mixture, √p x_i = μ_a + ζ_i, ζ_i ~ N(0, C_a).
 
     Parameters
@@ -83,52 +50,39 @@ def gaussian_mixture(
     n, p : samples and features
     seed : of the draw
     means : (K, p); left out, the paper's: an 8 at index 8a of class a = 0, 1, …
-    covariances : of each class a number (times I), a diagonal (p,) or a matrix (p, p); left out, 1 + 8a/√p
+    covariances : of the classes, all numbers (times I) or all matrices (p, p); left out, 1 + 8a/√p
     shares : n_a/n; left out, equal
 
     Returns
     -------
-    x (p, n) and labels (n,), class by class; `mixture_moments` of the same arguments are its population moments.
-
-    Raises
-    ------
-    ValueError
-        For n or p of 0 and for arguments that do not fit one another.
+    x (p, n) and labels (n,), class by class, and the population moments
 
     Source: caption of Figure 1.
     """
-    means, covariances, counts = _mixture(n, p, means, covariances, shares)
-    rng = np.random.default_rng(seed)
-    parts = []
+    if means is None:
+        classes = 2 if covariances is None else len(covariances)
+        means = np.zeros((classes, p))
+        means[np.arange(classes), 8 * np.arange(classes)] = 8
+    if covariances is None:
+        covariances = [1 + 8 * a / math.sqrt(p) for a in range(len(means))]
+    weights = np.full(len(means), 1 / len(means)) if shares is None else np.asarray(shares)
+    counts = np.floor(n * weights + 1e-9).astype(int)
+    counts[np.argsort(counts - n * weights, kind="stable")[: n - counts.sum()]] += 1
+    rng, parts = np.random.default_rng(seed), []
+    matrices = np.ndim(covariances[0]) == 2
     for mean, covariance, count in zip(means, covariances, counts, strict=True):
         noise = rng.standard_normal((p, count))
-        if covariance.ndim == 2:
-            noise = scipy.linalg.cholesky(covariance, lower=True) @ noise
-        else:
-            noise *= np.sqrt(covariance)[..., None] if covariance.ndim else math.sqrt(covariance)
+        noise = scipy.linalg.cholesky(covariance, lower=True) @ noise if matrices else math.sqrt(covariance) * noise
         parts.append(mean[:, None] + noise)
-    return np.concatenate(parts, axis=1) / math.sqrt(p), np.repeat(np.arange(len(means)), counts)
-
-
-def mixture_moments(
-    n: int,
-    p: int,
-    means: np.ndarray | None = None,
-    covariances: Sequence[Covariance] | None = None,
-    shares: Sequence[float] | None = None,
-) -> MixtureMoments:
-    """Population moments of `gaussian_mixture` with the same arguments."""
-    means, covariances, _ = _mixture(n, p, means, covariances, shares)
-    traces = np.array([float(np.trace(c)) if c.ndim == 2 else float(np.broadcast_to(c, p).sum()) for c in covariances])
-    products = [[_trace_product(a, b, p) for b in covariances] for a in covariances]
-    return MixtureMoments(means, traces, np.array(products))
-
-
-def _trace_product(a: np.ndarray, b: np.ndarray, p: int) -> float:
-    if a.ndim == b.ndim == 2:
-        return float((a * b.T).sum())
-    diagonals = [np.diag(c) if c.ndim == 2 else np.broadcast_to(c, p) for c in (a, b)]
-    return float(diagonals[0] @ diagonals[1])
+    x = np.concatenate(parts, axis=1) / math.sqrt(p)
+    if matrices:
+        traces = [np.trace(c) for c in covariances]
+        products = [[(a * b.T).sum() for b in covariances] for a in covariances]
+    else:
+        diagonals = [np.broadcast_to(float(c), p) for c in covariances]
+        traces, products = [d.sum() for d in diagonals], [[a @ b for b in diagonals] for a in diagonals]
+    moments = MixtureMoments(means, np.array(traces), np.array(products))
+    return x, np.repeat(np.arange(len(means)), counts), moments
 
 
 def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
@@ -142,13 +96,12 @@ def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
     Raises
     ------
     ValueError
-        For labels that do not fit and classes of fewer than 4 samples.
+        For classes of fewer than 4 samples.
 
     Source: Himeno & Yamada (2014) for tr C².
     """
     x = _data(x)
-    labels, classes = _labels(labels, x.shape[1])
-    counts = np.bincount(labels)
+    labels, counts = np.asarray(labels), np.bincount(labels)
     if counts.min() < 4:
         raise ValueError("estimating tr C² needs 4 samples of each class; give moments= instead")
     x = x * math.sqrt(len(x))
@@ -158,8 +111,8 @@ def estimate_moments(x: np.ndarray, labels: Sequence[int]) -> MixtureMoments:
         means.append(part.mean(axis=1))
         centred.append(part - means[-1][:, None])
         traces.append((centred[-1] ** 2).sum() / (count - 1))
-    products = np.empty((classes, classes))
-    for a, b in itertools.combinations_with_replacement(range(classes), 2):
+    products = np.empty((len(counts), len(counts)))
+    for a, b in itertools.combinations_with_replacement(range(len(counts)), 2):
         cross = float(((centred[a].T @ centred[b]) ** 2).sum()) / ((counts[a] - 1) * (counts[b] - 1))
         products[a, b] = products[b, a] = cross
     for a, n in enumerate(counts):

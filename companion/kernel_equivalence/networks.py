@@ -11,11 +11,9 @@ gradient descent. Images are centred by the mean training image and scaled so th
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,16 +32,6 @@ from nclib.solver import Solution
 
 ShallowKind = Literal["tanh_deq", "h_tanh_enn", "tanh_enn", "relu_deq", "l_relu_enn", "relu_enn"]
 
-_NUMBERS = {
-    "tanh_deq": (),
-    "h_tanh_enn": ("a", "c"),
-    "tanh_enn": (),
-    "relu_deq": ("shift",),
-    "l_relu_enn": ("a1", "b1", "shift1", "a2", "b2", "shift2"),
-    "relu_enn": ("shift1", "shift2"),
-}
-"""What the numbers of each arm mean: a·clip(x, −c, c); max(a x, b x) − shift; ReLU(x) − shift."""
-
 _DEQS = ("tanh_deq", "relu_deq")
 _EVALUATION_BATCH = 1024
 
@@ -55,9 +43,9 @@ class ShallowModelConfig(Config):
     ----------
     kind : see the head of this module
     width : m, units of each hidden layer
-    numbers : parameters of the activations in the order of the table in this module, from the matching for τ_0 = 1
-    sigma_a2 : σ_a² of the DEQs; σ_b² = 1 − σ_a². Left out: 0.2
-    solver : of the DEQs; left out: plain iteration to 1e-4, at most 60 evaluations
+    numbers : parameters of the activations, from the matching for τ_0 = 1: a and c of a·clip(x, −c, c); a, b and
+        shift of max(a x, b x) − shift, layer by layer; shift of ReLU(x) − shift, layer by layer
+    sigma_a2, solver : of the DEQs; σ_b² = 1 − σ_a²
     """
 
     kind: ShallowKind
@@ -66,31 +54,16 @@ class ShallowModelConfig(Config):
     sigma_a2: float | None = pydantic.Field(default=None, ge=0, lt=1)
     solver: SolverConfig | None = None
 
-    @pydantic.field_validator("numbers", mode="before")
+    @pydantic.field_validator("numbers", "solver", mode="before")
     @classmethod
-    def _read_numbers(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
-
-    @pydantic.field_validator("solver", mode="before")
-    @classmethod
-    def _read_solver(cls, value: Any) -> Any:
-        return None if value is None else nested(SolverConfig, value)
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        options = dict(options)
-        kind = options.get("kind")
-        if kind in _DEQS:
-            solver = SolverConfig(method="fixed_point", tol=1e-4, max_steps=60)
-            for name, value in (("sigma_a2", 0.2), ("solver", solver)):
-                options[name] = value if options.get(name) is None else options[name]
-        elif kind in _NUMBERS and (options.get("sigma_a2") is not None or options.get("solver") is not None):
-            raise ValueError(f"sigma_a2 and solver do not apply to the explicit network {kind!r}; leave them out")
-        wanted = _NUMBERS.get(kind, ())
-        if kind in _NUMBERS and len(options.get("numbers", ())) != len(wanted):
-            raise ValueError(f"kind {kind!r} needs {len(wanted)} numbers ({', '.join(wanted) or 'none'})")
-        return options
+    def _read(cls, value: Any) -> Any:
+        return (
+            tuple(value)
+            if isinstance(value, list)
+            else nested(SolverConfig, value)
+            if isinstance(value, dict)
+            else value
+        )
 
 
 class ShallowTrainConfig(Config):
@@ -132,14 +105,6 @@ class ShallowConfig(StoredConfig):
         parts = {"data": DataConfig, "model": ShallowModelConfig, "train": ShallowTrainConfig, "encoder": RunConfig}
         return None if value is None else nested(parts[info.field_name or ""], value)
 
-    @pydantic.model_validator(mode="after")
-    def _one_set_of_images(self) -> ShallowConfig:
-        if self.data.imbalance != "balanced":
-            raise ValueError("these networks are trained on balanced data only")
-        if self.encoder is not None and self.encoder.data.dataset != self.data.dataset:
-            raise ValueError(f"the encoder saw {self.encoder.data.dataset!r}, not {self.data.dataset!r}")
-        return self
-
     def label(self) -> str:
         name = self.data.dataset.removeprefix("folder:").split("@")[0]
         return f"{name}-{self.model.kind}-m{self.model.width}"
@@ -156,9 +121,7 @@ class ShallowConfig(StoredConfig):
         return self.encoder
 
     def execute(self, job: Job) -> Result:
-        weights = None if job.base is None else job.store.weights(job.base)
-        run = train_shallow(self, job.device, weights, job.checkpoint, job.progress)
-        return Result({"history": run.history}, weights={"readout": run.weights["readout"]}, facts=run.facts)
+        return train_shallow(self, job)
 
 
 # --- the networks ------------------------------------------------------------------------------------------------
@@ -222,8 +185,7 @@ class ShallowNetwork(nn.Module):
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """Samples in rows: x (N, p) float32, centred and scaled by the training ones, and labels (N,), of both splits."""
 
     train: Tensor
@@ -242,16 +204,12 @@ def load_inputs(config: ShallowConfig, weights: dict[str, Tensor] | None, device
     mean = raw[0].mean(dim=0)
     raw = [part - mean for part in raw]
     scale = raw[0].square().sum(dim=1).mean().sqrt()
-    if scale == 0:
-        raise ConfigError(f"all training images of {config.data.dataset} are the same")
     train, test = ((part / scale).float().to(device) for part in raw)
     return Inputs(train, split.train_labels.to(device), test, split.test_labels.to(device))
 
 
 @torch.no_grad()
 def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, device: torch.device) -> list[Tensor]:
-    if weights is None:
-        raise ConfigError("features of an encoder need its trained weights")
     model = build_model(config.model, len(split.class_names), split.train_images.shape[1]).to(device)
     model.load_state_dict(weights)
     model.eval()
@@ -263,54 +221,28 @@ def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, 
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class ShallowRun:
-    """A finished training.
-
-    Parameters
-    ----------
-    history : epoch, split, metric, value with metrics accuracy_readout and accuracy_all (share of right answers when
-        only the readout, and when all weights have been trained), loss_readout and loss_all and, for a DEQ,
-        solver_converged and solver_steps after each of the two
-    weights : the network's final state
-    facts : numbers of inputs and images, epochs continued from a checkpoint
-    """
-
-    history: pd.DataFrame
-    weights: dict[str, Tensor]
-    facts: dict[str, Any]
-
-
-def train_shallow(
-    config: ShallowConfig,
-    device: torch.device,
-    weights: dict[str, Tensor] | None = None,
-    checkpoint: Any = None,
-    progress: Callable[[float, float], None] | None = None,
-) -> ShallowRun:
+def train_shallow(config: ShallowConfig, job: Job) -> Result:
     """Train one arm.
-
-    Parameters
-    ----------
-    weights : of the encoder, where the configuration has one
-    checkpoint : where the state is kept after each epoch of all weights, an object with load() and save(state)
-    progress : called with the work done and the whole
 
     Returns
     -------
-    ShallowRun
+    Result with the weights of the readout alone. Metrics of its history: accuracy_readout and accuracy_all (share of
+    right answers when only the readout, and when all weights have been trained), loss_readout and loss_all and, for a
+    DEQ, solver_converged and solver_steps after each of the two. Facts: numbers of inputs, of images, and of epochs
+    that a checkpoint had.
 
     Raises
     ------
     ConfigError
         When the loss is no longer a number: a smaller lr helps.
     """
-    inputs = load_inputs(config, weights, device)
+    weights = None if job.base is None else job.store.weights(job.base)
+    device, inputs = job.device, load_inputs(config, weights, job.device)
     classes = int(inputs.train_labels.max()) + 1
     net = ShallowNetwork(config.model, inputs.train.shape[1], classes, config.seed).to(device)
     work, train = config.work(), config.train
     rows, done = [], 0
-    state = checkpoint.load() if checkpoint is not None else None
+    state = job.checkpoint.load()
     if state is not None:
         net.load_state_dict(state["net"])
         rows, done = [tuple(row) for row in state["rows"]], state["done"]
@@ -325,16 +257,14 @@ def train_shallow(
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), train.clip)
             optimiser.step()
-        _refuse_divergence(loss, config)
-        if checkpoint is not None and epoch + 1 < train.epochs:
-            checkpoint.save({"net": net.state_dict(), "rows": [list(row) for row in rows], "done": epoch + 1})
-        if progress is not None:
-            progress(work * (epoch + 1) / train.epochs, work)
+        if epoch + 1 < train.epochs:
+            job.checkpoint.save({"net": net.state_dict(), "rows": [list(row) for row in rows], "done": epoch + 1})
+        job.progress(work * (epoch + 1) / train.epochs, work)
     if train.epochs:
         rows += _measure(net, inputs, "all", train.readout_epochs + train.epochs)
     history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
     facts = {"inputs": inputs.train.shape[1], "train": len(inputs.train), "test": len(inputs.test), "resumed": done}
-    return ShallowRun(history, {name: value.cpu() for name, value in net.state_dict().items()}, facts)
+    return Result({"history": history}, weights={"readout": net.readout.detach().cpu()}, facts=facts)
 
 
 def _fit_readout(net: ShallowNetwork, inputs: Inputs, config: ShallowConfig) -> None:
@@ -347,12 +277,6 @@ def _fit_readout(net: ShallowNetwork, inputs: Inputs, config: ShallowConfig) -> 
                 part = z[batch]
                 error = torch.softmax(part @ net.readout.T, dim=1) - onehot[batch]
                 net.readout.addmm_(error.T, part, alpha=-train.lr / len(part))
-    _refuse_divergence(net.readout.sum(), config)
-
-
-def _refuse_divergence(value: Tensor, config: ShallowConfig) -> None:
-    if not bool(torch.isfinite(value)):
-        raise ConfigError(f"{config.label()}: the loss is no longer a number; use lr below {config.train.lr:g}")
 
 
 def _order(n: int, size: int, seed: int, epoch: int, device: torch.device) -> Iterator[Tensor]:
@@ -379,6 +303,8 @@ def _measure(net: ShallowNetwork, inputs: Inputs, phase: str, epoch: int) -> lis
         logits = z @ net.readout.T
         rows.append((epoch, split, f"accuracy_{phase}", (logits.argmax(1) == labels).double().mean().item()))
         rows.append((epoch, split, f"loss_{phase}", F.cross_entropy(logits.double(), labels).item()))
+        if not math.isfinite(rows[-1][-1]):
+            raise ConfigError("the loss is no longer a number; use a smaller lr")
         if solutions:
             converged = torch.cat([solution.converged for solution in solutions])
             steps = torch.cat([solution.steps for solution in solutions])
@@ -398,6 +324,5 @@ def describe_shallow(configs: Sequence[ShallowConfig]) -> str:
     text = f"Profile {first.profile}: {images.dataset.split('@')[0]}, {many} training images a class, {what}, "
     text += f"widths {widths}, {seeds} seed{'s' if seeds > 1 else ''}; SGD, lr {train.lr:g}, batch {train.batch_size}: "
     text += f"{train.readout_epochs} epochs of the readout on random features, then {train.epochs} of all weights."
-    for model in itertools.islice((c.model for c in configs if c.model.solver is not None), 1):
-        text += f" Equilibria by {model.solver.method} to relative residual {model.solver.tol:g}."
-    return text
+    solver = next((config.model.solver for config in configs if config.model.solver), None)
+    return text + (f" Equilibria by {solver.method} to relative residual {solver.tol:g}." if solver else "")

@@ -137,7 +137,7 @@ def image_traces(run: str | None, image: int, tol: float = 1e-5, max_steps: int 
     """
     config, model, split = open_network(run)
     if not 0 <= image < len(split.test_labels):
-        raise ConfigError(f"there is no test image {image}; type a number from 0 to {len(split.test_labels) - 1}")
+        raise ConfigError(f"test image {image} does not exist; type a number from 0 to {len(split.test_labels) - 1}")
     names, solutions, predicted = split.class_names, {}, {}
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
         x = _block_input(model, split, image)

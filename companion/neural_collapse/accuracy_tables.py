@@ -125,7 +125,7 @@ def _beside(printed: pd.DataFrame, cell: tuple[Any, ...]) -> dict[str, float | N
 
 def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
     """`accuracy_table` as people read it: of both models ours ± within [± 95 % interval] beside the printed value, the
-    difference beside the printed one, the smallest one that so many seeds would find in 80 % of the cases
+    difference beside the printed one, the smallest one that these seeds would find in 80 % of the cases
     (detectable), and verdict, scale and remark. What was not run reads so."""
 
     def text(pattern: str, *names: str) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import pydantic
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +22,8 @@ from nclib.comparison import EQUAL_WITHIN, NotMeasured, Verdict, interval, pairs
 from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
 from nclib.data import Split
 from nclib.deq import DEQ
-from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
+from nclib.engine import costs
 from nclib.engine.jobs import Job, Result
-from nclib.engine.outline import class_counts, outline
 from nclib.engine.reference import load_run
 from nclib.evaluation import Outputs
 from nclib.metrics.checks import Array
@@ -61,48 +59,23 @@ class DepthConfig(PostHocConfig):
 
     Parameters
     ----------
-    base : the run; its network must have a last block, which a network of your own has not
+    base : the run; its network has a last block, which a network of your own has not
     """
 
     kind: Literal["depth"] = "depth"
-
-    @pydantic.model_validator(mode="after")
-    def _base_has_a_block(self) -> DepthConfig:
-        if self.base.model.kind == "network":
-            raise ValueError("base must have a last block that can be applied again; a network of your own has none")
-        if self.seed != self.base.seed:
-            raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
-        return self
 
     def label(self) -> str:
         return f"{self.base.label()}-depth"
 
     def seconds(self) -> float:
-        """One pass through the encoder, and for all images the cell applied and solved."""
-        tested = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
-        images = int(class_counts(self.data).sum()) + tested
-        return 0.5 + SECONDS_PER_GMAC * images * (1 + 0.14 * 2 * DEPTHS[-1]) * gigamacs(
-            self.model.width, self.data.dataset
-        )
+        return 0.5 + 0.05 * costs.seconds(self.base)
 
     def execute(self, job: Job) -> Result:
-        noted = job.store.load(job.base).history
-        history = measure(self, job.store.weights(job.base), noted, job.device)
-        job.progress(1, 1)
-        return Result({"history": history})
+        return Result({"history": measure(self, job)})
 
 
-def measure(
-    config: DepthConfig, weights: Mapping[str, Tensor], noted: pd.DataFrame, device: torch.device
-) -> pd.DataFrame:
+def measure(config: DepthConfig, job: Job) -> pd.DataFrame:
     """The history of a look at z_T.
-
-    Parameters
-    ----------
-    config : the run
-    weights : final weights of its base
-    noted : the base run's history
-    device : where to compute
 
     Returns
     -------
@@ -125,9 +98,9 @@ def measure(
     ConfigError
         When the weights are those of another network.
     """
-    last, rows = config.train.epochs, []
-    with training.arithmetic(config.train, device), torch.no_grad():
-        model, split, loaders = training.reopen(config.base, weights, device)
+    last, rows, noted = config.train.epochs, [], job.store.load(job.base).history
+    with training.arithmetic(config.train, job.device), torch.no_grad():
+        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
         for name, loader in loaders.items():
             outputs, images = _see(model.eval(), loader.in_order())
             for key, state in outputs.items():
@@ -207,7 +180,7 @@ def rank_of_means(means: Array) -> float:
 
 def auroc(score: Tensor, wrong: Tensor) -> float:
     """The share of pairs of a wrong and a right image in which the wrong one has the higher score; ties count half.
-    NaN where there is no such pair.
+    NaN without such a pair.
 
     Parameters
     ----------
@@ -311,13 +284,12 @@ def approach(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     """Whether training brings the start of the solve nearer to the equilibrium: ‖z_0 − z*‖/‖z*‖ in the last epoch over
     the first, by `nclib.comparison.ratios` for the claim "lower", with the column claim. Empty where no run logged
     it."""
-    noted = depth_rows(frame, "noted")
-    noted = noted[noted["metric"] == "start_distance"]
+    noted = depth_rows(frame, "noted").query("metric == 'start_distance'")
     if noted.empty:
         return pd.DataFrame(columns=["claim", *words.JUDGED])
-    ends = [noted[noted["epoch"] == noted["epoch"].min()].assign(model="first")]
-    ends += [noted[noted["epoch"] == noted["epoch"].max()].assign(model="last")]
-    both = pd.concat(ends).assign(run_id=lambda rows: rows["run_id"] + ", " + rows["model"], epoch=0)
+    ends = {"first": noted["epoch"].min(), "last": noted["epoch"].max()}
+    both = pd.concat([noted[noted["epoch"] == epoch].assign(model=name) for name, epoch in ends.items()])
+    both = both.assign(run_id=both["run_id"] + ", " + both["model"], epoch=0)
     table = comparison.ratios(both, {"start_distance": "lower"}, scale, "steps", "last", "first", terminal=True)
     return table.assign(claim="the start comes nearer to the equilibrium over training")
 
@@ -337,8 +309,7 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     """
     rows = depth_rows(frame, "error")
     keys = [*comparison.SETTING, "seed"]
-    values = rows.pivot_table(index=keys, columns="metric", values="value", dropna=False)
-    values = values.dropna(how="all")
+    values = rows.pivot_table(index=keys, columns="metric", values="value", dropna=False).dropna(how="all")
     found = []
     for group in ("all", "majority", "minority"):
         end = "" if group == "all" else f"_{group}"

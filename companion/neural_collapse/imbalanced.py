@@ -129,7 +129,7 @@ def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F
     ‖HQ‖_F ≤ ‖W‖_F ‖H‖_F ≤ B. So there is equality: HQ = κWᵀP, κ = √(E_H/E_W), W = PPᵀW, H = HQQᵀ. Then D = PᵀWHQ =
     κPᵀWWᵀP, so WWᵀ = PDPᵀ/κ = (ZZᵀ)^½/κ and HᵀH = κQDQᵀ = κ(ZᵀZ)^½. So cos(h_k, w_k) = Z_kk/√((ZZᵀ)^½_kk (ZᵀZ)^½_kk)
     is the same number in both models and at every minimiser. Where a w_k or h_k is 0, as those of the minority at the
-    paper's budgets, there is no cosine.
+    paper's budgets, a cosine does not exist.
     (c) Remark: K = 2, inputs bounded, 0 < E_H < 1, any R and E_W. ((49) and (53) need K_A > K_B and K_A > 1.) With v =
     (w_1 − w_2)/2 and y = (1, −1) the loss is a weighted sum of log(1 + exp(−2 y_k v·h_k)). At a minimiser w_1 = −w_2 =
     v, because ‖w_1‖² + ‖w_2‖² = 2‖v‖² + ‖w_1+w_2‖²/2 and the loss falls strictly with the length of v. h_k = A h0_k:

@@ -184,7 +184,7 @@ def b3_both_budgets(scale: F = F(1)) -> bool:
 
     Proof. The explicit layer has ‖h‖ ≤ E_H‖h0‖, so mean ‖h‖² ≤ E_H² · E_H < E_H. From 0: W_DEQ = 0 and h0′ =
     W_EX h0 give the same logits; h0′ = h′ spends at most E_H³ of either budget: both are slack, and by the slack lemma
-    (`balanced.thm31_nc1`) the point is no minimiser. From 1: the point of `b3_same_inputs_series_from_1` leaves the
+    (`balanced.thm31_nc1`) the point does not minimise. From 1: the point of `b3_same_inputs_series_from_1` leaves the
     budgets on h and on W_DEQ slack. Were it a minimiser, the loss would be stationary in W_DEQ, W′ᵀG H0ᵀ = 0; by the
     slack lemma AᵀW′ᵀG = −λ H0 Q with λ > 0 and a positive diagonal Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K.
     """

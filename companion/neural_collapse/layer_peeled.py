@@ -72,24 +72,16 @@ def reference_optimum(
     -------
     Optimum; its gap is at rounding level, below 1e-9.
 
-    Raises
-    ------
-    ValueError
-        For impossible numbers.
-
     Source: the model is Fang et al. (2021), eq. 7; the solution by four numbers is derived here.
     """
     k_a, k_b = class_sizes(num_classes, num_majority)
-    if not 0 < n_minor <= n_major < math.inf:
-        raise ValueError(f"need 0 < n_minor ≤ n_major, got {n_minor} and {n_major}; name the larger classes first")
     budget = nuclear_budget(num_classes, e_w, e_h)
     ratio = n_major / n_minor
     found = _solve(k_a, k_b, ratio, budget)
-    z = _logits(k_a, k_b, found)
+    z, root = _matrices(k_a, k_b, found)
     weights = class_weights(k_a, k_b, ratio)
     loss, gradient = _cross_entropy(z, weights)
     gap = max(float((gradient * z).sum() + budget * np.linalg.norm(gradient, 2)), 0.0)
-    root = _root(k_a, k_b, found)
     gram = math.sqrt(e_w / e_h) * root
     return Optimum(loss, gap, z, gram, _off_diagonal_cosine(gram[k_a:, k_a:]))
 
@@ -157,8 +149,6 @@ def loss_lower_bound(num_classes: int, e_w: float, e_h: float) -> float:
 
     Source: Fang et al. (2021), theorem 1; the margin m follows from w_k·h_k = √(E_W E_H).
     """
-    if num_classes < 2:
-        raise ValueError(f"need at least 2 classes, got {num_classes}")
     margin = nuclear_budget(num_classes, e_w, e_h) / (num_classes - 1)
     return math.log1p((num_classes - 1) * math.exp(-margin))
 
@@ -245,15 +235,11 @@ def simplex_gram(num_classes: int) -> np.ndarray:
 
 
 def class_sizes(num_classes: int, num_majority: int) -> tuple[int, int]:
-    if not 1 <= num_majority < num_classes:
-        raise ValueError(f"need 1 ≤ K_A < K, got K_A = {num_majority} of K = {num_classes} classes")
     return num_majority, num_classes - num_majority
 
 
 def nuclear_budget(num_classes: int, e_w: float, e_h: float) -> float:
     """B, the radius of the nuclear-norm ball."""
-    if not (0 < e_w < math.inf and 0 < e_h < math.inf):
-        raise ValueError(f"the budgets e_w and e_h must be positive and finite, got {e_w} and {e_h}")
     return num_classes * math.sqrt(e_w) * math.sqrt(e_h)
 
 
@@ -377,29 +363,16 @@ def _decreasing_root(function: Callable[[float], float]) -> float:
     return scipy.optimize.brentq(function, low, high, xtol=1e-16, rtol=8.9e-16)
 
 
-def _logits(k_a: int, k_b: int, found: _Symmetric) -> np.ndarray:
+def _matrices(k_a: int, k_b: int, found: _Symmetric) -> tuple[np.ndarray, np.ndarray]:
+    """Z and (Z Zᵀ)^½."""
     a, e, x, t = found
-    z = _blocks(k_a, k_b, a, e)
-    return z + np.outer(_direction(k_a, k_b), np.repeat([x, -t], [k_a, k_b]))
-
-
-def _root(k_a: int, k_b: int, found: _Symmetric) -> np.ndarray:
-    """(Z Zᵀ)^½."""
-    a, e, x, t = found
-    u = _direction(k_a, k_b)
-    return _blocks(k_a, k_b, a, e) + math.hypot(math.sqrt(k_a) * x, math.sqrt(k_b) * t) * np.outer(u, u)
-
-
-def _blocks(k_a: int, k_b: int, a: float, e: float) -> np.ndarray:
-    z = np.zeros((k_a + k_b, k_a + k_b))
-    z[:k_a, :k_a] = a * (np.eye(k_a) - 1 / k_a)
-    z[k_a:, k_a:] = e * (np.eye(k_b) - 1 / k_b)
-    return z
-
-
-def _direction(k_a: int, k_b: int) -> np.ndarray:
+    blocks = np.zeros((k_a + k_b, k_a + k_b))
+    blocks[:k_a, :k_a] = a * (np.eye(k_a) - 1 / k_a)
+    blocks[k_a:, k_a:] = e * (np.eye(k_b) - 1 / k_b)
     u = np.repeat([1 / k_a, -1 / k_b], [k_a, k_b])
-    return u / np.linalg.norm(u)
+    u /= np.linalg.norm(u)
+    size = math.hypot(math.sqrt(k_a) * x, math.sqrt(k_b) * t)
+    return blocks + np.outer(u, np.repeat([x, -t], [k_a, k_b])), blocks + size * np.outer(u, u)
 
 
 def _off_diagonal_cosine(gram: np.ndarray, tiny: float = 0.0) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from nclib.config import ConfigError, RunConfig
+from nclib.config import RunConfig
 from nclib.deq import failures_counted
 from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
@@ -39,53 +41,39 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
     """
     stages = _stages(model)
     shapes: dict[str, torch.Size] = {}
-    macs, rows = dict.fromkeys(stages, 0), dict.fromkeys(stages, len(images))
-    cell = getattr(model.block, "cell", None)
-    handles = []
+    macs, rows, handles = Counter(), Counter({stage: len(images) for stage in stages}), []
 
-    def multiplications(stage: str) -> Any:
-        def count(module: nn.Module, _: Any, out: Tensor) -> None:
+    def watch(module: nn.Module, note: Callable[[nn.Module, Any], None]) -> None:
+        handles.append(module.register_forward_hook(lambda module, _, out: note(module, out)))
+
+    for stage, parts in stages.items():
+
+        def shape(_: nn.Module, out: Any, stage: str = stage) -> None:
+            shapes[stage] = (out[0] if isinstance(out, tuple) else out).shape[1:]
+
+        def multiplications(module: nn.Module, out: Tensor, stage: str = stage) -> None:
             each = module.in_features if isinstance(module, nn.Linear) else module.weight[0].numel()
             macs[stage] += out.numel() * each
 
-        return count
-
-    def shape(stage: str) -> Any:
-        def note(_: nn.Module, __: Any, out: Any) -> None:
-            shapes[stage] = (out[0] if isinstance(out, tuple) else out).shape[1:]
-
-        return note
-
-    def evaluations(_: nn.Module, __: Any, out: Tensor) -> None:
-        rows["last block"] += len(out)
-
-    for stage, parts in stages.items():
-        handles.append(parts[-1].register_forward_hook(shape(stage)))
-        for part in parts:
-            for module in part.modules():
-                if isinstance(module, (nn.Conv2d, nn.Linear)):
-                    handles.append(module.register_forward_hook(multiplications(stage)))
-    if cell is not None:
+        watch(parts[-1], shape)
+        for module in (module for part in parts for module in part.modules()):
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                watch(module, multiplications)
+    if hasattr(model.block, "cell"):
         rows["last block"] = 0
-        handles.append(cell.register_forward_hook(evaluations))
+        watch(model.block.cell, lambda _, out: rows.update({"last block": len(out)}))
     try:
         with evaluating(model), failures_counted(model), torch.no_grad():
             model(images)
     finally:
         for handle in handles:
             handle.remove()
-    return pd.DataFrame(
-        [
-            {
-                "stage": stage,
-                "output": "×".join(map(str, shapes[stage])),
-                "parameters": sum(map(count_parameters, parts)),
-                "macs": round(macs[stage] / rows[stage]),
-                "evaluations": rows[stage] / len(images),
-            }
-            for stage, parts in stages.items()
-        ]
-    )
+    names = ["stage", "output", "parameters", "macs", "evaluations"]
+    found = []
+    for stage, parts in stages.items():
+        output, parameters = "×".join(map(str, shapes[stage])), sum(map(count_parameters, parts))
+        found.append((stage, output, parameters, round(macs[stage] / rows[stage]), rows[stage] / len(images)))
+    return pd.DataFrame(found, columns=names)
 
 
 def _stages(model: Classifier) -> dict[str, list[nn.Module]]:
@@ -112,16 +100,6 @@ def compute_in_blocks(config: RunConfig) -> float:
     attach the gradient, b products with the transposed Jacobian and a backward pass of 2; an explicit block takes 3.
     s and b are means over the whole run.
 
-    Raises
-    ------
-    ConfigError
-        For a run that is not a DEQ, or whose gradient takes steps of its own, which cost otherwise.
-    CorruptRun
-        When it is not stored.
     """
-    if config.model.kind != "deq":
-        raise ConfigError(f"the measured compute is that of a 'deq' run, got kind {config.model.kind!r}")
-    if config.model.gradient.method in ("unrolled", "reversible"):
-        raise ConfigError(f"gradient method {config.model.gradient.method!r} has another cost than a solve")
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
     return float((steps["solver_steps"] + steps.get("backward_steps", 0.0) + 3) / 3)

@@ -14,30 +14,21 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy
 
 from companion.neural_collapse.layer_peeled import (
-    class_sizes,
     class_weights,
     factors,
-    nuclear_budget,
     reference_optimum,
     simplex_gram,
 )
 from nclib import metrics
 from nclib.system import paths
 from nclib.system.files import write_atomic
-
-PEELED_MAPS = ("none", "explicit", "residual", "deq0", "deq1")
-"""h = h0; h = M h0 (the paper's explicit layer); h = (I+M) h0 (a residual block, our control); h = Σ_{i≥0} Mⁱ h0 (the
-linear DEQ of section 3.2 and eq. 28); h = Σ_{i≥1} Mⁱ h0 (the linear DEQ of eq. 27)."""
-PEELED_READINGS = ("V1", "V2", "V4")
-"""Where the budget E_H binds: V1 the features h, as problems (7) and (9) say; V2 the inputs h0, as eqs. 21 and 32 use
-it; V4 fixed random inputs h0 within that budget, the same for all maps ("we assume H0 are the same")."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +37,18 @@ class PeeledProblem:
 
     Parameters
     ----------
+    map : "none", h = h0; "explicit", h = M h0 (the paper's explicit layer); "residual", h = (I+M) h0 (a residual block,
+        our control); "deq0", h = Σ_{i≥0} Mⁱ h0 (the linear DEQ of section 3.2 and eq. 28); "deq1", h = Σ_{i≥1} Mⁱ h0
+        (the linear DEQ of eq. 27)
+    reading : where the budget E_H binds: "V1", the features h, as problems (7) and (9) say; "V2", the inputs h0, as
+        eqs. 21 and 32 use it; "V4", fixed random inputs h0 within that budget, the same for all maps ("we assume H0 are
+        the same")
     copies : feature columns that each class has; 1 is enough for everything but NC1
     dim : feature dimension, more than K, or the optimisers stop at points of lower rank
     """
 
-    map: str
-    reading: str
+    map: Literal["none", "explicit", "residual", "deq0", "deq1"]
+    reading: Literal["V1", "V2", "V4"]
     e_w: float
     e_h: float
     num_classes: int = 10
@@ -61,11 +58,6 @@ class PeeledProblem:
     dim: int = 12
 
     def __post_init__(self) -> None:
-        for value, allowed in ((self.map, PEELED_MAPS), (self.reading, PEELED_READINGS)):
-            if value not in allowed:
-                raise ValueError(f"{value!r} is none of {', '.join(allowed)}")
-        class_sizes(self.num_classes, self.num_majority)
-        nuclear_budget(self.num_classes, self.e_w, self.e_h)
         if self.map in ("deq0", "deq1") and self.e_h >= 1:
             raise ValueError(f"the Neumann series of a DEQ needs ‖M‖_F ≤ E_H < 1, got E_H = {self.e_h}")
 
@@ -120,18 +112,10 @@ class _Objective:
         return PeeledFit(loss, w, h0, h, m)
 
     def _operator(self, m: np.ndarray) -> np.ndarray:
-        identity = np.eye(len(m))
-        match self.problem.map:
-            case "none":
-                return identity
-            case "explicit":
-                return m
-            case "residual":
-                return identity + m
-            case "deq0":
-                return np.linalg.inv(identity - m)
-            case _:
-                return np.linalg.inv(identity - m) - identity
+        identity, kind = np.eye(len(m)), self.problem.map
+        if kind in ("deq0", "deq1"):
+            return np.linalg.inv(identity - m) - (identity if kind == "deq1" else 0)
+        return {"none": identity, "explicit": m, "residual": identity + m}[kind]
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         w_free, h0_free, m_free = self.split(flat)
@@ -157,7 +141,7 @@ class _Objective:
         elif self.problem.reading == "V2":
             d_h0 = _pull(d_h0, h0_free, self.radii[1])
         parts = _pull(d_w, w_free, self.radii[0]), d_h0, _pull(d_m, m_free, self.radii[2])
-        return fit.loss, np.concatenate([part.ravel() for part in parts])
+        return fit.loss, _flat(*parts)
 
 
 def _scaled(x: np.ndarray, radius: float) -> np.ndarray:
@@ -189,12 +173,12 @@ def peeled_fit(
     if starts and problem.reading != "V1":
         lower = dataclasses.replace(problem, e_w=problem.e_w / 10)
         below = _descend(lower, [_peeled_start(lower, rng)], starts, iterations, seed, rng)
-        found = min(found, _descend(problem, [_flat(below)], 0, iterations, seed, rng), key=lambda f: f.loss)
+        found = min(found, _descend(problem, [below], 0, iterations, seed, rng), key=lambda f: f.loss)
     return found
 
 
-def _flat(found: PeeledFit) -> np.ndarray:
-    return np.concatenate([part.ravel() for part in (found.classifier, found.inputs, found.matrix)])
+def _flat(*parts: np.ndarray) -> np.ndarray:
+    return np.concatenate([part.ravel() for part in parts])
 
 
 def _descend(
@@ -208,10 +192,13 @@ def _descend(
     """The best of L-BFGS from the given points and from random ones."""
     objective = _Objective(problem, seed)
     size = sum(math.prod(shape) for shape in objective.shapes)
-    flat = [point if isinstance(point, np.ndarray) else _flat(point) for point in points]
+    flat = [
+        point if isinstance(point, np.ndarray) else _flat(point.classifier, point.inputs, point.matrix)
+        for point in points
+    ]
     flat += [rng.standard_normal(size) for _ in range(starts)]
     # blocks of one size, so that no block moves much faster than another
-    flat = [np.concatenate([_scaled(part, 10).ravel() for part in objective.split(point)]) for point in flat]
+    flat = [_flat(*(_scaled(part, 10) for part in objective.split(point))) for point in flat]
     scale = min(math.sqrt(problem.e_w * problem.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
 
     def scaled(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -236,7 +223,7 @@ def _peeled_start(problem: PeeledProblem, rng: np.random.Generator) -> np.ndarra
     m = np.zeros((d, d))
     m[:k, :k] = np.eye(k)
     parts = _scaled(w, 10), _scaled(np.repeat(h, problem.copies, axis=1), 10), _scaled(m, 10)
-    return np.concatenate([(part + 1e-2 * rng.standard_normal(part.shape)).ravel() for part in parts])
+    return _flat(*(part + 1e-2 * rng.standard_normal(part.shape) for part in parts))
 
 
 def peeled_fits(

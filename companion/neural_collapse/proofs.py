@@ -74,32 +74,9 @@ def judge(outcomes: Sequence[bool], condition: Sequence[bool] | None = None, *, 
         return "holds"
     if condition is not None and outcomes.any() and np.array_equal(np.asarray(condition, dtype=bool), outcomes):
         return "holds if"
-    return "false" if is_certified_false(certificate) else "not shown"
-
-
-def is_certified_false(certificate: str) -> bool:
-    """Whether there is a certificate of this id, it holds, and it says "false" of the statement as printed."""
-    if certificate not in ids():
-        return False
-    (record,) = certify([certificate])
-    return record.ok and (record.verdict, record.reading) == ("false", "as printed")
-
-
-def uncertified(table: pd.DataFrame) -> list[str]:
-    """Rows of a table that say "false" without a certificate, as sentences; empty where there is none.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Any table with a column verdict; the column certificate holds the ids, or the remark the command that shows one.
-    """
-    said = []
-    for number, row in enumerate(table.to_dict("records")):
-        shown = re.search(r"nclib certify (\w+)", str(row.get("remark", "")))
-        certificate = row["certificate"] if "certificate" in row else shown[1] if shown else ""
-        if str(row.get("verdict", "")).startswith("false") and not is_certified_false(str(certificate)):
-            said.append(f"row {number} says false without a certificate: {next(iter(row.values()))}")
-    return said
+    shown = certify([certificate]) if certificate else []
+    certified = [(record.ok, record.verdict, record.reading) for record in shown] == [(True, "false", "as printed")]
+    return "false" if certified else "not shown"
 
 
 def theory_statements() -> pd.DataFrame:
@@ -178,7 +155,7 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
         rows.append(record | {"kind": "statement", "evidence": found["evidence"], "rule": found["rule"]})
     for claim, reading, evidence, rule, verdict, defect, certificate in controls:
         if verdict.startswith("false"):
-            raise ValueError(f"{claim} [{reading}] is no statement of the paper: a control is never false")
+            raise ValueError(f"{claim} [{reading}] does not stand in the paper: a control is never false")
         facts = {"claim": claim, "reading": reading, "evidence": evidence, "rule": rule, "verdict": verdict}
         rows.append(facts | {"place": "", "kind": "control", "defect": defect, "certificate": certificate})
     names = ["claim", "place", "kind", "reading", "evidence", "rule", "verdict", "defect", "certificate"]

@@ -1,17 +1,15 @@
 """Protocol 2: does the DEQ collapse better at R = 100? Its runs, its population and its one analysis.
 
 The rules are those of book/protocol.md, which was committed before the first run. The runs are kept apart from all
-others, in results/sealed/, until `analyse` has been made.
+others, in results/sealed/, until `analyse` has been made: by the clone of the commit that fixed the rules, which has
+the code that makes them (recipes/protocol-2.sh).
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +17,11 @@ import pandas as pd
 
 from companion.neural_collapse.duality import add_cosines
 from nclib.comparison import SETTING, Interval, pairs
-from nclib.config import RunConfig, run_id
-from nclib.data import resolve_dataset
+from nclib.config import RunConfig
 from nclib.engine.builders import classifiers, step_imbalanced
-from nclib.engine.outline import outline
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reference import ReferenceStore
-from nclib.engine.runs import train_missing
-from nclib.engine.store import default_store
 from nclib.system import paths
-from nclib.system.files import json_bytes, write_atomic
 
 TENTHS, RATIO = (3, 5, 7), 100.0
 SEEDS = tuple(range(10, 18))
@@ -67,78 +60,10 @@ def of_seed(seed: int, dataset: str = "cifar10") -> list[RunConfig]:
     return [run.replace(seed=seed) for run in runs if run.seed == 0]
 
 
-# --- the runs -----------------------------------------------------------------------------------------------------
-
-
-def sealed() -> ReferenceStore:
-    """Where finished runs are kept until the analysis: results/sealed/."""
-    return ReferenceStore(paths.results() / "sealed")
-
-
-def diverged(store: ReferenceStore) -> dict[str, str]:
-    """Runs whose loss was not finite, with what was said. `population` finds those that ended below `DIVERGED`."""
-    listing = store.root / COLLECTION / "diverged.json"
-    return json.loads(listing.read_text()) if listing.exists() else {}
-
-
-def go_on(dataset: str) -> None:
-    """Train what is missing, seeds outermost, and export each run once it is finished.
-
-    May be started in two processes: each takes the first run that no other holds. What was exported before, on another
-    machine too, is not trained again.
-    """
-    while (config := _next(dataset)) is not None:
-        run = run_id(config)
-        print(f"{time.strftime('%H:%M:%S')} {run}", flush=True)
-        failures = train_missing([config]).failures
-        if not failures:
-            _export(config)
-        elif "diverged" in failures[run].lower():
-            _note_diverged(run, failures[run])
-        else:
-            raise SystemExit(failures[run])
-
-
-def _next(dataset: str) -> RunConfig | None:
-    """The first run of the wanted seeds that is neither exported nor held by another process."""
-    reference, store = sealed(), default_store()
-    for seed in wanted_seeds(reference, dataset):
-        for config in of_seed(seed, dataset):
-            run = run_id(config)
-            if reference.has(run) or run in diverged(reference):
-                continue
-            if not store.busy(run):
-                return config
-    return None
-
-
-def wanted_seeds(reference: ReferenceStore, dataset: str) -> list[int]:
-    """The seeds of the protocol, those of a diverged run replaced by the next spare ones."""
-    bad = set()
-    for seed in (*SEEDS, *SPARE):
-        for run in map(run_id, of_seed(seed, dataset)):
-            if run in diverged(reference) or (reference.has(run) and _ended_badly(reference.open(run).history)):
-                bad.add(seed)
-    return [seed for seed in (*SEEDS, *SPARE) if seed not in bad][: len(SEEDS)]
-
-
 def _ended_badly(history: pd.DataFrame) -> bool:
     train = history[(history["split"] == "train") & (history["metric"] == "accuracy_train_prior")]
     losses = history[(history["split"] == "steps") & (history["metric"] == "loss")]["value"]
     return bool(not np.isfinite(losses).all() or train.sort_values("epoch")["value"].iloc[-1] < DIVERGED)
-
-
-def _export(config: RunConfig) -> None:
-    name = config.data.dataset
-    sealed().add(COLLECTION, [default_store().load(run_id(config))], {name: outline(name)._asdict()}, drawn=())
-
-
-def _note_diverged(run: str, said: str) -> None:
-    store = sealed()
-    write_atomic(store.root / COLLECTION / "diverged.json", json_bytes({**diverged(store), run: said}))
-
-
-# --- the analysis -------------------------------------------------------------------------------------------------
 
 
 class TooEarly(ValueError):
@@ -336,15 +261,12 @@ def _equal_loss(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def open_seal(reason: str = "") -> Analysis:
-    """Analyse the sealed runs and move them to the reference results, where pages may read them from now on."""
-    store = sealed()
+    """Analyse the runs of results/sealed/ and move them to the reference results, where pages may read them from now
+    on."""
+    store = ReferenceStore(paths.results() / "sealed")
+    listing = store.root / COLLECTION / "diverged.json"  # runs whose loss was not finite
+    failed = json.loads(listing.read_text()) if listing.exists() else []
     ids = store.ids()
-    arrays = {run: store.open(run).arrays for run in ids}
-    found = analyse(store.frame(ids), arrays, list(diverged(store)), reason)
-    target: Path = paths.reference() / COLLECTION
-    (store.root / COLLECTION).rename(target)
+    found = analyse(store.frame(ids), {run: store.open(run).arrays for run in ids}, list(failed), reason)
+    (store.root / COLLECTION).rename(paths.reference() / COLLECTION)
     return found
-
-
-if __name__ == "__main__":
-    go_on(resolve_dataset(sys.argv[1]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import pydantic
@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from nclib import evaluation, training
 from nclib.comparison import MIN_SEEDS, Verdict, interval, verdict
 from nclib.config import PostHocConfig, SolverConfig
-from nclib.engine.costs import SECONDS_PER_GMAC, gigamacs
+from nclib.engine import costs
 from nclib.engine.jobs import Job, Result
-from nclib.engine.outline import class_counts, outline
 from nclib.models import build_solver
 from nclib.system import words
 
@@ -43,7 +42,6 @@ COLLAPSE = (
 )
 """The part of the neural-collapse report that a probe keeps: what depends on the features, of all classes together."""
 
-_SECONDS_PER_SOLVE = 0.025
 _STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
 
 
@@ -52,31 +50,16 @@ class SolverSweepConfig(PostHocConfig):
 
     Parameters
     ----------
-    base : the run; its model must be of kind "deq", with a gradient that uses a solver
+    base : the run, of kind "deq" with a gradient that uses a solver
     last_step : the equilibria are solved with at most 1, 2, 3, … up to this many evaluations of the cell
     last_digit : and to the tolerances 1e-1, 1e-2, … up to this digit
     limit : evaluations allowed for the latter
-
-    The seed and the profile are those of the base. The data, model and train of the base are found here too, so that
-    planning, checks and captions treat a sweep like the run itself.
     """
 
     kind: Literal["solver_probe"] = "solver_probe"
     last_step: int = pydantic.Field(default=50, ge=1)
     last_digit: int = pydantic.Field(default=6, ge=1, le=15)
     limit: int = pydantic.Field(default=100, ge=1)
-
-    @pydantic.model_validator(mode="after")
-    def _base_has_a_solver(self) -> SolverSweepConfig:
-        model = self.base.model
-        if model.kind != "deq":
-            raise ValueError(f"base must be a run of kind 'deq', which has a solver; this one is {model.kind!r}")
-        method = model.gradient.method
-        if method in ("unrolled", "reversible"):
-            raise ValueError(f"a base with gradient method {method!r} never calls its solver; use another gradient")
-        if self.seed != self.base.seed:
-            raise ValueError(f"seed {self.seed} is not the base's, {self.base.seed}; leave it out")
-        return self
 
     def label(self) -> str:
         return f"{self.base.label()}-solver"
@@ -93,36 +76,16 @@ class SolverSweepConfig(PostHocConfig):
             for digit in range(1, self.last_digit + 1):
                 yield "tolerance", digit, base.replace(tol=10.0**-digit, max_steps=self.limit)
 
-    def evaluations(self) -> int:
-        """Evaluations of the cell that the probe allows each image."""
-        return sum(solver.max_steps for _, _, solver in self.settings())
-
     def seconds(self) -> float:
-        """Solves with their neural-collapse report, and multiplications of the cell, of whose evaluations most images
-        need a third of those allowed."""
-        test = outline(self.data.dataset).classes * (self.data.test_per_class or 50)
-        evaluations = (int(class_counts(self.data).sum()) + test) * self.evaluations() / 3
-        gmacs = evaluations * 0.14 * gigamacs(self.model.width, self.data.dataset)
-        return _SECONDS_PER_SOLVE * len(list(self.settings())) + SECONDS_PER_GMAC * gmacs
+        """About as long as the training of a small profile."""
+        return 0.7 * costs.seconds(self.base)
 
     def execute(self, job: Job) -> Result:
-        classes = job.store.load(job.base).tables["classes"]
-        history = measure(self, job.store.weights(job.base), classes, job.device)
-        job.progress(1, 1)
-        return Result({"history": history})
+        return Result({"history": measure(self, job)})
 
 
-def measure(
-    config: SolverSweepConfig, weights: Mapping[str, Tensor], classes: pd.DataFrame, device: torch.device
-) -> pd.DataFrame:
+def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
     """The history of a probe.
-
-    Parameters
-    ----------
-    config : the run and the sweep
-    weights : final weights of its base run
-    classes : the base run's table of classes: epoch, split, class, metric, value
-    device : where to compute
 
     Returns
     -------
@@ -146,8 +109,9 @@ def measure(
     ConfigError
         When the weights are those of another network.
     """
-    with training.arithmetic(config.train, device), torch.no_grad():
-        model, split, loaders = training.reopen(config.base, weights, device)
+    classes = job.store.load(job.base).tables["classes"]
+    with training.arithmetic(config.train, job.device), torch.no_grad():
+        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
         model.eval()
         inputs = {
             name: [(model.encoder(images), labels) for images, labels in loader.in_order()]
@@ -288,17 +252,24 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
         "equilibrium": _at(rows, "tolerance", method, tightest),
     }
     ways = [("start", "one evaluation"), ("one evaluation", "equilibrium"), ("start", "equilibrium")]
-    found = []
-    for metric in metrics:
-        for before, after in ways:
-            change = points[after][metric] - points[before][metric]
-            result = interval(change)
-            said = verdict(result, scale)
-            said = said._replace(remark=_NEARER.get(said.word, said.remark))
-            means = points[before][metric].mean(), points[after][metric].mean()
-            found.append((metric, f"{before} → {after}", *means, *result.columns, *said))
-    columns = ["metric", "way", "before", "after", "change", "half", "detectable", "seeds", *words.JUDGED]
-    return pd.DataFrame(found, columns=columns)
+    found = [
+        (metric, f"{before} → {after}", *_change(points[before][metric], points[after][metric], scale, _NEARER))
+        for metric in metrics
+        for before, after in ways
+    ]
+    return _changes(found, "metric", "way", "before", "after", "change")
+
+
+def _change(before: pd.Series, after: pd.Series, scale: str, words: Mapping[str, str]) -> tuple[Any, ...]:
+    """Means over seeds, the interval of the change, and its verdict, with a remark of the words for it."""
+    result = interval(after - before)
+    said = verdict(result, scale)
+    said = said._replace(remark=words.get(said.word, said.remark))
+    return before.mean(), after.mean(), *result.columns, *said
+
+
+def _changes(rows: list[tuple[Any, ...]], *names: str) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=[*names, "half", "detectable", "seeds", *words.JUDGED])
 
 
 TOLERANCE_SHARE = 0.1
@@ -360,15 +331,8 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     for quantity, source, split, metric, factor, shift in wanted:
         chosen = probe_groups(source[source["split"] == split], metric)
         if chosen.empty:
-            raise ValueError("the probed runs are balanced: there is no minority to compare with")
+            raise ValueError("the probed runs are balanced: they have no minority to compare with")
         values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
-        majority, minority = values["majority"], values["minority"]
-        result = interval(minority - majority)
-        said = verdict(result, scale)
-        remark = "no failures" if said.word == "equal" and not values.to_numpy().any() else said.remark
-        said = said._replace(remark=_WORSE.get(said.word, remark))
-        means = majority.mean(), minority.mean()
-        found.append((quantity, split, *means, *result.columns, *said))
-    columns = ["quantity", "split", "majority", "minority", "difference", "half", "detectable", "seeds"]
-    columns += words.JUDGED
-    return pd.DataFrame(found, columns=columns)
+        said = _WORSE if values.to_numpy().any() else {"equal": "no failures"}
+        found.append((quantity, split, *_change(values["majority"], values["minority"], scale, said)))
+    return _changes(found, "quantity", "split", "majority", "minority", "difference")

@@ -273,8 +273,8 @@ def step_47(exchanged: bool = True) -> bool:
 def step_49(times: int = 2) -> bool:
     """K = 10, K_A = 5, w = 0, E_W = E_H = 1/100, C6 = 1, C4 = C5 = 1/2, a = b = c: const of (46) and (47) is log K
     each, all terms with w vanish, M = −K_A E_H: (46) + (47) ≥ 2 log K − E_H − 2 K E_W/(2 K_A). But every sample's
-    loss is log K = L. So (49) is no lower bound with L_A as in (46); with the weights of (38) as printed (`step_10_38`)
-    it is not refuted. n_A and n_B, the imbalance, are gone from it.
+    loss is log K = L. So (49) does not bound from below with L_A as in (46); with the weights of (38) as printed
+    (`step_10_38`) it is not refuted. n_A and n_B, the imbalance, are gone from it.
     """
     log_k = exact.log(F(10))
     right = times * log_k - _SMALL - 2 * 10 * _SMALL / (2 * 5)

@@ -7,7 +7,6 @@ from .claims import (
     looks_ledger as looks_ledger,
     regression_table as regression_table,
     trained_ledger as trained_ledger,
-    weight_bounds as weight_bounds,
 )
 from .diagonal import (
     density_table as density_table,
@@ -20,13 +19,11 @@ from .diagonal import (
     regulariser_stationarity as regulariser_stationarity,
 )
 from .gotu import gotu_diagonal as gotu_diagonal, gotu_table as gotu_table
-from .grids import sound_runs as sound_runs
 from .ledger import separation_ledger as separation_ledger
 from .networks import FNN as FNN, ReluDEQ as ReluDEQ, SelfLoopDEQ as SelfLoopDEQ
 from .regions import (
     count_regions as count_regions,
     fnn_as_deq as fnn_as_deq,
-    fnn_width_needed as fnn_width_needed,
     iterate_from_zero as iterate_from_zero,
     linear_regions_deq as linear_regions_deq,
     lower_triangular_equilibrium as lower_triangular_equilibrium,
@@ -49,8 +46,4 @@ from .steep import (
     steep_target as steep_target,
     steep_values as steep_values,
 )
-from .tasks import (
-    read_wav as read_wav,
-    resolve_sound as resolve_sound,
-    synthetic_tone as synthetic_tone,
-)
+from .tasks import synthetic_tone as synthetic_tone

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from companion.separation_bias import ledger, steep
+from companion.separation_bias import ledger
 from companion.separation_bias.grids import MORE_SEEDS, STEEP_DIMENSIONS
 from companion.separation_bias.regression import EQUILIBRIUM, LAST_ITERATION, RegressionConfig
 from nclib.comparison import Verdict, interval, pairs, verdict
@@ -66,19 +65,13 @@ def curve_rows(
     -------
     DataFrame with the columns model (name for figures, see `arm_names`), kind, seed, at and value
     """
-    wanted = {run_id(config): config for config in configs if config.task.label() == task}
-    names = arm_names(regression_table(list(wanted.values()), frame))
-    rows = frame[(frame["split"] == split) & (frame["metric"] == metric) & frame["run_id"].isin(wanted)]
-    models = rows["run_id"].map({run: names[config.model.label()] for run, config in wanted.items()})
-    kinds = rows["run_id"].map({run: config.model.kind for run, config in wanted.items()})
-    found = rows.assign(model=models, kind=kinds, at=rows["epoch"])
-    order = {names[config.model.label()]: place for place, config in enumerate(wanted.values())}
-    found = found.sort_values(["model", "seed", "at"], key=None if found.empty else _by_order(order), kind="stable")
-    return found[["model", "kind", "seed", "at", "value"]].reset_index(drop=True)
-
-
-def _by_order(order: dict[str, int]) -> Callable[[pd.Series], pd.Series]:
-    return lambda column: column.map(order) if column.name == "model" else column
+    table = regression_table([config for config in configs if config.task.label() == task], frame)
+    names = table["model"].map(arm_names(table))
+    arms = table[["run_id", "kind"]].assign(model=pd.Categorical(names, names.unique()))
+    rows = frame.loc[(frame["split"] == split) & (frame["metric"] == metric), ["run_id", "seed", "epoch", "value"]]
+    found = arms.merge(rows.rename(columns={"epoch": "at"}), on="run_id")
+    found = found.sort_values(["model", "seed", "at"], kind="stable", ignore_index=True)
+    return found[["model", "kind", "seed", "at", "value"]].astype({"model": object})
 
 
 def _what_it_is(kind: str, row: dict[str, Any]) -> str:
@@ -88,32 +81,13 @@ def _what_it_is(kind: str, row: dict[str, Any]) -> str:
     return "equilibrium" if worst <= EQUILIBRIUM else "weight-tied recurrent"
 
 
-class Claim(NamedTuple):
-    """A comparison of the paper, or one of ours beside it: `arm` against the best of `rivals`, by label.
+_CSV = pd.read_csv(Path(__file__).with_name("claims.csv"), keep_default_na=False)
+CLAIMS = tuple(_CSV.assign(rivals=_CSV["rivals"].str.split(" | ", regex=False)).itertuples(index=False))
+"""Every trained comparison, stated before the runs: a row of `claims.csv` each. Widths, budgets and starts are ours.
 
-    Parameters
-    ----------
-    metric : of `regression_table`; lower is better, except for snr, density and heat
-    ours : what of it is ours and not the paper's; with an entry here the row is "beyond the paper"
-    """
-
-    notebook: str
-    place: str
-    claim: str
-    task: str
-    arm: str
-    rivals: tuple[str, ...]
-    metric: str = "mse"
-    ours: str = ""
-
-
-def _read_claims() -> tuple[Claim, ...]:
-    rows = pd.read_csv(Path(__file__).with_name("claims.csv"), keep_default_na=False).to_dict("records")
-    return tuple(Claim(**row | {"rivals": tuple(row["rivals"].split(" | "))}) for row in rows)
-
-
-CLAIMS = _read_claims()
-"""Every trained comparison, stated before the runs: a row of `claims.csv` each. Widths, budgets and starts are ours."""
+`arm` is compared with the best of `rivals`; `metric` is one of `regression_table`, and lower is better, except for snr,
+density and heat. `ours` says what of it is ours and not the paper's: with an entry the row is "beyond the paper".
+"""
 _LOOPS, _SCALED = "DEQ-10, self-loops", "FNN 20×L3, scaled"
 _OUR_G = "our g (eq. 5 is not at hand) and our DEQ of self-loops"
 
@@ -149,19 +123,15 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
     return pd.DataFrame(rows, columns=ledger.LEDGER)
 
 
-def _row(place: str, claim: str, found: dict[str, str], remarks: Sequence[str], ours: str) -> dict[str, str]:
-    """A row of trainings of ours in `ledger.LEDGER`; with an entry in `ours` it is beyond the paper.
-
-    Parameters
-    ----------
-    found : evidence, rule, verdict and computed
-    """
-    reading, part = (ledger.OURS, ledger.BEYOND) if ours else (ledger.PRINTED, ledger.STATEMENT)
-    said = dict(scale="toy", remark="; ".join(filter(None, (*remarks, ours))), certificate="")
-    return dict(place=place, part=part, claim=claim, reading=reading) | found | said
+def _row(place: str, claim: str, evidence: str, rule: str, verdict: str, seeds: int, remarks: Sequence[str], ours: str):
+    """A row of trainings of ours in `ledger.LEDGER`; with an entry in `ours` it is beyond the paper."""
+    where = dict(reading=ledger.OURS, part=ledger.BEYOND) if ours else {}
+    remark = "; ".join(filter(None, (*remarks, ours)))
+    said = dict(scale="toy", remark=remark, computed=f"trained, {_seeds(seeds)}")
+    return ledger.row(place, claim, evidence, rule, verdict, **where, **said)
 
 
-def _judged(claim: Claim, rows: pd.DataFrame) -> dict[str, str]:
+def _judged(claim: Any, rows: pd.DataFrame) -> dict[str, str]:
     higher = claim.metric in ("snr", "density", "heat")
     values = rows.pivot_table(index="seed", columns="model", values=claim.metric)
     rivals = values[list(claim.rivals)]
@@ -188,16 +158,12 @@ def _judged(claim: Claim, rows: pd.DataFrame) -> dict[str, str]:
         remarks.append(f"DEQ {'better' if (said.word == 'higher') == higher else 'worse'}")
     if (arms["equilibrium"] == "weight-tied recurrent").any():
         remarks.append("not an equilibrium: a weight-tied recurrent network")
-    judged = dict(evidence=text, rule="paired interval over seeds beside 0", verdict=said.word)
-    return _row(claim.place, claim.claim, judged | _trained_on(found.n), remarks, claim.ours)
+    rule = "paired interval over seeds beside 0"
+    return _row(claim.place, claim.claim, text, rule, said.word, found.n, remarks, claim.ours)
 
 
 def _seeds(count: int) -> str:
     return f"{count} seed{'' if count == 1 else 's'}"
-
-
-def _trained_on(seeds: int) -> dict[str, str]:
-    return {"computed": f"trained, {_seeds(seeds)}"}
 
 
 def _spread(values: pd.Series) -> str:
@@ -231,9 +197,9 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
     )
     found = []
     for claim, text, rule, met in claims:
-        judged = dict(evidence=text, rule=f"our threshold: {rule}", verdict="reported") | _trained_on(seeds)
         remark = f"{'met' if met else 'not met'} in the mean of {_seeds(seeds)}"
-        found.append(_row("Figure 4", f"our g: {claim}", judged, [remark], f"our threshold, {_OUR_G}"))
+        judged = f"our g: {claim}", text, f"our threshold: {rule}", "reported"
+        found.append(_row("Figure 4", *judged, seeds, [remark], f"our threshold, {_OUR_G}"))
     return found
 
 
@@ -247,44 +213,20 @@ def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
     looked = frame[frame["split"] == "cam"]
     measures = ("coverage", "entropy", "accuracy")
     found = {name: pairs(looked, name, "cam").table["difference"] for name in measures}
-    text = ", ".join(f"{name} {interval(values)}" for name, values in found.items())
-    judged = dict(evidence=f"DEQ − explicit: {text}", rule="never judged", verdict="reported")
-    judged |= _trained_on(len(found["coverage"]))
+    text = "DEQ − explicit: " + ", ".join(f"{name} {interval(values)}" for name, values in found.items())
+    judged = "Grad-CAM of the DEQ is more diffuse", text, "never judged", "reported"
     ours = "our networks, images and settings of Grad-CAM"
-    row = _row("Figure 6", "Grad-CAM of the DEQ is more diffuse", judged, [], ours)
-    return pd.DataFrame([row], columns=ledger.LEDGER)
-
-
-def weight_bounds(table: pd.DataFrame) -> pd.DataFrame:
-    """The trained FNNs of Figure 4 against `steep.fnn_weight_bound` at their own sup error.
-
-    Columns d, seed, sup_error, largest, rebalanced, bound (NaN where the sup error is ¼ or more, which bounds nothing)
-    and above, whether the rebalanced weight is above it.
-    """
-    rows = table[(table["model"] == _SCALED) & table["task"].str.startswith("steep")]
-    found = rows[["seed", "sup_error", "largest", "rebalanced"]].assign(
-        d=rows["task"].str.removeprefix("steep-d").astype(int)
-    )
-    found["bound"] = [
-        steep.fnn_weight_bound(row.d, 20, 2, row.sup_error) if row.sup_error < 0.25 else math.nan
-        for row in found.itertuples()
-    ]
-    return found.assign(above=(found["rebalanced"] >= found["bound"]) | found["bound"].isna()).sort_values(
-        ["d", "seed"]
-    )
+    return pd.DataFrame([_row("Figure 6", *judged, len(found["coverage"]), [], ours)], columns=ledger.LEDGER)
 
 
 def describe_regressions(configs: Sequence[RegressionConfig]) -> str:
     """One paragraph for captions: profile, tasks, budget, seeds."""
-    profile = configs[0].profile
-    budgets: dict[str, set[int]] = {}
-    seeds: dict[str, set[int]] = {}
-    for config in configs:
-        budgets.setdefault(config.task.label(), set()).add(config.steps)
-        seeds.setdefault(config.task.label(), set()).add(config.seed)
-    tasks = "; ".join(f"{name} ({', '.join(map(str, sorted(steps)))} steps of Adam)" for name, steps in budgets.items())
-    counts = {name: len(found) for name, found in seeds.items()}
-    least = min(counts.values())
-    text = f"Profile {profile}: {tasks}; {least} seed{'' if least == 1 else 's'}"
-    more = {count: [name for name in counts if counts[name] == count] for count in sorted({*counts.values()} - {least})}
-    return text + "".join(f", {count} of {' and '.join(names)}" for count, names in more.items()) + "."
+    runs = pd.DataFrame([(c.task.label(), c.steps, c.seed) for c in configs], columns=["task", "steps", "seed"])
+    tasks = runs.groupby("task", sort=False)
+    budgets = tasks["steps"].unique().map(lambda steps: ", ".join(map(str, sorted(steps))))
+    text = "; ".join(f"{name} ({steps} steps of Adam)" for name, steps in budgets.items())
+    counts = tasks["seed"].nunique()
+    text = f"Profile {configs[0].profile}: {text}; {_seeds(counts.min())}"
+    for count, names in counts[counts > counts.min()].groupby(counts):
+        text += f", {count} of {' and '.join(names.index)}"
+    return text + "."

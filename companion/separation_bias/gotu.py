@@ -21,9 +21,7 @@ class Unseen(NamedTuple):
 GotuModel = Literal["network", "deq", "deq_bias_feature"]
 
 
-def gotu_diagonal(
-    f_empty: float, f_k: float, model: GotuModel = "deq", beta0: float | None = None, bias0: float = 0.0
-) -> Unseen:
+def gotu_diagonal(f_empty: float, f_k: float, model: GotuModel = "deq", beta0: float | None = None) -> Unseen:
     """Generalisation on the unseen of diagonal linear models, exact gradient flow.
 
     Target f(x) = f̂(∅) + Σ_i f̂({i}) x_i, trained on the points with x_k = 1 alone. There only b + β_k is determined: it
@@ -31,8 +29,8 @@ def gotu_diagonal(
 
         GOTU = E[(f_θ − f)² | x_k = −1] = 4 (f̂({k}) − β_k)²
 
-    "network"           β = u ⊙ v, u = v:  β_k = β(0) e^{−2V},         b = b(0) − V
-    "deq"               β = 1/(1 − w):     β_k = (β(0)^−3 + 3V)^−1/3,  b = b(0) − V
+    "network"           β = u ⊙ v, u = v:  β_k = β(0) e^{−2V},         b = −V
+    "deq"               β = 1/(1 − w):     β_k = (β(0)^−3 + 3V)^−1/3,  b = −V
     "deq_bias_feature"  the bias is a diagonal DEQ feature as well:  β_k = b = c/2 for equal starts
 
     with V fixed by b + β_k = c.
@@ -42,47 +40,36 @@ def gotu_diagonal(
     f_empty, f_k : f̂(∅) and f̂({k})
     model : as above
     beta0 : β(0) > 0; None for the natural start, 10^−6 for the network (u = v = 10^−3) and 1 for the DEQ (w = 0)
-    bias0 : b(0), of the first two
 
     Returns
     -------
     Unseen
 
-    Raises
-    ------
-    ValueError
-        For an unknown model, a start that is not positive, or "deq_bias_feature" with c ≤ 0, which it cannot fit.
-
     Source: the setting is Abbe et al. (2023); the flows are derived here. Wu et al. (2024) claim that the DEQ's GOTU
     is smaller; which bias they use is not known here.
     """
     c = f_empty + f_k
-    start = (1e-6 if model == "network" else 1.0) if beta0 is None else beta0
-    if not 0 < start < math.inf:
-        raise ValueError(f"beta0={beta0!r} must be positive: neither model can leave 0 or change its sign")
     if model == "deq_bias_feature":
-        if c <= 0:
-            raise ValueError(f"f̂(∅) + f̂(k) = {c:g}: two positive features cannot add up to that; use model 'deq'")
         beta = bias = c / 2
-    elif model in ("network", "deq"):
-        # in terms of log β everything stays finite: V is a decreasing function of β
-        def spent(log_beta: float) -> float:
-            if model == "network":
-                return (math.log(start) - log_beta) / 2
-            return (math.exp(-3 * log_beta) - start**-3.0) / 3
+        return Unseen(beta, bias, 4 * (f_k - beta) ** 2)
+    start = (1e-6 if model == "network" else 1.0) if beta0 is None else beta0
 
-        def excess(log_beta: float) -> float:
-            return bias0 - spent(log_beta) + math.exp(log_beta) - c
+    # in terms of log β everything stays finite: V is a decreasing function of β
+    def spent(log_beta: float) -> float:
+        if model == "network":
+            return (math.log(start) - log_beta) / 2
+        return (math.exp(-3 * log_beta) - start**-3.0) / 3
 
-        low = high = math.log(start)
-        while excess(low) > 0:
-            low -= 1.0 if low > -200 else 100.0
-        while excess(high) < 0:
-            high += 1.0
-        root = scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-14) if low < high else low
-        beta, bias = math.exp(root), bias0 - spent(root)
-    else:
-        raise ValueError(f"model {model!r} is none of network, deq, deq_bias_feature")
+    def excess(log_beta: float) -> float:
+        return math.exp(log_beta) - spent(log_beta) - c
+
+    low = high = math.log(start)
+    while excess(low) > 0:
+        low -= 1.0 if low > -200 else 100.0
+    while excess(high) < 0:
+        high += 1.0
+    root = scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-14) if low < high else low
+    beta, bias = math.exp(root), -spent(root)
     return Unseen(beta, bias, 4 * (f_k - beta) ** 2)
 
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from companion.separation_bias.regression import RegressionConfig, RegressorConfig
-from companion.separation_bias.tasks import _BOOLEAN, F1, F2, TaskConfig, resolve_sound
+from companion.separation_bias.tasks import _BOOLEAN, F1, F2, TaskConfig
 from nclib.comparison import MIN_SEEDS
 
 _SAWTOOTH = dict(lr=5e-3, schedule="onecycle", clip=1.0)
 _STEEP = dict(lr=1e-2, scale_lr=0.1, schedule="onecycle")
-_BOOLEAN_TRAINING = dict(lr=3e-3)
 _AUDIO = dict(lr=5e-3, batch_size=400, steps=800)
 _KINKS = dict(input_scale=4.0, bias_scale=4.0)  # kinks spread over the interval, in both families
 OMEGA = 300.0
@@ -36,45 +35,30 @@ def _fnn(width: int, depth: int, **options: Any) -> RegressorConfig:
     return RegressorConfig(kind="fnn", width=width, depth=depth, **options)
 
 
+def _each(tasks: Sequence[TaskConfig], models: Sequence[RegressorConfig], **training: Any) -> list[RegressionConfig]:
+    return [RegressionConfig(task=task, model=model, **training) for task in tasks for model in models]
+
+
 def _sawtooth(level: int, steps: int, models: Sequence[RegressorConfig]) -> list[RegressionConfig]:
-    task = TaskConfig(name="sawtooth", level=level)
-    return [RegressionConfig(task=task, model=model, steps=steps, **_SAWTOOTH) for model in models]
+    return _each([TaskConfig(name="sawtooth", level=level)], models, steps=steps, **_SAWTOOTH)
 
 
-def _fig1_sawtooth() -> list[RegressionConfig]:
-    networks = [_fnn(80, 3, **_KINKS), _fnn(40, 6, **_KINKS)]
-    free = _free(80, 10, **_KINKS)
-    return _sawtooth(5, 3000, [free, _contracting(80, **_KINKS), *networks]) + _sawtooth(10, 800, [free, *networks])
+def _steep(ds: Sequence[int], *more: RegressorConfig) -> list[RegressionConfig]:
+    models = [RegressorConfig(kind="self_loop_deq", width=10), _fnn(20, 3, scaled=True), *more]
+    return _each([TaskConfig(name="steep", level=d) for d in ds], models, steps=1200, **_STEEP)
 
 
-def _steep(ds: Sequence[int], models: Sequence[RegressorConfig]) -> list[RegressionConfig]:
-    return [
-        RegressionConfig(task=TaskConfig(name="steep", level=d), model=model, steps=1200, **_STEEP)
-        for d in ds
-        for model in models
-    ]
-
-
-def _scaled_pair() -> list[RegressorConfig]:
-    return [RegressorConfig(kind="self_loop_deq", width=10), _fnn(20, 3, scaled=True)]
-
-
-def _fig1_steep() -> list[RegressionConfig]:
-    return _steep((10, 20), [*_scaled_pair(), _fnn(20, 3)])
-
-
-def _boolean_tasks() -> list[TaskConfig]:
-    linear = [TaskConfig(name="boolean", target="linear", variables=20, coefficients=c) for c in (F1, F2)]
-    return linear + [TaskConfig(name="boolean", target=name, variables=15) for name in _BOOLEAN]
-
-
-def _fig1_boolean() -> list[RegressionConfig]:
+def _boolean() -> list[RegressionConfig]:
+    tasks = [TaskConfig(name="boolean", target="linear", variables=20, coefficients=c) for c in (F1, F2)]
+    tasks += [TaskConfig(name="boolean", target=name, variables=15) for name in _BOOLEAN]
     models = [_contracting(20, iterations=30, spread=0.5), _fnn(20, 3), _fnn(20, 5)]
-    return [
-        RegressionConfig(task=task, model=model, steps=1000, **_BOOLEAN_TRAINING)
-        for task in _boolean_tasks()
-        for model in models
-    ]
+    return _each(tasks, models, steps=1000, lr=3e-3)
+
+
+def _fig1() -> list[RegressionConfig]:
+    free, networks = _free(80, 10, **_KINKS), [_fnn(80, 3, **_KINKS), _fnn(40, 6, **_KINKS)]
+    found = _sawtooth(5, 3000, [free, _contracting(80, **_KINKS), *networks]) + _sawtooth(10, 800, [free, *networks])
+    return found + _steep((10, 20), _fnn(20, 3)) + _boolean()
 
 
 def _fig3() -> list[RegressionConfig]:
@@ -85,30 +69,27 @@ def _fig3() -> list[RegressionConfig]:
 
 
 def _table1() -> list[RegressionConfig]:
-    models = [
-        _free(10, 30, **_KINKS),
-        *(_fnn(k, depth, **_KINKS) for k, depth in ((54, 3), (31, 5), (22, 8), (10, 32))),
-    ]
-    wide = [_free(80, 10, **_KINKS)]
-    wide += [_fnn(250, 3, **_KINKS), _fnn(80, 12, **_KINKS)]
+    shapes = ((54, 3), (31, 5), (22, 8), (10, 32))
+    models = [_free(10, 30, **_KINKS), *(_fnn(k, depth, **_KINKS) for k, depth in shapes)]
+    wide = [_free(80, 10, **_KINKS), _fnn(250, 3, **_KINKS), _fnn(80, 12, **_KINKS)]
     return _sawtooth(5, 1500, models) + _sawtooth(3, 1200, models) + _sawtooth(5, 3000, wide)
 
 
-def _audio(sound: str) -> list[RegressionConfig]:
+def _audio() -> list[RegressionConfig]:
     start = dict(activation="sine", input_scale=OMEGA, bias_scale=3.0)
     models = [_fnn(k, depth, **start) for k, depth in ((48, 3), (33, 4), (24, 6))]
     models += [_contracting(48, **start), _free(48, 12, **start)]
     models += [_fnn(k, depth, **start) for k, depth in ((165, 3), (118, 4))]
-    return [RegressionConfig(task=TaskConfig(name="audio", target=sound), model=model, **_AUDIO) for model in models]
+    return _each([TaskConfig(name="audio", target="tone")], models, **_AUDIO)
 
 
 _GRIDS: dict[str, Callable[[], list[RegressionConfig]]] = {
-    "fig1": lambda: _fig1_sawtooth() + _fig1_steep() + _fig1_boolean(),
-    "fig2": _fig1_boolean,
+    "fig1": _fig1,
+    "fig2": _boolean,
     "fig3": _fig3,
-    "theorem2_steep": lambda: _steep(STEEP_DIMENSIONS, _scaled_pair()),
+    "theorem2_steep": lambda: _steep(STEEP_DIMENSIONS),
     "table1": _table1,
-    "audio": lambda: _audio("tone"),
+    "audio": _audio,
 }
 NOTEBOOKS = tuple(_GRIDS)
 """Notebooks with trainings of this kind."""
@@ -131,26 +112,14 @@ def regression_runs(notebook: str, seeds: int, profile: str) -> list[RegressionC
     KeyError
         For a notebook that trains nothing of this kind.
     """
-    runs = [run for grid in _GRIDS.values() for run in grid()] if notebook == "verdicts" else _GRIDS[notebook]()
-    return _repeated(runs, seeds, profile)
-
-
-def sound_runs(path: str, seeds: int, profile: str) -> list[RegressionConfig]:
-    """The trainings of the notebook `audio` on a WAV file of yours (see `read_wav` for what is refused).
-
-    Parameters
-    ----------
-    path : absolute, or relative to the working directory
-    seeds, profile : as the other runs of the notebook have them
-    """
-    return _repeated(_audio(resolve_sound(path)), seeds, profile)
-
-
-def _repeated(runs: Sequence[RegressionConfig], seeds: int, profile: str) -> list[RegressionConfig]:
+    chosen = _GRIDS if notebook == "verdicts" else [notebook]
+    runs = [run for name in chosen for run in _GRIDS[name]()]
     short = {"steps": SMOKE_STEPS} if profile == "smoke" else {}
     judged = MORE_SEEDS if seeds >= MIN_SEEDS else {}
     once = {run: max(seeds, judged.get(run.task.label(), 0)) for run in runs}
-    most = max(once.values(), default=0)
     return [
-        run.replace(seed=seed, profile=profile, **short) for seed in range(most) for run in once if seed < once[run]
+        run.replace(seed=seed, profile=profile, **short)
+        for seed in range(max(once.values(), default=0))
+        for run in once
+        if seed < once[run]
     ]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib.config import ConfigError
 from nclib.deq import DEQ, Gradient
 from nclib.solver import Solution, Solver
 
@@ -80,7 +79,8 @@ class ReluDEQ(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             self.injection, self.read_out = nn.Linear(inputs, width), nn.Linear(width, 1)
-        self.deq = DEQ(DenseCell(width, activation), solver=solver, gradient=gradient, z0="zeros")
+        # trainings count the solves that fail instead
+        self.deq = DEQ(DenseCell(width, activation), solver, gradient, z0="zeros", on_failure="ignore")
         self.norm = norm
         usual = inputs**-0.5
         _uniform(self.injection.weight, usual if input_scale is None else input_scale, generator)
@@ -98,6 +98,9 @@ class ReluDEQ(nn.Module):
             with torch.no_grad():
                 size = torch.linalg.matrix_norm(self.deq.cell.weight, 2)
                 self.deq.cell.weight *= (self.norm / size).clamp_max(1.0)
+
+    def matrices(self) -> list[Tensor]:
+        return [self.deq.cell.weight, self.injection.weight, self.read_out.weight]
 
     def forward(self, x: Tensor) -> Regression:
         z, solution = self.deq(self.injection(x))
@@ -131,8 +134,6 @@ class FNN(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if depth < 2:
-            raise ConfigError(f"depth={depth}: an FNN has at least 2 weight matrices, that is one hidden layer")
         generator = torch.Generator().manual_seed(seed)
         sizes = [inputs, *[width] * (depth - 1), 1]
         with torch.random.fork_rng(devices=[]):
@@ -177,8 +178,6 @@ class SelfLoopDEQ(nn.Module):
 
     def __init__(self, width: int, steep: int = 7, seed: int = 0) -> None:
         super().__init__()
-        if not 0 <= steep <= width:
-            raise ConfigError(f"steep={steep} neurons of width={width}: give 0 … width")
         generator = torch.Generator().manual_seed(seed)
         self.lower, self.loops = nn.Parameter(torch.empty(width * (width - 1) // 2)), nn.Parameter(torch.empty(width))
         self.inputs, self.biases = nn.Parameter(torch.empty(width)), nn.Parameter(torch.empty(width))

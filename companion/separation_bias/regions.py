@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,19 +24,6 @@ from nclib.solver import FixedPointIteration, fixed_point
 
 LARGEST_LEVEL = 52
 """Sawtooth levels m up to which float64 holds the weights and the dyadic points between two kinks."""
-_MOST_REGIONS = 1 << 20
-
-
-def _level(m: int) -> int:
-    if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
-        raise ValueError(f"m={m!r}: the number of neurons is an integer of at least 1")
-    if m > LARGEST_LEVEL:
-        beyond = "overflow float64" if m > 1022 else "need more than the 53 binary digits of float64"
-        raise ValueError(
-            f"m={m}: weights of size 2^{m} and kinks 2^-{m} apart {beyond}; use m ≤ {LARGEST_LEVEL}, up to which "
-            "everything is exact"
-        )
-    return int(m)
 
 
 def linear_regions_deq(m: int, eta: float | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -60,20 +46,14 @@ def linear_regions_deq(m: int, eta: float | None = None) -> tuple[np.ndarray, np
     -------
     W (m, m) strictly lower triangular, u (m,), b (m,)
 
-    Raises
-    ------
-    ValueError
-        For m that is no integer in 1 … 52, or eta outside [0, 1).
-
     Source: Wu et al. (2024), Proposition 1, weights from the rebuttal; the balanced form is ours.
     """
-    m = _level(m)
+    if not 1 <= m <= LARGEST_LEVEL:
+        raise ValueError(f"m = {m}: give 1 to {LARGEST_LEVEL}, up to which float64 is exact")
     t = np.arange(1, m + 1)
     if eta is None:
         w = np.tril(-np.exp2(t[:, None] - t[None, :] + 1.0), -1)
         return w, np.exp2(t.astype(float)), -np.ones(m)
-    if not 0 <= eta < 1:
-        raise ValueError(f"eta={eta!r} must lie in [0, 1); eta=0 is the construction itself, balanced")
     return np.tril(np.full((m, m), -2 * (1 - eta)), -1), np.ones(m), -np.exp2(-t.astype(float))
 
 
@@ -87,11 +67,6 @@ def sawtooth_deq(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
     Returns
     -------
     W (m+1, m+1), u (m+1,), b (m+1,), a (m+1,)
-
-    Raises
-    ------
-    ValueError
-        For m that is no integer in 1 … 52.
 
     Source: derived here from Proposition 1 of Wu et al. (2024).
     """
@@ -122,51 +97,33 @@ def lower_triangular_equilibrium(w: np.ndarray, injection: np.ndarray) -> np.nda
     -------
     (n, N)
 
-    Raises
-    ------
-    ValueError
-        Where W has entries above its diagonal, or a self-loop of 1 or more, whose equilibrium need not exist.
     """
-    w = np.asarray(w, dtype=float)
-    if np.triu(w, 1).any():
-        raise ValueError("W has entries above its diagonal: forward substitution needs a lower triangular matrix")
     loops = np.diag(w)
-    if (loops >= 1).any():
-        raise ValueError(f"a self-loop of {loops.max():g}: it must be below 1 for the equilibrium to exist and be one")
     z = np.zeros_like(np.asarray(injection, dtype=float))
     for t in range(len(w)):
         z[t] = np.maximum(w[t, :t] @ z[:t] + injection[t], 0) / (1 - loops[t])
     return z
 
 
-class Iterated(NamedTuple):
-    """What plain iteration from 0 did: equilibria z (n, N), the number of iterations after which nothing changes any
-    more, and the largest relative residual then."""
-
-    z: np.ndarray
-    iterations: int
-    residual: float
-
-
-def iterate_from_zero(w: np.ndarray, u: np.ndarray, b: np.ndarray, x: np.ndarray, most: int = 1000) -> Iterated:
+def iterate_from_zero(w: np.ndarray, u: np.ndarray, b: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, int, float]:
     """Plain fixed-point iteration of z = σ(W z + u x + b) from z = 0, to the last bit, by `nclib.solver`.
 
     Parameters
     ----------
     w, u, b : (n, n), (n,), (n,)
     x : (N,) inputs
-    most : iterations allowed
 
     Returns
     -------
-    Iterated; a strictly lower triangular W needs at most n iterations, as the k-th is exact in the first k neurons
+    equilibria (n, N), the number of iterations after which nothing changes any more, and the largest relative residual
+    then; a strictly lower triangular W needs at most n iterations, as the k-th is exact in the first k neurons
     """
     weight, start = torch.from_numpy(np.asarray(w, dtype=float)), torch.zeros(len(x), len(b), dtype=torch.float64)
     injection = torch.from_numpy(np.outer(x, u) + b)
-    solver = FixedPointIteration(tol=1e-300, max_steps=most + 1)  # a residual of 0 and nothing else
+    solver = FixedPointIteration(tol=1e-300, max_steps=1001)  # a residual of 0 and nothing else
     found = fixed_point(lambda z, c: F.relu(z @ weight.T + c), solver, start, (injection,))
     # the last call only finds that nothing changes
-    return Iterated(found.value.T.numpy(), int(found.steps.max()) - 1, float(found.residual.max()))
+    return found.value.T.numpy(), int(found.steps.max()) - 1, float(found.residual.max())
 
 
 def fnn_as_deq(weights: Sequence[np.ndarray], biases: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -193,9 +150,7 @@ def fnn_as_deq(weights: Sequence[np.ndarray], biases: Sequence[np.ndarray]) -> t
     return w, u, np.concatenate(biases), a
 
 
-def count_regions(
-    w: np.ndarray, u: np.ndarray, b: np.ndarray, a: np.ndarray | None = None, most: int = _MOST_REGIONS
-) -> int:
+def count_regions(w: np.ndarray, u: np.ndarray, b: np.ndarray, a: np.ndarray | None = None) -> int:
     """How many linear regions z = σ(W z + u x + b) has on x ∈ [0, 1], for lower triangular W.
 
     Neuron by neuron, every interval is cut where a pre-activation crosses 0; what is left is affine. Exact as long as
@@ -206,22 +161,13 @@ def count_regions(
     w, u, b : (n, n), (n,), (n,)
     a : None counts intervals of one activation pattern; (n,) counts the affine pieces of y = a·z, intervals whose
         slopes differ by more than rounding
-    most : more intervals than this are refused
 
     Returns
     -------
     int between 1 and 2^n
 
-    Raises
-    ------
-    ValueError
-        Where W is not lower triangular or there are more than `most` intervals.
-
     Source: the count is ours; that a DEQ of width n has at most 2^n regions is in Wu et al. (2024).
     """
-    w = np.asarray(w, dtype=float)
-    if np.triu(w, 1).any() or (np.diag(w) >= 1).any():
-        raise ValueError("regions are counted for lower triangular W with self-loops below 1")
     # each neuron as slope and intercept on each of the intervals [edges[j], edges[j+1]]
     edges = np.array([0.0, 1.0])
     slopes, values = np.zeros((0, 1)), np.zeros((0, 1))
@@ -229,10 +175,6 @@ def count_regions(
         slope, value = w[t, :t] @ slopes + u[t], w[t, :t] @ values + b[t]
         left, right = slope * edges[:-1] + value, slope * edges[1:] + value
         cut = np.flatnonzero(left * right < 0)
-        if len(cut) + len(slope) > most:
-            raise ValueError(
-                f"more than {most} regions after {t + 1} of {len(w)} neurons; count a smaller network, or raise most"
-            )
         pieces = np.sort(np.concatenate([np.arange(len(slope)), cut]))
         edges = np.sort(np.concatenate([edges, -value[cut] / slope[cut]]))
         slopes, values, slope, value = slopes[:, pieces], values[:, pieces], slope[pieces], value[pieces]
@@ -259,16 +201,6 @@ def sawtooth_l1_bound(m: int, pieces: int) -> float:
     return 0.25 * (1 - (pieces - 1) / 2.0 ** (m - 1))
 
 
-def fnn_width_needed(m: int, hidden_layers: int) -> float:
-    """Width below which no ReLU network of one input and H hidden layers comes within 1/8 of T^m in L¹.
-
-        (k + 1)^H ≤ 2^{m−2}  ⇒  ‖T^m − f‖ ≥ 1/8,   so  k ≥ 2^{(m−2)/H} − 1 is needed
-
-    Source: derived here; such a network has at most (k + 1)^H pieces. A DEQ needs m + 1 neurons.
-    """
-    return 2.0 ** ((m - 2) / hidden_layers) - 1
-
-
 def regions_table(levels: Sequence[int]) -> pd.DataFrame:
     """The construction at each level m.
 
@@ -282,18 +214,17 @@ def regions_table(levels: Sequence[int]) -> pd.DataFrame:
     for m in levels:
         w, u, b = linear_regions_deq(m)
         x = _inside_the_pieces(m)
-        found = iterate_from_zero(w, u, b, x)
-        again = np.maximum(w @ found.z + np.outer(u, x) + b[:, None], 0)
+        z, iterations, residual = iterate_from_zero(w, u, b, x)
+        again = np.maximum(w @ z + np.outer(u, x) + b[:, None], 0)
         saw = sawtooth_deq(m)
-        z = iterate_from_zero(*saw[:3], x).z
-        error = float(np.abs(saw[3] @ z - tent_map(x, m)).max())
+        error = float(np.abs(saw[3] @ iterate_from_zero(*saw[:3], x)[0] - tent_map(x, m)).max())
         countable = m <= 16
         counts = [count_regions(w, u, b, a) if countable else np.nan for a in (None, np.ones(m))]
         largest, balanced = (
             max(np.abs(part).max() for part in parts) for parts in ((w, u, b), linear_regions_deq(m, eta=0))
         )
-        changed = int((again != found.z).any())
-        rows.append((m, *counts, found.iterations, found.residual, changed, error, largest, balanced))
+        changed = int((again != z).any())
+        rows.append((m, *counts, iterations, residual, changed, error, largest, balanced))
     names = ["m", "regions", "pieces", "iterations", "residual", "restart", "sawtooth_error"]
     return pd.DataFrame(rows, columns=[*names, "largest_weight", "balanced_weight"])
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 import pydantic
 import torch
-from torch import Tensor
 
 from companion.separation_bias import diagonal, steep
 from companion.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
@@ -57,19 +55,6 @@ class RegressorConfig(Config):
     input_scale: float | None = pydantic.Field(default=None, gt=0)
     bias_scale: float | None = pydantic.Field(default=None, gt=0)
     scaled: bool = False
-
-    @pydantic.model_validator(mode="after")
-    def _fits(self) -> RegressorConfig:
-        solved = "tol" if self.iterations is None else "iterations"
-        needed = {"deq": {solved, "spread"}, "unrolled_deq": {"iterations", "spread"}, "fnn": {"depth"}}
-        needs = needed.get(self.kind, set())
-        for name in ("depth", "iterations", "tol", "spread"):
-            if (getattr(self, name) is not None) != (name in needs):
-                what = "needs" if name in needs else "has no"
-                raise ValueError(f"kind {self.kind!r} {what} {name}")
-        if self.scaled and self.kind != "fnn":
-            raise ValueError("scaled applies to kind 'fnn' alone")
-        return self
 
     def build(self, inputs: int, seed: int) -> ReluDEQ | FNN | SelfLoopDEQ:
         """The network with initial weights from `seed`."""
@@ -149,8 +134,7 @@ class RegressionConfig(StoredConfig):
         return round(self.steps * each, 2)
 
     def execute(self, job: Job) -> Result:
-        run = train_regression(self, job.progress)
-        return Result({"history": run.history}, run.arrays, run.weights, run.facts)
+        return train_regression(self, job.progress)
 
 
 # --- training -----------------------------------------------------------------------------------------------
@@ -162,19 +146,7 @@ _AUDITED = 1024
 _LOGS = 25
 
 
-@dataclass(frozen=True)
-class RegressionRun:
-    """Result of `train_regression`: history (epoch counts steps of Adam, or iterations in the split "iterations"),
-    arrays "features" (k,), the mean size of each feature on training points, and "fit" (3, N), inputs, values and
-    predictions, of a sound; weights and facts."""
-
-    history: pd.DataFrame
-    arrays: dict[str, np.ndarray]
-    weights: dict[str, Tensor]
-    facts: dict[str, Any]
-
-
-def train_regression(config: RegressionConfig, progress: Callable[[int, int], None] | None = None) -> RegressionRun:
+def train_regression(config: RegressionConfig, progress: Callable[[int, int], None] = lambda *_: None) -> Result:
     """Train one regressor and audit it.
 
     Rows of the history, split/metric: test/mse along the training; at the end also train/mse (Boolean tasks),
@@ -183,23 +155,20 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
     flops (a sample), steps (T), residual (mean over samples of ‖f(z) − z‖/‖f(z)‖ after the trained number of steps),
     residual_300, mse_300, backward_missed (share of training steps whose backward solve missed its tolerance), norm
     (‖W‖₂), largest (weight) and rebalanced (geometric mean of the layers' largest weights).
+
+    The result has the arrays "features" (k,), the mean size of each feature on training points, and, of a sound, "fit"
+    (3, N): inputs, values and predictions. `epoch` counts steps of Adam, or iterations in the split "iterations".
     """
-    tell = progress or (lambda done, total: None)
     task = _Task(config.task, config.seed)
     model = config.model.build(task.inputs, config.seed).to(task.dtype)
-    scales = [p for name, p in model.named_parameters() if name in ("log_scale", "loops")]
-    others = [p for p in model.parameters() if all(p is not scale for scale in scales)]
-    groups = [{"params": others, "lr": config.lr}]
-    if scales:
-        groups.append({"params": scales, "lr": config.scale_lr or config.lr})
-    optimiser = torch.optim.Adam(groups, fused=True)
-    schedule = None
+    groups = [{"params": [], "lr": config.lr}, {"params": [], "lr": config.scale_lr or config.lr}]
+    for name, parameter in model.named_parameters():
+        groups[name in ("log_scale", "loops")]["params"].append(parameter)
+    optimiser = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
+    top = [group["lr"] for group in optimiser.param_groups]
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimiser, 1.0)
     if config.schedule == "onecycle":
-        top = [group["lr"] for group in groups]
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, top, total_steps=config.steps)
-    layer = model.deq if isinstance(model, ReluDEQ) else None
-    if layer is not None:
-        layer.on_failure = "ignore"  # counted below instead
     rows: list[tuple[int, str, str, float]] = []
     every, missed = max(1, config.steps // _LOGS), 0
     for step in range(1, config.steps + 1):
@@ -210,26 +179,25 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
         if config.clip is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         optimiser.step()
-        if schedule is not None:
-            schedule.step()
+        schedule.step()
         if config.model.kind == "deq":
             model.project()
-            missed += layer.last_backward is not None and not bool(layer.last_backward.converged.all())
+            missed += config.model.tol is not None and not bool(model.deq.last_backward.converged.all())
         if step % every == 0 or step == config.steps:
             if not math.isfinite(loss.item()):
                 raise FloatingPointError(f"{config.label()} diverged at step {step}; use a lower lr, or clip=1.0")
             rows.append((step, "test", "mse", _mse(model, task.test)))
-            tell(math.ceil(config.work() * step / config.steps), math.ceil(config.work()))
+            progress(math.ceil(config.work() * step / config.steps), math.ceil(config.work()))
     with torch.no_grad():
         rows += [(config.steps, *row) for row in _final(config, task, model, missed / config.steps)]
         if isinstance(model, ReluDEQ):
             rows += _iterated(model, task.test)
-        arrays = {"features": _sizes(model, (task.train or task.test).x).numpy()}
+        seen = task.train or task.test
+        arrays = {"features": model(seen.x).features.double().abs().mean(0).numpy()}
         if config.task.name == "audio":
-            x, y = (part[:_AUDITED] for part in task.test)
-            arrays["fit"] = torch.stack([x[:, 0], y, model(x).values]).numpy()
-    return RegressionRun(
-        pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"]),
+            arrays["fit"] = torch.stack([seen.x[:, 0], seen.y, model(seen.x).values]).numpy()
+    return Result(
+        {"history": pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])},
         arrays,
         {name: value.detach().clone() for name, value in model.state_dict().items()},
         {"parameters": count_parameters(model), "label": config.model.label()},
@@ -241,18 +209,12 @@ def _mse(model: torch.nn.Module, samples: _Samples) -> float:
         return float((model(samples.x).values - samples.y).double().square().mean())
 
 
-def _sizes(model: torch.nn.Module, x: Tensor) -> Tensor:
-    return model(x).features.double().abs().mean(0)
-
-
 def _final(
     config: RegressionConfig, task: _Task, model: ReluDEQ | FNN | SelfLoopDEQ, missed: float
 ) -> list[tuple[str, str, float]]:
     """(split, metric, value) of the finished network."""
-    rows = []
-    out = model(task.test.x)
-    error = (out.values - task.test.y).double()
-    if task.train is not None and task.config.name == "boolean":
+    rows, steps, out = [], 1.0, model(task.test.x)
+    if config.task.name == "boolean":
         rows.append(("train", "mse", _mse(model, task.train)))
         features = model(task.train.x).features.double().numpy()
         sizes = np.abs(features).mean(axis=0)
@@ -263,28 +225,21 @@ def _final(
         y = model(torch.from_numpy(s)[:, None]).values.numpy()
         rows.append(("test", "sup_error", float(np.abs(y - steep.steep_target(s, config.task.level)).max())))
     if config.task.name == "audio":
+        error = (out.values - task.test.y).double()
         power = task.test.y.double().square().mean() / error.square().mean()
         rows.append(("test", "snr", float(10 * torch.log10(power))))
-    steps = 1.0
     if isinstance(model, ReluDEQ):
         steps = float(config.model.iterations or out.solution.steps.double().mean())
         rows.append(("audit", "residual", float(out.solution.residual.double().mean())))
         rows.append(("audit", "norm", float(torch.linalg.matrix_norm(model.deq.cell.weight, 2))))
     if config.model.tol is not None:
         rows.append(("audit", "backward_missed", missed))
-    matrices = (
-        [model.deq.cell.weight, model.injection.weight, model.read_out.weight]
-        if isinstance(model, ReluDEQ)
-        else model.matrices()
-    )
-    largest = [float(matrix.abs().max()) for matrix in matrices]
+    largest = [float(matrix.abs().max()) for matrix in model.matrices()]
     rows.append(("audit", "largest", max(largest)))
     if isinstance(model, FNN):
         rows.append(("audit", "rebalanced", math.exp(float(np.mean(np.log(largest))))))
-    rows.append(("audit", "parameters", float(count_parameters(model))))
-    rows.append(("audit", "flops", config.model.flops(task.inputs, steps)))
-    rows.append(("audit", "steps", steps))
-    return rows
+    facts = {"parameters": float(count_parameters(model)), "flops": config.model.flops(task.inputs, steps)}
+    return rows + [("audit", *fact) for fact in (facts | {"steps": steps}).items()]
 
 
 def _iterated(model: ReluDEQ, samples: _Samples) -> list[tuple[int, str, str, float]]:

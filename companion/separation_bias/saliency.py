@@ -8,11 +8,9 @@ again with 300 evaluations, so that the table says how far the network depends o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 import pydantic
 import torch
@@ -48,82 +46,69 @@ class CamConfig(PostHocConfig):
         return f"{self.base.label()}-cam"
 
     def execute(self, job: Job) -> Result:
-        history, arrays = analyse(self, job.store.weights(job.base), job.device)
-        job.progress(1, 1)
-        return Result({"history": history}, arrays)
+        return analyse(self, job)
 
 
-def analyse(
-    config: CamConfig, weights: Mapping[str, Tensor], device: torch.device
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def analyse(config: CamConfig, job: Job) -> Result:
     """Maps of the predicted class on all test images, and what they look like.
-
-    Parameters
-    ----------
-    config : which run
-    weights : its final weights
-    device : where to compute
 
     Returns
     -------
-    history
+    Result with a history
         Columns epoch, split, metric, value. Split "cam", means over the correctly classified test images: coverage and
         entropy (`cam_spread`), blank (share of maps that are 0 everywhere) and, for "digit_scenes", on_digit and
         on_cue, the share of the map's mass there; accuracy of all test images; for an equilibrium residual and steps
         (means), and residual_300 and accuracy_300 of a solve with up to 300 evaluations to a tolerance of 1e-6.
-    arrays
+    and arrays
         images (n, C, H, W), cams (n, H, W), labels and predicted (n,) of the first test images of each class in turn
     """
-    epoch = config.train.epochs
+    epoch, device = config.train.epochs, job.device
     with training.arithmetic(config.train, device):
-        model, split, loaders = training.reopen(config.base, weights, device)
+        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), device)
         model.eval()
-        parts = [_one_batch(model, images.to(device), labels) for images, labels in loaders["test"].in_order()]
-        found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        rows = dict(_summary(config, found, split.test_indices))
+        found = _predictions(model, loaders["test"], device, with_maps=True)
+        rows = _summary(config, found, split.test_indices)
         if "residual" in found and hasattr(model.block, "solver"):
-            rows |= {"residual": float(found["residual"].mean()), "steps": float(found["steps"].mean())}
+            rows |= {name: float(found[name].mean()) for name in ("residual", "steps")}
             model.block.solver = replace(model.block.solver, tol=1e-6, max_steps=LONG_SOLVE)
-            again = [_predict(model, images.to(device), labels) for images, labels in loaders["test"].in_order()]
-            rows["residual_300"], rows["accuracy_300"] = (
-                float(torch.cat(part).mean()) for part in zip(*again, strict=True)
-            )
+            again = _predictions(model, loaders["test"], device)
+            rows["residual_300"] = float(again["residual"].mean())
+            rows["accuracy_300"] = float((again["predicted"] == again["labels"]).double().mean())
     history = pd.DataFrame(
         [(epoch, "cam", *row) for row in rows.items()], columns=["epoch", "split", "metric", "value"]
     )
     shown = _one_of_each(found["labels"], config.examples)
     arrays = {name: found[name][shown].numpy() for name in ("cams", "labels", "predicted")}
-    return history, arrays | {"images": split.test_images[shown].cpu().numpy()}
+    return Result({"history": history}, arrays | {"images": split.test_images[shown].cpu().numpy()})
 
 
-def _one_batch(model: Any, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    with torch.no_grad():
-        out = model(images)
-    predicted = out.logits.argmax(1)
-    found = {"cams": grad_cam(model, images, predicted), "labels": labels, "predicted": predicted}
-    if out.solution is not None:
-        found |= {"residual": out.solution.residual.double(), "steps": out.solution.steps.double()}
-    return {name: value.detach().cpu() for name, value in found.items()}
+def _predictions(model: Any, loader: Any, device: torch.device, with_maps: bool = False) -> dict[str, Tensor]:
+    """Of all images: labels, predicted classes, the maps of these where asked for, residual and steps of a solve."""
+    parts = []
+    for images, labels in loader.in_order():
+        with torch.no_grad():
+            out = model(images.to(device))
+        part = {"labels": labels, "predicted": out.logits.argmax(1)}
+        if with_maps:
+            part["cams"] = grad_cam(model, images.to(device), part["predicted"])
+        if out.solution is not None:
+            part |= {"residual": out.solution.residual.double(), "steps": out.solution.steps.double()}
+        parts.append({name: value.detach().cpu() for name, value in part.items()})
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _predict(model: Any, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.no_grad():
-        out = model(images)
-    return out.solution.residual.double().cpu(), (out.logits.argmax(1).cpu() == labels.cpu()).double()
-
-
-def _summary(config: CamConfig, found: dict[str, Tensor], indices: Any) -> list[tuple[str, float]]:
+def _summary(config: CamConfig, found: dict[str, Tensor], indices: Any) -> dict[str, float]:
     right = found["labels"] == found["predicted"]
     cams = found["cams"][right].double()
     mass = cams.sum(dim=(1, 2))
     spread = cam_spread(cams)[(mass > 0).numpy()].mean()
-    rows = [("accuracy", float(right.double().mean())), ("blank", float((mass == 0).double().mean()))]
-    rows += [(name, float(spread[name])) for name in ("coverage", "entropy")]
+    rows = {"accuracy": float(right.double().mean()), "blank": float((mass == 0).double().mean())}
+    rows |= {name: float(spread[name]) for name in ("coverage", "entropy")}
     if config.data.dataset == "digit_scenes":
         chosen = torch.as_tensor(indices).cpu()[right]
         for name, mask in zip(("on_digit", "on_cue"), data.scene_places("test"), strict=True):
             share = (cams * mask[chosen]).sum(dim=(1, 2)) / mass
-            rows.append((name, float(share[mass > 0].mean())))
+            rows[name] = float(share[mass > 0].mean())
     return rows
 
 

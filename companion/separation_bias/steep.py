@@ -26,14 +26,6 @@ def steep_target(s: np.ndarray, d: int) -> np.ndarray:
     return delta / (delta + np.asarray(s, dtype=float))
 
 
-def _steep(d: int, eps: float) -> tuple[float, float]:
-    if isinstance(d, bool) or not isinstance(d, (int, np.integer)) or not 1 <= d <= 1022:
-        raise ValueError(f"d={d!r}: an integer from 1 to 1022, as the slope 2^d must fit into float64")
-    if not 0 < eps < 0.25:
-        raise ValueError(f"eps={eps!r}: a sup error between 0 and 1/4 (a constant reaches 1/2)")
-    return 2.0 ** -int(d), float(eps)
-
-
 def _knots(eps: float) -> tuple[np.ndarray, np.ndarray]:
     """Knots t_j and slope changes a_j of the interpolant of 1/(1 + t) at the values 1, 1 − 2ε, … , ε; flat beyond."""
     values = np.linspace(1, eps, math.ceil((1 - eps) / (2 * eps) - 1e-12) + 1)
@@ -60,15 +52,9 @@ def steep_deq_triangular(d: int, eps: float) -> tuple[np.ndarray, np.ndarray, np
     W (n, n), u (n,), b (n,), a (n,) with z = σ(W z + u x₁ + b), y = a·z; n ≈ 1/(2 eps) + 2, weights at most 1/eps.
     `steep_values` evaluates it.
 
-    Raises
-    ------
-    ValueError
-        For d outside 1 … 1022 or eps outside (0, ¼).
-
     Source: ours, in the role of Theorem 2 of Wu et al. (2024).
     """
-    delta, eps = _steep(d, eps)
-    t, a = _knots(eps)
+    delta, (t, a) = 2.0**-d, _knots(eps)
     n = len(t) + 2
     w, u, b = np.zeros((n, n)), np.zeros(n), np.zeros(n)
     w[0, 0], u[0], b[0] = 1 - delta, -1.0, 1.0
@@ -100,7 +86,7 @@ def steep_deq_scalar(d: int, eps: float) -> ScalarDEQ:
     S interpolates g⁻¹(z) = δ(1/z − 1) at z = eps, 2 eps, …, 1, with slope −1/eps below and −δ above. It falls strictly,
     so the root is unique and lies in [−½, 3/2].
 
-    Parameters and errors as in `steep_deq_triangular`; 2^−d ≤ 2 eps.
+    Parameters as in `steep_deq_triangular`; 2^−d ≤ 2 eps.
 
     Returns
     -------
@@ -108,9 +94,7 @@ def steep_deq_scalar(d: int, eps: float) -> ScalarDEQ:
 
     Source: ours, after the second part of Theorem 2 of Wu et al. (2024).
     """
-    delta, eps = _steep(d, eps)
-    if delta > 2 * eps:
-        raise ValueError(f"2^-{d} = {delta:g} is larger than 2 eps = {2 * eps:g}: nothing is steep here; raise d")
+    delta = 2.0**-d
     knots = np.linspace(eps, 1, math.ceil((1 - eps) / eps - 1e-12) + 1)
     heights = delta * (1 / knots - 1)
     slopes = np.concatenate([[-1 / eps], np.diff(heights) / np.diff(knots), [-delta]])
@@ -150,16 +134,10 @@ def steep_fnn(d: int, eps: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     -------
     u (k,), b (k,), a (k,): y = a·σ(u x₁ + b); the first neuron is constant. As a DEQ its W is 0.
     """
-    delta, eps = _steep(d, eps)
-    t, a = _knots(eps)
+    delta, (t, a) = 2.0**-d, _knots(eps)
     scale = np.sqrt(np.abs(a) / delta)
-    u = -scale
-    b = scale * (1 - delta * t)
-    return (
-        np.concatenate([[0.0], u]),
-        np.concatenate([[1.0], b]),
-        np.concatenate([[1.0], np.sign(a) * scale]),
-    )
+    u, b = np.append(0.0, -scale), np.append(1.0, scale * (1 - delta * t))
+    return u, b, np.append(1.0, np.sign(a) * scale)
 
 
 def fnn_weight_bound(d: int, width: int, depth: int, eps: float) -> float:
@@ -177,10 +155,7 @@ def fnn_weight_bound(d: int, width: int, depth: int, eps: float) -> float:
 
     Source: derived here.
     """
-    delta, eps = _steep(d, eps)
-    if width < 1 or depth < 1:
-        raise ValueError(f"width={width} and depth={depth} (hidden layers) must be at least 1")
-    return ((0.5 - 2 * eps) / delta / float(width) ** depth) ** (1 / (depth + 1))
+    return ((0.5 - 2 * eps) / 2.0**-d / float(width) ** depth) ** (1 / (depth + 1))
 
 
 def steep_points(d: int, count: int = 4001) -> np.ndarray:
@@ -197,6 +172,8 @@ def steep_table(ds: Sequence[int], eps: float, bisections: int = 15) -> pd.DataF
     """The three constructions at each d: d, and for triangular, scalar and fnn the sup error, largest weight and width;
     with fnn_bound, `fnn_weight_bound` at the FNN's own width and error, and picard_steps, how many plain iterations the
     triangular one's amplifier needs for a relative error of 1e-3."""
+    if not 0 < eps < 0.25:
+        raise ValueError(f"eps = {eps}: give a sup error between 0 and 1/4 (a constant reaches 1/2)")
     rows = []
     for d in ds:
         s = steep_points(d)

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import filelock
+
 from companion.site.sources import Page, executed, lay_out, reference
 from nclib.publish.sites import ReportError, SphinxMissing
-from nclib.system import other_parameters, paths, provenance
+from nclib.system import paths, provenance
 from nclib.system.lazy import install
 
 NEEDED = {
@@ -63,7 +65,8 @@ def build(
     if lacking:
         raise SphinxMissing(f"the site is made by Sphinx, and {', '.join(lacking)} is not installed; {install('book')}")
     landing, note, aside = site / "index.html", site / _NOTE, site.with_name(".site")
-    with other_parameters.alone_in(site.parent, "site", echo):
+    site.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(site.parent / ".site.lock"):
         inputs = _digest(pages, draft)
         if not force and landing.exists() and note.exists() and note.read_bytes() == inputs.encode():
             echo(f"the site is up to date: {landing}")

@@ -12,7 +12,7 @@ import pandas as pd
 from nclib.config import RunConfig
 from nclib.engine.outline import images_of, scale_of
 from nclib.engine.reference import reference_store
-from nclib.publish.plots.style import MODEL_STYLE
+from nclib.publish.plotting.style import MODEL_STYLE
 
 METRICS = {
     "nc3_self_duality": "NC3, centred",
@@ -83,7 +83,7 @@ def _over_seeds(frame: pd.DataFrame, menus: list[str]) -> pd.DataFrame:
     half = t.ppf(0.975, found["count"] - 1) * found["sem"]
     found = found.assign(low=found["mean"] - half, high=found["mean"] + half)
     told = found[["mean", "min", "max", "low", "high"]].map(lambda value: float(f"{value:.4g}")).astype(object)
-    told = told.where(told.notna(), None)  # of a single seed there is no interval
+    told = told.where(told.notna(), None)  # a single seed has no interval
     return told.assign(seeds=grouped["seed"].agg(lambda seeds: ", ".join(map(str, seeds)))).reset_index()
 
 

@@ -29,6 +29,7 @@ RESULTS = {
     "book/corrections": "Corrections",
     "book/reading": "How to read the numbers",
     "book/protocol": "Protocol",
+    "book/checklists": "Checklists",
 }
 """Pages that stand above the notebooks in the list at the side, and how; the others stand below them."""
 
@@ -139,13 +140,14 @@ def _short(page: Page) -> str:
 
 
 def shown(page: Page) -> dict[str, Any]:
-    """The notebook as it is shown: under its title where it was drawn; code folded, except in the course."""
+    """The notebook as it is shown: under its title where it was drawn; code folded, in the course as its source is."""
     notebook = json.loads(page.file.read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if "injected-parameters" not in cell["metadata"].get("tags", [])]
-    if not page.name.startswith(f"{COURSE}/"):
-        for cell in cells:
-            if cell["cell_type"] == "code":
-                cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), "hide-input"]
+    for cell in [cell for cell in cells if cell["cell_type"] == "code"]:
+        folded = cell["metadata"].get("jupyter", {})
+        if folded.get("source_hidden") or not page.name.startswith(f"{COURSE}/"):
+            hidden = "hide-cell" if folded.get("outputs_hidden") else "hide-input"
+            cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), hidden]
     place = page.results.relative_to(paths.results()).as_posix()
     facts = f"*{page.said}.* Figures as PDF and their numbers: `results/{place}/figures/{page.name}*`"
     cells.insert(1, {"cell_type": "markdown", "id": "nclib-facts", "metadata": {}, "source": facts})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from nclib.cli.output import print_facts
 
 data_app = typer.Typer(help="The data sets: digits, digit_pairs, cifar10, … or folder:PATH.", no_args_is_help=True)
 DatasetName = Annotated[
@@ -26,8 +28,7 @@ def check(name: DatasetName) -> None:
     from nclib import data
 
     states = data.check(name)
-    for file, state in states.items():
-        typer.echo(f"{state:8} {file}")
+    print_facts(states)
     if any(state != "ok" for state in states.values()):
         typer.echo(f"not complete; to get it: nclib data fetch {name}", err=True)
         raise typer.Exit(1)
@@ -35,15 +36,7 @@ def check(name: DatasetName) -> None:
 
 @data_app.command()
 def describe(name: DatasetName) -> None:
-    """Classes, images, sizes and place of a data set."""
+    """Classes, images of each, size and place of a data set."""
     from nclib import data
 
-    for key, value in data.describe(name).items():
-        typer.echo(f"{key:12} {_brief(value)}")
-
-
-def _brief(value: Any) -> str:
-    if not isinstance(value, (list, tuple)) or len(value) <= 3 or not isinstance(value[0], int):
-        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    spread = str(value[0]) if min(value) == max(value) else f"{min(value)} to {max(value)}"
-    return f"{sum(value)} images, {spread} in each of {len(value)} classes"
+    print_facts(data.describe(name))

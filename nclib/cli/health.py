@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,13 +16,13 @@ if TYPE_CHECKING:
 
 def doctor() -> None:
     """Versions, devices and data found here, and how long each profile would take on this machine."""
-    import torch
-
     from nclib import data, training
     from nclib.engine.executors import default_workers
+    from nclib.engine.profiles import PROFILES
     from nclib.system import paths, provenance
 
-    here = provenance.capture(training.default_device())
+    here, results = provenance.capture(training.default_device()), paths.results()
+    free = shutil.disk_usage(next(path for path in (results, *results.parents) if path.exists())).free / 1e9
     print_facts(
         {
             "python": f"{here['python']} at {sys.executable}",
@@ -32,53 +30,39 @@ def doctor() -> None:
             "machine": f"{here['platform']}, {here['cpu']}, {here['cores']} usable cores",
             "bfloat16": f"{here['bfloat16']}, used by profile full" if here["bfloat16"] else "not on this processor",
             "device": ", ".join(str(value) for value in here["device"].values() if value is not None),
-            "threads": f"{torch.get_num_threads()} here, 1 in each of {default_workers()} trainings at once "
-            f"(OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')})",
             "project": paths.root(),
             "data": paths.data(),
-            "results": f"{paths.results()}, {_free_gigabytes(paths.results()):.0f} GB free",
+            "results": f"{results}, {free:.0f} GB free",
         }
     )
     typer.echo("\ndata sets")
     print_facts({f"  {name}": _found(name) for name in data.DATASETS})
     typer.echo("\nprofiles (one core's time, estimated; runs already stored cost nothing)")
-    print_facts(_costs(default_workers()))
-
-
-def _free_gigabytes(folder: Path) -> float:
-    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free / 1e9
+    print_facts({f"  {profile}": _costs(profile, default_workers()) for profile in PROFILES})
 
 
 def _found(name: str) -> str:
     from nclib import data
 
-    try:
-        facts = data.describe(name)
-    except data.DataError as error:
-        return str(error)
+    facts = data.describe(name)
     return f"found, {facts['where']}" if facts["present"] else f"not here; to get it: nclib data fetch {name}"
 
 
-def _costs(workers: int) -> dict[str, str]:
-    from nclib.engine import experiments, profiles, runs
+def _costs(profile: str, workers: int) -> str:
+    from nclib.engine import experiments, runs
     from nclib.system.terminal import duration
 
-    costs = {}
-    for profile in profiles.PROFILES:
-        wanted = [config for name in experiments.known() for config in experiments.experiment(name, profile)]
-        plan = runs.plan(wanted)
-        lacking = plan[plan["state"] != "stored"]
-        total, left = plan["seconds"].sum(), lacking["seconds"].sum()
-        costs[f"  {profile}"] = (
-            f"{len(plan)} runs, {duration(total)}; still to train: {len(lacking)}, "
-            f"{duration(left)}, with {workers} at once {duration(left / workers)}"
-        )
-    return costs
+    plan = runs.plan([config for name in experiments.known() for config in experiments.experiment(name, profile)])
+    lacking = plan[plan["state"] != "stored"]
+    left = lacking["seconds"].sum()
+    return (
+        f"{len(plan)} runs, {duration(plan['seconds'].sum())}; still to train: {len(lacking)}, "
+        f"{duration(left)}, with {workers} at once {duration(left / workers)}"
+    )
 
 
 def verify(
     profile: Annotated[str | None, typer.Option(help="Compare only runs that this profile asked for first.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print every setting, not only those that are not ok.")] = False,
 ) -> None:
     """Check that this installation computes what it should.
 
@@ -94,25 +78,21 @@ def verify(
     print_frame(checks)
     found = verification.compare_with_reference(profile)
     if found.runs:
-        _print_comparison(found, every)
+        _print_comparison(found)
     sound = bool(checks["ok"].all())
     close = bool(found.shifts["ok"].all() and found.settings["ok"].all())
     typer.echo(f"\n{_verdict(sound, close, found.runs)}")
     raise typer.Exit(0 if sound and close else 1)
 
 
-def _print_comparison(found: Comparison, every: bool) -> None:
+def _print_comparison(found: Comparison) -> None:
     typer.echo(f"\n{found.runs} runs stored here and in the reference, {found.identical} of them equal to the bit")
     typer.echo("\nmean shifts: here − reference of accuracies, log(here/reference) of other metrics, mean over runs")
-    if found.shifts.empty:
-        typer.echo("too few runs of each variant for that")
-    else:
-        print_frame(found.shifts.round(4))
-    typer.echo("\nsetting by setting: means over seeds")
+    print_frame(found.shifts.round(4))
     close = found.settings["ok"]
-    if every or not close.all():
-        print_frame(found.settings if every else found.settings[~close])
-    typer.echo(f"{close.sum()} of {len(close)} means ok" + ("" if every else "; verify --all prints every one"))
+    typer.echo(f"\nsetting by setting, means over seeds: {close.sum()} of {len(close)} ok")
+    if not close.all():
+        print_frame(found.settings[~close])
 
 
 def _verdict(sound: bool, close: bool, runs: int) -> str:

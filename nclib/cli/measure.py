@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,17 +13,8 @@ from nclib.cli.output import print_frame
 
 
 def measure(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:FUNCTION|FILE.npz",
-            help="A function without arguments that returns (model, loader) or (model, loader, test loader), or a file "
-            "with h, labels, logits, w.",
-        ),
-    ],
-    layer: Annotated[
-        list[str] | None, typer.Option(help="A layer's name, or all; left out: every block and the classifier's input.")
-    ] = None,
+    source: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION|FILE.npz")],
+    layer: Annotated[list[str] | None, typer.Option(help="A layer's name, or all; left out: every block.")] = None,
     classes: Annotated[int | None, typer.Option("--num-classes", help="K; left out: found from the network.")] = None,
     pool: Annotated[str, typer.Option(help="mean, flatten or cls: how a feature map becomes a vector.")] = "mean",
     per_class: Annotated[bool, typer.Option("--per-class", help="Add rows for each class.")] = False,
@@ -34,7 +22,8 @@ def measure(
 ) -> None:
     """Neural collapse in the layers of your own network, or of saved features.
 
-    MODULE is imported, from this folder too, so its code runs.
+    FUNCTION takes nothing and returns (model, loader) or (model, loader, test loader). MODULE is imported, from this
+    folder too, so its code runs. FILE.npz holds h, labels and, if you like, logits and w.
     """
     import pandas as pd
 
@@ -50,10 +39,9 @@ def measure(
             table = pd.DataFrame(measuring.measure_file(source, classes).items(), columns=["metric", "value"])
         else:
             wanted = "all" if layer == ["all"] else layer
-            with _importable_from_here():
-                model, loader, *test = _model_and_loaders(source)
-                test = test[0] if test else None
-                table = measuring.measure(model, loader, wanted, classes, pool, per_class, test=test)
+            sys.path.append(os.getcwd())
+            model, loader, *test = _model_and_loaders(source)
+            table = measuring.measure(model, loader, wanted, classes, pool, per_class, test=test[0] if test else None)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if csv is not None:
@@ -66,18 +54,8 @@ def measure(
     print_frame(table)
 
 
-@contextlib.contextmanager
-def _importable_from_here() -> Iterator[None]:
-    before = sys.path[:]
-    sys.path.append(os.getcwd())
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-
-
 def _model_and_loaders(source: str) -> tuple[Any, ...]:
-    """What the function named returns. Raises ValueError with a sentence for whatever is wrong with it."""
+    """What the function named returns. Raises ValueError with a sentence where there is none, or it returns another."""
     from importlib import import_module
 
     from nclib.system.own_code import is_name
@@ -88,16 +66,10 @@ def _model_and_loaders(source: str) -> tuple[Any, ...]:
     try:
         function = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:
-        missing = error.name in (module, module.split(".")[0])
-        where = f"there is no module {module!r} here or among the installed packages"
-        raise ValueError(where if missing else f"{source}: {error}") from None
+        raise ValueError(f"{source}: {error}; type the command in the folder of the module") from None
     if not callable(function):
         raise ValueError(f"{module} has no function {name!r}")
-    try:
-        found = function()
-    except ValueError as error:
-        *_, place = traceback.extract_tb(error.__traceback__)
-        raise ValueError(f"{source}: {error} ({place.filename}, line {place.lineno})") from None
+    found = function()
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")
     return found

@@ -31,20 +31,14 @@ def say_error(message: str) -> None:
 
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Names and values, a line each."""
-    width = max(map(len, facts))
+    width = max(map(len, facts), default=0)
     for name, value in facts.items():
         typer.echo(f"{name:{width}}  {value}")
 
 
-def plain(text: object) -> str:
-    """Text of a file, as it may be printed: what would steer the terminal is shown as U+FFFD."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text))
-
-
 def print_frame(frame: pd.DataFrame) -> None:
     """A table as wide as its content needs, numbers with four digits."""
-    shown = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else plain(value))
-    typer.echo(shown.replace("nan", "–").rename(columns=plain).to_string(index=False))
+    typer.echo(frame.to_string(index=False, float_format="{:.4g}".format, na_rep="–"))
 
 
 def final_metrics(run: StoredRun) -> pd.DataFrame:

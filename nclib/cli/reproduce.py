@@ -13,35 +13,15 @@ def reproduce(
     names: Names = None,
     profile: ProfileName = "quick",
     parameter: Settings = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1000, help="Runs trained at once on this machine; left out: one per GPU, else one per core."
-        ),
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Train on this Dask cluster: tls://…, or its scheduler file.")
-    ] = None,
-    train: Annotated[
-        str,
-        typer.Option(help="missing: train missing runs. never: fail without them. finished: draw finished pairs."),
-    ] = "missing",
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="Stop training after this long, one seed of everything first; the same command continues."),
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs trained at once; left out: one per GPU or core.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Train on this Dask cluster: address or file.")] = None,
+    train: Annotated[str, typer.Option(help="missing, never (fail) or finished (draw what is there).")] = "missing",
+    minutes: Annotated[float | None, typer.Option(help="Stop training then; the same command continues.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Execute unchanged notebooks as well.")] = False,
     site: Annotated[bool, typer.Option("--report/--no-report", help="Make the web site at the end.")] = True,
-    largest: Annotated[
-        bool, typer.Option("--largest", help="Also draw the tracked runs of a larger scale, without training.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say which runs and notebooks are due, and why.")
-    ] = False,
+    largest: Annotated[bool, typer.Option("--largest", help="Also draw the tracked runs of a larger scale.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="Only list the notebooks.")] = False,
-    parameters_of: Annotated[
-        str | None, typer.Option("--parameters", metavar="NOTEBOOK", help="Only list the parameters of this notebook.")
-    ] = None,
+    parameters_of: Annotated[str | None, typer.Option("--parameters", help="Only list those of this notebook.")] = None,
 ) -> None:
     """Regenerate figures and tables: train the missing runs, draw each notebook as soon as its runs are there."""
     if list_all or parameters_of is not None:
@@ -52,9 +32,6 @@ def reproduce(
 
     if any(text.startswith("cell=") for text in parameter or ()):
         own_code.search_here()
-    if dry_run:
-        reproduce.dry_run(names or (), profile, parameter or ())
-        return
     summary = reproduce.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, minutes)
     complete = summary.ok
     if largest and summary.parameters:

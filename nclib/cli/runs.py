@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from nclib.cli.output import Names, ProfileName, Settings, final_metrics, plain, print_frame
-
-if TYPE_CHECKING:
-    pass
+from nclib.cli.output import Names, ProfileName, Settings, final_metrics, print_frame
 
 runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=True)
-_LISTED = "{:16} {:>11} {:>5} {:>6}  {:8} {}"
 RunName = Annotated[str, typer.Argument(help="A run id, or a beginning of it that fits no other.")]
 
 
 @runs_app.command("list")
 def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
-    """Finished runs with date, size, width, epochs and profile, and how far the unfinished ones are."""
-    from nclib.engine.reading import CorruptRun, dotted
+    """Finished runs with their date, and how far the unfinished ones are."""
     from nclib.engine.store import default_store
 
     store = default_store()
-    unfinished = store.unfinished()
-    if any(text in run for run in [*store.ids(), *unfinished]):
-        typer.echo(_LISTED.format("finished", "size", "width", "epochs", "profile", "run"))
     for run in (run for run in store.ids() if text in run):
-        try:
-            size = sum(path.lstat().st_size for path in (store.root / run).iterdir())
-            when = datetime.fromtimestamp((store.root / run / "DONE").stat().st_mtime)
-            stored = store.open(run)
-            config, profile = stored.config.get("base", stored.config), stored.provenance.get("profile", "custom")
-        except (OSError, CorruptRun) as error:
-            typer.echo(f"cannot be read ({getattr(error, 'strerror', error)})  {run}")
-            continue
-        width, epochs = (dotted(config, key) or "–" for key in ("model.width", "train.epochs"))
-        facts = (f"{when:%Y-%m-%d %H:%M}", f"{size / 1e6:.1f} MB", width, epochs, profile, run)
-        typer.echo(_LISTED.format(*map(plain, facts)))
-    for run in (run for run in unfinished if text in run):
-        typer.echo(_LISTED.format("unfinished", f"{100 * store.progress(run):.0f} %", "–", "–", "–", plain(run)))
+        typer.echo(f"{datetime.fromtimestamp((store.root / run / 'DONE').stat().st_mtime):%Y-%m-%d %H:%M}  {run}")
+    for run in (run for run in store.unfinished() if text in run):
+        typer.echo(f"unfinished, {100 * store.progress(run):3.0f} %  {run}")
     if not store.ids():
         typer.echo(f"no finished runs in {store.root}", err=True)
 
@@ -52,12 +34,10 @@ def check_runs() -> None:
     """Read every stored run and compare it with its checksums; what is damaged is named and set aside."""
     from nclib.engine.store import default_store
 
-    found = dict(default_store().check())
-    damaged = {run: reason for run, reason in found.items() if reason}
-    for reason in damaged.values():
-        typer.echo(plain(reason))
-    typer.echo(f"{len(found) - len(damaged)} of {len(found)} runs are sound")
-    raise typer.Exit(1 if damaged else 0)
+    store = default_store()
+    found = [store.is_sound(run) for run in store.ids() if not store.busy(run)]
+    typer.echo(f"{sum(found)} of {len(found)} runs are sound")
+    raise typer.Exit(0 if all(found) else 1)
 
 
 @runs_app.command()
@@ -72,12 +52,10 @@ def show(
     from nclib.engine.store import default_store
 
     stored = load_run(_complete(run, default_store().ids() + reference_store().ids()))
-    if config:
-        typer.echo(json.dumps(stored.config, indent=1))
-        return
-    typer.echo(f"run {stored.run_id}")
-    typer.echo(json.dumps({"config": _without_nothing(stored.config), "provenance": stored.provenance}, indent=1))
-    print_frame(final_metrics(stored))
+    typer.echo(json.dumps(stored.config, indent=1))
+    if not config:
+        typer.echo(json.dumps(stored.provenance, indent=1))
+        print_frame(final_metrics(stored))
 
 
 @runs_app.command()
@@ -89,8 +67,7 @@ def remove(
     from nclib.engine.store import default_store
 
     store = default_store()
-    chosen = [_complete(run, [*store.ids(), *store.unfinished()]) for run in runs]
-    for run in dict.fromkeys(chosen):
+    for run in [_complete(run, [*store.ids(), *store.unfinished()]) for run in runs]:
         if yes or typer.confirm(f"remove {run}?"):
             store.remove(run)
             typer.echo(f"removed {run}")
@@ -112,7 +89,8 @@ def export(
     from nclib.publish import notebooks
     from nclib.reproduce.reproduce import prepare
 
-    tasks, configs = prepare(notebooks.select(names or ()), profile, parameter or ())
+    tasks = prepare(notebooks.select(names or ()), profile, parameter or ())
+    configs = {run: config for task in tasks for run, config in task.needed.items()}
     drawn = {run for task in tasks for run in features_drawn(profile, **task.settings)}
     for run in runs.export_reference(list(configs.values()), collection or profile, finished, drawn):
         typer.echo(run)
@@ -122,19 +100,9 @@ def _complete(typed: str, known: Iterable[str]) -> str:
     """The one run whose id is, or begins with, what was typed."""
     from nclib.config import ConfigError
 
-    known = sorted(set(known))
-    fitting = [typed] if typed in known else [run for run in known if run.startswith(typed)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        raise ConfigError(f"{typed!r} fits {len(fitting)} runs: {', '.join(fitting[:5])}{', …' * (len(fitting) > 5)}")
-    raise ConfigError(f"no run begins with {typed!r}; see nclib runs list")
-
-
-def _without_nothing(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without the options that do not apply."""
-    return {
-        key: _without_nothing(value) if isinstance(value, Mapping) else value
-        for key, value in tree.items()
-        if value is not None
-    }
+    known = set(known)
+    fitting = [typed] if typed in known else sorted(run for run in known if run.startswith(typed))
+    if len(fitting) != 1:
+        said = f"fits {len(fitting)} runs: {', '.join(fitting[:5])}" if fitting else "begins no run"
+        raise ConfigError(f"{typed!r} {said}; see nclib runs list")
+    return fitting[0]

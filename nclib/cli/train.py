@@ -7,30 +7,19 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from nclib.cli.output import final_metrics, plain, print_frame
+from nclib.cli.output import final_metrics, print_frame
 from nclib.config import ConfigError, RunConfig, named_options
 
 
 def train(
-    profile: Annotated[
-        str | None,
-        typer.Option(help="Start from the options of figures: smoke, quick, lite, full, paper.", show_default="none"),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="JSON file of a configuration; other options change it.", dir_okay=False)
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Protocol: workable, or paper for the literal one.", show_default="workable")
-    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Start from the options of figures: smoke, quick, …")] = None,
+    config: Annotated[Path | None, typer.Option(help="Start from a JSON file of options.", dir_okay=False)] = None,
+    recipe: Annotated[str | None, typer.Option(help="Protocol: workable, paper, collapse or accuracy.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "-s", "--set", metavar="KEY=VALUE", help="Any other option, such as model.solver.tol=1e-4. Repeatable."
-        ),
+        typer.Option("-s", "--set", metavar="KEY=VALUE", help="Such as model.solver.tol=1e-4."),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU where there is one.")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; left out: a GPU if any.")] = None,
     **named: Any,
 ) -> None:
     """Train one network, unless it is stored already, and print its run id and final metrics.
@@ -65,7 +54,7 @@ def train(
     chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
     print_frame(metrics[chief])
     for said in load_run(run).provenance.get("warnings", []):
-        typer.echo(f"warning: {plain(said)}")
+        typer.echo(f"warning: {said}")
     typer.echo(f"everything about it: nclib runs show {run_id(run)}")
 
 

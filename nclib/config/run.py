@@ -20,8 +20,7 @@ class StoredConfig(Config):
     """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
 
     `profile` is a label that says for which profile the run was first asked; it is not part of the identity, nor is the
-    name of its model. Each kind is a subclass with its own `execute`, classifiers aside; `nclib.engine.kinds` finds it
-    by its name.
+    name of its model. Each kind is a subclass with its own `execute`, classifiers aside.
     """
 
     on_cpu: ClassVar[bool] = False

@@ -166,7 +166,7 @@ def _fingerprint(folder: Path, tree: _Tree) -> str:
     faults = {}
     for path in _track(_flat(tree), f"Reading {folder.name}"):
         try:
-            content = hashlib.sha256(paths.content(path)).hexdigest()
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:
             faults[path] = str(error.strerror)
             continue
@@ -297,14 +297,13 @@ def _cache_states(cache: Path, splits: Iterable[str] = SPLITS) -> dict[str, str]
     """The files that the splits need: "ok", "missing" or "damaged"."""
     names = ["dataset.json", *(f"{split}_{part}.npy" for split in splits for part in ("images", "labels"))]
     try:
-        sums = {line[66:]: line[:64] for line in paths.content(cache / _SUMS).decode().splitlines()}
+        sums = {line[66:]: line[:64] for line in (cache / _SUMS).read_text(encoding="utf-8").splitlines()}
     except (OSError, UnicodeDecodeError):
         sums = {}
     states = {}
     for name in names:
         if (cache / name).is_file():
-            small = (cache / name).stat().st_size <= paths.LARGEST
-            states[name] = "ok" if small and _sha256(cache / name) == sums.get(name) else "damaged"
+            states[name] = "ok" if _sha256(cache / name) == sums.get(name) else "damaged"
         else:
             states[name] = "missing"
     return states

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,9 +16,10 @@ import pandas as pd
 import torch
 
 from nclib import models, training
-from nclib.config import ConfigError, RunConfig, StoredConfig, TrainConfig, digest, run_id
+from nclib.config import RunConfig, StoredConfig, TrainConfig, digest, run_id
 from nclib.data import describe
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore
+from nclib.engine.reading import CorruptRun
+from nclib.engine.store import DamageWarning, RunStore
 from nclib.system import own_code, provenance
 
 Note = Callable[[float, float], None]
@@ -82,11 +82,11 @@ def train_run(
         return run
     with store.lock(run):
         if not store.is_sound(run):
-            make(config, store, training.usable_device(device), progress or _nothing, log or _nothing)
+            make(config, store, training.usable_device(device), progress or (lambda *_: None), log)
     return run
 
 
-def make(config: StoredConfig, store: RunStore, device: torch.device, progress: Note, log: Log) -> None:
+def make(config: StoredConfig, store: RunStore, device: torch.device, progress: Note, log: Log | None) -> None:
     """Train one run, and first the one that it needs, and store it."""
     needed, on = config.needs(), torch.device("cpu") if config.on_cpu else device
     base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, config.work()))
@@ -101,7 +101,11 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
         warnings.simplefilter("always")
         checkpoint = store.checkpoint(run_id(config))
         if isinstance(config, RunConfig):
-            result = _classifier(config, on, checkpoint, note, log, cost)
+            here = provenance.capture(on)
+            session = lambda: here | {"cost": cost.as_dict()}  # noqa: E731
+            run = training.train(config, device=on, checkpoint=checkpoint, progress=note, log=log, session=session)
+            tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
+            result = Result(tables, run.arrays, run.weights, run.facts)
         else:
             result = config.execute(Job(store, base, on, note, checkpoint))
         train = getattr(config, "train", None)
@@ -115,35 +119,12 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
             warnings.warn(warning.message, stacklevel=2)
 
 
-def _classifier(
-    config: RunConfig, device: torch.device, checkpoint: Any, progress: Note, log: Log, cost: provenance.Cost
-) -> Result:
-    here = provenance.capture(device)
-    run = training.train(
-        config,
-        device=device,
-        checkpoint=checkpoint,
-        progress=progress,
-        log=log,
-        session=lambda: here | {"cost": cost.as_dict()},
-    )
-    tables = {"history": run.history, "classes": run.classes, "cost": run.cost}
-    return Result(tables, run.arrays, run.weights, run.facts)
-
-
-def _nothing(*_: Any) -> None:
-    pass
-
-
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """One thread a run, or as many as NCLIB_THREADS says, whatever the session around it uses: the number of threads
     changes the last bits of a result, and more runs at once use a machine better than more threads."""
-    wanted = os.environ.get("NCLIB_THREADS", "1")
-    if not re.fullmatch("[1-9][0-9]{0,3}", wanted):
-        raise ConfigError(f"NCLIB_THREADS={wanted!r:.100} must be a whole number from 1 to 9999")
     before = torch.get_num_threads()
-    torch.set_num_threads(int(wanted))
+    torch.set_num_threads(int(os.environ.get("NCLIB_THREADS", "1")))
     try:
         yield
     finally:
@@ -208,14 +189,12 @@ def changed_code(config: StoredConfig, store: RunStore) -> str:
     """Why a run with code of the user's own is another one than a stored run of the same options; "" where none is."""
     if not isinstance(config, RunConfig) or not config.model.own_code:
         return ""
-    options = config.canonical()
+    options, (name, now), *_ = config.canonical(), *own_code.files(config.model.own_code).items()
     start = run_id(config).removesuffix(digest(options))
-    for folder in sorted(store.root.glob(f"{start}*/DONE"), key=lambda done: done.stat().st_mtime, reverse=True):
-        with contextlib.suppress(CorruptRun):
-            other = store.open(folder.parent.name)
-            if other.config | {"model": other.config["model"] | {"source": config.model.source}} == options:
-                kept = {path.name: path.read_bytes() for path in folder.parent.glob("code.*")}
-                now = {f"code.{name}": content for name, content in own_code.files(config.model.own_code).items()}
-                changed = sorted(name.removeprefix("code.") for name in now if kept.get(name) != now[name])
-                return f"{', '.join(changed)} changed after {other.run_id} was trained"
+    for done in sorted(store.root.glob(f"{start}*/DONE"), key=lambda done: done.stat().st_mtime, reverse=True):
+        with contextlib.suppress(CorruptRun, FileNotFoundError):
+            other = store.open(done.parent.name)
+            same = other.config | {"model": other.config["model"] | {"source": config.model.source}} == options
+            if same and (done.parent / f"code.{name}").read_bytes() != now:
+                return f"{name} changed after {other.run_id} was trained"
     return ""

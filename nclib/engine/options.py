@@ -10,7 +10,6 @@ from typing import Any
 from nclib import data
 from nclib.config import AUGMENTATION, RECIPES, ConfigError, RunConfig, StoredConfig, named_options, parse_json, suggest
 from nclib.system import own_code, provenance
-from nclib.system.terminal import short
 
 OPTIONS = {key: field.json_schema_extra["option"].split()[0] for key, field in named_options().items()}
 """Options of ``nclib train`` that have a name of their own; every other is written as ``-s KEY=VALUE``."""
@@ -22,13 +21,13 @@ def build_config(
     """The configuration that a file, a recipe and options describe, each overruling the one before.
 
     K_A or R choose step imbalance where nothing else is said. A folder is resolved from the working directory. A file
-    that names code of the user's own names none here, unless `given` or `settings` name it as well.
+    that names code of the user's own imports none, unless `given` or `settings` name it as well.
 
     Parameters
     ----------
     start : a file, or the options themselves.
     given : dotted keys and values
-    settings : "dotted.key=value" texts, values in YAML.
+    settings : "dotted.key=value" texts, values in JSON or plain words.
 
     Raises
     ------
@@ -37,100 +36,61 @@ def build_config(
     DataError
         For an unusable folder.
     """
-    tree: dict[str, Any] = {}
-    if isinstance(start, Path):
-        tree = _read_config(start)
-    elif start is not None:
-        tree = json.loads(json.dumps(start))
+    tree = _read_config(start) if isinstance(start, Path) else json.loads(json.dumps(start or {}))
+    values: dict[str, Any] = {}
     if recipe_name is not None:
         if recipe_name not in RECIPES:
             raise ConfigError(suggest(recipe_name, RECIPES, "recipe"))
-        for key, value in RECIPES[recipe_name].items():
-            _put(tree, f"train.{key}", value)
-        if recipe_name in AUGMENTATION:
-            _put(tree, "data.augment", AUGMENTATION[recipe_name])
-    values = dict(given)
-    for text in settings:
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not key or not equals:
-            raise ConfigError(f"{text!r} is not an assignment; write key=value, for instance train.momentum=0.8")
-        values[key] = _number(yaml_value(value))
-        try:
-            json.dumps(values[key], default=str)
-        except (TypeError, ValueError, RecursionError) as error:  # YAML can hold more than JSON
-            raise ConfigError(f"option {key} cannot hold such a value ({error})") from None
-    if {"data.num_majority", "data.ratio"} & set(values):
-        data_tree = tree.get("data")
-        values.setdefault("data.imbalance", (data_tree if isinstance(data_tree, dict) else {}).get("imbalance", "step"))
-    own = _own_code(tree, values)
+        values |= {f"train.{key}": value for key, value in RECIPES[recipe_name].items()}
+        values |= {"data.augment": AUGMENTATION[recipe_name]} if recipe_name in AUGMENTATION else {}
+    values |= {**given, **dict(map(_assignment, settings))}
+    if {"data.num_majority", "data.ratio"} & set(values) and "imbalance" not in tree.get("data", {}):
+        values.setdefault("data.imbalance", "step")
+    _check_own_code(tree.get("model", {}), values)
     for key, value in values.items():
         _put(tree, key, value)
-    if own:
-        own_code.search_here()
-    if isinstance(tree.get("data"), dict) and isinstance(tree["data"].get("dataset"), str):
-        tree["data"]["dataset"] = data.resolve_dataset(tree["data"]["dataset"])
-    return RunConfig.from_json(json.dumps(tree, default=str))
+    if isinstance(dataset := tree.get("data", {}).get("dataset"), str):
+        tree["data"]["dataset"] = data.resolve_dataset(dataset)
+    return RunConfig.from_json(json.dumps(tree))
 
 
-def _own_code(tree: dict[str, Any], values: Mapping[str, Any]) -> bool:
-    """Whether the options typed name code of the user's own; what a file says of its source is then passed over.
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not key or not equals:
+        raise ConfigError(f"{text!r} is not an assignment; write key=value, for instance train.momentum=0.8")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
 
-    Raises
-    ------
-    ConfigError
-        Where a file names code and the options do not.
-    """
-    model = tree.get("model") if isinstance(tree.get("model"), dict) else {}
+
+def _check_own_code(model: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Refuse code of the user's own that a file names and the options do not. Where they do, it is looked for in the
+    working folder too, and what the file says of its source is passed over."""
     for key in ("cell", "network"):
         name, typed = model.get(key), values.get(f"model.{key}")
         if typed is not None:
             model.pop("source", None)
-            return isinstance(typed, str) and own_code.is_name(typed)
-        if isinstance(name, str) and own_code.is_name(name):
+            own_code.search_here()
+        elif isinstance(name, str) and own_code.is_name(name):
             raise ConfigError(f"the file names code, {name}, and a file imports none. If you trust it: --{key} {name}")
-    return False
 
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
-    except ValueError as error:
+        content = parse_json(file.read_text(encoding="utf-8"), file.name)
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{file.name} is not valid JSON ({error})") from None
-    content = parse_json(text, file.name)
-    if "schema" not in content:  # bare, not as a run stores it
-        return content
-    if not isinstance(content.get("config"), dict):
-        raise ConfigError(f"{file.name} has a schema, as a stored run's config.json, but no object 'config'")
-    return content["config"]
-
-
-def _number(value: Any) -> Any:
-    """YAML takes 1e-4 for a text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+    return content.get("config", content)  # as a run stores it, or bare
 
 
 def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     *groups, last = key.split(".")
     for group in groups:
-        if tree.get(group) is None:
-            tree[group] = {}
-        tree = tree[group]
+        tree = tree.setdefault(group, {})
         if not isinstance(tree, dict):
             raise ConfigError(f"{key}: {group} is a value and has no options")
     tree[last] = value
-
-
-def yaml_value(text: str) -> Any:
-    """What a text means in YAML; the text itself where it means nothing there."""
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: the 99th of a month, a number of 5,000 digits
-        return text
 
 
 def check_runs(configs: Iterable[StoredConfig]) -> None:
@@ -149,31 +109,26 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     from nclib import models, training
 
     slow = provenance.bfloat16_unit() is None and training.default_device().type == "cpu"
-    checked: dict[Any, tuple[int, Any, set[Any]]] = {}
+    checked: dict[Any, tuple[int, Any]] = {}
+    built = set()
     for config in configs:
         if not hasattr(config, "data"):
             continue  # the small trainings of the sister papers draw no images
         if slow and getattr(config.train, "precision", "") == "bfloat16":
             raise ConfigError(
-                "this processor has no bfloat16 unit (AMX or AVX-512 BF16), without which training in bfloat16 takes "
-                "tens of times as long. Train in float32, which makes other runs: -p precision=float32, or with "
-                "nclib train: --set train.precision=float32"
+                "this processor has no bfloat16 unit, without which training in bfloat16 takes tens of times as long. "
+                "Train in float32, which makes other runs: -p precision=float32, or --set train.precision=float32"
             )
         try:
             if config.data not in checked:
                 split = data.make_split(config.data, config.seed)
-                checked[config.data] = len(split.counts), split.train_images.shape[1:], set()
-            classes, image, built = checked[config.data]
-            if config.kind == "classifier" and config.model not in built:
+                checked[config.data] = len(split.counts), split.train_images.shape[1:]
+            if config.kind == "classifier" and (config.data, config.model) not in built:
+                classes, image = checked[config.data]
                 models.build_model(config.model, classes, image[0])
                 models.try_own_code(config.model, classes, image)
-                built.add(config.model)
+                built.add((config.data, config.model))
         except data.DataError:
             raise
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        except (MemoryError, RuntimeError) as error:  # PyTorch's own
-            if "memory" not in str(error) and not isinstance(error, MemoryError):
-                raise
-            too_large = f"a network of width {config.model.width} does not fit into the memory of this machine"
-            raise ConfigError(f"{too_large} ({short(str(error))})") from None

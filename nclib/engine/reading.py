@@ -5,12 +5,10 @@ Nothing that lies in a store is executed: arrays are read without pickles, weigh
 
 from __future__ import annotations
 
-import functools
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,76 +39,57 @@ FRAME_COLUMNS = [
 _EXACT = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
 
 
+if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
+    raise ImportError(f"stored runs need torch 2.10 or newer, and this is {torch.__version__}; install it")
+
+
 class CorruptRun(RuntimeError):
     """A stored run or checkpoint whose content is not what was written; the message names it and what is wrong."""
 
     exit_code = 1
 
 
-class TorchTooOld(RuntimeError):
-    """This torch has known holes where it reads files."""
-
-    exit_code = 1
-
-
-class Files(Mapping[str, Any]):
-    """The content of files by name; each is read, once, when it is first asked for.
-
-    Parameters
-    ----------
-    names : of the files
-    read : returns what is in the file of a name
-    """
-
-    def __init__(self, names: Iterable[str], read: Callable[[str], Any]) -> None:
-        self._names, self._read = list(names), functools.cache(read)
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 @dataclass(frozen=True)
 class StoredRun:
     """A finished run. Its tables (always "history": epoch, split, metric, value), arrays, weights and provenance are
-    read and checked when they are first asked for; a damaged one raises `CorruptRun` then."""
+    read and checked when they are first asked for; a damaged one raises `CorruptRun` then.
+
+    Parameters
+    ----------
+    run_id, config : its name and its plain configuration
+    names : of its files
+    read : returns what is in the file of a name
+    """
 
     run_id: str
     config: dict[str, Any]
-    files: Mapping[str, Any]
+    names: tuple[str, ...]
+    read: Callable[[str], Any]
 
     @property
-    def tables(self) -> Mapping[str, pd.DataFrame]:
-        names = [Path(name).stem for name in self.files if name.endswith(".csv")]
-        return Files(names, lambda table: self.files[f"{table}.csv"])
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {name.removesuffix(".csv"): self.read(name) for name in self.names if name.endswith(".csv")}
 
     @property
     def history(self) -> pd.DataFrame:
-        return self.files["history.csv"]
+        return self.read("history.csv")
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        return self.files["arrays.npz"]
+        return self.read("arrays.npz")
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return self.files["provenance.json"]
+        return self.read("provenance.json")
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        if "weights.pt" not in self.files:
+        if "weights.pt" not in self.names:
             raise CorruptRun(
                 f"run {self.run_id} is known from the reference results alone, which keep no weights; "
                 "nclib.ensure_runs([config]) trains it here"
             )
-        return self.files["weights.pt"]
+        return self.read("weights.pt")
 
     def network(self, code: str | None = None) -> Classifier:
         """The trained network of a classifier, on the CPU and in evaluation mode.
@@ -175,15 +154,13 @@ def parse(name: str, content: bytes) -> Any:
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 return {array: stored[array] for array in stored.files}
         if name.endswith(".pt"):
-            return read_tensors(content)
-        if name.endswith(".json"):
-            return read_object(content)
-        table = read_csv(io.BytesIO(content))
-        if name == "history.csv":
-            table[HISTORY].astype({"epoch": float, "value": float})  # raises for a table that is no history
-        return table
-    except TorchTooOld:
-        raise
+            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if name.endswith(".csv"):
+            table = read_csv(io.BytesIO(content))
+            if name == "history.csv":
+                table[HISTORY].astype({"epoch": float, "value": float})  # raises for a table that is not a history
+            return table
+        return dict(json.loads(content))
     except Exception as error:  # NumPy, pandas and torch raise anything
         raise CorruptRun(f"it cannot be read ({type(error).__name__}: {error})") from None
 
@@ -191,24 +168,6 @@ def parse(name: str, content: bytes) -> Any:
 def read_csv(source: Any) -> pd.DataFrame:
     """A table with every float exactly as it was written."""
     return pd.read_csv(source, **_EXACT)
-
-
-def read_tensors(content: bytes) -> Any:
-    """Tensors and plain values; whatever else a pickle would do is refused before it is done."""
-    if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
-        raise TorchTooOld(f"stored tensors need torch 2.10 or newer, and this is {torch.__version__}; install it")
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-
-
-def read_object(content: bytes) -> dict[str, Any]:
-    """A JSON object; `CorruptRun` for anything else."""
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CorruptRun(f"it is not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise CorruptRun(f"it holds a JSON {type(value).__name__}, not an object")
-    return value
 
 
 # --- tidy tables ----------------------------------------------------------------------------------------------------

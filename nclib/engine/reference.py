@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import lzma
-import re
-import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import pandas as pd
 
-from nclib.config import ConfigError, StoredConfig, digest, run_id
-from nclib.engine.reading import HISTORY, CorruptRun, Files, StoredRun, parse, read_csv, read_object, stack, tidy
-from nclib.engine.store import DamageWarning, default_store
+from nclib.config import StoredConfig, digest, run_id
+from nclib.engine.reading import HISTORY, CorruptRun, StoredRun, parse, read_csv, stack, tidy
+from nclib.engine.store import default_store
 from nclib.imbalance import sample_rows
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, write_atomic
@@ -58,19 +56,18 @@ class ReferenceStore:
     def has(self, run: str) -> bool:
         return run in self._index()
 
-    def config(self, run: str) -> dict[str, Any]:
-        """The plain configuration of a reference run."""
-        return self.open(run).config
-
     def open(self, run: str) -> StoredRun:
         """One reference run, its history and arrays read when they are asked for; raises `CorruptRun` when it is not
-        there."""
+        there, or has not the options that its name stands for."""
         folder = self._index().get(run)
         if folder is None:
             raise CorruptRun(f"run {run} is not among the reference results")
         listing, table = folder / "runs.json", folder / _TABLE
         record = _runs(listing, _changed(listing))[run]
+        if not run.endswith(f"-{digest(record['config'])}"):
+            raise CorruptRun(f"reference run {run} has the configuration of another run. {_from_git(folder)}")
 
+        @functools.cache
         def read(name: str) -> Any:
             try:
                 if name == "provenance.json":
@@ -82,7 +79,7 @@ class ReferenceStore:
                 said = f"reference run {run}: {type(error).__name__}: {error}. {_from_git(folder)}"
                 raise CorruptRun(said) from None
 
-        return StoredRun(run, record["config"], Files(("history.csv", "arrays.npz", "provenance.json"), read))
+        return StoredRun(run, record["config"], ("history.csv", "arrays.npz", "provenance.json"), read)
 
     load = open
 
@@ -94,7 +91,7 @@ class ReferenceStore:
         """What is known of the data sets of these runs, by name, so that they can be read where the images are not."""
         found: dict[str, Any] = {}
         for listing in sorted(self.root.glob("*/datasets.json")):
-            found |= read_object(listing.read_bytes())
+            found |= json.loads(listing.read_bytes())
         return found
 
     def add(
@@ -112,26 +109,11 @@ class ReferenceStore:
         runs : what to add
         datasets : what is known of their data sets
         drawn : ids of the runs whose features a figure draws; left out: all
-
-        Raises
-        ------
-        ConfigError
-            For a collection whose name is not a plain folder name.
         """
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", collection):
-            raise ConfigError(f"collection {collection!r:.100} cannot name a folder: use letters, digits, -, _ and .")
-        self.root.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(self.root / ".export.lock"):
-            self._add(self.root / collection, runs, datasets or {}, drawn)
-        return self.root / collection
-
-    def _add(
-        self, folder: Path, runs: Iterable[StoredRun], datasets: Mapping[str, Any], drawn: Container[str] | None
-    ) -> None:
+        folder = self.root / collection
         listing, table, known = folder / "runs.json", folder / _TABLE, folder / "datasets.json"
-        before = read_object(known.read_bytes()) if known.exists() else {}
-        write_atomic(known, json_bytes({**before, **datasets}))
-        records = read_object(listing.read_bytes()) if listing.exists() else {}
+        before, records = (json.loads(file.read_bytes()) if file.exists() else {} for file in (known, listing))
+        write_atomic(known, json_bytes({**before, **(datasets or {})}))
         frames = [_rows(table)] if table.exists() else []
         for run in runs:
             records[run.run_id] = {"config": run.config, "provenance": run.provenance}
@@ -143,6 +125,7 @@ class ReferenceStore:
         rows = pd.concat(frames).sort_values(["run_id", "epoch", "split", "metric"], kind="stable")
         write_atomic(table, lzma.compress(csv_bytes(rows), preset=9))
         write_atomic(listing, json_bytes(records))
+        return folder
 
 
 # A collection has hundreds of runs; its files are read once as long as they do not change.
@@ -154,16 +137,10 @@ def _changed(file: Path) -> int:
 
 @functools.lru_cache(maxsize=8)
 def _runs(listing: Path, changed: int) -> dict[str, Any]:
-    """The runs of a collection whose options are those that their names stand for; others are told and left out."""
     try:
-        records = read_object(listing.read_bytes())
-    except CorruptRun as damage:
+        return dict(json.loads(listing.read_bytes()))
+    except ValueError as damage:
         raise CorruptRun(f"{listing.parent.name}/{listing.name}: {damage}. {_from_git(listing.parent)}") from None
-    found = {run: record for run, record in records.items() if run.endswith(f"-{digest(record['config'])}")}
-    for run in records.keys() - found:
-        said = f"reference run {run!a:.100} of {listing.parent.name} has the configuration of another run"
-        warnings.warn(f"{said}; it is left out", DamageWarning, stacklevel=2)
-    return found
 
 
 def _from_git(folder: Path) -> str:

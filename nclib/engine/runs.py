@@ -6,20 +6,19 @@ import concurrent.futures
 import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine.costs import seconds
-from nclib.engine.executors import Processes
-from nclib.engine.grid import Grid, Log, Progress
+from nclib.engine.executors import Grid, Log, Progress
 from nclib.engine.jobs import CodeChanged, changed_code, check_own_code
 from nclib.engine.outline import outline
 from nclib.engine.reading import identity_columns, stack, tidy
 from nclib.engine.reference import finished, load_run, reference_store
-from nclib.engine.store import RunStore, default_store, labels
+from nclib.engine.store import default_store, labels
 from nclib.system import provenance
 from nclib.system.terminal import duration
 
@@ -199,39 +198,24 @@ def train_missing(
     ConfigError, OwnCodeError
         When a cell or network of the user's own cannot be imported or does not fit; nothing is trained then.
     """
-    if isinstance(executor, concurrent.futures.ThreadPoolExecutor):
-        raise ConfigError(
-            "runs cannot share a process: they set PyTorch's random state and determinism. Give a number of processes, "
-            "ensure_runs(configs, 2), or an executor of processes"
-        )
     store, began, ranks = default_store(), time.monotonic(), urgency or {}
     wanted, stored = _unique(configs), stored or _nothing
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     for run in sorted(wanted.keys() - absent.keys(), key=lambda run: ranks.get(run, math.inf)):
         stored(run)
-    _check_code(absent.values(), store)
+    check_own_code(absent.values())
+    changed = [said for config in absent.values() if (said := changed_code(config, store))]
+    for said in {said.partition(" changed after ")[0]: said for said in changed}.values():  # once for all its runs
+        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
     order = sorted(absent, key=lambda run: (ranks.get(run, math.inf), -seconds(absent[run])))
     if minutes is not None:
         order = sorted(absent, key=lambda run: absent[run].seed)
     until = math.inf if minutes is None else began + 60 * minutes
     store.root.mkdir(parents=True, exist_ok=True)
     grid = Grid({run: absent[run] for run in order}, store, progress or _nothing, stored, log, device, until)
-    if executor is None:
-        grid.train_here()
-    elif isinstance(executor, int):
-        with Processes(executor) as processes:
-            grid.train_on(processes)
-    else:
-        grid.train_on(executor)
+    grid.train(executor)
     unfinished = [run for run in absent if run not in grid.failures and not store.has(run)]
     return Training(grid.failures, unfinished, len(absent), round(time.monotonic() - began, 1))
-
-
-def _check_code(configs: Collection[StoredConfig], store: RunStore) -> None:
-    check_own_code(configs)
-    changed = [said for config in configs if (said := changed_code(config, store))]
-    for said in {said.partition(" changed after ")[0]: said for said in changed}.values():  # once for all its runs
-        warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=4)
 
 
 def _nothing(*_: Any) -> None:
@@ -263,17 +247,16 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     True
     """
     records = [load_run(config).provenance for config in _unique(configs).values()]
-    facts: dict[str, Any] = {"runs": len(records), "seeds": sorted({seed for r in records for seed in r["seeds"]})}
-    facts["continued from a checkpoint"] = sum(bool(record["facts"].get("continued_from")) for record in records)
-    trained = [session for record in records for session in provenance.sessions(record)]
-    for name in ("commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"):
-        facts[name] = sorted({str(session[name]) for session in trained})
-    facts["device"] = sorted({session["device"].get("name") or session["device"]["type"] for session in trained})
-    for package in sorted({name for session in trained for name in session["versions"]}):
-        facts[package] = sorted({session["versions"].get(package, "none") for session in trained})
-    facts["processor seconds"] = round(sum(map(provenance.processor_seconds, records)))
-    shown = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in facts.items()}
-    return pd.Series(shown, dtype=object).to_frame("value")
+    trained = pd.DataFrame([session for record in records for session in provenance.sessions(record)])
+    devices = [device.get("name") or device["type"] for device in trained["device"]]
+    facts = trained[["commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"]].assign(device=devices)
+    facts = facts.join(pd.DataFrame(list(trained["versions"])))
+    shown = {name: ", ".join(sorted({str(value) for value in column.dropna()})) for name, column in facts.items()}
+    seeds = sorted({seed for record in records for seed in record["seeds"]})
+    continued = sum(bool(record["facts"].get("continued_from")) for record in records)
+    seconds = round(sum(map(provenance.processor_seconds, records)))
+    first = {"runs": len(records), "seeds": ", ".join(map(str, seeds)), "continued from a checkpoint": continued}
+    return pd.Series(first | shown | {"processor seconds": seconds}, dtype=object).to_frame("value")
 
 
 def export_reference(

@@ -11,13 +11,14 @@ read; the configuration must be the one that the run's name stands for.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,12 @@ import pandas as pd
 import torch
 
 from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
-from nclib.engine.checkpoint import Checkpoint
-from nclib.engine.reading import CorruptRun, Files, StoredRun, parse, read_object
+from nclib.engine.reading import CorruptRun, StoredRun, parse
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
+
+CHECKPOINT_VERSION = 2
+"""Raised whenever the first line of a checkpoint or what follows it changes."""
 
 
 class DamageWarning(UserWarning):
@@ -59,17 +62,6 @@ class RunStore:
         """Whether the run is complete. Its files are checked when they are read."""
         return (self.root / run / "DONE").is_file()
 
-    def records(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-        """Id, configuration and provenance of the complete runs, the last finished at the end. A damaged one is named
-        in a warning and left out."""
-        for run in sorted(self.ids(), key=lambda run: (self.root / run / "DONE").stat().st_mtime):
-            try:
-                stored = self.open(run)
-                yield run, stored.config, stored.provenance
-            except CorruptRun as damage:
-                said = f"{damage}; it is left out. nclib runs check sets aside what is damaged"
-                warnings.warn(said, DamageWarning, stacklevel=2)
-
     def partial(self, run: str) -> Path:
         return self.root / f"{run}.partial"
 
@@ -95,7 +87,7 @@ class RunStore:
 
     def checkpoint(self, run: str) -> Checkpoint:
         """Where `nclib.training.train` keeps the state of an unfinished run."""
-        return Checkpoint(run, self.partial(run), self.set_aside)
+        return Checkpoint(run, self)
 
     def note_progress(self, run: str, done: float, total: float) -> None:
         """Say how far a run is, for whoever waits for it."""
@@ -108,7 +100,7 @@ class RunStore:
         try:
             noted = json.loads((self.partial(run) / "progress.json").read_bytes())
             return float(noted["epoch"] / noted["epochs"])
-        except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+        except (OSError, ValueError, ZeroDivisionError):
             return 0.0
 
     # --- writing ---
@@ -142,34 +134,31 @@ class RunStore:
         try:
             for name, content in contents.items():
                 write_atomic(writing / name, content)
+            if not self.has(run):  # what an interrupted copy or removal left is not a run
+                shutil.rmtree(self.root / run, ignore_errors=True)
             os.replace(writing, self.root / run)
         finally:
             shutil.rmtree(writing, ignore_errors=True)
         shutil.rmtree(self.partial(run), ignore_errors=True)
         return run
 
-    def set_aside(self, path: Path, reason: str) -> Path:
+    def set_aside(self, path: Path, reason: str) -> None:
         """Move something damaged out of the way, under a name that is free, and warn."""
         folder = self.root / "set-aside"
         folder.mkdir(parents=True, exist_ok=True)
-        stem = path.name if path.parent == self.root else f"{path.parent.name}-{path.name}"
+        stem = "-".join(path.relative_to(self.root).parts)
         target = next(name for n in itertools.count() if not (name := folder / f"{stem}.{n}").exists())
         with contextlib.suppress(FileNotFoundError):  # another process found the same damage first
             os.replace(path, target)
             warnings.warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning, stacklevel=3)
-        return target
 
     def remove(self, run: str) -> None:
         """Delete a run, or what there is of it; raises `ConfigError` while a process trains it."""
         if self.busy(run):
             raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
-        aside = self.root / f"{run}.writing"
-        with self.lock(run):
-            for folder in (self.root / run, self.partial(run)):
-                shutil.rmtree(aside, ignore_errors=True)
-                if folder.exists():
-                    os.replace(folder, aside)  # first: a run of which a part is gone is no run
-                    shutil.rmtree(aside)
+        (self.root / run / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is not a run
+        for folder in (self.root / run, self.partial(run)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # --- reading ---
 
@@ -182,9 +171,13 @@ class RunStore:
             For a run that is absent, or whose options are damaged or written by another version of the store.
         """
         sums = self._sums(run)
-        config = self._config(run, sums)
-        names = [name for name in sums if not name.startswith(("config.", "code."))]
-        return StoredRun(run, config, Files(names, lambda name: self._part(run, name, sums)))
+        written = self._read(run, "config.json", sums)
+        if (schema := written.get("schema")) != SCHEMA_VERSION:
+            raise CorruptRun(f"run {run} was written with schema {schema!r}, this library reads {SCHEMA_VERSION}")
+        if not run.endswith(f"-{digest(written.get('config'))}"):
+            raise CorruptRun(f"run {run}: config.json is damaged: it is that of another run")
+        names = tuple(name for name in sums if not name.startswith(("config.", "code.")))
+        return StoredRun(run, written["config"], names, functools.cache(lambda name: self._read(run, name, sums)))
 
     def load(self, run: str) -> StoredRun:
         """A run whose every file was what was written; raises as `open`, for any damaged file."""
@@ -198,11 +191,11 @@ class RunStore:
     def verify(self, run: str) -> dict[str, bytes]:
         """Contents of all files of a run, each compared with DONE; raises `CorruptRun`, naming the first damaged."""
         sums = self._sums(run)
-        return {name: self._content(run, name, sums) for name in sums}
+        return {name: self._read(run, name, sums, lambda _, content: content) for name in sums}
 
     def is_sound(self, run: str) -> bool:
         """Whether the run is complete and every file what was written. A damaged one is set aside with a warning, and
-        is then absent. What a kill at the last moment left beside a sound one is removed."""
+        is then absent."""
         return self._look(run, self.load) is not None
 
     def find(self, run: str) -> StoredRun | None:
@@ -216,76 +209,65 @@ class RunStore:
 
         return self._look(run, checked)
 
-    def check(self) -> Iterator[tuple[str, str]]:
-        """Read every run that no process is working on, and set aside what is damaged: each name, and what is wrong
-        with it, "" for a sound one."""
-        for folder in sorted(self.root.glob("[!.]*")):
-            run = folder.name
-            if run.endswith((".partial", ".writing")) or run == "set-aside" or not folder.is_dir() or self.busy(run):
-                continue
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always", DamageWarning)
-                sound = self.is_sound(run)
-            yield run, "" if sound else str(caught[-1].message)
-
     def _look(self, run: str, read: Callable[[str], StoredRun]) -> StoredRun | None:
-        there = (self.root / run).exists()  # asked first: another process may finish the run between the two
         if not self.has(run):
-            if there:  # interrupted while it was copied or removed; it would be in the way
-                self.set_aside(self.root / run, f"run {run} has no DONE, so it is not complete")
             return None
         try:
             found = read(run)
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return None
-        if self.partial(run).exists():
-            # held: its trainer does it; an OSError: a store that may only be read
-            with contextlib.suppress(filelock.Timeout, OSError), self.lock(run, timeout=0):
-                shutil.rmtree(self.partial(run))
+        shutil.rmtree(self.partial(run), ignore_errors=True)  # left by a kill at the last moment
         return found
 
     def _sums(self, run: str) -> dict[str, str]:
         """The files of a run and their checksums, by its DONE."""
         if not self.has(run):
             raise CorruptRun(f"run {run} is not in the store")
-        with _said_of(run, "DONE"):
-            sums = read_object((self.root / run / "DONE").read_bytes())
-            if not {"config.json", "history.csv", "provenance.json"} <= sums.keys():
-                raise CorruptRun("it does not list the files of a run")
-            return sums
+        sums = self._read(run, "DONE", {})
+        if not {"config.json", "history.csv", "provenance.json"} <= sums.keys():
+            raise CorruptRun(f"run {run}: DONE is damaged: it does not list the files of a run")
+        return sums
 
-    def _content(self, run: str, name: str, sums: Mapping[str, str]) -> bytes:
-        with _said_of(run, name):
+    def _read(self, run: str, name: str, sums: Mapping[str, str], parse: Callable[[str, bytes], Any] = parse) -> Any:
+        """What is in a file of a run, which is compared with its checksum."""
+        try:
             content = (self.root / run / name).read_bytes()
-            if sha256(content) != sums[name]:
+            if sums and sha256(content) != sums[name]:
                 raise CorruptRun("it is not what was written (checksum)")
-            return content
-
-    def _part(self, run: str, name: str, sums: Mapping[str, str]) -> Any:
-        content = self._content(run, name, sums)
-        with _said_of(run, name):
             return parse(name, content)
-
-    def _config(self, run: str, sums: Mapping[str, str]) -> dict[str, Any]:
-        """The options of a run, which are those that its name stands for."""
-        content = self._content(run, "config.json", sums)
-        with _said_of(run, "config.json"):
-            written = read_object(content)
-            if (schema := written.get("schema")) != SCHEMA_VERSION:
-                raise CorruptRun(f"it was written with schema {schema!r}, this library reads {SCHEMA_VERSION}")
-            if not run.endswith(f"-{digest(written.get('config'))}"):
-                raise CorruptRun("it is that of another run")
-            return written["config"]
+        except (CorruptRun, OSError) as damage:
+            raise CorruptRun(f"run {run}: {name} is damaged: {getattr(damage, 'strerror', None) or damage}") from None
 
 
-@contextlib.contextmanager
-def _said_of(run: str, name: str) -> Iterator[None]:
-    """Damage that is found within the block is that of this file of this run."""
-    try:
-        yield
-    except (CorruptRun, OSError) as damage:
-        raise CorruptRun(f"run {run}: {name} is damaged: {getattr(damage, 'strerror', None) or damage}") from None
+class Checkpoint:
+    """The state of an unfinished run: one file, replaced whole. Its first line has the version, the run's id and the
+    SHA-256 of the rest."""
+
+    def __init__(self, run: str, store: RunStore) -> None:
+        self.run, self.store, self.path = run, store, store.partial(run) / "checkpoint.pt"
+
+    def save(self, state: dict[str, Any]) -> None:
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getvalue()
+        write_atomic(self.path, self._header(content) + content)
+
+    def _header(self, content: bytes) -> bytes:
+        return f"nclib checkpoint {CHECKPOINT_VERSION} {self.run} {sha256(content)}\n".encode()
+
+    def load(self) -> dict[str, Any] | None:
+        """The state last saved. None where there is none, or none that can be trusted, which is set aside."""
+        try:
+            header, end, content = self.path.read_bytes().partition(b"\n")
+            if header + end != self._header(content):
+                raise CorruptRun("it is damaged, or of another run or version")
+            return parse(self.path.name, content)
+        except FileNotFoundError:
+            return None
+        except CorruptRun as damage:
+            self.store.set_aside(self.path, f"checkpoint of {self.run}: {damage}; training starts again")
+            return None
 
 
 def labels(config: StoredConfig) -> dict[str, Any]:

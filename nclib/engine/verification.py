@@ -150,7 +150,7 @@ def compare_with_reference(profile: str | None = None) -> Comparison:
 def _common(profile: str | None) -> Iterator[tuple[StoredRun, StoredRun]]:
     store, reference = default_store(), reference_store()
     for run in reference.ids():
-        if "base" in reference.config(run) or not store.is_sound(run):
+        if "base" in reference.open(run).config or not store.is_sound(run):
             continue
         there = reference.load(run)
         if profile is None or there.provenance.get("profile") == profile:

@@ -23,6 +23,9 @@ from nclib.system.files import csv_bytes, sha256, write_atomic
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+WRITTEN: dict[Path, str] = {}
+"""Files saved by this process, with their digests."""
+
 _MISSING = "–"
 _NAME_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -34,10 +37,6 @@ def save_figure(
     runs: Iterable[str],
     profile: str,
     data: pd.DataFrame | None = None,
-    *,
-    config: Mapping[str, Any] | None = None,
-    cost: Mapping[str, Any] | None = None,
-    device: str | None = None,
 ) -> dict[str, Path]:
     """Save a figure as PDF (TrueType fonts embedded) and PNG (300 dpi), its numbers as CSV, and a sidecar.
 
@@ -50,8 +49,6 @@ def save_figure(
     runs : ids of the runs behind it; empty where nothing was trained
     profile : among whose results it lands
     data : tidy frame of the plotted numbers
-    config, cost : what the runs were and what they took, JSON-ready
-    device : where the numbers were computed; None means the CPU
 
     Returns
     -------
@@ -77,7 +74,7 @@ def save_figure(
     contents = {"pdf": _render(fig, "pdf"), "png": _render(fig, "png")}
     if data is not None:
         contents["csv"] = csv_bytes(data.drop(columns="protocol", errors="ignore"))  # the runs tell it
-    return _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
+    return _save(base, contents, _sidecar(name, caption, runs, profile))
 
 
 def save_table(
@@ -87,17 +84,13 @@ def save_table(
     runs: Iterable[str],
     profile: str,
     display: pd.DataFrame | None = None,
-    *,
-    config: Mapping[str, Any] | None = None,
-    cost: Mapping[str, Any] | None = None,
-    device: str | None = None,
 ) -> dict[str, Path]:
     """Save a table as CSV (the raw numbers), Markdown and HTML (what a reader sees), and a sidecar.
 
     Parameters
     ----------
     frame : the numbers, in full precision; its index is left out, so name every column that matters
-    name, caption, runs, profile, config, cost, device : as of `save_figure`; it lands in
+    name, caption, runs, profile : as of `save_figure`; it lands in
         `results(profile)/tables/<name>.*`
     display : the same content as readable text, such as "94.00 ± 1.00"; None prints `frame` with four significant
         digits and a dash for what is missing
@@ -127,7 +120,7 @@ def save_table(
         "md": f"{_markdown(shown)}\n\n{caption}\n".encode(),
         "html": _html(shown, caption).encode(),
     }
-    files = _save(base, contents, _sidecar(name, caption, runs, profile, config, cost, device))
+    files = _save(base, contents, _sidecar(name, caption, runs, profile))
     answer.fill_in(name, profile)
     return files
 
@@ -154,30 +147,15 @@ def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) ->
     }
     text = json.dumps(sidecar, indent=2, ensure_ascii=False) + "\n"
     written["json"] = write_atomic(f"{base}.json", text)  # last: its presence says that the rest is complete
+    WRITTEN.update({path: sha256(contents.get(kind, text.encode())) for kind, path in written.items()})
     return written
 
 
-def _sidecar(
-    name: str,
-    caption: str,
-    runs: Iterable[str],
-    profile: str,
-    config: Mapping[str, Any] | None,
-    cost: Mapping[str, Any] | None,
-    device: str | None,
-) -> dict[str, Any]:
+def _sidecar(name: str, caption: str, runs: Iterable[str], profile: str) -> dict[str, Any]:
     if isinstance(runs, str):
         raise TypeError(f"runs must be a list of run ids, not the single string {runs!r}")
-    record = provenance.capture(device)
-    return {
-        "name": name,
-        "caption": caption,
-        "profile": profile,
-        "runs": sorted({str(run) for run in runs}),
-        "config": config,
-        **record,
-        "cost": cost,
-    }
+    about = {"name": name, "caption": caption, "profile": profile, "runs": sorted({str(run) for run in runs})}
+    return about | provenance.capture()
 
 
 def _render(fig: Figure, kind: str) -> bytes:
@@ -222,18 +200,6 @@ def _one_line(cell: str) -> str:
 
 
 def _html(text: pd.DataFrame, caption: str) -> str:
-    return "\n".join(
-        [
-            "<table>",
-            f"<caption>{html.escape(caption)}</caption>",
-            f"<thead>{_html_row(text.columns, 'th')}</thead>",
-            "<tbody>",
-            *(_html_row(row, "td") for row in text.to_numpy()),
-            "</tbody>",
-            "</table>\n",
-        ]
-    )
-
-
-def _html_row(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    with pd.option_context("display.max_colwidth", None):
+        table = text.to_html(index=False, border=0)
+    return table.replace("<thead>", f"<caption>{html.escape(caption)}</caption>\n  <thead>", 1) + "\n"

@@ -49,12 +49,6 @@ def reading_order(name: str) -> list[Any]:
     return [place, part, printed, numbers]
 
 
-def owner(artefact: str, names: Iterable[str]) -> str | None:
-    """Which of these notebooks saves a figure or table of this name: its own, with or without something added."""
-    owners = [name for name in names if re.fullmatch(rf"{re.escape(name)}([_./-].*)?", artefact)]
-    return max(owners, key=len, default=None)
-
-
 def source(name: str) -> Path:
     """The notebook file of a name ``paper/notebook``."""
     return paths.notebooks() / f"{name}.ipynb"
@@ -79,7 +73,7 @@ def select(names: Iterable[str] = ()) -> list[str]:
     """
     known, chosen = available(), []
     if not known:
-        raise ConfigError(f"there is no notebook in the folders of {paths.notebooks()}")
+        raise ConfigError(f"no notebook lies in the folders of {paths.notebooks()}")
     folders = {name.split("/")[0] for name in known}
     for typed in names:
         name = typed.removeprefix("./").removeprefix("notebooks/").removesuffix(".ipynb").rstrip("/")

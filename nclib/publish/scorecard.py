@@ -99,8 +99,8 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     record = path.with_suffix(".json")
     if not record.exists():
         return None
-    sidecar = json.loads(paths.content(record))
-    content = paths.content(path) if path.is_file() else b""
+    sidecar = json.loads(record.read_bytes())
+    content = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != sidecar["files"][path.name]["sha256"]:
         raise StaleTable(f"{path} was changed after it was written; type: nclib reproduce {name} --force")
     return pd.read_csv(io.BytesIO(content)), sidecar
@@ -121,7 +121,7 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
         id, the table and the columns that tell its rows apart; part, one of `PARTS` ("theory" holds statements of the
         paper, one row each; what was tested besides them, at another reading or on maps of our own, is "beyond the
         paper"); item; printed, what the paper states; regenerated, ours; interval, half the 95 % t-interval over seeds;
-        detectable, the smallest difference that so many seeds would find in 80 % of the cases; seeds; settings_found
+        detectable, the smallest difference that these seeds would find in 80 % of the cases; seeds; settings_found
         and settings_planned; verdict, a word of `nclib.system.words`, by the rule named in the notebook; scale, how far
         the evidence reaches; remark; lead, whether it carries the claim of its notebook; saved, whether the notebook
         has been run; notebook; runs, the ids of the runs behind the row, separated by spaces.

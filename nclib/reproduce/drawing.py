@@ -1,26 +1,63 @@
-"""Notebooks drawn while runs are still trained: each is executed as soon as its runs are there.
+"""Notebooks drawn while runs are still trained, each as soon as its runs are there, and only where something changed.
 
-All of it happens in the thread of the call, whenever it looks: between the runs and epochs that are trained, and then
-until nothing is left.
+A stamp beside each executed notebook says what it was made from and which files it left.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
+from nclib.config import StoredConfig
 from nclib.engine.reference import finished
-from nclib.reproduce.execute import Execution, execute, failed_copy
-from nclib.reproduce.stamps import SUMMARIES, Task, made_from, mark_of, why_due, write_stamp, written_files
-from nclib.reproduce.summary import Row
-from nclib.system import paths
-from nclib.system.terminal import duration, progress_bar, short
+from nclib.engine.store import default_store
+from nclib.publish.notebooks import executed, read_cells, source, text_of
+from nclib.reproduce.execute import end_all, execute
+from nclib.system import paths, provenance
+from nclib.system.files import json_bytes, sha256, write_atomic
+from nclib.system.terminal import duration
 
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
 """Notebooks whose runs are trained before all others, and which are drawn first."""
+SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
+"""Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
 AT_ONCE = 2
 """Notebooks executed at once."""
 OUT_OF_TIME = "the minutes given were over; the same command goes on"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One notebook of a call.
+
+    Parameters
+    ----------
+    values : to inject
+    settings : values in force that choose its runs
+    needed : its runs by id
+    optional : runs that are drawn where they are there, and never trained for this notebook
+    """
+
+    name: str
+    values: dict[str, Any]
+    settings: dict[str, Any]
+    needed: dict[str, StoredConfig]
+    optional: dict[str, StoredConfig]
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one notebook went; it is "unfinished" where time was too short for its runs."""
+
+    notebook: str
+    status: Literal["executed", "unchanged", "failed", "unfinished"]
+    seconds: float = 0.0
+    message: str = ""
 
 
 def urgency(name: str) -> int:
@@ -34,113 +71,113 @@ class Drawing:
     Parameters
     ----------
     tasks : in the order in which their rows are wanted.
-    pool : where `execute` runs.
     force : draw what is unchanged, too.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        profile: str,
-        pool: concurrent.futures.Executor,
-        force: bool,
-        echo: Callable[[str], None],
-    ) -> None:
-        self.tasks, self.profile, self.pool, self.force, self.echo = tasks, profile, pool, force, echo
+    def __init__(self, tasks: Sequence[Task], profile: str, force: bool, echo: Callable[[str], None]) -> None:
+        self.tasks, self.profile, self.force, self.echo = tasks, profile, force, echo
         self.waiting = sorted(tasks, key=lambda task: urgency(task.name))
-        self.marks: dict[str, str] = {}
-        self.results: dict[str, Execution | list[str]] = {}  # of those that are unchanged, their files
-        self._running: dict[concurrent.futures.Future[Execution], tuple[Task, dict[str, str]]] = {}
+        self.there: set[str] = set()
+        self._code = code()
+        self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+        self._rows: dict[str, concurrent.futures.Future[Row]] = {}
+
+    def __enter__(self) -> Drawing:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        while error and not all(future.done() for future in self._rows.values()):
+            end_all()
+            concurrent.futures.wait(self._rows.values(), 0.2)
 
     def urgent_runs(self) -> dict[str, int]:
         """Rank of the runs that are to be trained before all others."""
-        ranks: dict[str, int] = {}
-        for task in reversed(self.waiting):
-            if task.name in FIRST:
-                ranks |= dict.fromkeys(task.runs, urgency(task.name))
-        return ranks
+        urgent = [task for task in self.waiting if task.name in FIRST]
+        return {run: urgency(task.name) for task in reversed(urgent) for run in task.needed}
 
     def stored(self, run: str) -> None:
-        """A run is there now; what needs no other begins."""
-        self.marks[run] = mark_of(run)
-        self.look()
+        """A run is there now; what needs no other begins. Nothing else begins before what is urgent."""
+        self.there.add(run)
+        while ready := [task for task in self._next() if self.there.issuperset(task.needed)]:
+            self._begin(ready)
 
-    def look(self) -> None:
-        """Take in what has been drawn, and begin what can be."""
-        for future in [future for future in self._running if future.done()]:
-            self._take_in(future, *self._running.pop(future))
-        for task in self._drawable():
-            if len(self._running) < AT_ONCE:
-                self._begin(task)
+    def _next(self) -> list[Task]:
+        urgent = [task for task in self.waiting if task.name in FIRST]
+        return urgent or [task for task in self.waiting if task.name not in SUMMARIES]
 
-    def finish(self, failed: Mapping[str, str], before: Mapping[str, str]) -> list[Row]:
+    def finish(self, failed: Mapping[str, str]) -> list[Row]:
         """Draw all that is left; a row for each notebook, in the order asked for.
 
         Parameters
         ----------
         failed : runs that are not there, with the reason.
-        before : marks of the runs before the call.
         """
-        for run in {run for task in self.waiting for run in task.runs} - set(failed) - set(self.marks):
-            self.marks[run] = mark_of(run)
-        self.waiting = [task for task in self.waiting if self._ready(task)]  # what failed is said by its row
-        total = len(self.waiting) + len(self._running)
-        with progress_bar("notebooks", self.echo) as progress:
-            while self.waiting or self._running:
-                self.look()
-                done = total - len(self.waiting) - len(self._running)
-                progress(done, total, f"{done} of {total}")
-                concurrent.futures.wait(self._running, 1.0, concurrent.futures.FIRST_COMPLETED)
-        trained = {run for run, mark in self.marks.items() if mark != before.get(run)}
-        rows = []
-        for task in self.tasks:
-            rows.append(self._row(task, trained & set(task.runs), failed))
-            trained -= set(task.runs)
-        return rows
+        broken = {
+            task.name: _without_runs(task, failed) for task in self.tasks if not failed.keys().isdisjoint(task.needed)
+        }
+        left = [task for task in self.waiting if task.name not in broken]
+        for group in (False, True):
+            self._begin([task for task in left if (task.name in SUMMARIES) is group])
+            concurrent.futures.wait(self._rows.values())
+        return [broken.get(task.name) or self._rows[task.name].result() for task in self.tasks]
 
-    def _drawable(self) -> list[Task]:
-        """In the order in which they are to begin. What is urgent goes alone as long as it waits for its runs, and the
-        summaries wait for everything else."""
-        urgent = [task for task in self.waiting if task.name in FIRST]
-        others = [task for task in self.waiting if task.name not in FIRST and task.name not in SUMMARIES]
-        last = [] if self._running else [task for task in self.waiting if task.name in SUMMARIES]
-        return [task for task in urgent or others or last if self._ready(task)]
+    def _begin(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            self.waiting.remove(task)
+            self._rows[task.name] = self._pool.submit(self._draw, task)
 
-    def _ready(self, task: Task) -> bool:
-        return all(run in self.marks for run in task.runs)
+    def _draw(self, task: Task) -> Row:
+        made, folder = made_from(task, self.profile, self._code), paths.results(self.profile)
+        stamp = executed(task.name, self.profile).with_suffix(".json")
+        if not self.force and _unchanged(stamp, folder, made):
+            return Row(task.name, "unchanged")
+        done = execute(task.name, task.values, self.profile)
+        status = "failed" if done.error else "executed"
+        self.echo(f"{task.name}: {status} ({duration(done.seconds)}){done.error and ': ' + done.error}")
+        for picture in (file for file in done.files if file.endswith(".png")):
+            self.echo(f"  {folder / picture}")
+        if not done.error:
+            write_atomic(stamp, json_bytes({"made_from": made, "files": done.files}))
+        return Row(task.name, status, round(done.seconds, 1), done.error)
 
-    def _begin(self, task: Task) -> None:
-        self.waiting.remove(task)
-        made = made_from(task, self.marks, self.profile)
-        if self.force or why_due(task.name, self.profile, made):
-            self._running[self.pool.submit(execute, task.name, task.values, self.profile)] = task, made
-        else:
-            self.results[task.name] = written_files(task.name, self.profile)
 
-    def _take_in(self, future: concurrent.futures.Future[Execution], task: Task, made: Mapping[str, str]) -> None:
-        try:
-            result = future.result()
-        except Exception as error:  # the process itself was lost, or its result could not be written
-            result = Execution(0.0, short(f"{type(error).__name__}: {error}"))
-        self.results[task.name] = result
-        outcome = f"failed: {result.error}" if result.error else "executed"
-        self.echo(f"{task.name}: {outcome} ({duration(result.seconds)})")
-        if not result.error:
-            write_stamp(task.name, self.profile, made, result.files)
-        for picture in (file for file in result.files if file.endswith(".png")):
-            self.echo(f"  {paths.results(self.profile) / picture}")
+def _without_runs(task: Task, failed: Mapping[str, str]) -> Row:
+    broken = [run for run in task.needed if run in failed]
+    first = next((run for run in broken if failed[run] != OUT_OF_TIME), broken[0])
+    message = f"{len(broken)} of its {len(task.needed)} runs are missing: {first}: {failed[first]}"
+    return Row(task.name, "unfinished" if failed[first] == OUT_OF_TIME else "failed", message=message)
 
-    def _row(self, task: Task, trained: set[str], failed: Mapping[str, str]) -> Row:
-        counts = len(trained), len({*task.runs, *finished(task.optional)} - trained - set(failed))
-        result = self.results.get(task.name)
-        if isinstance(result, list):
-            return Row(task.name, "unchanged", 0.0, *counts, result)
-        if result is not None:
-            kept = failed_copy(task.name, self.profile)
-            files = [*result.files] or ([kept.relative_to(paths.results(self.profile)).as_posix()] * kept.exists())
-            status = "failed" if result.error else "executed"
-            return Row(task.name, status, round(result.seconds, 1), *counts, files, result.error)
-        broken = [run for run in task.runs if run in failed]
-        first = next((run for run in broken if failed[run] != OUT_OF_TIME), broken[0])
-        message = f"{len(broken)} of its {len(task.runs)} runs are missing: {first}: {failed[first]}"
-        return Row(task.name, "unfinished" if failed[first] == OUT_OF_TIME else "failed", 0.0, *counts, message=message)
+
+def made_from(task: Task, profile: str, code: str) -> str:
+    """Digest of all that the results of a notebook depend on: its cells, its parameters, its runs, the code and, for a
+    summary, the tables of the notebooks it sums up."""
+    store, runs = default_store(), [*task.needed, *finished(task.optional)]
+    cells = [text_of(cell) for cell in read_cells(source(task.name))]
+    values = {name: value for name, value in task.values.items() if name != "train"}
+    tables = {}
+    if task.name in SUMMARIES:
+        folder, own = task.name.split("/")
+        found = (paths.results(profile) / "tables" / folder).glob("*.csv")
+        tables = {path.name: _digest(path) for path in found if not path.stem.startswith(own)}
+    stored = {run: _digest(store.root / run / "DONE") for run in runs}
+    return sha256(json_bytes([cells, values, stored, code, tables]))
+
+
+def code() -> str:
+    """Digest of nclib, of the packages that add to it, and of the printed numbers."""
+    files = [file for package in ("nclib", *provenance.packages()) for file in provenance.folder(package).rglob("*.py")]
+    return provenance.digest([*sorted(files), *sorted(paths.published().glob("**/*.csv"))])
+
+
+def _unchanged(stamp: Path, folder: Path, made: str) -> bool:
+    """Whether a notebook was made from the same, and every file that it left is still what was written."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        content = json.loads(stamp.read_bytes())
+        same = all(_digest(folder / file) == digest for file, digest in content["files"].items())
+        return same and content["made_from"] == made
+    return False
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()) if path.is_file() else ""

@@ -30,36 +30,16 @@ class Parameter:
     help: str
 
 
-def parameters(path: Path) -> dict[str, Parameter]:
-    """The parameters a notebook declares, by name, read from its source without running it.
-
-    Raises
-    ------
-    ConfigError
-        For a file that is not a notebook, or a parameter that is not one annotated plain literal: a value that is
-        derived would keep the default when another value is injected below the cell.
-    """
-    return _read(path, path.stat().st_mtime_ns)
-
-
 @functools.cache
-def _read(path: Path, changed: int) -> dict[str, Parameter]:
+def parameters(path: Path) -> dict[str, Parameter]:
+    """The parameters a notebook declares, by name, read from its source without running it."""
     import papermill
 
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    try:
-        declared = papermill.inspect_notebook(path)
-    except Exception as error:  # whatever its readers raise
-        raise ConfigError(f"{path.name} is not a notebook that can be read ({error})") from None
-    found = {}
-    for name, each in declared.items():
-        try:
-            kind, default = _TYPES[each["inferred_type_name"]], ast.literal_eval(each["default"])
-        except (KeyError, ValueError, SyntaxError):
-            said = f"{path.name}: write the parameter {name} as 'name: type = literal  # help', with a type of "
-            raise ConfigError(said + ", ".join(_TYPES)) from None
-        found[name] = Parameter(name, kind, default, each["help"])
-    return found
+    return {
+        name: Parameter(name, _TYPES[each["inferred_type_name"]], ast.literal_eval(each["default"]), each["help"])
+        for name, each in papermill.inspect_notebook(path).items()
+    }
 
 
 def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -77,21 +57,19 @@ def given_values(notebooks: Sequence[str], texts: Sequence[str]) -> dict[str, di
     Raises
     ------
     ConfigError, DataError
-        For an unknown name (with the nearest right one), one given twice or set by another option, and a wrong value.
+        For an unknown name (with the nearest right one), one that another option sets, and a wrong value.
     """
     declared = {name: parameters(source(name)) for name in notebooks}
     known = {name for found in declared.values() for name in found}.difference(SET_BY_THE_COMMAND)
     typed: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
-        if not (name and equals):
+        if not equals:
             raise ConfigError(f"{text!r:.200} is not an assignment; write name=value, for instance epochs=3")
         if name in SET_BY_THE_COMMAND:
             raise ConfigError(f"{name} is not passed by -p; use the option --{name}")
         if name not in known:
             raise ConfigError(suggest(name, known, "parameter"))
-        if name in typed:
-            raise ConfigError(f"parameter {name} is given twice, as {typed[name]!r} and {value!r}")
         typed[name] = value
     if typed.get("dataset"):
         typed["dataset"] = data.resolve_dataset(typed["dataset"], base=Path.cwd())

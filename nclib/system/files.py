@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -30,7 +28,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> Path:
     Raises
     ------
     OSError
-        As it comes (no permission), with the file and what to do for a full disk; the old file is then untouched.
+        As it comes, a full disk for instance; the old file is then untouched.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,17 +39,9 @@ def write_atomic(path: Path | str, content: bytes | str) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-    except BaseException as error:  # Ctrl-C as well: nothing half-written stays behind
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # a failed write names no file
-            raise OSError(error.errno, f"{error.strerror} ({_MORE_ROOM})", str(path)) from None
-        raise
+    finally:  # of an error or Ctrl-C: nothing half-written stays behind
+        aside.unlink(missing_ok=True)
     return path
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_MORE_ROOM = "free some space there and type the same again: what was finished is kept"
 
 
 def sha256(content: bytes) -> str:

@@ -1,12 +1,10 @@
-"""Results of parameters that are not the profile's own: the folder they lie in, their name in words, and the lock
-that keeps two clients from mixing theirs."""
+"""Results of parameters that are not the profile's own: the folder they lie in, and their name in words."""
 
 import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nclib.system import processes
@@ -48,26 +46,3 @@ def other_values(injected: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def in_words(profile: str, others: Mapping[str, Any]) -> str:
     """A profile and the parameters that are not its own, in words."""
     return profile + (f" with {', '.join(f'{name}={value}' for name, value in others.items())}" if others else "")
-
-
-def waiting_for(what: str, folder: Path) -> str:
-    """What a client says that waits for another one."""
-    return f"another process is at work on the {what} of {folder}; waiting for it"
-
-
-@contextlib.contextmanager
-def alone_in(folder: Path, what: str, echo: Callable[[str], None]) -> Iterator[None]:
-    """Held while files are written to a folder of results, so that two clients do not mix theirs: the second waits."""
-    from filelock import FileLock, Timeout
-
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f".{what}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        echo(waiting_for(what, folder))
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

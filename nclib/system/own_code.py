@@ -1,6 +1,6 @@
 """Cells and networks of a user's own, named as ``package.module:Name``.
 
-A name is looked up and its source digested without running anything. Code runs in `load` alone, which is called where a
+A module is looked up and its source digested without running it. It runs in `load` alone, which is called where a
 network is built; reading a stored run that names code builds none.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
+import importlib.util
 import os
 import sys
-from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def load(name: str, source: str | None) -> Any:
             f"the source of {name} is not the one this run is to be made with (digest {now}, wanted {source}): make "
             "the configuration anew, or bring the source back"
         )
-    if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", "companion"):
+    if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
         _forget(module)
     try:
         found = getattr(importlib.import_module(_now(module)), attribute, None)
@@ -110,7 +109,7 @@ def _forget(module: str) -> None:
     """Have a module read again when it is imported: its cached bytes follow their source by size and whole seconds."""
     sys.modules.pop(_now(module), None)
     with contextlib.suppress(OSError, ValueError):
-        Path(cache_from_source(_file(module))).unlink(missing_ok=True)
+        Path(importlib.util.cache_from_source(_file(module))).unlink(missing_ok=True)
     importlib.invalidate_caches()
 
 
@@ -118,12 +117,6 @@ def _now(module: str) -> str:
     """Where a module is today that a stored run names by an earlier place; the run's identity keeps that."""
     moved = plugins.added("moved")
     return moved[module].value if module in moved else module
-
-
-def imported(name: str) -> Any:
-    """What a name stands for where its module has been imported before, else None; nothing is imported."""
-    module, _, attribute = name.partition(":")
-    return getattr(sys.modules.get(_now(module)), attribute, None)
 
 
 def search_here() -> None:
@@ -143,17 +136,9 @@ _search()
 
 
 def _file(module: str) -> Path | None:
-    """Where the source of a module is. `importlib.util.find_spec` would import the packages around it."""
-    places, spec, name = None, None, ""
-    for part in _now(module).split("."):
-        name = f"{name}.{part}" if name else part
-        if name != part and places is None:
-            return None  # what should be a package is a module
-        try:
-            spec = next(filter(None, (finder.find_spec(name, places) for finder in sys.meta_path)), None)
-        except (ImportError, KeyError, OSError, ValueError):  # KeyError: a folder without __init__.py within another
-            return None
-        if spec is None:
-            return None
-        places = spec.submodule_search_locations
+    """Where the source of a module is."""
+    try:
+        spec = importlib.util.find_spec(_now(module))
+    except (ImportError, ValueError):  # ValueError: of what is typed in a session
+        return None
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None

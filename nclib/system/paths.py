@@ -13,15 +13,12 @@ counts as unset; a relative one is taken from the working directory. `NCLIB_WITH
 for its notebooks, names a folder within that of each profile, for results of other parameters than the profile's own.
 """
 
-import errno
 import functools
 import os
 import re
 import tomllib
 from pathlib import Path
 
-LARGEST = 2**32
-"""Bytes that a file may have to be read as a whole. A sparse file of any size takes no room on the disk."""
 _RESERVED = ("runs", "reference")  # folders of results/ that are no profile
 
 
@@ -79,16 +76,9 @@ def results(profile: str | None = None) -> Path:
     if profile is None:
         return base
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", profile) or profile in _RESERVED:
-        raise ValueError(
-            f"profile {profile!r} cannot name a results folder: use letters, digits, - and _, "
-            f"and not {' or '.join(_RESERVED)}"
-        )
+        raise ValueError(f"profile {profile!r} cannot name a folder beside {' and '.join(_RESERVED)}")
     other = os.environ.get("NCLIB_WITH", "")
-    if not other:
-        return base / profile
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=@,+-]*", other):
-        raise ValueError(f"NCLIB_WITH={other!r} is not a plain folder name; unset it")
-    return base / profile / "with" / other
+    return base / profile / "with" / other if other else base / profile
 
 
 def runs() -> Path:
@@ -111,28 +101,9 @@ def notebooks() -> Path:
     return root() / "notebooks"
 
 
-def content(path: Path) -> bytes:
-    """What is in a plain file. Anything else in its place counts as absent: reading a pipe would never end, and a file
-    beyond `LARGEST` would take all memory.
-
-    Raises
-    ------
-    OSError
-    """
-    if not path.is_file():
-        why = "no plain file" if os.path.exists(path) else os.strerror(errno.ENOENT)
-        raise FileNotFoundError(errno.ENOENT, why, str(path))
-    if path.stat().st_size > LARGEST:
-        raise OSError(errno.EFBIG, "larger than any file that is read here", str(path))
-    return path.read_bytes()
-
-
 def _override(variable: str) -> Path | None:
     value = os.environ.get(variable, "")
-    try:
-        return Path(value).expanduser().resolve() if value else None
-    except RuntimeError as error:  # ~ or ~name where there is no such home, a link that leads to itself
-        raise FileNotFoundError(errno.ENOENT, f"{variable}={value}: {error}; write the whole path", value) from None
+    return Path(value).expanduser().resolve() if value else None
 
 
 @functools.cache

@@ -18,3 +18,9 @@ from importlib.metadata import EntryPoint, entry_points
 def added(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name, in alphabetical order; nothing is imported."""
     return {point.name: point for point in sorted(entry_points(group=f"nclib.{group}"), key=lambda point: point.name)}
+
+
+def packages() -> list[str]:
+    """The packages that add to nclib."""
+    points = [point for group in ("kinds", "experiments", "commands") for point in added(group).values()]
+    return sorted({point.module.split(".")[0] for point in points})

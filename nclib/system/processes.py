@@ -35,29 +35,6 @@ def blocked(number: int) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def deferred(numbers: Iterable[int]) -> Iterator[None]:
-    """Signals that come within the block, and that Python handles, are handled at its end; the first of them alone.
-
-    Outside the main thread, where Python handles none, nothing changes.
-    """
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {each: signal.getsignal(each) for each in numbers}
-    before = {each: handler for each, handler in before.items() if callable(handler)}
-    for each in before:
-        signal.signal(each, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        if came:
-            signal.raise_signal(came[0])
-
-
 def follow_parent() -> None:
     """Have this process end with the one that started it, even where that one is killed and can tell nobody.
 

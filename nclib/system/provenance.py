@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nclib
-from nclib.system import plugins
+from nclib.system.plugins import packages
 
 if TYPE_CHECKING:
     import torch
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).resolve().parent
 _MAKE_NO_RUN = ("cli", "course", "laboratory", "reproduce", "site")
 _DISTRIBUTIONS = ("torch", "torchvision", "numpy", "scipy", "pandas", "scikit-learn", "matplotlib", "pydantic")
-_MIB = 2**20
 
 
 class Cost:
     """Wall time, processor time and peak memory of a block, in this process.
 
     ```
-    with Cost(device) as cost:
+    with Cost() as cost:
         train(...)
     cost.as_dict()
     ```
 
-    `as_dict` may be called inside the block (cost so far) and after it (final). Peak device memory counts
-    from the start of the block; peak resident memory is the whole process's, the only one a system reports.
+    `as_dict` may be called inside the block (cost so far) and after it (final). Peak device memory counts from the
+    start of the block; peak resident memory is the whole process's, the only one a system reports.
 
     Parameters
     ----------
@@ -48,9 +47,9 @@ class Cost:
     """
 
     def __init__(self, device: "torch.device | str | None" = None):
-        self._cuda = _cuda_device(device)
-        self._wall = self._cpu = 0.0
+        self._cuda = str(device) if str(device).startswith("cuda") else None
         self._final: dict[str, float | None] | None = None
+        self._wall = self._cpu = 0.0
 
     def __enter__(self) -> "Cost":
         if self._cuda is not None:
@@ -63,26 +62,23 @@ class Cost:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._final = self._now()
+        self._final = self.as_dict()
 
     def as_dict(self) -> dict[str, float | None]:
         """wall_seconds, cpu_seconds, peak_rss_mib, peak_device_mib; memory is None where it is not known."""
-        return dict(self._final) if self._final is not None else self._now()
+        if self._final is not None:
+            return self._final
+        device = None
+        if self._cuda is not None:
+            import torch
 
-    def _now(self) -> dict[str, float | None]:
+            device = round(torch.cuda.max_memory_allocated(self._cuda) / 2**20, 1)
         return {
             "wall_seconds": round(time.perf_counter() - self._wall, 3),
             "cpu_seconds": round(time.process_time() - self._cpu, 3),
             "peak_rss_mib": _peak_rss_mib(),
-            "peak_device_mib": self._peak_device_mib(),
+            "peak_device_mib": device,
         }
-
-    def _peak_device_mib(self) -> float | None:
-        if self._cuda is None:
-            return None
-        import torch
-
-        return round(torch.cuda.max_memory_allocated(self._cuda) / _MIB, 1)
 
 
 def capture(
@@ -114,9 +110,9 @@ def capture(
         "versions": versions(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_model(),
+        "cpu": _fact("/proc/cpuinfo", "model name") or platform.processor() or None,
         "bfloat16": bfloat16_unit(),
-        "cores": _usable_cores(),
+        "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "device": describe_device(device),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -168,12 +164,6 @@ def code() -> str:
     return f"{nclib.__version__} (sources {digest(making)[:12]})"
 
 
-def packages() -> list[str]:
-    """The packages that add to nclib, see `nclib.system.plugins`."""
-    points = [point for group in ("kinds", "experiments", "commands") for point in plugins.added(group).values()]
-    return sorted({point.module.split(".")[0] for point in points})
-
-
 def folder(package: str) -> Path:
     """Where a package, or a module outside packages, lies."""
     return Path(importlib.util.find_spec(package).origin).parent
@@ -188,7 +178,7 @@ def describe_device(device: "torch.device | str | None" = None) -> dict[str, str
         return {"type": kind}
     return {
         "type": kind,
-        "name": torch.cuda.get_device_name(_cuda_device(device)),
+        "name": torch.cuda.get_device_name(torch.device(device)),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
     }
@@ -209,11 +199,6 @@ def git_state() -> tuple[str | None, bool | None]:
     return commit, None if status is None else bool(status)
 
 
-def git_origin() -> str | None:
-    """Address of the repository that this one was cloned from; None where there is none, or no git."""
-    return _git("remote", "get-url", "origin")
-
-
 def _git(*arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(_FOLDER), *arguments]
     try:
@@ -223,40 +208,26 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _cuda_device(device: "torch.device | str | None") -> "torch.device | None":
-    if device is None:
-        return None
-    import torch
-
-    device = torch.device(device)
-    return device if device.type == "cuda" else None
-
-
 def _peak_rss_mib() -> float | None:
     """By the kernel's own record: getrusage hands a spawned process its parent's peak. None on other systems."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        return round(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024, 1)
-    return None
+    peak = _fact("/proc/self/status", "VmHWM")
+    return round(int(peak.split()[0]) / 1024, 1) if peak else None
 
 
-def _usable_cores() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def bfloat16_unit() -> str | None:
     """ "AMX" or "AVX-512" where the processor multiplies in bfloat16, else None: there training in it takes tens of
     times as long as in float32."""
-    flags = (_cpu_fact("flags") or "").split()
+    flags = (_fact("/proc/cpuinfo", "flags") or "").split()
     return "AMX" if "amx_bf16" in flags else "AVX-512" if "avx512_bf16" in flags else None
 
 
-def _cpu_model() -> str | None:
-    return _cpu_fact("model name") or platform.processor() or None
-
-
-def _cpu_fact(name: str) -> str | None:
+def _fact(file: str, name: str) -> str | None:
+    """A line "name: value" of a file that the kernel writes."""
     with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.partition(":")[0].strip() == name)
     return None

@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 """Signals that end a command as Ctrl-C does."""
@@ -36,7 +35,7 @@ class Terminated(KeyboardInterrupt):
 @contextlib.contextmanager
 def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Callable[[float, float, str], None]]:
     """A function to call as ``(done, total, text)``: a bar when stderr is a terminal, else a line now and then."""
-    if not _is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
         yield _lines(title, echo)
         return
     from rich.console import Console
@@ -48,14 +47,9 @@ def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Ca
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
     )
-    both = _is_terminal(sys.stdout)
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=both) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
-
-
-def _is_terminal(stream: Any) -> bool:
-    return stream is not None and stream.isatty()  # None where it is closed
 
 
 def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:

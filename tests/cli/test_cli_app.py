@@ -1,28 +1,22 @@
 """The command line: what it refuses, what it prints, how it ends."""
 
 import errno
-import os
 import signal
 import subprocess
 import sys
 
 import pytest
 import torch
-import typer
 from command import as_typed, nclib
-from reproduction import write_notebook
 
 from companion import certify
 from nclib import data, training
-from nclib.cli import app
-from nclib.config import ConfigError, named_options, run_id
+from nclib.config import ConfigError, run_id
 from nclib.engine import executors, runs
 from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun
 from nclib.publish import notebooks
 from nclib.publish.sites import SphinxMissing
-from nclib.reproduce import reproduce as reproduce_wing
-from nclib.reproduce import summary
 from nclib.system import paths, terminal
 
 
@@ -64,42 +58,12 @@ def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
     assert not trained and not paths.results().exists()
 
 
-def test_a_misspelt_parameter_stops_before_anything_starts(trained, project):
-    write_notebook("neural_collapse/fig3")
-    result = nclib("reproduce", "fig3", "-p", "epoch=3", "--profile", "smoke")
-    assert (result.exit_code, trained) == (2, [])
-    assert "unknown parameter 'epoch'. Did you mean 'epochs'?" in result.output
-
-
-def test_the_exit_code_says_whether_every_notebook_is_there(monkeypatch):
-    asked = []
-
-    def reproduce(*arguments):
-        asked.append(arguments)
-        row = summary.Row("a/b", "failed" if len(asked) > 1 else "executed", 1.0, 0, 0)
-        return summary.Summary("smoke", [], [row], {}, 1.0)
-
-    monkeypatch.setattr(reproduce_wing, "reproduce", reproduce)
-    command = ["reproduce", "fig1", "fig2", "--profile", "lite", "-p", "a=1", "-p", "b=2", "--workers", 3, "--force"]
-    assert nclib(*command, "--no-report").exit_code == 0
-    assert asked[0] == (["fig1", "fig2"], "lite", ["a=1", "b=2"], 3, "missing", True, None, None)
-    assert nclib("reproduce", "--no-report").exit_code == 1
-
-
 def test_notebooks_are_listed_with_their_titles():
     lines = nclib("reproduce", "--list").stdout.splitlines()
     assert lines[0].split()[0] == "walkthrough/01_fixed_points" and len(lines) == len(notebooks.available())
     (line,) = [line for line in lines if line.startswith("neural_collapse/fig3 ")]
     assert "Figure 3 · " in line
     assert len(nclib("reproduce", "fig1", "fig3", "--list").stdout.splitlines()) == 2
-
-
-def test_the_parameters_of_a_notebook_are_listed_as_p_takes_them():
-    lines = {line.split()[0]: line for line in nclib("reproduce", "--parameters", "fig3").stdout.splitlines()}
-    assert "int, 0 if not given; 0 for the profile's" in lines["epochs"]
-    assert "dataset" in lines and not {"profile", "train"} & set(lines)
-    refused = nclib("reproduce", "--parameters", "fig33")
-    assert refused.exit_code == 2 and "Did you mean 'fig3'" in refused.output
 
 
 @pytest.mark.parametrize(
@@ -186,38 +150,3 @@ def test_training_prints_id_and_final_metrics_and_happens_once(trained):
     assert f"run {trained[0]}" in first.stdout and "stored already" in again.stdout
     (line,) = [line for line in first.stdout.splitlines() if "accuracy_balanced" in line]
     assert line.split()[1:] == ["0.8", "0.9"]
-
-
-def test_the_help_of_training_shows_the_options_and_defaults_of_the_configuration():
-    shown = {option.name: option for option in typer.main.get_command(app.app).commands["train"].params}
-    for key, field in named_options().items():
-        option = shown[key.replace(".", "_")]
-        assert [*option.opts] == field.json_schema_extra["option"].split() and option.help == field.description
-        if field.default not in (None, ""):
-            assert option.show_default == str(field.default)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_nohup_holds_and_other_signals_end_a_command_as_ctrl_c_does(monkeypatch):
-    monkeypatch.setattr(app, "app", lambda **_: None)
-    before = {number: signal.getsignal(number) for number in terminal.ENDINGS}
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        app.main()
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        with pytest.raises(terminal.Terminated):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # a second one is ignored
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def test_a_missing_package_is_a_sentence_that_says_what_installs_it():
-    code = (
-        "import sys; sys.modules['pandas'] = None; sys.argv = ['nclib', 'verify']; from nclib.cli import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert 'in the clone, type: pip install ".[companion]"' in done.stderr

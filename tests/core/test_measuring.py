@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import nclib as nc
 from nclib import metrics
 from nclib.metrics import layers, measuring, ood
-from nclib.publish import plots
+from nclib.publish.plotting import lines
 
 K = 4
 LABELS = torch.arange(60) % K
@@ -62,7 +62,7 @@ IMAGES = normal(60, 1, 8, 8)
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (measuring, ood, metrics.chance, metrics.definitions, metrics.report, plots.curves):
+    for module in (measuring, ood, metrics.chance, metrics.definitions, metrics.report, lines):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
         assert tests
         for test in tests:

@@ -399,10 +399,3 @@ def test_the_self_loop_deq_is_a_fixed_point_of_the_matrices_it_names():
     torch.testing.assert_close(again, out.features, atol=1e-12, rtol=0)
     torch.testing.assert_close(out.features @ a + model.constant, out.values)
     assert torch.autograd.gradcheck(lambda q: model(q).values, x.requires_grad_())
-
-
-def test_impossible_regressors_are_refused():
-    with pytest.raises(ConfigError, match="at least 2"):
-        FNN(1, 4, 1)
-    with pytest.raises(ConfigError, match="0 … width"):
-        SelfLoopDEQ(5)

@@ -1,4 +1,4 @@
-"""The course: its answers are right, its numbers are computed, and what readers need not see is folded at the end.
+"""The course: its answers are right, and its numbers are computed.
 
 That the notebooks run, and what all notebooks have in common, is tested in ``test_notebooks``.
 """
@@ -43,19 +43,6 @@ def test_no_result_is_typed_into_the_prose(name):
     for kind, text in _cells(name):
         typed = re.findall(r"\d+\.\d+|\d+ ?%", VERBATIM.sub("", text)) if kind == "markdown" else []
         assert not typed, f"{typed}: let a cell compute it, or write it as code or mathematics if it is a setting"
-
-
-@pytest.mark.parametrize("name", COURSE)
-def test_parameters_and_saving_are_collapsed_and_saving_comes_last(name):
-    cells = _notebook(name)
-    folded = [cell["metadata"].get("jupyter", {}).get("source_hidden", False) for cell in cells]
-    saves = [
-        bool(re.search(r"nc\.save_|notes\.runs_provenance|nc\.runs_provenance", "".join(cell["source"])))
-        for cell in cells
-    ]
-    first = saves.index(True)
-    assert all(saves[first:]) and all(folded[first:]) and folded[1]
-    assert "What to take along" in "".join(cells[first - 1]["source"])
 
 
 @pytest.mark.parametrize("name", COURSE)

@@ -4,17 +4,13 @@ import os
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from companion.neural_collapse import network_costs
-from nclib import data
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.data import make_split
 from nclib.engine import experiments, runs
-from nclib.engine import outline as outline_module
 from nclib.engine.experiments import experiment
-from nclib.engine.outline import class_counts, majority_of, outline, scale_of
+from nclib.engine.outline import scale_of
 from nclib.engine.profiles import get_profile, override
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
@@ -61,28 +57,6 @@ def reference(tmp_path, monkeypatch):
 def test_misspelt_names_are_refused_with_the_nearest_right_one(make, wrong, right):
     with pytest.raises(ConfigError, match=rf"{wrong}.*Did you mean '[a-z_/]*{right}'"):
         make()
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"epochs": "3"}, "epochs must be int, got '3'"),
-        ({"epochs": 3.0}, "epochs must be int"),
-        ({"epochs": True}, "epochs must be int"),
-        ({"dataset": 3}, "dataset must be str"),
-        ({"lr": "0.1"}, "lr must be float"),
-        ({"epochs": -1}, "epochs must be positive, or 0 for the profile's own, got -1"),
-        ({"recipe": "paper", "lr": 0.1}, "recipe 'paper' states its own lr"),
-    ],
-)
-def test_wrong_types_and_values_are_refused(values, says):
-    with pytest.raises(ConfigError, match=says):
-        override(get_profile("smoke"), **values)
-
-
-def test_zero_and_nothing_stand_for_the_profiles_own():
-    profile = get_profile("quick")
-    assert override(profile, epochs=0, width=0, lr=0.0, dataset="", recipe="", seeds=0) == profile
 
 
 def test_overrides_reach_the_runs():
@@ -136,70 +110,7 @@ def test_the_papers_settings():
         assert (c.model.width, c.train.epochs, c.train.batch_size) == (64, 100, 128)
 
 
-def test_experiments_share_runs():
-    balanced = {run_id(c) for c in experiment("table1", "smoke")}
-    assert balanced <= {run_id(c) for c in experiment("fig3", "smoke")}
-
-
-def test_a_bare_name_means_the_main_papers():
-    assert experiment("table1", "smoke") == experiment("neural_collapse/table1", get_profile("smoke"))
-
-
-def test_majority_classes_are_tenths_of_what_there_is():
-    assert [majority_of("cifar10", t) for t in (3, 5, 7)] == [3, 5, 7]
-    assert [majority_of("cifar100", t) for t in (3, 5, 7)] == [30, 50, 70]
-
-
-def test_training_images_are_counted_before_they_are_drawn():
-    step = {"imbalance": "step", "num_majority": 5, "ratio": 100.0}
-    for cfg, wanted in [
-        (DataConfig(dataset="cifar10"), 50_000),
-        (DataConfig(dataset="cifar10", **step), 25_250),
-        (DataConfig(dataset="digits", n_max=7), 70),
-        (DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, n_max=100), 409),
-    ]:
-        slack = 5 if cfg.imbalance == "exponential" else 0
-        assert class_counts(cfg).sum().item() == pytest.approx(wanted, abs=slack)
-    drawn = DataConfig(dataset="digits", imbalance="exponential", ratio=10.0, n_max=100)
-    assert class_counts(drawn).tolist() == data.make_split(drawn, 0).counts.tolist()
-
-
 # ---- what captions and tables say
-
-
-def test_descriptions_name_profile_images_seeds_and_solver():
-    text = captions.describe_runs(experiment("fig3", "quick"))
-    for part in ("Profile quick", "digits balanced (10 classes", "K_A=5 of 10 classes, R=100", "20 epochs", "3 seeds"):
-        assert part in text
-    n_a = outline("digits").per_class
-    assert f"n_A={n_a}, n_B={round(n_a / 100)}" in text
-    solver = ("broyden", "relative residual 0.001", "at most 20 evaluations from the input", "implicit", "keep_best")
-    for part in solver:
-        assert part in text
-    one = captions.describe_runs(experiment("table1", "smoke", images_per_class=9))
-    assert "1 seed, so no spread over seeds." in one and "9 training images each" in one
-    assert "DEQ" not in captions.describe_runs([_config()])
-    full = experiment("fig3", "full", dataset="digits")
-    assert " without augmentation, 3 seeds." in captions.describe_runs(full) and "without" not in text
-    assert "2 to 3 seeds." in captions.describe_runs([c for c in full if c.seed or c.data.imbalance == "balanced"])
-    said = captions.describe_runs([_config("deq").replace(model=REVERSIBLE)])
-    assert "3 steps from the input" in said and "reversible gradient" in said and "broyden" not in said
-
-
-def test_descriptions_say_how_many_test_images_a_class_has():
-    for name, options, wanted in [
-        ("fig3", {"test_images_per_class": 9}, "Tested on 9 images of each class."),
-        ("fig3", {}, f"Tested on {min(data.describe('digits')['test'])} images of each class."),
-        ("fig3", {"dataset": "mnist"}, "Tested on 892 to 1135 images of each class."),
-        ("table1", {}, "Tested on 40 images of each class of digits and 20 images of each class of digit_pairs."),
-    ]:
-        text = captions.describe_runs(experiment(name, "quick", **options))
-        assert wanted in text and text.count("Tested on") == 1
-
-
-def test_stand_ins_go_by_the_number_of_classes():
-    assert captions.stand_ins(experiment("table1", "quick")) == {"digits": "cifar10", "digit_pairs": "cifar100"}
-    assert captions.stand_ins(experiment("fig2", "paper")) == {"cifar10": "cifar10"}
 
 
 def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
@@ -211,16 +122,6 @@ def test_the_scale_is_the_papers_only_with_its_images_width_and_epochs():
     for options in ({"images_per_class": 499}, {"dataset": "mnist"}, {"dataset": "fashion_mnist"}):
         assert scale_of(experiment("table1", "paper", **options)) == "toy"
     assert {scale_of(experiment("table1", name)) for name in ("smoke", "quick", "lite")} == {"toy"}
-
-
-def test_a_folder_with_all_images_of_the_papers_classes_is_of_reduced_scale_whatever_its_name(monkeypatch):
-    whole = outline("cifar10")
-    shapes = {"a": whole, "b": whole._replace(per_class=4999), "c": whole._replace(size=(28, 28))}
-    run = experiment("fig2", "paper", seeds=1)[0]
-    monkeypatch.setattr(outline_module, "outline", lambda dataset: shapes[dataset.split(":")[1][0]])
-    runs = {name: run.replace(data=run.data.replace(dataset=f"folder:{name}@0123456789ab")) for name in shapes}
-    assert {name: scale_of([run]) for name, run in runs.items()} == {"a": "reduced", "b": "toy", "c": "toy"}
-    assert scale_of([runs["b"], runs["a"]]) == "toy", "the least of all"
 
 
 # ---- images of one's own
@@ -269,11 +170,6 @@ def test_a_folder_of_images_is_trained_on_and_its_place_stored_nowhere(photograp
     ensure_runs(again, train="never")
 
 
-def test_a_folder_that_is_not_there_is_refused_before_any_training(tmp_path):
-    with pytest.raises(ValueError, match="nowhere"):
-        experiment("table1", "smoke", dataset=f"folder:{tmp_path / 'nowhere'}")
-
-
 # ---- equal compute
 
 
@@ -290,35 +186,3 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
 
 
 # ---- the grids of the main paper
-
-
-def test_controls_share_images_and_encoder_and_differ_in_the_last_block():
-    runs = [run for run in experiment("controls", "quick") if run.seed == 0]
-    assert [run.model.kind for run in runs] == [
-        "explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops"
-    ]  # fmt: skip
-    assert len({(run.data, run.train, run.model.width) for run in runs}) == 1
-
-
-def test_the_cell_stands_beside_both_arms_in_every_cell_of_the_tables():
-    runs = experiment("equilibrium_or_cell", "quick")
-    arms = {}
-    for run in runs:
-        arms.setdefault((run.data, run.train, run.seed), []).append(run.model.kind)
-    assert {tuple(kinds) for kinds in arms.values()} == {("explicit", "deq", "explicit_matched")}
-    assert [run for run in runs if run.model.kind != "explicit_matched"] == experiment("scorecard", "quick")
-    ids = experiments.runs_of("quick")("equilibrium_or_cell")
-    assert ids == {run_id(run) for run in runs}
-    assert {run_id(run) for run in experiment("controls", "quick") if run.model.kind == "explicit_matched"} <= ids
-
-
-@pytest.mark.slow
-def test_subsets_and_seeds_vary_one_thing_at_a_time():
-    runs = [run for run in experiment("seeds_and_subsets", "quick") if run.model.kind == "deq"]
-    whole = [run for run in runs if run.data.subset_seed is None and run.data.majority == "first"]
-    weights_alone = [run for run in runs if run.data.subset_seed == 0]
-    assert [run.seed for run in whole] == [0, 1, 2] and [run.seed for run in weights_alone] == [1, 2]
-    first = make_split(whole[0].data, whole[0].seed)
-    for run in weights_alone:
-        assert torch.equal(make_split(run.data, run.seed).train_indices, first.train_indices)
-    assert [run.seed for run in runs if run.data.majority == "random"] == [0, 1, 2]

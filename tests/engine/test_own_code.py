@@ -5,19 +5,17 @@ import json
 import sys
 
 import pytest
-import torch
 from command import as_typed, nclib
 
 import nclib as nc
-from nclib import models, training
+from nclib import models
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine import jobs, options, runs
-from nclib.engine.kinds import read_config
+from nclib.engine.experiments import read_config
 from nclib.engine.reading import tidy
 from nclib.engine.store import default_store
-from nclib.models import ResidualCell
 from nclib.publish import notes
-from nclib.system import own_code, paths, provenance
+from nclib.system import own_code
 
 SOURCE = """
 from pathlib import Path
@@ -116,13 +114,6 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     assert run_id(cell("Grouped")) != run_id(cell()) and not is_imported(folder)
 
 
-def test_ours_keep_their_identity_and_have_no_source():
-    assert run_id(RunConfig()) == "digits-balanced-explicit-s0-f90e5ecfb8a7"
-    assert "source" not in RunConfig(model=ModelConfig(kind="deq")).model_dump_json()
-    with pytest.raises(ConfigError, match="source does not apply"):
-        ModelConfig(kind="deq", source="0" * 16)
-
-
 def test_a_configuration_read_back_looks_nothing_up(folder):
     config = cell()
     text = config.model_dump_json()
@@ -162,13 +153,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(make, says, fol
     assert default_store().ids() == []
 
 
-def test_source_that_changed_after_the_configuration_was_made_is_refused(folder):
-    config = cell()
-    (folder / "my_cells.py").write_text(SOURCE + "\n")
-    with pytest.raises(ValueError, match="source of my_cells:Cell is not the one"):
-        runs.ensure_runs([config])
-
-
 # --- trained like ours ----------------------------------------------------------------------------------------
 
 
@@ -204,33 +188,6 @@ def test_an_interrupted_training_of_an_own_cell_ends_with_the_same_bits(folder):
     pd_rows = runs.ensure_runs([cell()])
     assert pd_rows.equals(whole) and (store.load(run).arrays["train_features"] == features).all()
     assert store.load(run).provenance["facts"]["continued_from"] == [1]
-
-
-def test_a_cell_like_ours_gives_our_network(folder):
-    """The encoder, the classifier and how the cell is used are the same; its initial weights are its own."""
-    (folder / "my_cells.py").write_text("from nclib.models import ResidualCell as Cell")
-    own = nc.build_model(cell().model, 10, 1, seed=3)
-    ours = nc.build_model(ModelConfig(kind="deq", width=2), 10, 1, seed=3)
-    assert isinstance(own.block.cell, ResidualCell) and own.block.cell.norm1.num_groups == 8
-    for part in ("encoder", "classifier"):
-        pairs = zip(getattr(own, part).parameters(), getattr(ours, part).parameters(), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
-    own.block.cell.load_state_dict(ours.block.cell.state_dict())
-    images = torch.randn(3, 1, 8, 8)
-    assert torch.equal(own(images).logits, ours(images).logits)
-    other = nc.build_model(cell().model, 10, 1, seed=4)
-    assert not torch.equal(own.block.cell.conv1.weight, other.block.cell.conv1.weight)
-
-
-@pytest.mark.filterwarnings("ignore:there is no simplex of 10 classes")  # two features are enough to see it
-def test_an_own_network_is_measured_at_the_input_of_its_last_linear(folder):
-    model = nc.build_model(network().model, 10, 1).eval()
-    images = torch.randn(3, 1, 8, 8)
-    out = model(images)
-    torch.testing.assert_close(out.logits, model.classifier(out.features))
-    assert out.features.shape == (3, 2) and out.solution is None
-    run = training.train(network())
-    assert {"nc1_pinv", "nc3_self_duality"} <= set(run.history["metric"])
 
 
 def test_the_source_lies_in_the_folder_of_the_run_and_a_change_of_it_is_said(folder):
@@ -280,21 +237,6 @@ def test_the_network_of_a_stored_run_with_own_code_is_made_where_the_code_is_nam
 # --- workers --------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_without_the_module_says_what_is_missing(folder):
-    config, store = cell(), default_store()
-    store.root.mkdir(parents=True)
-    (folder / "my_cells.py").rename(folder / "elsewhere.py")
-    assert "no module 'my_cells' on the Python path" in jobs.attempt(config, str(store.root), provenance.code())
-
-
-@pytest.mark.slow
-def test_workers_train_own_cells(folder):
-    here = runs.ensure_runs([cell()])
-    default_store().remove(run_id(cell()))
-    there = runs.ensure_runs([cell(), network()], 2)
-    assert there[there["run_id"] == run_id(cell())].reset_index(drop=True).equals(here)
-
-
 # --- a stored run imports nothing -----------------------------------------------------------------------------
 
 
@@ -315,16 +257,8 @@ def test_reading_a_stored_run_imports_nothing(stored):
     run = run_id(stored)
     assert run in nclib("runs", "list").stdout and "my_cells:Cell" in nclib("runs", "show", run).stdout
     assert nclib("runs", "check").stdout == "1 of 1 runs are sound\n"
-    assert len(list(default_store().records())) == 1
     assert runs.plan([stored])["state"].tolist() == ["stored"]
     assert nc.load_run(run).arrays and set(runs.ensure_runs([stored])["run_id"]) == {run}
-
-
-def test_a_reference_run_imports_nothing(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
-    assert runs.export_reference([stored], "mine") == [run_id(stored)]
-    default_store().remove(run_id(stored))
-    assert runs.ensure_runs([stored], train="never")["run_id"].nunique() == 1
 
 
 def test_a_file_of_options_imports_nothing_unless_the_code_is_typed_as_well(stored, tmp_path):
@@ -334,7 +268,3 @@ def test_a_file_of_options_imports_nothing_unless_the_code_is_typed_as_well(stor
     assert refused.exit_code == 2 and "--cell my_cells:Cell" in refused.output
     typed = as_typed(["--config", file, "--cell", "my_cells:Cell"])
     assert run_id(typed) == run_id(stored)
-
-
-def test_the_options_of_a_stored_run_name_its_code(stored):
-    assert "my_cells:Cell" in nclib("runs", "show", run_id(stored), "--config").stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nclib.config import run_id
-from nclib.engine import experiments, kinds, runs
+from nclib.engine import experiments, runs
 from nclib.engine.outline import outline
 from nclib.engine.reference import ReferenceStore
 from nclib.publish import captions
@@ -24,7 +24,7 @@ def test_there_are_some():
 @pytest.mark.parametrize("run", STORE.ids())
 def test_a_reference_run_is_named_by_its_configuration(run):
     stored = STORE.load(run)
-    config = kinds.read_config(json.dumps(stored.config))
+    config = experiments.read_config(json.dumps(stored.config))
     assert run_id(config) == run
     assert stored.provenance["dirty"] is False and re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"])
     if config.kind == "classifier":

@@ -23,16 +23,6 @@ def test_the_versions_of_the_page_are_those_that_are_required():
     assert len(said) == 3 and said <= set(required)
 
 
-def test_the_page_names_every_variable_that_the_library_reads():
-    read = {
-        name
-        for path in (ROOT / "nclib").glob("**/*.py")
-        for name in re.findall(r"NCLIB_[A-Z]+", path.read_text(encoding="utf-8"))
-    }
-    told = "".join(path.read_text(encoding="utf-8") for path in [*ROOT.glob("book/*.md"), ROOT / "README.md"])
-    assert {name for name in read if name not in told} <= {"NCLIB_CODE", "NCLIB_WITH"}, "which the command itself sets"
-
-
 def test_the_page_trust_says_whose_conf_is_run(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "nclib-deq"\n')
     (tmp_path / "results").mkdir()

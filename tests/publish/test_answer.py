@@ -37,13 +37,6 @@ def test_the_row_named_beforehand_comes_first_and_the_others_are_counted():
     assert words.SCALES["toy"] in box.note and words.COMPARISONS["lower"] in box._repr_html_()
 
 
-def test_without_such_a_row_each_verdict_has_a_line():
-    save(claims(lead=False))
-    box = answer.read_answer(FIG3, "smoke")
-    assert [line[0] for line in box.lines] == ["not significant", "lower"] and box.others == ()
-    assert box.lines[0][2].endswith("and 1 more")
-
-
 def test_of_statements_the_false_one_comes_first_and_of_experiments_the_most_frequent():
     def order(verdicts, scale):
         save({"claim": "a", "evidence": "b", "scale": scale, "verdict": verdicts}, f"{NTK}_checks")
@@ -51,31 +44,6 @@ def test_of_statements_the_false_one_comes_first_and_of_experiments_the_most_fre
 
     assert order(["holds", "holds", "not run", "typo", "false"], "") == ["false", "typo", "holds", "not run"]
     assert order(["supported", "contradicted"] + ["not significant"] * 3, "paper")[0] == "not significant"
-
-
-def test_many_verdicts_are_counted_alone():
-    verdicts = [*words.STATEMENTS, "holds"]
-    save({"claim": "a", "evidence": "b", "verdict": verdicts}, f"{NTK}_checks")
-    box = answer.read_answer(NTK, "smoke")
-    assert not box.lines and ("holds", "", 2) in box.others and sum(row[2] for row in box.others) == len(verdicts)
-    assert "Rows of this page" in repr(box)
-
-
-def test_a_notebook_speaks_through_its_own_tables():
-    rows = {"claim": ["a < b", "c"], "evidence": ["all 12 cases", "x " * 400], "verdict": ["holds", "not shown"]}
-    save(rows, f"{NTK}_checks")
-    save(rows, f"{NTK}2_checks")  # of another notebook
-    box = answer.read_answer(NTK, "smoke")
-    assert box.lines[0] == ("holds", "", "a < b: all 12 cases") and len(box.lines) == 2
-    assert len(box.lines[1][2]) < 250 and "a &lt; b" in box._repr_html_()
-
-
-def test_settings_found_and_planned_stand_beside_a_change_with_its_interval():
-    row = {"compared": "a / b", "metric": "nc1_pinv", "change": 12.34, "low": 1.0, "high": 25.0, "seeds": 3}
-    row |= {"settings_found": 4, "settings_planned": 9, "scale": "toy", "remark": "", "verdict": "reported"}
-    save([row], "neural_collapse/collapse_pooled")
-    said = answer.read_answer("neural_collapse/collapse", "smoke").lines[0][2]
-    assert said == "a / b, NC1, eq. 12: +12.3 % (+1.0 to +25.0); 3 seeds, 4 of 9 settings"
 
 
 def test_what_an_earlier_execution_saved_is_left_out():
@@ -117,13 +85,6 @@ def test_the_box_fills_in_when_the_tables_are_saved(shown, monkeypatch):
     assert [box.note for _, box in shown] == [answer.WAITING]
     save(claims())
     assert [name for name, _ in shown] == [FIG3, FIG3] and shown[1][1].lines[0][0] == "lower"
-
-
-def test_without_a_front_end_it_is_a_line_of_text(capsys, monkeypatch):
-    monkeypatch.setattr(answer, "_began", {})
-    answer.answer(FIG3, "smoke")
-    save(claims())
-    assert capsys.readouterr().out.strip() == answer.WAITING
 
 
 def judges(name, codes):

@@ -1,6 +1,5 @@
 """The pages for readers of other packages name what is there, here and where the other package is installed."""
 
-import inspect
 import re
 from operator import attrgetter
 
@@ -29,20 +28,6 @@ def test_the_program_of_the_page_runs(page, capsys):
     assert programs
     for code in programs:
         exec(compile(code, page, "exec"), {})
-
-
-def test_attributes_and_options_of_ours_are_there():
-    text = text_of("coming_from_torchdeq")
-    for name in set(re.findall(r"`solution\.(\w+)`", text)):
-        assert name in nc.Solution.__annotations__, name
-    options = {nc.DEQ: {"eval_solver", "return_solution", "allow_live", "z0", "on_failure"}}
-    options |= {nc.Anderson: {"history", "ridge"}}
-    options |= {nc.Broyden: {"history"}, nc.Phantom: {"steps", "damping"}, nc.Implicit: {"solver", "steps"}}
-    for value, names in options.items():
-        assert names <= set(inspect.signature(value).parameters) and all(name in text for name in names)
-    moments = nc.class_moments(torch.randn(20, 3), torch.arange(20) % 2, 2)
-    for name in set(re.findall(r"`moments\.(\w+)", text_of("coming_from_neural_collapse"))):
-        assert hasattr(moments, name), name
 
 
 def gradient(solve):

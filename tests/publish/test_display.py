@@ -6,7 +6,7 @@ import re
 import matplotlib.pyplot as plt
 import pytest
 
-from nclib.publish.plots import display
+from nclib.publish.plotting import display
 
 
 def test_a_picture_is_html_with_its_words_and_can_still_be_saved(tmp_path):
@@ -21,7 +21,3 @@ def test_a_picture_is_html_with_its_words_and_can_still_be_saved(tmp_path):
     fig.savefig(tmp_path / "later.png")
     with pytest.raises(ValueError, match="alt is empty"):
         display.picture(fig, " ")
-
-
-def test_prose_is_markdown_and_still_text():
-    assert display.prose("**3**")._repr_markdown_() == "**3**" == f"{display.prose('**3**')}"

@@ -49,20 +49,6 @@ def test_an_unknown_name_is_refused_with_the_nearest(many, typed, near):
         notebooks.select([typed])
 
 
-def test_a_title_is_the_first_heading_of_a_text_cell():
-    cells = ("code", "# no heading"), ("markdown", "before"), ("markdown", "# Table 1 · Is it so? \n\n# Not this")
-    assert notebooks.title([{"cell_type": kind, "source": [text]} for kind, text in cells]) == "Table 1 · Is it so?"
-    assert notebooks.title([{"cell_type": "code", "source": "# no heading"}]) is None
-
-
-@pytest.mark.parametrize(
-    ("artefact", "owner"),
-    [("a/f1", "a/f1"), ("a/f1_more", "a/f1"), ("a/f11", "a/f11"), ("a/f1_b_c", "a/f1_b"), ("b/x", None)],
-)
-def test_a_figure_belongs_to_the_notebook_with_the_longest_fitting_name(artefact, owner):
-    assert notebooks.owner(artefact, ["a/f1", "a/f11", "a/f1_b"]) == owner
-
-
 def test_the_order_of_the_book():
     names = ["other/a", "kernel_equivalence/fig1", "neural_collapse/audit", "neural_collapse/table1"]
     names += ["neural_collapse/fig10", "neural_collapse/fig2", "walkthrough/2_b", "walkthrough/10_c"]

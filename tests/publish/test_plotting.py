@@ -5,7 +5,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from colours import APART, BLIND, confusable, distance
+from colours import APART, BLIND, distance
 
 from nclib.publish import plotting
 
@@ -60,11 +60,6 @@ def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
     np.testing.assert_allclose([at_first_epoch.min(), at_first_epoch.max()], [3 - 7**0.5, 3 + 7**0.5])  # std of 0, 1, 5
 
 
-def test_one_seed_has_no_band():
-    ax = plotting.curves(frame(seeds=(0,)), "accuracy", axes())
-    assert len(ax.collections) == 0 and len(drawn(ax)) == 2
-
-
 def test_colour_and_marker_are_the_model_and_line_style_the_split():
     ax = plotting.curves(frame(), "accuracy", axes(), ["test", "train"])
     lines = drawn(ax)
@@ -74,54 +69,10 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
     assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ", "test", "train"]
 
 
-def test_models_are_drawn_as_asked():
-    ax = plotting.curves(frame(), "accuracy", axes(), models=["deq"])
-    assert ax.get_legend_handles_labels()[1] == ["DEQ", "test"]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"metric": "acuracy"}, "Did you mean 'accuracy'"),
-        ({"split": "tset"}, "Did you mean 'test'"),
-        ({"models": ["deqq"]}, "Did you mean 'deq'"),
-    ],
-)
-def test_wrong_names_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plotting.curves(frame(), **{"metric": "accuracy", "ax": axes(), **arguments})
-
-
 def test_mixed_settings_are_not_averaged():
     mixed = pd.concat([frame(R=1), frame(R=100)])
     with pytest.raises(ValueError, match="select one setting first"):
         plotting.curves(mixed, "accuracy", axes())
-
-
-def test_printed_values_are_inside_the_axis_and_written_apart():
-    ax = plotting.curves(frame(), "accuracy", axes(), printed=[("explicit", 93.05, 0.17), ("deq", 93.23, 0.13)])
-    low, high = ax.get_ylim()
-    assert low < 2 and high > 93.23 + 0.13
-    texts = {text.get_text(): text for text in ax.texts}
-    assert set(texts) == {"93.05", "93.23"}
-    assert (texts["93.05"].get_va(), texts["93.23"].get_va()) == ("top", "bottom")
-    assert texts["93.23"].get_color() == plotting.MODEL_STYLE["deq"].colour
-    assert "paper: printed value" in ax.get_legend_handles_labels()[1]
-
-
-def bracket(ax):
-    return [(min(line.get_ydata()), max(line.get_ydata())) for line in drawn(ax) if line.get_color() == "0.6"]
-
-
-def test_printed_range_is_clipped_to_the_axis_and_open_where_it_goes_on():
-    ax = plotting.curves(frame(), "accuracy", axes())
-    low, high = ax.get_ylim()
-    inside = plotting.curves(frame(), "accuracy", axes(), printed_range=(5, 10))
-    assert bracket(inside) == [(5, 10), (5, 5), (10, 10)]
-    beyond = plotting.curves(frame(), "accuracy", axes(), printed_range=(5, 100))
-    assert bracket(beyond) == [(5, high), (5, 5)] and beyond.get_ylim() == (low, high)
-    outside = plotting.curves(frame(), "accuracy", axes(), printed_range=(50, 100))
-    assert bracket(outside) == [(high, high)] and drawn(outside)[-1].get_marker() == "^"
 
 
 def test_log_axis_has_plain_numbers_and_gaps_for_what_is_not_positive_or_finite():
@@ -133,48 +84,6 @@ def test_log_axis_has_plain_numbers_and_gaps_for_what_is_not_positive_or_finite(
     assert np.isnan(drawn(ax)[0].get_ydata()[2])
 
 
-def test_one_legend_for_all_panels():
-    fig, panels = plt.subplots(1, 2, figsize=(plotting.TWO_COLUMN, 2))
-    plotting.curves(frame(), "accuracy", panels[0], ideal=20)
-    plotting.curves(frame(), "accuracy", panels[1], "train")
-    legend = plotting.figure_legend(fig, panels)
-    assert [text.get_text() for text in legend.get_texts()] == ["ResNet-18", "DEQ", "test", "train", "ideal"]
-
-
-@pytest.mark.parametrize("width", [plotting.ONE_COLUMN, plotting.TWO_COLUMN])
-def test_nothing_leaves_the_page_at_column_width(width):
-    fig, ax = plt.subplots(figsize=(width, 2.8))
-    plotting.curves(
-        frame(models=tuple(plotting.MODEL_STYLE)),
-        "accuracy",
-        ax,
-        ["test", "train"],
-        ideal=1,
-        printed=[("explicit", 93.05, 0.17), ("deq", 93.23, 0.13)],
-        printed_range=(5, 10),
-    )
-    plotting.figure_legend(fig, [ax])
-    fig.draw_without_rendering()
-    box = fig.get_tightbbox()
-    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= 2.8
-
-
-def test_gram_is_centred_on_the_simplex_cosine_with_lines_round_the_majority():
-    etf = np.full((5, 5), -0.25) + 1.25 * np.eye(5)
-    ax = plotting.gram(etf, axes(), majority=2)
-    cells = ax.collections[0]
-    assert np.isclose((cells.norm.vmin + cells.norm.vmax) / 2, -0.25)
-    assert np.allclose(cells.cmap(cells.norm(-0.25))[:3], 1, atol=0.05)  # the ideal is white
-    assert {tuple(line.get_xdata()) for line in ax.get_lines()} >= {(2, 2)}
-    np.testing.assert_allclose(cells.colorbar.ax.get_ylim(), (-1, 1))  # ends where cosines do
-
-
-def test_gram_panels_share_a_span_on_request_and_rows_keep_their_names():
-    ax = plotting.gram(np.eye(4), axes(), 1, centre=0, span=2, classes=[3, 0, 1, 2], colourbar=False)
-    assert (ax.collections[0].norm.vmin, ax.collections[0].norm.vmax) == (-2, 2)
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["3", "0", "1", "2"]
-
-
 def test_embedding_separates_minority_from_majority():
     points = np.random.default_rng(0).normal(size=(40, 2))
     labels = np.repeat([0, 1, 2, 3], 10)
@@ -183,36 +92,6 @@ def test_embedding_separates_minority_from_majority():
     assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
     assert [text.get_fontweight() for text in ax.texts] == ["normal"] * 3 + ["bold"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["majority class", "minority class, bold"]
-
-
-@pytest.mark.parametrize("name", ["$a$", r"$\bad{$", "$", r"\$x\$", "5$ or 6$"])
-def test_names_of_classes_are_shown_letter_for_letter(name):
-    ax = plotting.embedding(np.eye(2), np.arange(2), axes(), class_names=[name, "b"])
-    shown = ax.texts[0]
-    assert shown._preprocess_math(shown.get_text()) == (name, False)
-    ax = plotting.gram(np.eye(2), axes(), classes=[name, "b"], colourbar=False)
-    ax.figure.canvas.draw()
-    assert (name, False) in [label._preprocess_math(label.get_text()) for label in ax.get_yticklabels()]
-
-
-def test_progress_is_one_output_updated_in_place(monkeypatch):
-    shown = []
-
-    class Handle:
-        def update(self, bar):
-            shown.append(repr(bar))
-
-    def display(bar, display_id):
-        shown.append(repr(bar))
-        return Handle()
-
-    monkeypatch.setattr(pytest.importorskip("IPython.display"), "display", display)
-    tell = plotting.live_progress(every=1000)
-    assert shown == []  # nothing before there is something to tell
-    for done in range(101):
-        tell(done, 100, "2 of 3 runs")
-    assert len(shown) == 2 and shown[0].startswith("0 of 100 epochs")
-    assert shown[1].startswith("100 of 100 epochs") and shown[1].endswith("2 of 3 runs")
 
 
 def test_forest_draws_a_mark_and_an_interval_a_row():
@@ -230,17 +109,6 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
     assert list(explicit.lines[0].get_xdata()) == [1, -1]
     assert (explicit.lines[0].get_ydata() < deq.lines[0].get_ydata()).all()
     assert explicit.lines[0].get_ydata().round().tolist() == [1, 0]  # by name, not by place in the frame
-
-
-def test_forest_shows_a_bound_that_bars_pass_and_no_rounding_where_all_is_equal():
-    rows = pd.DataFrame({"row": ["a", "b"], "model": "deq", "value": [99.0, 90.0], "half": [3.0, 1.0]})
-    ax = plotting.forest(rows, axes(), label="%", names=["a", "b"], most=100)
-    (beyond,) = ax.patches
-    assert beyond.get_x() == 100 and beyond.get_x() + beyond.get_width() == pytest.approx(ax.get_xlim()[1])
-    assert not plotting.forest(rows, axes(), label="%", names=["a", "b"], most=110).patches
-    floor = rows.assign(value=0.0, half=[0.0, np.nan], note=["0 % in every run", ""])
-    ax = plotting.forest(floor, axes(), label="%", names=["a", "b"])
-    assert ax.get_xlim() == (-1, 1) and [text.get_text() for text in ax.texts] == ["0 % in every run", ""]
 
 
 # ---- sweeps over the solver
@@ -269,40 +137,6 @@ def test_a_sweep_is_drawn_as_mean_and_std_over_seeds():
     assert ax.get_legend_handles_labels()[1] == ["plain iteration", "Broyden", "train"]
 
 
-def test_methods_that_agree_can_be_told_apart():
-    """By marker, in turn, and by width: the same values would otherwise hide each other."""
-    ax = plotting.sweep(swept(plotting.METHOD_STYLE), "method", axes(), label="", across="T")
-    lines = drawn(ax)
-    assert [line.get_marker() for line in lines] == ["o", "^", "s"]
-    assert [line.get_markevery() for line in lines] == [(0, 3), (1, 3), (2, 3)]
-    widths = [line.get_linewidth() for line in lines]
-    assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
-
-
-def test_groups_and_splits_of_a_sweep():
-    rows = swept(("majority", "minority"), "group", ("test", "train", "steps"))
-    ax = plotting.sweep(rows, "group", axes(), label="", across="epoch")
-    assert [line.get_linestyle() for line in drawn(ax)] == ["-", "--", "-."] * 2
-    assert ax.get_legend_handles_labels()[1][2:] == ["test", "train", "training steps"]
-    assert all(float(tick).is_integer() for tick in ax.get_xticks())
-
-
-def test_tolerances_run_from_coarse_to_fine():
-    ax = plotting.sweep(swept(at=(1e-1, 1e-3, 1e-6)), "method", axes(), label="", across="tolerance")
-    left, right = ax.get_xlim()
-    assert ax.get_xscale() == "log" and left > 1e-1 and right < 1e-6
-
-
-def test_plain_logarithmic_axes_have_numbers_instead_of_powers():
-    _, ax = plt.subplots()
-    ax.plot([100, 800], [0.2, 0.01])
-    assert plotting.plain_log(ax, [100, 400, 800]) is ax
-    ax.figure.canvas.draw()
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["100", "400", "800"]
-    assert not ax.get_xticks(minor=True).size
-    assert "0.1" in [text.get_text() for text in ax.get_yticklabels()]
-
-
 def _arm_rows():
     return pd.DataFrame(
         [
@@ -321,17 +155,6 @@ def test_arms_are_geometric_means_with_the_range_of_seeds():
     assert len({line.get_color() for line in ax.lines}) == 3
     assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "--"]
     assert ax.get_yscale() == "log" and len(ax.collections) == 3
-
-
-def test_cobweb_walks_between_graph_and_diagonal():
-    grid = np.linspace(-1, 3, 50)
-    ax = plotting.cobweb(grid, 1 + grid / 2, [0.0, 1.0, 1.5, np.inf], axes())
-    walk = next(line for line in ax.get_lines() if line.get_label() == "iteration").get_xydata()
-    np.testing.assert_allclose(walk, [(0, 0), (0, 1), (1, 1), (1, 1.5), (1.5, 1.5)])
-    on_diagonal, on_graph = walk[0::2], walk[1::2]
-    np.testing.assert_allclose(on_diagonal[:, 0], on_diagonal[:, 1])
-    np.testing.assert_allclose(on_graph[:, 1], 1 + on_graph[:, 0] / 2)
-    assert ax.get_xlim() == ax.get_ylim() == (-1, 3)
 
 
 def test_traces_count_evaluations_from_one_and_leave_gaps():
@@ -358,23 +181,3 @@ def test_colours_that_appear_together_stay_apart_for_colour_blind_readers(vision
     for colours in together:
         apart = [distance(*pair, vision) for pair in itertools.combinations(colours, 2)]
         assert min(apart) > APART, f"{vision}: {colours}"
-
-
-@pytest.mark.parametrize("styles", [plotting.MODEL_STYLE, plotting.METHOD_STYLE, plotting.GROUP_STYLE])
-def test_colour_is_never_the_only_difference(styles):
-    """Two of five arms look alike to some readers, and most do in grey: markers tell them apart."""
-    assert len({style.marker for style in styles.values()}) == len(styles)
-
-
-def test_small_models_drawn_together_differ_in_more_than_a_colour_some_do_not_see():
-    kinds = ["deq", "unrolled_deq", "self_loop_deq", *["fnn"] * 5]
-    rows = pd.DataFrame({"model": [f"{kind} {i}" for i, kind in enumerate(kinds)], "kind": kinds})
-    rows = pd.concat([rows.assign(seed=0, at=at, value=at + 1.0 + rows.index) for at in (1, 2)])
-    assert confusable(plotting.arms(rows, axes(), label="error", across="step")) == []
-
-
-def test_what_a_colour_blind_reader_confuses_is_found():
-    ax = axes()
-    for colour, style, name in (("C0", "o-", "a"), ("C4", "o-", "b"), ("C4", "s-", "c"), ("C0", "o--", "d")):
-        ax.plot([0, 1], [0, 1], style, color=colour, label=name)
-    assert confusable(ax) == [("a", "b", "protanopia")]

@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 
-from nclib.publish.readable import claim_first, readable
+from nclib.publish.readable import readable
 
 TABLE = pd.DataFrame(
     {
@@ -21,11 +21,6 @@ TABLE = pd.DataFrame(
         "lead": [True, False],
     }
 )
-
-
-def test_claim_and_verdict_come_first_remarks_last_and_columns_for_programs_not_at_all():
-    shown = list(claim_first(TABLE))
-    assert shown == ["K_A", "claim", "metric", "verdict", "scale", "difference", "half", "settings_found", "remark"]
 
 
 def test_names_are_those_of_readers_sentences_are_whole_and_the_table_itself_stays():

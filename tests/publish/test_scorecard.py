@@ -2,10 +2,9 @@
 
 import pandas as pd
 import pytest
-from tidy import accuracy_pairs, rows, stack, trained
+from tidy import rows, stack, trained
 
 from companion.neural_collapse import accuracy_tables
-from nclib import comparison
 from nclib.publish import scorecard
 from nclib.publish.artefacts import save_table
 from nclib.system import paths
@@ -77,14 +76,6 @@ def test_claims_theorems_findings_and_comparisons():
     assert list(dict.fromkeys(card["part"])) == list(scorecard.PARTS), "controls stand with their part"
 
 
-@pytest.mark.parametrize(("planned", "count"), [(1, 0), (3, 1)])
-def test_the_pooled_test_of_one_setting_is_not_counted_beside_its_row(planned, count):
-    found = comparison.pooled_table(accuracy_pairs(-1.3, 0.9), "reduced", "higher")
-    save("table1_pooled", found.assign(settings_planned=planned))
-    card = scorecard.score_claims("quick")
-    assert (card["item"] == "Table 1: all cells, overall").sum() == count
-
-
 def test_tables_of_other_runs_are_named_instead_of_mixed_in():
     for number, runs in ((4, ["a", "b"]), (5, ["c", "d"])):
         save(f"fig{number}_claims", [CLAIM], runs)
@@ -92,16 +83,6 @@ def test_tables_of_other_runs_are_named_instead_of_mixed_in():
     assert card.loc["Figure 4: NC1, eq. 12", "verdict"] == "opposite here" and "Figure 5: NC1, eq. 12" not in card.index
     said = card.loc["fig5 claims", ["verdict", "remark", "runs"]].tolist()
     assert said == ["not run", "made at other parameters", "c d"]  # one of its two runs is not enough
-
-
-def test_what_rounding_leaves_of_nothing_is_shown_as_nothing():
-    assert [scorecard._signed(value) for value in (4.74e-15, -1e-14, 1e-9, None)] == ["+0", "+0", "+1e-09", ""]
-
-
-def test_verdicts_are_counted_by_part_and_scale():
-    card = pd.DataFrame({"part": ["b", "a", "b", "b", "b"], "verdict": ["x", "x", "y", "y", "y"]})
-    counted = scorecard.count_verdicts(card.assign(scale=["toy", "", "toy", "toy", "paper"])).to_numpy().tolist()
-    assert counted[0] == ["b", "y", "toy", 2] and counted[-1] == ["a", "x", "", 1] and len(counted) == 4
 
 
 def test_a_table_changed_by_hand_or_of_another_version_is_refused():

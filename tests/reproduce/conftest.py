@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from reproduction import Bench, in_this_process, runs_of_seeds
+from reproduction import Bench, runs_of_seeds
 
 from nclib.engine import experiments, jobs
 from nclib.reproduce import drawing, reproduce
@@ -23,7 +23,7 @@ def bench(project, monkeypatch):
     bench = Bench()
     monkeypatch.setattr(jobs, "make", bench.train)
     monkeypatch.setattr(reproduce, "place", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(reproduce, "notebook_pool", in_this_process)
+    monkeypatch.setattr(drawing, "AT_ONCE", 1)
     monkeypatch.setattr(drawing, "execute", bench.execute)
     monkeypatch.setattr(drawing, "FIRST", ())
     wanted = {"neural_collapse/fig1": runs_of_seeds([0, 1]), "neural_collapse/fig2": runs_of_seeds([1, 2])}

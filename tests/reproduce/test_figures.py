@@ -4,7 +4,8 @@ import pytest
 from PIL import Image
 
 from companion import figures
-from nclib.reproduce.summary import Row, Summary
+from nclib.reproduce.drawing import Row
+from nclib.reproduce.reproduce import Summary
 from nclib.system import paths
 
 
@@ -24,7 +25,7 @@ def drawn(project, monkeypatch):
         for name in figures.TABLES if profile == "quick" else figures.LARGE_TABLES:
             for end in ("csv", "json"):
                 (folder / f"tables/neural_collapse/{name}.{end}").write_text(profile)
-        return Summary(profile, {}, [Row("a/b", status[len(asked) - 1], 0.0, 0, 0)], {}, 0.0)
+        return Summary(profile, {}, [Row("a/b", status[len(asked) - 1])], 0.0)
 
     monkeypatch.setattr(figures, "reproduce", reproduce)
     monkeypatch.setattr(figures, "select", lambda names: ["neural_collapse/fig1"])

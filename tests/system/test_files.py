@@ -14,14 +14,6 @@ def test_write_atomic_replaces_and_creates_folders(tmp_path):
     assert path.read_bytes() == b"second" and list(path.parent.iterdir()) == [path]
 
 
-def test_write_atomic_follows_the_umask(tmp_path):
-    before = os.umask(0o022)
-    try:
-        assert write_atomic(tmp_path / "x", "x").stat().st_mode & 0o777 == 0o644
-    finally:
-        os.umask(before)
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, error, step):

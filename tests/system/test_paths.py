@@ -34,11 +34,6 @@ def test_defaults_do_not_depend_on_the_working_directory(below, monkeypatch):
     assert paths.notebooks() == PROJECT / "notebooks"
 
 
-def test_outside_any_project_the_one_of_this_file_is_used(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert paths.root() == PROJECT
-
-
 def test_the_nearest_project_upward_wins_and_others_are_passed_by(tmp_path, monkeypatch):
     outer = project_at(tmp_path / "clone")
     inner = project_at(outer / "notebooks" / "somebody", name="other")
@@ -58,14 +53,6 @@ def test_overrides_are_absolute_and_each_moves_one_root(tmp_path, monkeypatch):
     assert paths.published() == PROJECT / "data" / "published"
     monkeypatch.setenv("NCLIB_DATA", "")
     assert paths.data() == PROJECT / "data"
-
-
-def test_root_override(tmp_path, monkeypatch):
-    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path))
-    assert paths.root() == tmp_path and paths.notebooks() == tmp_path / "notebooks"
-    monkeypatch.setenv("NCLIB_ROOT", str(tmp_path / "absent"))
-    with pytest.raises(FileNotFoundError, match=r"NCLIB_ROOT=.*absent"):
-        paths.root()
 
 
 def test_an_installed_copy_without_a_project_says_what_to_set(tmp_path):
@@ -88,19 +75,3 @@ def test_an_installed_copy_without_a_project_says_what_to_set(tmp_path):
     message, results = done.stdout.strip().splitlines()
     assert "NCLIB_ROOT" in message and "NCLIB_RESULTS" in message
     assert Path(results) == tmp_path / "here" / "quick"
-
-
-@pytest.mark.parametrize("name", ["", "../quick", "a/b", "runs", "reference", ".hidden", "a b"])
-def test_a_profile_is_a_plain_folder_name(name):
-    with pytest.raises(ValueError, match="profile"):
-        paths.results(name)
-
-
-def test_a_file_as_large_as_may_be_is_read_and_a_larger_one_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "LARGEST", 10)
-    file = tmp_path / "file"
-    file.write_bytes(b"0123456789")
-    assert paths.content(file) == b"0123456789"
-    file.write_bytes(b"0123456789a")
-    with pytest.raises(OSError, match="larger than any file"):
-        paths.content(file)

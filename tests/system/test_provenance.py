@@ -19,23 +19,6 @@ PACKAGE = Path(provenance.__file__).parents[1]
 def test_record_is_json_and_complete():
     record = provenance.capture(seeds=[0, 1])
     assert json.loads(json.dumps(record)) == record
-    assert set(record) == {
-        "time_utc",
-        "commit",
-        "dirty",
-        "versions",
-        "python",
-        "platform",
-        "cpu",
-        "bfloat16",
-        "cores",
-        "threads",
-        "device",
-        "deterministic",
-        "seeds",
-        "slurm_job",
-        "cost",
-    }
     assert record["time_utc"].endswith("+00:00")
     assert record["versions"]["torch"] == torch.__version__.split("+")[0]
     assert record["threads"] == torch.get_num_threads() and record["device"] == {"type": "cpu"}
@@ -49,16 +32,6 @@ def test_record_tells_nothing_about_who_and_where():
         assert secret not in text
     user = getpass.getuser()
     assert f"/{user}/" not in text
-
-
-def test_deterministic_flag_and_slurm_id_are_followed(monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    torch.use_deterministic_algorithms(True)
-    try:
-        record = provenance.capture()
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert record["deterministic"] is True and record["slurm_job"] == "4711"
 
 
 def test_cost_grows_inside_the_block_and_is_final_after_it():
@@ -109,15 +82,6 @@ def test_commit_and_dirty_flag_follow_the_tree(tmp_path, monkeypatch):
     git(package.parent, "checkout", "-q", ".")
     (package / "new.py").touch()
     assert provenance.git_state() == (commit, True)
-
-
-@pytest.mark.gpu
-def test_gpu_is_named_and_its_memory_measured():
-    with provenance.Cost("cuda") as cost:
-        torch.zeros(2**20, 16, device="cuda")
-    record = provenance.capture("cuda", cost=cost)
-    assert record["device"]["name"] == torch.cuda.get_device_name()
-    assert record["cost"]["peak_device_mib"] >= 64
 
 
 def test_the_code_that_makes_runs_is_known_by_what_is_in_its_files(tmp_path, monkeypatch):

@@ -17,39 +17,6 @@ def _cell(frame, table, dataset, ratio, model):
     return row.iloc[0]
 
 
-def test_all_36_rows_are_there():
-    cells = audit.wide(PRINTED)
-    assert len(cells) == 36 and not cells.isna().any().any()
-    row = _cell(cells, 2, "cifar10", 10, "explicit")
-    assert (row["overall"], row["majority_std"], row["minority"], row["K"]) == (72.57, 0.32, 62.36, 10)
-
-
-def test_overall_is_the_balanced_mean_in_31_rows_and_never_the_train_prior():
-    cells = audit.audit_overall(PRINTED)
-    assert cells["fits"].value_counts().to_dict() == {"balanced": 31, "neither": 5}
-    off = cells[cells["fits"] == "neither"].set_index(["table", "dataset", "R", "model"])["off_balanced"].round(3)
-    assert off.to_dict() == {
-        (3, "cifar10", 10, "explicit"): -0.26,
-        (3, "cifar10", 100, "deq"): 0.36,
-        (3, "cifar100", 10, "explicit"): 0.02,
-        (4, "cifar10", 100, "deq"): 0.013,
-        (4, "cifar100", 10, "deq"): 0.141,
-    }
-    first = _cell(cells, 2, "cifar10", 10, "explicit")
-    assert first["train_prior"] == pytest.approx(89.96, abs=0.005)
-
-
-def test_thirteen_spreads_of_the_overall_accuracy_are_impossible():
-    cells = audit.audit_overall_std(PRINTED)
-    impossible = cells[~cells["possible"]]
-    assert len(impossible) == 13
-    assert impossible.groupby("table").size().to_dict() == {2: 3, 3: 5, 4: 5}
-    row = _cell(impossible, 3, "cifar10", 100, "deq")
-    assert (round(row["least"], 2), row["overall_std"]) == (2.04, 1.77)
-    exact = _cell(impossible, 4, "cifar100", 100, "explicit")
-    assert exact["least"] == exact["most"] == pytest.approx(0.406)
-
-
 def test_spreads_of_really_simulated_epochs_are_possible():
     """The rule accepts what ten epochs can do, whatever their correlation."""
     rng = np.random.default_rng(0)
@@ -75,30 +42,6 @@ def test_largest_spread_of_values_between_0_and_100():
         assert values.std(ddof=1) <= audit.largest_std(values.mean()) + 1e-9
 
 
-def test_three_spreads_of_the_minority_are_impossible():
-    cells = audit.audit_part_std(PRINTED)
-    impossible = cells[~cells["possible"]]
-    found = {(row.table, row.dataset, row.R, row.model, row.split): row.std for row in impossible.itertuples()}
-    assert found == {
-        (3, "cifar10", 100, "explicit", "minority"): 3.86,
-        (3, "cifar100", 100, "explicit", "minority"): 3.04,
-        (3, "cifar10", 100, "deq", "minority"): 4.93,
-    }
-
-
-def test_effects_against_the_printed_noise():
-    table = audit.audit_effects(PRINTED)
-    overall = table.query("split == 'overall' and table > 1")
-    assert len(overall) == 18 and (overall["difference"] > 0).all()
-    summary = overall["difference"]
-    assert (round(summary.mean(), 2), summary.min(), summary.max()) == (1.67, 0.61, 3.47)
-    large = overall[overall["z"] > 2].set_index(["table", "dataset", "R"])["z"].round(2)
-    assert large.to_dict() == {(2, "cifar100", 10): 2.81, (4, "cifar10", 100): 2.73}
-    assert overall["std_ratio"].median() == pytest.approx(1.96, abs=0.005)
-    assert (table.query("split == 'majority'")["difference"] < 0).sum() == 6
-    assert table.query("table == 1")["difference"].tolist() == [0.18, 0.42]
-
-
 def test_axes_against_tables():
     last = {(3, "a"): 80, (3, "b"): 40, (4, ""): 28, (5, ""): 50}
     assert {key: accuracy_tables.published_ticks(*key, "accuracy")[1] for key in last} == last
@@ -119,13 +62,3 @@ def test_integrated_rate_of_the_stated_recipe():
     assert audit.integrated_rate(15_350, **recipe)["rate"] == pytest.approx(12.0)
     one_epoch = audit.integrated_rate(50_000, 1, 128, 1e-2, 0.9, 5e-4)
     assert one_epoch["rate"] == pytest.approx(39.1)
-
-
-def test_both_meanings_of_r():
-    table = audit.audit_grid({"cifar10": 5000, "cifar100": 500})
-    totals = table["N"].to_numpy().reshape(2, 3, 3)
-    wanted = [[18_500, 15_700, 15_350], [27_500, 25_500, 25_250], [36_500, 35_300, 35_150]]
-    assert totals.tolist() == [wanted, wanted]
-    first = table.iloc[0]
-    assert first["share"] == pytest.approx(3 * 5000 / 18_500) and first["R"] == 10
-    assert (table["share"] < 1).all()

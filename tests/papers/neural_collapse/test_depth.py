@@ -9,10 +9,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from companion.neural_collapse import depth
-from companion.neural_collapse.depth import DEPTHS, SIGNALS, DepthConfig
+from companion.neural_collapse.depth import SIGNALS, DepthConfig
 from nclib import comparison, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import experiments
 from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store
@@ -114,17 +113,6 @@ def test_states_distances_and_residuals_are_those_of_the_cell_applied_by_hand(re
     assert errors["auroc_steps"] == pytest.approx(depth.auroc(solution.steps, wrong))
 
 
-def test_states_of_a_cell_that_contracts_tend_to_its_equilibrium(results, frame):
-    base = BASES["deq"]
-    weights = dict(default_store().weights(run_id(base)))
-    weights["block.cell.norm2.weight"] = 0.1 * weights["block.cell.norm2.weight"]
-    noted = load_run(base).history
-    rows = depth.measure(DepthConfig(base=base), weights, noted, torch.device("cpu"))
-    far = rows[rows["metric"].str.startswith("distance") & (rows["split"] == "test/solved")]
-    values = far.set_index("metric")["value"].reindex([f"distance_{t}" for t in DEPTHS])
-    assert values.iloc[0] > 0.01 > 2e-3 > values.iloc[-1] and (values.diff().dropna() < 1e-3).all()
-
-
 def test_rows_of_looks_are_never_taken_for_rows_of_runs(frame):
     assert len(comparison.by_run(frame, "loss", "train")) == len(BLOCKS)
     assert len(comparison.terminal_phase(frame)) == len(BLOCKS) and len(comparison.solver_audit(frame)) == 1
@@ -186,17 +174,6 @@ def test_collapse_without_the_solver_is_relative_and_needs_the_terminal_phase():
     assert set(remarks) == {"before the terminal phase"}
 
 
-def test_the_start_is_compared_between_first_and_last_epoch():
-    rows = [
-        {"run_id": f"{seed}", "dataset": "digits", "model": "deq", "K_A": 3, "R": 10.0, "seed": seed,
-         "split": "steps/noted", "epoch": epoch, "metric": "start_distance", "value": value * (1 + 0.01 * seed * epoch)}
-        for seed in range(3) for epoch, value in ((1, 0.4), (2, 0.9), (3, 0.2))
-    ]  # fmt: skip
-    (row,) = depth.approach(pd.DataFrame(rows), "toy").itertuples()
-    assert row.change == pytest.approx(-49, abs=2) and row.verdict == "as claimed here" and row.settings_found == 1
-    assert depth.approach(pd.DataFrame(rows).assign(metric="loss"), "toy").empty
-
-
 def _errors(wrong, auroc):
     """Wrong answers and AUROC of all signals, by setting (R) and seed, of classes without groups."""
     rows = []
@@ -233,29 +210,3 @@ def test_ranks_are_compared_between_networks_and_between_states(frame):
     states = states.set_index("model")["value"]
     assert table["change"].iloc[-1] == pytest.approx(100 * (states["solved"] / states["T = 1"] - 1))
     assert set(table["verdict"]) == {"reported"}, "one seed"
-
-
-# ---- the runs
-
-
-def test_looks_are_at_the_equilibria_of_every_table_and_shared_by_three_notebooks():
-    looks = [c for c in experiments.experiment("internalization", "quick") if c.kind == "depth"]
-    assert len(looks) == 39 and {look.model.kind for look in looks} == {"deq"}
-    tables = [c for c in experiments.experiment("scorecard", "quick") if c.model.kind == "deq"]
-    assert {run_id(look.base) for look in looks} == {run_id(c) for c in tables}
-    assert experiments.experiment("residual_and_error", "quick") == experiments.experiment("internalization", "quick")
-    ranked = experiments.experiment("depth_and_rank", "quick")
-    assert set(looks) <= set(ranked) and len(ranked) == len(set(ranked))
-    assert {c.model.kind for c in ranked if c.kind == "depth"} == set(BLOCKS)
-
-
-def test_optimisers_share_the_runs_of_sgd_and_decay_as_the_notebook_says():
-    runs = experiments.experiment("optimisers", "quick")
-    known = {run_id(c) for c in experiments.experiment("equilibrium_or_cell", "quick")}
-    by = {name: [c for c in runs if c.train.optimiser == name] for name in ("sgd", "adam", "adamw")}
-    assert {name: len(found) for name, found in by.items()} == {"sgd": 9, "adam": 9, "adamw": 9}
-    assert {run_id(c) for c in by["sgd"]} <= known and not {run_id(c) for c in by["adam"] + by["adamw"]} & known
-    assert {c.train.weight_decay for c in by["adam"]} == {5e-4}
-    (sgd,), (adamw,) = ({c.train for c in by[name]} for name in ("sgd", "adamw"))
-    assert adamw.lr * adamw.weight_decay == pytest.approx(sgd.lr * sgd.weight_decay / (1 - sgd.momentum))
-    assert [c.seed for c in runs] == sorted(c.seed for c in runs)

@@ -17,16 +17,11 @@ SETTINGS = [(10, 3), (10, 5), (10, 7), (100, 30), (100, 50), (100, 70)]
     ("classes", "budget", "loss", "probability"),
     [
         (10, 0.01, 2.29259, 0.1010),
-        (10, 0.1, 2.20316, 0.1105),
         (10, 1, 1.37693, 0.2524),
         (10, 2.236, 0.55981, 0.5713),  # Fang's E_H = 5, E_W = 1, the root as rounded there
         (10, 5, 0.03420, 0.9664),
-        (10, 10, 0.00013, 0.9999),
         (100, 0.01, 4.59517, 0.0101),
-        (100, 0.1, 4.50522, 0.0111),
-        (100, 1, 3.61238, 0.0270),
         (100, 2.236, 2.42881, 0.0881),
-        (100, 5, 0.49116, 0.6119),
         (100, 10, 0.00405, 0.9960),
     ],
 )
@@ -34,11 +29,6 @@ def test_least_balanced_loss(classes, budget, loss, probability):
     found = lp.loss_lower_bound(classes, budget, budget)
     assert found == pytest.approx(loss, abs=6e-6)
     assert math.exp(-found) == pytest.approx(probability, abs=6e-5)
-
-
-def test_least_loss_at_the_papers_budgets():
-    assert lp.loss_lower_bound(10, 0.01, 0.01) == pytest.approx(2.292590665, abs=5e-10)
-    assert math.log(10) - lp.loss_lower_bound(10, 0.01, 0.01) == pytest.approx(0.00999, abs=5e-6)
 
 
 @pytest.mark.parametrize(("classes", "majority"), SETTINGS)
@@ -58,24 +48,12 @@ def test_balanced_optimum_is_a_simplex_etf(classes, majority, e_w, e_h):
 
 @pytest.mark.parametrize(
     ("ratio", "cosine"),
-    [(1, -0.111), (10**0.5, -0.017), (10**0.75, 0.108), (11.5, 0.805), (13, 1.0)],
+    [(1, -0.111), (10**0.5, -0.017), (10, 0.5175), (11.5, 0.805), (13, 1.0)],
 )
 def test_minority_cosine_in_fangs_setting(ratio, cosine):
     found = lp.reference_optimum(10, 5, ratio, 1, 1, 5)
     assert found.minority_cosine == pytest.approx(cosine, abs=5.1e-4)
-
-
-def test_minority_cosine_at_ratio_ten():
-    """0.517496, by a Newton iteration in 40 digits too; an interior-point solver prints 0.518."""
-    assert lp.reference_optimum(10, 5, 10, 1, 1, 5).minority_cosine == pytest.approx(0.51749628, abs=1e-8)
-
-
-def test_ratio_at_which_fangs_minority_collapses():
-    threshold = lp.collapse_ratio(10, 5, 1, 5)
-    assert threshold == pytest.approx(12.19, abs=0.005)
-    below, above = (lp.reference_optimum(10, 5, r, 1, 1, 5) for r in (0.999 * threshold, 1.001 * threshold))
-    assert below.minority_cosine < 1 - 1e-4
-    assert above.minority_cosine == pytest.approx(1, abs=1e-12)
+    assert lp.collapse_ratio(10, 5, 1, 5) == pytest.approx(12.19, abs=0.005)
 
 
 TABLE = {  # (K_A, K_B): "R* / R0" at budgets 0.01, 0.1, 1, √5, 5
@@ -104,20 +82,13 @@ def test_table_of_thresholds(sizes, row):
             assert value == pytest.approx(float(text), abs=0.6 * _unit(text)) or text == "inf" == str(value)
 
 
-def test_total_collapse_ratio_where_two_tables_differ():
-    """1.02545 in 40 digits; a table that rounds up says 1.026."""
-    assert lp.total_collapse_ratio(10, 7, 0.1, 0.1) == pytest.approx(1.0254539189899, rel=1e-12)
-
-
-@pytest.mark.parametrize(("majority", "budget"), [(3, 0.472), (5, 1.763), (7, 4.363)])
-def test_budget_of_proposition_4_2(majority, budget):
-    assert lp.total_collapse_budget(10, majority) == pytest.approx(budget, abs=5e-4)
-
-
-@pytest.mark.parametrize(("majority", "budget"), [(30, 6.84), (50, 21.59), (70, 50.17)])
-def test_budget_of_proposition_4_2_for_a_hundred_classes(majority, budget):
-    """For 50 and 70 the difference 1 − s_A is below 1e-16 here, so p_kk − p_kk' in float64 would give 20.2 and 28.3."""
-    assert lp.total_collapse_budget(100, majority) == pytest.approx(budget, abs=5e-3)
+@pytest.mark.parametrize(
+    ("classes", "majority", "budget"),
+    [(10, 3, 0.472), (10, 5, 1.763), (10, 7, 4.363), (100, 30, 6.84), (100, 50, 21.59), (100, 70, 50.17)],
+)
+def test_budget_of_proposition_4_2(classes, majority, budget):
+    """Of 100 classes, for 50 and 70, 1 − s_A is below 1e-16 here: p_kk − p_kk' in float64 would give 20.2 and 28.3."""
+    assert lp.total_collapse_budget(classes, majority) == pytest.approx(budget, rel=1e-3)
 
 
 @pytest.mark.parametrize(("classes", "majority"), SETTINGS)
@@ -139,13 +110,6 @@ def test_minority_is_zero_from_r0_on_and_not_before(classes, majority, budget):
         assert found.gap < 1e-12
 
 
-def test_the_papers_grid_is_in_total_collapse_at_its_own_budgets():
-    for majority in (3, 5, 7):
-        for ratio in (10, 50, 100):
-            found = lp.reference_optimum(10, majority, ratio, 1, 0.01, 0.01)
-            assert not found.classifier_gram[majority:].any() and math.isnan(found.minority_cosine)
-
-
 def test_every_optimum_is_certified_and_within_its_budgets():
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -162,47 +126,10 @@ def test_every_optimum_is_certified_and_within_its_budgets():
         np.testing.assert_allclose(w @ w.T, found.classifier_gram, atol=1e-7 * e_w * classes)
 
 
-@pytest.mark.parametrize(("classes", "majority"), [(2, 1), (3, 1), (3, 2), (10, 1), (10, 9)])
-def test_groups_of_one_class(classes, majority):
-    balanced = lp.reference_optimum(classes, majority, 3, 3, 1, 2)
-    np.testing.assert_allclose(balanced.classifier_gram, lp.simplex_gram(classes), atol=1e-9)
-    skewed = lp.reference_optimum(classes, majority, 30, 1, 1, 2)
-    assert skewed.gap < 1e-12 and math.isnan(skewed.minority_cosine) == (classes - majority == 1)
-    assert lp.collapse_ratio(classes, majority, 1, 2) > 1
-
-
 def test_the_certificate_notices_a_wrong_answer(monkeypatch):
     honest = lp._solve
     monkeypatch.setattr(lp, "_solve", lambda *a: honest(*a)._replace(a=honest(*a).a * 0.98))
     assert lp.reference_optimum(10, 5, 3, 1, 1, 5).gap > 1e-4
-
-
-def test_thresholds_depend_on_the_product_of_the_budgets_alone():
-    assert lp.collapse_ratio(10, 3, 0.2, 5) == pytest.approx(lp.collapse_ratio(10, 3, 1, 1), rel=1e-12)
-    one, other = (lp.reference_optimum(10, 3, 2, 1, *pair) for pair in ((4, 0.25), (1, 1)))
-    np.testing.assert_allclose(one.logits, other.logits, atol=1e-12)
-    np.testing.assert_allclose(one.classifier_gram, 4 * other.classifier_gram, atol=1e-12)
-
-
-def test_only_the_ratio_of_the_counts_matters():
-    one, other = (lp.reference_optimum(10, 3, *counts, 1, 1) for counts in ((5000, 50), (1, 0.01)))
-    np.testing.assert_allclose(one.logits, other.logits, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((10, 10, 1, 1, 1, 1), "K_A < K"),
-        ((10, 0, 1, 1, 1, 1), "K_A = 0"),
-        ((10, 5, 1, 2, 1, 1), "n_minor ≤ n_major"),
-        ((10, 5, 2, 0, 1, 1), "0 < n_minor"),
-        ((10, 5, 2, 1, 0, 1), "positive"),
-        ((10, 5, 2, 1, 1, math.inf), "finite"),
-    ],
-)
-def test_impossible_numbers_are_refused(arguments, says):
-    with pytest.raises(ValueError, match=says):
-        lp.reference_optimum(*arguments)
 
 
 @pytest.mark.parametrize("ratio", [1, 3.16, 10, 11.5, 13])
@@ -212,9 +139,3 @@ def test_semidefinite_program_agrees(ratio):
     found = lp.reference_optimum(10, 5, ratio, 1, 1, 5)
     assert loss == pytest.approx(found.loss, abs=1e-7)
     assert cosine == pytest.approx(found.minority_cosine, abs=1e-4)
-
-
-def test_imbalance_curve_has_the_norms():
-    frame = lp.imbalance_curve(10, 5, [1, 100], 5, 5)
-    assert frame["norm_ratio"].tolist() == pytest.approx([1, 0.8425], abs=0.3)
-    assert frame["norm_ratio"][0] == pytest.approx(1, abs=1e-9) and frame["norm_ratio"][1] < 1

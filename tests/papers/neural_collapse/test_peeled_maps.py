@@ -1,6 +1,5 @@
 """The maps before the layer-peeled model: finite differences, known optima, and fits that are kept."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -9,9 +8,11 @@ from marks import slow
 
 from companion.neural_collapse import peeled_maps as maps
 
+MAPS = ("none", "explicit", "residual", "deq0", "deq1")
 
-@pytest.mark.parametrize("reading", maps.PEELED_READINGS)
-@pytest.mark.parametrize("name", maps.PEELED_MAPS)
+
+@pytest.mark.parametrize("reading", ("V1", "V2", "V4"))
+@pytest.mark.parametrize("name", MAPS)
 def test_gradients_are_those_of_finite_differences(name, reading):
     objective = maps._Objective(maps.PeeledProblem(name, reading, 5, 0.5, num_majority=3, ratio=7, copies=2), 0)
     rng = np.random.default_rng(1)
@@ -35,7 +36,7 @@ def test_maps_are_what_they_are_called():
         np.testing.assert_allclose(operator, matrix, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", maps.PEELED_MAPS)
+@pytest.mark.parametrize("name", MAPS)
 def test_with_bounded_features_every_map_has_the_same_optimum(name):
     problem = maps.PeeledProblem(name, "V1", 0.01, 0.01)
     found = maps.peeled_fit(problem, starts=1, iterations=1500)
@@ -70,12 +71,6 @@ def test_samples_of_a_class_collapse(name, ratio):
     assert maps.peeled_table({problem: maps.peeled_fit(problem, starts=1)}).iloc[0]["nc1"] < 1e-8
 
 
-def test_inputs_are_shared_in_the_fourth_reading():
-    problems = [maps.PeeledProblem(name, "V4", 50, 0.5) for name in ("explicit", "deq0")]
-    fits = [maps.peeled_fit(problem, starts=1, iterations=50) for problem in problems]
-    np.testing.assert_array_equal(fits[0].inputs, fits[1].inputs)
-
-
 def test_fits_are_kept_and_cross_started(tmp_path, monkeypatch):
     monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
     problems = [maps.PeeledProblem(name, "V2", 5, 0.5) for name in ("residual", "deq0")]
@@ -87,9 +82,7 @@ def test_fits_are_kept_and_cross_started(tmp_path, monkeypatch):
         np.testing.assert_array_equal(first[problem].features, again[problem].features)
 
 
-def test_unknown_names_and_divergent_series_are_refused():
-    with pytest.raises(ValueError, match="deq2"):
-        maps.PeeledProblem("deq2", "V1", 1, 0.5)
+def test_a_divergent_series_is_refused():
     with pytest.raises(ValueError, match="E_H < 1"):
         maps.PeeledProblem("deq0", "V1", 1, 5)
     assert maps.PeeledProblem("residual", "V1", 1, 5).e_h == 5
@@ -101,4 +94,3 @@ def test_alignment_is_the_cosine_by_class():
     np.testing.assert_allclose(maps.peeled_alignment(problem, found), 1, atol=1e-8)
     turned = found._replace(classifier=-found.classifier)
     np.testing.assert_allclose(maps.peeled_alignment(problem, turned), -1, atol=1e-8)
-    assert dataclasses.asdict(problem)["map"] == "none"

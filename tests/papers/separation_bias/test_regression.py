@@ -1,6 +1,4 @@
-"""Small trainings: what is learned and by what, the audit, refusals, sounds, and the rules of the verdicts."""
-
-import wave
+"""Small trainings: what is learned and by what, the audit, and the rules of the verdicts."""
 
 import numpy as np
 import pandas as pd
@@ -14,9 +12,7 @@ from companion.separation_bias.regression import RegressionConfig, RegressorConf
 from companion.separation_bias.steep import steep_table, steep_target
 from companion.separation_bias.tasks import TaskConfig
 from nclib.config import run_id
-from nclib.data import DataError
 from nclib.engine import runs
-from nclib.engine.profiles import PROFILES
 from nclib.system import paths, words
 
 SOLVED = RegressorConfig(kind="deq", width=6, tol=1e-3, spread=1.0)
@@ -45,12 +41,9 @@ def test_targets_are_the_functions_they_are_named_after():
 @pytest.mark.parametrize("task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in tasks._BOOLEAN)])
 def test_the_unseen_is_never_trained_on(task):
     found = tasks._Task(task, 0)
-    unseen = {
-        "linear": lambda x: x[:, 0] < 0,
-        "product": lambda x: (x[:, 0] < 0) & (x[:, 1] < 0),
-        "majority": lambda x: (x[:, 0] < 0) & (x[:, 1] < 0),
-        "abbe": lambda x: x[:, :3].prod(1) < 0,
-    }[task.target]
+    both = lambda x: (x[:, 0] < 0) & (x[:, 1] < 0)  # noqa: E731
+    others = {"linear": lambda x: x[:, 0] < 0, "abbe": lambda x: x[:, :3].prod(1) < 0}
+    unseen = others.get(task.target, both)
     assert not unseen(found.train.x).any() and unseen(found.test.x).all()
     assert len(found.train.y) == 4000 and len(found.test.y) == 2000
     assert set(found.train.x.unique().tolist()) == {-1.0, 1.0}
@@ -63,45 +56,7 @@ def test_a_configuration_survives_json_with_its_identity():
     assert len(set(ids)) == len(ids)
 
 
-def _seeds_of(seeds, profile="quick"):
-    found = {}
-    for config in grids.regression_runs("fig1", seeds, profile):
-        found.setdefault(config.task.label(), set()).add(config.seed)
-    return {name: len(numbers) for name, numbers in found.items()}
-
-
-@pytest.mark.parametrize("name", [name for name, profile in PROFILES.items() if profile.seeds >= 3])
-def test_f1_and_f2_have_eight_seeds_wherever_verdicts_are_given(name):
-    counts = _seeds_of(PROFILES[name].seeds, name)
-    assert counts.pop("f1") == counts.pop("f2") == 8
-    assert set(counts.values()) == {PROFILES[name].seeds}
-
-
-def test_more_seeds_move_no_run():
-    """Ids of the first three seeds, as results and tables already name them."""
-    ids = {run_id(config) for config in grids.regression_runs("fig1", 3, "quick") if config.seed < 3}
-    assert {"f1-deq20-s0-a01c3fbbc527", "f1-deq20-s1-75ea6a8279e2", "f1-fnn20L5-s0-4097b2ea09cc"} <= ids
-    assert ids == {run_id(config) for config in grids.regression_runs("fig1", 8, "quick") if config.seed < 3}
-    assert claims.describe_regressions(grids.regression_runs("fig1", 3, "quick")).endswith("3 seeds, 8 of f1 and f2.")
-
-
 # ---- flops and parameters of the specification
-
-
-def test_flops_and_parameters_of_the_matched_networks():
-    runs = grids.regression_runs("table1", 1, "quick")
-    flops = {c.model.label(): c.model.flops(1, c.model.iterations or 1) for c in runs}
-    assert flops["DEQ-10, free W, T = 30"] == 6040
-    matched = {"FNN 54×L3": 6048, "FNN 31×L5": 5890, "FNN 22×L8": 5896, "FNN 10×L32": 6040}
-    assert {name: flops[name] for name in matched} == matched
-    assert flops["FNN 250×L3"] == pytest.approx(flops["DEQ-80, free W, T = 10"], rel=0.03)
-
-
-def test_claims_name_networks_that_are_trained():
-    runs = grids.regression_runs("verdicts", 1, "quick")
-    labels = {(c.task.label(), c.model.label()) for c in runs}
-    for claim in claims.CLAIMS:
-        assert {(claim.task, name) for name in (claim.arm, *claim.rivals)} <= labels, claim
 
 
 # ---- training and audit
@@ -111,8 +66,8 @@ def test_claims_name_networks_that_are_trained():
 def test_training_learns_and_is_the_same_each_time(model):
     config = _config(model=model, steps=150, schedule="onecycle", clip=1.0)
     run, again = regression.train_regression(config), regression.train_regression(config)
-    pd.testing.assert_frame_equal(run.history, again.history, check_exact=True)
-    curve = run.history.query("split == 'test' and metric == 'mse'")["value"].to_numpy()
+    pd.testing.assert_frame_equal(run.tables["history"], again.tables["history"], check_exact=True)
+    curve = run.tables["history"].query("split == 'test' and metric == 'mse'")["value"].to_numpy()
     assert curve[-1] < 0.3 * curve[0]
     assert run.arrays["features"].shape == (6,)
 
@@ -124,7 +79,7 @@ def test_the_audit_is_the_iteration_of_the_trained_cell():
     model.load_state_dict(run.weights)
     task = tasks._Task(config.task, 0)
     x, y = task.test.x[:1024], task.test.y[:1024]
-    rows = run.history.query("split == 'iterations'").pivot(index="epoch", columns="metric", values="value")
+    rows = run.tables["history"].query("split == 'iterations'").pivot(index="epoch", columns="metric", values="value")
     assert rows.index.max() == 300
     with torch.no_grad():
         assert rows["mse"][4] == pytest.approx(float((model(x).values - y).square().mean()), rel=1e-5)
@@ -151,50 +106,6 @@ def test_runs_are_stored_and_not_trained_again(monkeypatch):
     curves = claims.curve_rows([config], first, config.task.label())
     assert list(curves.columns) == ["model", "kind", "seed", "at", "value"] and len(curves) > 1
     assert {"density", "heat"} <= set(first["metric"])
-
-
-# ---- sounds
-
-
-def _wav(path, sound, channels=1):
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(np.asarray(sound, dtype="<i2").tobytes())
-    return path
-
-
-def test_a_recording_is_found_by_its_content(tmp_path):
-    sound = (8000 * np.sin(np.arange(3000) / 5)).astype(int)
-    silence = np.zeros(500, dtype=int)
-    path = _wav(tmp_path / "my song.wav", np.concatenate([silence, sound]))
-    name = tasks.resolve_sound(path)
-    assert name.startswith("wav:my-song@")
-    path.unlink()
-    samples = tasks._sound(name)
-    assert len(samples.y) == 1000 and float(samples.y.abs().max()) == pytest.approx(1)
-    np.testing.assert_allclose(samples.y, sound[1:1001] / np.abs(sound[1:1001]).max(), atol=1e-6)
-    (config, *_) = grids._repeated(grids._audio(name), 1, "smoke")
-    run = regression.train_regression(config)
-    assert "snr" in set(run.history["metric"]) and run.arrays["fit"].shape == (3, 1000)
-
-
-def test_unusable_recordings_are_refused(tmp_path):
-    cases = {
-        "stereo": (_wav(tmp_path / "a.wav", np.arange(4000), channels=2), "2 channels.*mono"),
-        "silent": (_wav(tmp_path / "b.wav", np.zeros(4000)), "silent"),
-        "empty": (_wav(tmp_path / "c.wav", []), "silent|cannot be read"),
-        "short": (_wav(tmp_path / "d.wav", [0] * 500 + [900] * 20), "20 samples.*at least 100"),
-        "missing": (tmp_path / "e.wav", "no file"),
-    }
-    (tmp_path / "f.wav").write_text("this is a text")
-    cases["text"] = (tmp_path / "f.wav", "cannot be read")
-    for path, says in cases.values():
-        with pytest.raises(DataError, match=says):
-            tasks.read_wav(path)
-    with pytest.raises(DataError, match="resolve_sound"):
-        tasks._sound("wav:gone@0123456789ab")
 
 
 def test_the_synthetic_tone_has_its_harmonics():
@@ -262,15 +173,6 @@ def test_three_seeds_of_f1_and_f2_get_no_verdict_and_eight_do(task):
     assert enough["verdict"] == "higher" and f"our {task}" in enough["claim"]
 
 
-def test_everything_trained_with_a_target_constraint_or_setting_of_ours_is_beyond_the_paper():
-    for claim in claims.CLAIMS:
-        theirs = claim.task.startswith("sawtooth") and (claim.task != "sawtooth-2^3" or claim.notebook == "fig3")
-        constrained = claim.arm.endswith(f"‖W‖ ≤ {regression.NORM:g}")
-        assert bool(claim.ours) == (not theirs or constrained or "width 80" in claim.place), claim
-    for task in ("f1", "f2", "steep-d10", "steep-d20", "tone"):
-        assert all("our" in claim.claim for claim in claims.CLAIMS if claim.task == task)
-
-
 def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_ours():
     trials = pd.concat([diagonal.flow_trials(1, signs) for signs in ("positive", "mixed")])
     ledger = separation_ledger(
@@ -290,9 +192,6 @@ def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_o
     assert said["Proposition 1"] == "holds" and (said["Theorem 1, rebuttal"] == "holds").all()
     assert said["GOTU theorem"] == "holds if 0 < β_k < 2 f̂_k"
     assert said["Density"] == said["GOTU theorem, control"] == "reported"
-    ours = ledger[ledger["reading"] == "ours"]
-    assert (ours["claim"] + ours["rule"] + ours["remark"]).str.contains("our").all()
-    assert ledger.loc[ledger["place"].str.startswith("Theorem 2"), "claim"].str.startswith("our g").all()
     wrong = regions.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
     assert separation_ledger(regions=wrong)["verdict"].iloc[0] == "not shown"
 
@@ -312,20 +211,6 @@ def test_weights_are_judged_over_the_dimensions():
     assert ledger["remark"].str.startswith("met in the mean of 3 seeds").all()
     far = claims.trained_ledger(table.assign(largest=2.0, mse=table["largest"]), "theorem2_steep")
     assert far["remark"].str.startswith("not met").all()
-    bounds = claims.weight_bounds(table)
-    assert bounds["bound"].isna().sum() == 3 and bounds["above"].all()
-
-
-def test_our_settings_are_those_the_captions_name():
-    known = pd.read_csv(paths.published() / "wu_2024.csv").groupby(["item", "quantity"])["value"].apply(set)
-    runs = {name: grids.regression_runs(name, 1, "quick") for name in grids.NOTEBOOKS}
-    levels = {name: {2.0**c.task.level for c in r if c.task.name == "sawtooth"} for name, r in runs.items()}
-    assert levels["fig1"] == known["figure 1", "sawtooth regions"]
-    assert levels["fig3"] == known["figure 3", "sawtooth regions"]
-    assert known["table 1", "sawtooth regions"] <= levels["table1"]
-    assert set(grids.STEEP_DIMENSIONS) == known["figure 4", "d"]
-    assert {2.0**-c.task.level for c in runs["fig1"] if c.task.name == "steep"} == known["figure 1", "delta"]
-    assert {c.model.width for c in runs["fig2"]} == known["figure 2", "features shown"]
 
 
 # ---- the tracked tables

@@ -11,7 +11,7 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from nclib.config import suggest
-from nclib.publish.plots.style import (
+from nclib.publish.plotting.style import (
     _MARKERS,
     _MARKS_PER_CURVE,
     _PALETTE,

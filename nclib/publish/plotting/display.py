@@ -14,21 +14,6 @@ from matplotlib.figure import Figure
 _SCREEN_DPI = 96  # pixels an inch on a page; the picture holds twice as many
 
 
-class _Bar:
-    """A progress line, as HTML in a notebook and as text elsewhere."""
-
-    def __init__(self, done: float, total: float, text: str, seconds: float) -> None:
-        share = done / total if total else 1.0
-        left = f", about {seconds / share - seconds:.0f} s left" if 0.02 < share < 1 else ""
-        self.share, self.line = share, f"{done:.0f} of {total:.0f} epochs, {seconds:.0f} s{left} · {text}"
-
-    def __repr__(self) -> str:
-        return self.line
-
-    def _repr_html_(self) -> str:
-        return f'<progress value="{self.share:.3f}" max="1"></progress> {self.line}'
-
-
 def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
     """A ``progress(done, total, text)`` for `ensure_runs` that shows one line and updates it in place.
 
@@ -45,7 +30,7 @@ def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
         if now - shown < every and done < total:
             return
         shown = now
-        replace(_Bar(done, total, text, now - started))
+        replace(Prose(f"{done:.0f} of {total:.0f} epochs, {now - started:.0f} s · {text}"))
 
     return show
 

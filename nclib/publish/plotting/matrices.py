@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
-from nclib.publish.plots.style import _PALETTE, Style, _ordered, _styles, literal
+from nclib.publish.plotting.style import _PALETTE, Style, _ordered, _styles
 
 _HALO = [patheffects.withStroke(linewidth=1.8, foreground="white")]
 
@@ -39,7 +39,7 @@ def gram(
     centre = -1 / (len(matrix) - 1) if centre is None else centre
     span = float(np.nanmax(np.abs(matrix - centre))) or 1.0 if span is None else span
     low, high = max(centre - span, -1), min(centre + span, 1)
-    names = range(len(matrix)) if classes is None else [literal(name) for name in classes]
+    names = range(len(matrix)) if classes is None else list(classes)
     few = len(matrix) <= 20
     sns.heatmap(
         matrix,
@@ -92,7 +92,7 @@ def embedding(
         look = {"marker": "x", "s": 12, "linewidths": 0.9} if k in minority else {"s": 5, "linewidths": 0, "alpha": 0.7}
         ax.scatter(*points[labels == k].T, color=colours[classes.index(k)], **look)
     for k in classes if len(classes) <= 20 else ():
-        name = str(k) if class_names is None else literal(class_names[k])
+        name = str(k) if class_names is None else class_names[k]
         weight = "bold" if k in minority else "normal"
         style = {"fontsize": 7, "fontweight": weight, "ha": "center", "va": "center", "path_effects": _HALO}
         ax.text(*np.median(points[labels == k], axis=0), name, zorder=6, **style)

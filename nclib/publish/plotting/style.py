@@ -131,8 +131,3 @@ class _PlainLog(LogFormatter):
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return f"{x:g}" if super().__call__(x, pos) else ""
-
-
-def literal(name: object) -> str:
-    """A name as Matplotlib shows it letter for letter: between two dollars it would read mathematics."""
-    return str(name).replace("$", r"\$")
