@@ -223,8 +223,7 @@ def _verdicts() -> str:
     lines = []
     for name in JUDGED:
         cells, digits = [], 1 if name == "acc" else 3
-        for one in settings:
-            found, word = _judged(name, one)
+        for found, word in (_judged(name, one) for one in settings):
             mean, half = found.interval.mean, found.interval.half
             cells.append(minus(f"{mean:+.{digits}f} ± {half:.{digits}f}") + f", *{word}*")
         lines.append([ROWS[name].label, str(ROWS[name].claim), *cells])
@@ -271,12 +270,12 @@ def _accuracies() -> str:
         f"K_A = {majority}, R = 10, 50, 100": [(majority, ratio) for ratio in (10, 50, 100)] for majority in (3, 5, 7)
     }
     lines = []
-    for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
-        ours = [", ".join(_accuracy(one, model) for one in settings) for settings in columns.values()]
-        lines.append([name, *ours])
-    for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+    names = {"explicit": "ResNet-18", "deq": "DEQ"}
+    for model, name in names.items():
+        lines.append([name, *(", ".join(_accuracy(one, model) for one in group) for group in columns.values())])
+    for model, name in names.items():
         theirs = printed[printed["model"] == model]
-        cells = [[f"{_of(theirs, (one,))['mean'].iloc[0]:.2f}" for one in settings] for settings in columns.values()]
+        cells = [[f"{_of(theirs, (one,))['mean'].iloc[0]:.2f}" for one in group] for group in columns.values()]
         lines.append([f"{name}, printed", *map(", ".join, cells)])
     return table(["", *columns], lines)
 
@@ -358,18 +357,13 @@ def _counts() -> dict[str, str]:
     steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
     every = [one for settings in steps.values() for one in settings]
     imbalanced = [one for one in every if one != BALANCED]
-    loss, accuracy, last_ten = (
-        pd.concat([_compared(row, (one,)).table for one in settings])["difference"]
-        for row, settings in (
-            (ROWS["loss"], every),
-            (ROWS["acc"], imbalanced),
-            (LAST_TEN["acc10"], imbalanced),
-        )
-    )
-    found = {
-        f"collapse-{name}-higher": f"{(values > 0).sum()} of {len(values)}"
-        for name, values in (("loss", loss), ("acc", accuracy), ("acc10", last_ten))
+    judged = {"loss": (ROWS["loss"], every), "acc": (ROWS["acc"], imbalanced)}
+    differences = {
+        name: pd.concat([_compared(row, (one,)).table for one in settings])["difference"]
+        for name, (row, settings) in judged.items()
     }
+    found = {f"collapse-{name}-higher": f"{(one > 0).sum()} of {len(one)}" for name, one in differences.items()}
+    loss = differences["loss"]
     for step, settings in steps.items():
         found[f"collapse-pairs-{step}"] = str(sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings))
     found["collapse-loss-times"] = f"{np.exp(loss[loss > 0].min()):.1f} to {np.exp(loss.max()):.1f}"
