@@ -152,9 +152,9 @@ def pairs(
         For runs that cannot be compared; the sentence says which and why. The rules: epochs and seeds are whole
         numbers. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting has the same
         seeds, of both networks. All runs are alike in every other column: version of the data, width, epochs, rate,
-        profile, whatever the frame knows, and in the epochs judged. What only one network has, as the tolerance of its
-        solver, may be missing in the other; columns that begin with ``data.`` may differ between data sets. No run is
-        another one under a second seed: equal values are seen, nearly equal ones cannot be.
+        profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
+        other. Columns ``model.…``, width apart, are a network's own, as its solver; columns ``data.…`` may differ
+        between data sets. No run is another one under a second seed: equal values are seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
     runs = rows.drop(columns=_ROW).drop_duplicates().merge(judged[[*_RUN, "epochs judged"]], on=_RUN)
     if len(twice := runs[runs.duplicated(_RUN)]):
         raise ValueError(f"run {twice.iloc[0]['run_id']} has rows with different seeds, settings or options")
-    options = [(name, runs[name]) for name in runs if name not in (*KEYS, "model.kind", "protocol")]
+    options = [(name, runs[name]) for name in runs if name not in (*KEYS, "protocol")]
     if "protocol" in runs:  # that of stored runs leaves out what only one network has; what is absent from it is unset
         known = [json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"]]
         options += [
@@ -222,7 +222,7 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
     for name, values in options:
         if values.nunique(dropna=False) == 1:
             continue
-        within = SETTING if name in _OF_SETTING else SETTING[:1] if name.startswith("data.") else []
+        within = _agree_within(name)
         for _, group in runs.groupby(within, dropna=False) if within else [((), runs)]:
             found = values[group.index].astype(object)
             found = found[~found.isna().groupby(group["model"]).transform("all")]
@@ -230,7 +230,16 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
             if len(other := found[found != found.iloc[0]] if len(found) else found):
                 first, second = (runs["run_id"][one.index[0]] for one in (found, other))
                 said = f"{name} {found.iloc[0]} and {other.iloc[0]}"
-                raise ValueError(f"runs {first} and {second} cannot be compared: {said}")
+                raise ValueError(f"runs {first} and {second} cannot be compared: {said}; is the column needed?")
+
+
+def _agree_within(option: str) -> list[str]:
+    """The columns among whose rows an option has one value. Options of a network beside its width are its own."""
+    if option in _OF_SETTING:
+        return SETTING
+    if option.startswith("model.") and option not in ("model.width", "model.feature_norm", "model.head"):
+        return ["model"]
+    return ["dataset"] if option.startswith("data.") else []
 
 
 def _check_partners(runs: pd.DataFrame, what: str) -> None:

@@ -209,7 +209,13 @@ def test_the_last_epochs_of_both_networks_are_the_same():
 
 
 @pytest.mark.parametrize(
-    ("name", "values"), [("model.solver.tol", (None, 1e-3)), ("unroll", (3, None)), ("model.kind", ("explicit", "deq"))]
+    ("name", "values"),
+    [
+        ("model.solver.tol", (None, 1e-3)),
+        ("unroll", (3, None)),
+        ("model.solver.method", ("anderson", "broyden")),
+        ("model.kind", ("explicit", "deq")),
+    ],
 )
 def test_what_only_one_network_has_may_differ(name, values):
     assert len(pairs(differ(name, *values)(study()), "nc1").table) == 3
