@@ -154,7 +154,7 @@ def pairs(
         seeds, of both networks. All runs are alike in every other column: version of the data, width, epochs, rate,
         profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
         other. Columns ``model.…``, width apart, are a network's own, as its solver; columns ``data.…`` may differ
-        between data sets. No run is another one under a second seed: equal values are seen, nearly equal ones cannot be.
+        between data sets. No run stands under a second seed: equal values are seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -184,16 +184,13 @@ def pairs(
     _check_options(rows, runs)
     _check_partners(runs, f"{metric} ({split})")
     _check_copies(rows.drop_duplicates())
-    both = runs[runs["model"] == arm].merge(
-        runs[runs["model"] == against], on=[*SETTING, "seed"], suffixes=("", "_against")
-    )
-    values = {arm: both["value"], against: both["value_against"]}
-    for model, run in ((arm, "run_id"), (against, "run_id_against")):
-        if len(bad := both[~np.isfinite(values[model]) | (relative & (values[model] <= 0))]):
-            found = f"{values[model][bad.index[0]]:g}"
-            raise NotMeasured(f"{metric} of run {bad.iloc[0][run]} is {found}{', which has no logarithm' * relative}")
-    unit = 100 if metric.startswith("accuracy_") else 1
-    table = both[[*SETTING, "seed"]].assign(**{model: unit * value for model, value in values.items()})
+    if len(bad := runs[~np.isfinite(runs["value"]) | (relative & (runs["value"] <= 0))]):
+        found = f"{bad.iloc[0]['value']:g}{', which has no logarithm' * relative}"
+        raise NotMeasured(f"{metric} of run {bad.iloc[0]['run_id']} is {found}")
+    unit, keys = 100 if metric.startswith("accuracy_") else 1, [*SETTING, "seed"]
+    own, other = (runs.loc[runs["model"] == name, [*keys, "value"]] for name in (arm, against))
+    table = own.merge(other, on=keys).set_axis([*keys, arm, against], axis="columns")
+    table[[arm, against]] *= unit
     compared = np.log(table[[arm, against]]) if relative else table[[arm, against]]
     table["difference"] = compared[arm] - compared[against]
     accuracies = terminal_phase(at_end).set_index(_RUN)["value"].reindex(pd.MultiIndex.from_frame(runs[_RUN]))
