@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib.metadata
+import json
 import os
 import re
 import runpy
@@ -72,15 +73,6 @@ def test_conda_lists_the_same_names_and_installs_the_package():
     assert conda()["channels"] == ["conda-forge"]
 
 
-<<<<<<< HEAD
-=======
-def test_conda_pins_nothing_but_the_python_of_pyproject():
-    versioned = [e for e in conda()["dependencies"] if isinstance(e, str) and re.search(r"[<>=]", e)]
-    assert versioned == ["python" + PROJECT["requires-python"]]
-    assert SpecifierSet(PROJECT["requires-python"]).contains("3.11")
-    assert not SpecifierSet(PROJECT["requires-python"]).contains("3.10")
-
-
 def test_the_version_is_the_same_wherever_it_stands():
     told = {name: json.loads((ROOT / name).read_text())["version"] for name in ("codemeta.json", ".zenodo.json")}
     told |= {"CITATION.cff": yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]}
@@ -88,12 +80,6 @@ def test_the_version_is_the_same_wherever_it_stands():
     assert set(told.values()) == {nclib.__version__} == {PROJECT["version"]}
 
 
-def test_only_lower_bounds():
-    for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
-        assert [clause.operator for clause in Requirement(line).specifier] == [">="], line
-
-
->>>>>>> main
 @pytest.mark.parametrize(
     ("package", "unsafe"),
     [

@@ -135,6 +135,8 @@ def override(profile: Profile, **values: Any) -> Profile:
     for name, value in values.items():
         if name not in OVERRIDES:
             raise ConfigError(suggest(name, OVERRIDES, "parameter"))
+        if not isinstance(value, str) and value < 0:
+            raise ConfigError(f"parameter {name} must be positive, or 0 for the profile's own, got {value}")
         if value:
             changes[name] = value
     if "dataset" in changes:

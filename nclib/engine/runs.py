@@ -252,7 +252,7 @@ def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:
     facts = trained[["commit", "dirty", "python", "platform", "cpu", "threads", "deterministic"]].assign(device=devices)
     facts = facts.join(pd.DataFrame(list(trained["versions"])))
     shown = {name: ", ".join(sorted({str(value) for value in column.dropna()})) for name, column in facts.items()}
-    seeds = sorted({seed for record in records for seed in record["seeds"]})
+    seeds = sorted({seed for record in records for seed in record.get("seeds") or ()})
     continued = sum(bool(record["facts"].get("continued_from")) for record in records)
     seconds = round(sum(map(provenance.processor_seconds, records)))
     first = {"runs": len(records), "seeds": ", ".join(map(str, seeds)), "continued from a checkpoint": continued}

@@ -24,28 +24,19 @@ _began: dict[str, float] = {}
 
 @dataclass(frozen=True)
 class Answer:
-    """A box: what was said of the claim, how often each verdict was given besides, and what the scales mean.
+    """A box: what was said of the claim, and what the scales mean.
 
     Parameters
     ----------
     lines : verdict, scale, and what it was said of
-    others : verdict, scale, and how many more rows have it
     note : what else there is to say
     """
 
     lines: tuple[tuple[str, str, str], ...] = ()
-    others: tuple[tuple[str, str, int], ...] = ()
     note: str = ""
-
-    @property
-    def _counted(self) -> str:
-        return "Other rows of this page" if self.lines else "Rows of this page"
 
     def _repr_html_(self) -> str:
         parts = [f"{_chip(verdict, scale)} {html.escape(said)}" for verdict, scale, said in self.lines]
-        if self.others:
-            chips = " ".join(_chip(verdict, scale, f"{count} ") for verdict, scale, count in self.others)
-            parts.append(f"{self._counted}: {chips}")
         parts += [f'<span style="opacity:.75">{html.escape(self.note)}</span>'] * bool(self.note)
         colour = _COLOURS[words.tone(self.lines[0][0]) if self.lines else None]
         style = f"border:1px solid {colour};border-left-width:5px;padding:.4rem .9rem;margin:.6rem 0"
@@ -54,15 +45,12 @@ class Answer:
 
     def __repr__(self) -> str:
         said = [f"{_said(verdict, scale)}: {text}" for verdict, scale, text in self.lines]
-        others = ", ".join(f"{count} {_said(verdict, scale)}" for verdict, scale, count in self.others)
-        return "\n".join(filter(None, [*said, f"{self._counted}: {others}" if others else "", self.note]))
+        return "\n".join(filter(None, [*said, self.note]))
 
 
 def read_answer(name: str, profile: str, since: float = 0.0) -> Answer:
-    """The answer of a notebook, from the tables that it has saved.
-
-    First the row that the notebook names beforehand, with the number of the others by verdict. Where it names none,
-    the first row of each verdict; where these would be many, their numbers alone.
+    """The answer of a notebook, from the tables that it has saved: the row that the notebook names beforehand, then the
+    first of the others for each verdict, and how many more there are.
 
     Parameters
     ----------
@@ -79,18 +67,13 @@ def read_answer(name: str, profile: str, since: float = 0.0) -> Answer:
     except scorecard.StaleTable as error:
         return Answer(note=f"No answer: {error}")
     lead = claims[claims["lead"].eq(True)]
-    lead = lead if len(lead) <= _MOST_LINES else lead[:0]
     lines = [(row.verdict, row.scale, _in_words(row)) for row in lead.itertuples()]
     groups = [(*said, rows) for said, rows in claims.drop(lead.index).groupby(["verdict", "scale"], sort=False)]
-    groups.sort(key=_place)
-    if not lines and len(groups) <= _MOST_LINES:
-        for verdict, scale, rows in groups:
-            more = f"; and {len(rows) - 1} more" if len(rows) > 1 else ""
-            lines.append((verdict, scale, _in_words(next(rows.itertuples())) + more))
-        groups = []
-    others = [(verdict, scale, len(rows)) for verdict, scale, rows in groups]
+    for verdict, scale, rows in sorted(groups, key=_place):
+        more = f"; and {len(rows) - 1} more" if len(rows) > 1 else ""
+        lines.append((verdict, scale, _in_words(next(rows.itertuples())) + more))
     scales = [f"{scale} scale: {words.SCALES[scale]}" for scale in dict.fromkeys(claims["scale"]) if scale]
-    return Answer(tuple(lines), tuple(others), "; ".join(scales))
+    return Answer(tuple(lines[:_MOST_LINES]), "; ".join(scales))
 
 
 def answer(name: str, profile: str) -> None:
@@ -135,9 +118,9 @@ def _said(verdict: str, scale: str) -> str:
     return f"{verdict} ({scale} scale)" if scale else verdict
 
 
-def _chip(verdict: str, scale: str, before: str = "") -> str:
+def _chip(verdict: str, scale: str) -> str:
     style = f"border:1px solid {_COLOURS[words.tone(verdict)]};border-radius:.7rem;padding:0 .5rem;font-weight:600"
-    text = html.escape(f"{before}{verdict} · {scale}" if scale else f"{before}{verdict}")
+    text = html.escape(f"{verdict} · {scale}" if scale else verdict)
     title = html.escape(words.meaning(verdict), quote=True)
     return f'<span class="nc-verdict" style="{style}" title="{title}">{text}</span>'
 

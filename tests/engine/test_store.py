@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, StoredConfig, TrainConfig, run_id
+from nclib.engine import jobs
 from nclib.engine.reading import FRAME_COLUMNS, CorruptRun, stack, tidy
 from nclib.engine.reference import ReferenceStore
 from nclib.engine.runs import ensure_runs
@@ -188,6 +189,12 @@ def test_checkpoint_round_trip_and_damage(store):
         with pytest.warns(DamageWarning, match="some-run: it is damaged, or of another run or version"):
             assert checkpoint.load() is None
         assert not checkpoint.path.exists()
+
+
+def test_a_stored_run_is_not_trained_again_where_no_lock_can_be_written(store):
+    run = _save(store)
+    (store.root / ".locks").write_text("in the place of the folder, because root may write everywhere")
+    assert jobs.train_run(RunConfig(), store) == run and not store.busy(run)
 
 
 def test_a_run_in_training_is_not_removed(store):

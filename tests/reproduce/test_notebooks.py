@@ -167,5 +167,5 @@ def test_runs_in_smoke_size(name, smoke, monkeypatch):
 
 
 def test_the_index_lists_every_notebook():
-    text = "".join("".join(cell["source"]) for cell in _read("index")["cells"])
+    text = "\n".join("".join(cell["source"]) for cell in _read("index")["cells"])
     assert sorted(re.findall(r"^- \[.+\]\((.+?)\.ipynb\)$", text, re.MULTILINE)) == sorted(NAMES)

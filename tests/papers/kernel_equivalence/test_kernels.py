@@ -101,14 +101,6 @@ def test_a_function_of_ones_own_gives_the_same_as_a_name():
         )
 
 
-def test_one_explicit_layer_is_a_deq_without_its_matrix():
-    for name in NAMES:
-        one, deq = explicit_coefficients([name], 1.1), coefficients(name, 0.0, 1.1)
-        np.testing.assert_allclose(one[2:7], deq[2:7], rtol=1e-12, atol=1e-16)
-        x = gaussian_mixture(40, 32)[0]
-        assert _gap(explicit_ck(x, [name]), implicit_ck(x, name, 0.0)) < 1e-14
-
-
 # ---- exact kernels against brute force
 
 

@@ -19,7 +19,6 @@ from companion.kernel_equivalence.networks import (
     ShallowTrainConfig,
 )
 from nclib.config import DataConfig, RunConfig, run_id
-from nclib.engine import runs, verification
 from nclib.engine.experiments import experiment
 from nclib.engine.jobs import Job
 from nclib.engine.reference import load_run
@@ -125,18 +124,6 @@ def test_an_interrupted_run_ends_with_the_same_bits():
     assert resumed.facts["resumed"] == 1
     assert torch.equal(whole.weights["readout"], resumed.weights["readout"])
     assert whole.tables["history"].equals(resumed.tables["history"])
-
-
-def test_runs_go_through_the_store():
-    config = _config("h_tanh_enn")
-    frame = ensure_runs([config])
-    assert set(frame["model"]) == {"h_tanh_enn"} and set(frame["dataset"]) == {"digits"}
-    stored = load_run(config)
-    assert ShallowConfig(**stored.config) == config.replace(profile="custom")
-    assert ensure_runs([config], train="never").equals(frame)
-    assert run_id(config).startswith("digits-h_tanh_enn-m6-s0-")
-    assert runs.plan([config])["state"].tolist() == ["stored"]
-    assert {"accuracy_readout", "accuracy_all"} <= set(verification.pair(stored, stored)["metric"])
 
 
 def test_features_of_a_resnet_take_the_place_of_pixels():

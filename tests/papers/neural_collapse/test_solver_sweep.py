@@ -1,6 +1,5 @@
 """Looks into networks: counts against closed forms, solves against what the run noted, verdicts by their rules."""
 
-import json
 import math
 
 import numpy as np
@@ -20,7 +19,6 @@ from nclib.config import (
     run_id,
 )
 from nclib.deq import failures_counted
-from nclib.engine.reading import identity_columns
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
@@ -105,16 +103,6 @@ def test_evaluations_of_an_equilibrium_are_those_of_its_solve():
 
 
 # ---- what a probe is
-
-
-def test_a_probe_is_identified_by_its_base_and_its_options():
-    probe = _probe(_base(seed=3))
-    assert (probe.seed, probe.profile) == (3, "smoke")
-    again = SolverSweepConfig.from_json(probe.model_dump_json())
-    assert again == probe and run_id(again) == run_id(probe)
-    assert run_id(probe) == run_id(_probe(_base(seed=3).replace(profile="quick"))), "the profile is a label"
-    assert len({run_id(p) for p in (probe, _probe(), _probe(_base(seed=3), last_step=7), _probe(_base(width=3)))}) == 4
-    assert identity_columns(json.loads(json.dumps(probe.canonical()))) == identity_columns(probe.base.canonical())
 
 
 # ---- what a probe measures
