@@ -26,49 +26,9 @@ METRICS = {
     "nc3_self_duality": "NC3, centred",
 }
 VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
-CLAIMS_OF_2026 = {
-    "internalization": {
-        "T = 1, all": "one application of the cell for the solve: accuracy, all classes",
-        "T = 0, all": "the encoder's output for the solve: accuracy, all classes",
-        "T = 0, minority": "the same, minority classes",
-    },
-    "residual_and_error": {
-        "AUROC − 0.5 of the residual of the solve, all": "a wrong answer by the residual of the solve, AUROC − 0.5",
-        "AUROC − 0.5 of the residual of the solve, minority": "the same within minority classes",
-        "AUROC − 0.5 of the residual of z_1, all": "by the residual after one application",
-        "AUROC − 0.5 of 1 − the largest probability, all": "by 1 − the largest probability",
-    },
-    "depth_and_rank": {
-        "class means of the DEQ use fewer dimensions than with": "effective rank of class means, DEQ / cell once",
-        "class means of the DEQ use fewer dimensions than those": "the same, DEQ / ResNet-18",
-        "features of the equilibrium use fewer dimensions than those of z_0": "of features, equilibrium / input",
-        "class means of the equilibrium use fewer dimensions than those of z_0": "of class means, the same",
-    },
-    "optimisers": {
-        "ResNet-18, AdamW / SGD: NC3": "centred NC3, AdamW / SGD, ResNet-18",
-        "DEQ, AdamW / SGD: NC3": "the same, DEQ",
-        "ResNet-18, Adam / SGD: NC3": "centred NC3, Adam / SGD, ResNet-18",
-        "ResNet-18, AdamW / Adam: NC3": "centred NC3, AdamW / Adam, ResNet-18",
-        "ResNet-18, AdamW / SGD: NC1": "NC1 (trace ratio), AdamW / SGD, ResNet-18",
-    },
-}
-"""Rows shown of each tracked table, by the beginning of their claim, and what they are called."""
-BEYOND = {
-    "controls: accuracy, DEQ − explicit matched": "accuracy, DEQ − its cell once",
-    "controls: accuracy, DEQ − weight tied": "accuracy, DEQ − weight-tied",
-    "controls: accuracy, DEQ − explicit flops": "accuracy, DEQ − untied blocks of equal compute",
-    "controls: NC3, centred, DEQ − explicit matched": "centred NC3, DEQ − its cell once",
-    "controls: NC2, eq. 13, DEQ − explicit flops": "NC2 (eq. 13), DEQ − untied blocks of equal compute",
-    "nc definitions, GroupNorm: NC3, centred, DEQ − explicit matched": "centred NC3, the same, GroupNorm at the end",
-    "inside the solver, start → one evaluation: NC2, centred": "centred NC2, first application − start of the solve",
-    "inside the solver, one evaluation → equilibrium: NC2, centred": "centred NC2, equilibrium − first application",
-    "inside the solver, start → one evaluation: NC1, eq. 12": "NC1 (eq. 12), first application − start of the solve",
-    "inside the solver, one evaluation → equilibrium: NC1, eq. 12": "NC1 (eq. 12), equilibrium − first application",
-    "solver, minority − majority, test: evaluations": "evaluations, minority − majority test images",
-    "remedies: all five, DEQ − explicit, overall accuracy": "accuracy, DEQ − ResNet-18, under five remedies",
-    "long tail: all R, DEQ − explicit, overall accuracy": "accuracy, DEQ − ResNet-18, exponential imbalance",
-}
-"""Rows shown of the scorecard on digits, and what they are called."""
+CLAIMS_OF_2026 = ("internalization", "residual_and_error", "depth_and_rank", "optimisers")
+BEYOND = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"
+"""How the items of the scorecard on digits begin that are shown where they lead or differ significantly."""
 
 _SPELT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -196,26 +156,26 @@ def _difference(row: pd.Series) -> str:
 
 
 def _beyond() -> str:
-    card = read("tables/scorecard-quick").set_index("item")
+    """The rows on digits that were to decide, and those with a significant difference."""
+    card = read("tables/scorecard-quick")
+    chosen = card["item"].str.match(BEYOND) & (card["lead"] | card["verdict"].isin(["higher", "lower"]))
     rows = []
-    for item, said in BEYOND.items():
-        row = card.loc[item]
+    for _, row in card[chosen].iterrows():
         value = pd.Series({"difference": float(row["regenerated"]), "half": float(row["interval"])})
-        rows.append([said, _difference(value), f"*{row['verdict']}*"])
+        rows.append([row["item"], _difference(value), f"*{row['verdict']}*"])
     return table(["", "difference", "verdict"], rows)
 
 
 def _claims_of_2026() -> str:
+    """The row of each notebook that was to decide, and those that speak against a claim."""
     rows = []
-    for name, chosen in CLAIMS_OF_2026.items():
+    for name in CLAIMS_OF_2026:
         claims = read(f"tables/{name}-quick")
-        for beginning, said in chosen.items():
-            (_, row), *_ = claims[claims["claim"].str.startswith(beginning)].iterrows()
-            unit = " points" * (name == "internalization")
-            value = _change(row) if "change" in claims else _difference(row) + unit
+        for _, row in claims[claims["lead"] | claims["verdict"].isin(["reported", "opposite here"])].iterrows():
+            value = _change(row) if "change" in claims else _difference(row)
             side = str(row["remark"]).partition(",")[0]
             word = f"{row['verdict']}: {side}" if row["verdict"] == "reported" else row["verdict"]
-            rows.append([f"`{name}`", said, value, f"*{word}*"])
+            rows.append([f"`{name}`", row["claim"], value, f"*{word}*"])
     return table(["notebook", "compared", "found", "verdict"], rows)
 
 

@@ -8,10 +8,9 @@ import pytest
 from companion import certify
 from companion.neural_collapse import numbers as measured
 from companion.neural_collapse.proofs import STATEMENTS
-from nclib.publish.numbers import fill_pages
+from nclib.publish.numbers import SPAN, fill_pages
 from nclib.system import paths, words
 
-SPAN = re.compile(r"<!--([nt]):([\w-]+)-->(.*?)<!--/\1-->", re.DOTALL)
 ROOT = paths.root()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "book").glob("*.md"))]

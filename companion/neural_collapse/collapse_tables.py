@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from companion.neural_collapse.duality import add_cosines, exchanged
 from companion.neural_collapse.protocol import KNOWN
 from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread, terminal_phase
 from nclib.engine.reference import reference_store
+from nclib.publish.numbers import minus, table
 from nclib.publish.scorecard import METRICS
 from nclib.system import paths, words
 
@@ -51,6 +53,8 @@ ROWS = {
     "nc1": Row("NC1, eq. 12", "nc1_pinv", claim="equal"),
     "nc1class": Row("NC1, eq. 12, scatter averaged over classes", "nc1_pinv_class_balanced"),
     "trace": Row("NC1, trace ratio", "nc1_trace_ratio", claim="equal"),
+    "traceimages": Row("– both averages over images", "trace_ratio_of_images"),
+    "traceclasses": Row("– both averages over classes", "trace_ratio_of_classes"),
     "cos": Row("cos(h_k, w_k), as printed", "class_cosine", relative=False),
     "cosc": Row("cos(h_k, w_k), centred", "class_cosine_centred", relative=False),
     "acc": Row("test accuracy, over classes", "accuracy_balanced", "test", False, "higher"),
@@ -60,18 +64,20 @@ ROWS = {
     "loss": Row("training loss", "loss"),
 }
 """Rows of the table of changes, by the short names that spans use."""
-LAST_TEN = {
-    "acc10": ROWS["acc"]._replace(how="last_epochs"),
-    "majority10": ROWS["majority"]._replace(how="last_epochs"),
-    "minority10": ROWS["minority"]._replace(how="last_epochs"),
-    "prior10": Row("by the training distribution", "accuracy_train_prior", "test", False, how="last_epochs"),
-}
+LAST_TEN = {f"{name}10": ROWS[name]._replace(how="last_epochs") for name in ("acc", "majority", "minority", "prior")}
 """Accuracies over the last ten epochs, as the paper's tables have them."""
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
 """Parts of eq. 14, and what they are called below its row."""
+PARTS_OF_NC1 = (
+    "length of class means, minority / majority",
+    "tr Σ_B, spread of the class means",
+    "tr Σ_W, scatter averaged over images",
+    "scatter of a minority class",
+    "scatter of a majority class",
+)
 NO_MINORITY = ("majority", "minority", "majority10", "minority10")
 """Rows that balanced settings do not have."""
 
@@ -83,15 +89,16 @@ def tables() -> dict[str, str]:
     page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
     front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 10, K_A = 3", "balanced")
     return {
-        "collapse-changes": _table(["", *page], [[row.label, *_changes(name)] for name, row in ROWS.items()]),
-        "collapse-gate": _gate(),
+        "collapse-changes": table(["", *page], [[row.label, *_changes(name)] for name, row in ROWS.items()]),
+        "collapse-gate": _gate("four"),
+        "collapse-gate-r100": _gate("r100"),
         "collapse-verdicts": _verdicts(),
         "collapse-split": _split(),
         "collapse-spread": _spread(),
         "collapse-one-seed": _one_seed(),
         "collapse-parts": _where(),
         "collapse-accuracies": _accuracies(),
-        "readme-changes": _table(["", *front], _front_changes(most)),
+        "readme-changes": table(["", *front], _front_changes(most)),
         "readme-verdicts": _front_verdicts(most),
     }
 
@@ -118,10 +125,19 @@ def numbers() -> dict[str, str]:
 
 @functools.cache
 def tracked() -> pd.DataFrame:
-    """Tidy frame of the tracked runs of profile `full`, with the cosines of class means and classifier rows."""
+    """Tidy frame of the tracked runs of profile `full`, with the cosines of class means and classifier rows and the
+    parts of NC1."""
     store = reference_store()
     ids = list(json.loads((paths.reference() / COLLECTION / "runs.json").read_text("utf-8")))
-    return add_cosines(store.frame(ids), {run: store.open(run).arrays for run in ids})
+    arrays = {run: store.open(run).arrays for run in ids}
+    frame = add_cosines(store.frame(ids), arrays)
+    last = frame[(frame["split"] == "train") & (frame["epoch"] == frame["epoch"].max())]
+    rows = [
+        {**own.iloc[0], "metric": name, "value": value}
+        for run, own in last.groupby("run_id")
+        for name, value in _parts_of_nc1(own, arrays[run]).items()
+    ]
+    return pd.concat([frame, pd.DataFrame(rows).astype(frame.dtypes)], ignore_index=True)
 
 
 def _of(frame: pd.DataFrame, settings: tuple[tuple[int, int], ...]) -> pd.DataFrame:
@@ -156,12 +172,12 @@ def _claim(name: str) -> str:
     """The paper's claim under imbalance; it has none about parts of the accuracy, and Theorem 4.1 that of cosines."""
     if name in ("cos", "cosc"):
         return "higher (Theorem 4.1)"
-    return "–" if name in ("minority", "majority") else str(ROWS[name].claim)
+    return "–" if name in ("minority", "majority") else ROWS[name].claim or "–"
 
 
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    for name in (*most, "trace", "cos", "cosc", "acc", "minority", "majority"):
+    for name in (*most, "trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "minority", "majority"):
         lines.append([ROWS[name].label, _claim(name), *_changes(name)])
         if name == "eq14":
             for part, said in PARTS.items():
@@ -170,21 +186,21 @@ def _front_changes(most: list[str]) -> list[list[str]]:
     return lines
 
 
-def _gate() -> str:
+def _gate(group: str) -> str:
     lines = []
-    for name in PRINTED:
-        table = compared(ROWS[name], "four").table
-        setting, pilot = ((table["K_A"] == k_a) & (table["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
-        below = setting & table["seed"].isin(_below_the_gate())
-        # the settings have unequal seeds then: each counts alike, without an interval
-        left = table[~below].groupby(SETTING, dropna=False)["difference"].mean().mean()
+    for name in (*PRINTED, "cos") if group == "r100" else PRINTED:
+        row, pairs_of = ROWS[name], compared(ROWS[name], group).table
+        setting, pilot = ((pairs_of["K_A"] == k_a) & (pairs_of["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
+        # the settings have unequal seeds without two pairs: each counts alike, and there is no interval
+        left = pairs_of[~(setting & pairs_of["seed"].isin(_below_the_gate()))]
+        left = left.groupby(SETTING, dropna=False)["difference"].mean().mean()
         whole, dropped, known = (
-            _percent(interval(rows.groupby("seed")["difference"].mean()))
-            for rows in (table, table[~setting], table[~pilot])
+            _said(row, interval(rows.groupby("seed")["difference"].mean()))
+            for rows in (pairs_of, pairs_of[~setting], pairs_of[~pilot])
         )
-        lines.append([ROWS[name].label, whole, _percent(interval([left])), dropped, known])
+        lines.append([row.label, whole, _said(row, interval([left])), dropped, known])
     heads = ["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"]
-    return _table(heads, lines)
+    return table(heads, lines)
 
 
 def _below_the_gate() -> set[int]:
@@ -207,12 +223,11 @@ def _verdicts() -> str:
     lines = []
     for name in JUDGED:
         cells, digits = [], 1 if name == "acc" else 3
-        for one in settings:
-            found, word = _judged(name, one)
+        for found, word in (_judged(name, one) for one in settings):
             mean, half = found.interval.mean, found.interval.half
-            cells.append(_minus(f"{mean:+.{digits}f} ± {half:.{digits}f}") + f", *{word}*")
+            cells.append(minus(f"{mean:+.{digits}f} ± {half:.{digits}f}") + f", *{word}*")
         lines.append([ROWS[name].label, str(ROWS[name].claim), *cells])
-    return _table(["", "the paper: DEQ", *(_name(*one) for one in settings)], lines)
+    return table(["", "the paper: DEQ", *(_name(*one) for one in settings)], lines)
 
 
 def _front_verdicts(names: list[str]) -> str:
@@ -221,7 +236,7 @@ def _front_verdicts(names: list[str]) -> str:
     lines = [
         [f"{ROWS[name].label}: {ROWS[name].claim}", *(_judged(name, one)[1] for one in settings)] for name in names
     ]
-    return _table(["paper: DEQ", *(_name(*one) for one in settings[:3]), "balanced: equal"], lines)
+    return table(["paper: DEQ", *(_name(*one) for one in settings[:3]), "balanced: equal"], lines)
 
 
 def _parts(group: str, centred: bool) -> dict[str, Interval]:
@@ -244,7 +259,7 @@ def _split() -> str:
             parts = _parts(group, centred)
             cells = [_percent(parts[name]) for name in ("whole", "lengths", "angles")]
             lines.append([f"{said}{', centred' * centred}", *cells])
-    return _table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
+    return table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
 
 
 def _accuracies() -> str:
@@ -255,14 +270,14 @@ def _accuracies() -> str:
         f"K_A = {majority}, R = 10, 50, 100": [(majority, ratio) for ratio in (10, 50, 100)] for majority in (3, 5, 7)
     }
     lines = []
-    for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
-        ours = [", ".join(_accuracy(one, model) for one in settings) for settings in columns.values()]
-        lines.append([name, *ours])
-    for model, name in (("explicit", "ResNet-18"), ("deq", "DEQ")):
+    names = {"explicit": "ResNet-18", "deq": "DEQ"}
+    for model, name in names.items():
+        lines.append([name, *(", ".join(_accuracy(one, model) for one in group) for group in columns.values())])
+    for model, name in names.items():
         theirs = printed[printed["model"] == model]
-        cells = [[f"{_of(theirs, (one,))['mean'].iloc[0]:.2f}" for one in settings] for settings in columns.values()]
+        cells = [[f"{_of(theirs, (one,))['mean'].iloc[0]:.2f}" for one in group] for group in columns.values()]
         lines.append([f"{name}, printed", *map(", ".join, cells)])
-    return _table(["", *columns], lines)
+    return table(["", *columns], lines)
 
 
 def _accuracy(setting: tuple[int, int], model: str) -> str:
@@ -275,25 +290,32 @@ def _accuracy(setting: tuple[int, int], model: str) -> str:
 
 def _where() -> str:
     """Lengths, spread and scatter behind NC1, over the four settings."""
-    last = _of(tracked(), GROUPS["four"])
-    last = last[(last["split"] == "train") & (last["epoch"] == last["epoch"].max())]
-    rows = []
-    for run, ends in last.groupby("run_id"):
-        arrays, value = reference_store().open(run).arrays, ends.set_index("metric")["value"]
-        means, minority = arrays["class_means"].astype(float), arrays["minority"].astype(bool)
-        lengths, spread_of_means = np.linalg.norm(means, axis=1), means.var(axis=0).sum()
-        found = {
-            "length of class means, minority / majority": lengths[minority].mean() / lengths[~minority].mean(),
-            "tr Σ_B, spread of the class means": spread_of_means,
-            "tr Σ_W, scatter averaged over images": value["nc1_trace_ratio"] * spread_of_means,
-            "scatter of a minority class": value["nc1_trace_ratio_minority"] * means[minority].var(axis=0).sum(),
-            "scatter of a majority class": value["nc1_trace_ratio_majority"] * means[~minority].var(axis=0).sum(),
-        }
-        rows += [{**ends.iloc[0], "metric": name, "value": one} for name, one in found.items()]
-    frame = pd.concat([last, pd.DataFrame(rows)], ignore_index=True)
-    return _table(
-        ["", "DEQ / ResNet-18"], [[name, _percent(pairs(frame, name, relative=True).interval)] for name in found]
+    rows = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
+    return table(["", "DEQ / ResNet-18"], rows)
+
+
+def _parts_of_nc1(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """`PARTS_OF_NC1` and trace ratios with one weighting, of the last rows of a run. The stored trace ratio averages
+    its scatter over images and the spread of the class means over classes."""
+    value = last.set_index("metric")["value"]
+    means, minority = arrays["class_means"].astype(float), np.asarray(arrays["minority"], bool)
+    images = np.where(minority, 1 / last["R"].iloc[0], 1.0)
+    between = [
+        means.var(axis=0).sum(),
+        np.average(((means - np.average(means, 0, images)) ** 2).sum(1), weights=images),
+    ]
+    within = value["nc1_trace_ratio"] * between[0]
+    found = {"trace_ratio_of_images": within / between[1], "trace_ratio_of_classes": value["nc1_trace_ratio"]}
+    if not minority.any():
+        return found
+    lengths = np.linalg.norm(means, axis=1)
+    small, large = (
+        value[f"nc1_trace_ratio_{name}"] * means[part].var(axis=0).sum()
+        for name, part in (("minority", minority), ("majority", ~minority))
     )
+    found["trace_ratio_of_classes"] = np.where(minority, small, large).mean() / between[0]
+    values = (lengths[minority].mean() / lengths[~minority].mean(), between[0], within, small, large)
+    return found | dict(zip(PARTS_OF_NC1, values, strict=True))
 
 
 def _deviations(name: str) -> tuple[tuple[float, float, float], float, float, float]:
@@ -315,7 +337,7 @@ def _spread() -> str:
         detected = [f"{seen:.1f} %", f"{expected:.1f} %"]
         lines.append([ROWS[name].label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
     heads = ["standard deviation of the seeds' means", "as the settings imply", "detectable by the first"]
-    return _table(["", *heads, "by the second"], lines)
+    return table(["", *heads, "by the second"], lines)
 
 
 def _one_seed() -> str:
@@ -324,7 +346,7 @@ def _one_seed() -> str:
         [_name(*one), *(_said(ROWS[name], _compared(ROWS[name], (one,)).interval) for name in names)]
         for one in ((3, 50), (5, 50), (7, 50))
     ]
-    return _table(["", *(ROWS[name].label for name in names)], lines)
+    return table(["", *(ROWS[name].label for name in names)], lines)
 
 
 # --- single numbers -----------------------------------------------------------------------------------------------
@@ -335,21 +357,16 @@ def _counts() -> dict[str, str]:
     steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
     every = [one for settings in steps.values() for one in settings]
     imbalanced = [one for one in every if one != BALANCED]
-    loss, accuracy, last_ten = (
-        pd.concat([_compared(row, (one,)).table for one in settings])["difference"]
-        for row, settings in (
-            (ROWS["loss"], every),
-            (ROWS["acc"], imbalanced),
-            (LAST_TEN["acc10"], imbalanced),
-        )
-    )
-    found = {
-        f"collapse-{name}-higher": f"{(values > 0).sum()} of {len(values)}"
-        for name, values in (("loss", loss), ("acc", accuracy), ("acc10", last_ten))
+    judged = {"loss": (ROWS["loss"], every), "acc": (ROWS["acc"], imbalanced)}
+    differences = {
+        name: pd.concat([_compared(row, (one,)).table for one in settings])["difference"]
+        for name, (row, settings) in judged.items()
     }
+    found = {f"collapse-{name}-higher": f"{(one > 0).sum()} of {len(one)}" for name, one in differences.items()}
+    loss = differences["loss"]
     for step, settings in steps.items():
         found[f"collapse-pairs-{step}"] = str(sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings))
-    found["collapse-loss-times"] = f"{np.exp(loss.min()):.1f} to {np.exp(loss.max()):.1f}"
+    found["collapse-loss-times"] = f"{np.exp(loss[loss > 0].min()):.1f} to {np.exp(loss.max()):.1f}"
     return found | {"collapse-acc-printed": f"{_printed_gain():+.1f}"}
 
 
@@ -438,7 +455,7 @@ def _said(row: Row, found: Interval) -> str:
     if found.n >= MIN_SEEDS:
         low, high = found.ends()
         text += f" ({low:.{digits}f} to {high:.{digits}f})"
-    return _minus(text + unit)
+    return minus(text + unit)
 
 
 def _percent(found: Interval) -> str:
@@ -447,13 +464,4 @@ def _percent(found: Interval) -> str:
     coarse = sum(abs(value) >= 9.95 for value in values) >= 2
     change, low, high = (f"{value:.{0 if coarse or abs(value) >= 9.95 else 1}f}" for value in values)
     text = f"{'+' * (values[0] > 0)}{change} %"
-    return _minus(text + f" ({low} to {high})" if found.n >= MIN_SEEDS else text)
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
-
-
-def _table(heads: list[str], lines: list[list[str]]) -> str:
-    rows = [f"| {' | '.join(line)} |" for line in (heads, *lines)]
-    return "\n".join([rows[0], "|" + "---|" * len(heads), *rows[1:]])
+    return minus(text + f" ({low} to {high})" if found.n >= MIN_SEEDS else text)

@@ -353,6 +353,7 @@ def rank_claims(frame: pd.DataFrame, ranks: pd.DataFrame, scale: str) -> pd.Data
     DataFrame: claim, and the columns of `ratios`.
     """
     kinds, states = ("deq", "explicit_matched", "explicit"), states_as_models(frame)
+    ranks = ranks.drop(columns="most")  # another number in each data set
     used = frame[frame["run_id"].isin(ranks.loc[ranks["model"].isin(kinds), "run_id"])]
     reached = bool(comparison.terminal_phase(used)["reached"].all())
     means, features = "effective_rank_means", "effective_rank"

@@ -233,10 +233,10 @@ def _sensitivity(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, Any]]) -
     their two final losses."""
     rows = []
     few = {run for run in frame["run_id"].unique() if "missed" in arrays[run] and max(arrays[run]["missed"]) <= 1}
-    kept = frame[frame["run_id"].isin(few)]
-    for keys, group in kept.groupby(SETTING, dropna=False):
+    kept = frame.groupby([*SETTING, "seed"], dropna=False)["run_id"].transform(lambda runs: few.issuperset(runs))
+    for keys, group in frame[kept.astype(bool)].groupby(SETTING, dropna=False):
         for metric in PRIMARY:
-            if group["model"].nunique() == 2:
+            if len(group):
                 rows.append(
                     ("at most one miss in a class", *keys[1:], metric, *_estimate(group, metric, "train", True))
                 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import numbers
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,10 +21,10 @@ PHASE_METRICS = ("accuracy_train_prior", "accuracy_balanced")
 """Training accuracies, over images and over classes, that both have to reach it."""
 
 KEYS = ["run_id", *SETTING, "model", "seed"]
-_COLUMNS = [*KEYS, "split", "epoch", "metric", "value"]
-_SHARED = ("protocol", "width", "epochs", "batch_size", "lr", "recipe")
-"""Columns in which all runs of a setting must agree, where a frame has them. Stored runs have ``protocol``, which is
-every option but network and seed."""
+_RUN = ["run_id", "model"]
+_ROW = ["split", "epoch", "metric", "value"]
+_OF_SETTING = ("setting", "data.imbalance", "data.majority", "data.num_majority", "data.ratio")
+"""Columns of stored runs that say again which setting a run is of."""
 
 
 class NotMeasured(ValueError):
@@ -145,11 +146,15 @@ def pairs(
     Raises
     ------
     NotMeasured
-        A `ValueError`: where a value to be judged is not a number or has no logarithm, or where there is no pair.
+        A `ValueError`: where a value to be judged, or a training accuracy, is not a number or has no logarithm, or
+        where a network has no value at all.
     ValueError
-        Where rows repeat a run, split, metric and epoch; epochs or seeds are not whole numbers; a network has several
-        runs of one setting and seed; the runs of a pair, or the seeds of a setting, differ in anything else that the
-        frame knows (data version, width, epochs, batch, rate); seeds have not the same settings.
+        For runs that cannot be compared; the sentence says which and why. The rules: epochs and seeds are whole
+        numbers. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting has the same
+        seeds, of both networks. All runs are alike in every other column: version of the data, width, epochs, rate,
+        profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
+        other. Columns ``model.…``, width apart, are a network's own, as its solver; columns ``data.…`` may differ
+        between data sets. No run stands under a second seed: equal values are seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -166,42 +171,96 @@ def pairs(
     >>> print(found.interval, found.verdict("reduced", "lower").word)
     -0.20 ± 0.00 (3 seeds) supported
     """
+    if arm == against:
+        raise ValueError(f"arm and against are both {arm!r}; name two networks")
     _check_columns(frame)
-    _check_names(frame)
-    runs = _judged_values(frame[frame["model"].isin([arm, against])], metric, split, how)
-    both = runs[runs["model"] == arm].merge(
-        runs[runs["model"] == against], on=[*SETTING, "seed"], suffixes=("", "_against")
-    )
-    if both.empty:
-        models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
-        raise NotMeasured(f"no setting and seed has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
-    _check_repeats(both, [*_shared(frame), "epoch"])
-    _check_settings(both)
-    values = {arm: both["value"], against: both["value_against"]}
-    for model, run in ((arm, "run_id"), (against, "run_id_against")):
-        if len(bad := both[~np.isfinite(values[model]) | (relative & (values[model] <= 0))]):
-            found = f"{values[model][bad.index[0]]:g}"
-            raise NotMeasured(f"{metric} of run {bad.iloc[0][run]} is {found}{', which has no logarithm' * relative}")
-    table = both[[*SETTING, "seed"]].assign(**{model: _shown(value, metric) for model, value in values.items()})
+    models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
+    frame = frame[frame["model"].isin([arm, against])]
+    runs = _tails(frame, metric, split, how)
+    if {*runs["model"]} != {arm, against}:
+        raise NotMeasured(f"no setting has {metric} ({split}) of {arm!r} and of {against!r}; models: {models}")
+    at_end = frame[frame["epoch"].isin(runs["epoch"])].astype({"epoch": "int64"}).merge(runs[[*_RUN, "epoch"]])
+    rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
+    _check_options(rows, runs)
+    _check_partners(runs, f"{metric} ({split})")
+    _check_copies(rows.drop_duplicates())
+    if len(bad := runs[~np.isfinite(runs["value"]) | (relative & (runs["value"] <= 0))]):
+        found = f"{bad.iloc[0]['value']:g}{', which has no logarithm' * relative}"
+        raise NotMeasured(f"{metric} of run {bad.iloc[0]['run_id']} is {found}")
+    unit, keys = 100 if metric.startswith("accuracy_") else 1, [*SETTING, "seed"]
+    own, other = (runs.loc[runs["model"] == name, [*keys, "value"]] for name in (arm, against))
+    table = own.merge(other, on=keys).set_axis([*keys, arm, against], axis="columns")
+    table[[arm, against]] *= unit
     compared = np.log(table[[arm, against]]) if relative else table[[arm, against]]
     table["difference"] = compared[arm] - compared[against]
-    phases = [*both["reached"], *both["reached_against"]]
-    terminal = None if None in phases else all(phases)
+    accuracies = terminal_phase(at_end).set_index(_RUN)["value"].reindex(pd.MultiIndex.from_frame(runs[_RUN]))
+    terminal = None if accuracies.isna().any() else bool((accuracies >= TERMINAL_ACCURACY).all())
     return Pairs(metric, split, arm, against, relative, terminal, table)
 
 
-def _check_names(frame: pd.DataFrame) -> None:
-    """Refuse rows of settings with several names under one K_A and R, as those of settings relabelled as one have."""
-    if "setting" in frame:
-        named = frame[[*SETTING, "setting"]].drop_duplicates()
-        if len(several := named[named.duplicated(SETTING, keep=False)]):
-            said = ", ".join(map(str, several["setting"].unique()))
-            raise ValueError(f"rows of one K_A and R are of several settings: {said}; give each its own K_A and R")
-
-
 def _check_columns(frame: pd.DataFrame) -> None:
-    if lacking := [name for name in _COLUMNS if name not in frame]:
+    if lacking := [name for name in [*KEYS, *_ROW] if name not in frame]:
         raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
+    if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
+        raise ValueError("K_A is 0 in some rows and missing in others; write balanced data in one way")
+
+
+def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
+    """Refuse runs that differ in anything the frame knows, network, setting and seed apart."""
+    runs = rows.drop(columns=_ROW).drop_duplicates().merge(judged[[*_RUN, "epochs judged"]], on=_RUN)
+    if len(twice := runs[runs.duplicated(_RUN)]):
+        raise ValueError(f"run {twice.iloc[0]['run_id']} has rows with different seeds, settings or options")
+    options = [(name, runs[name]) for name in runs if name not in (*KEYS, "protocol")]
+    if "protocol" in runs:  # that of stored runs leaves out what only one network has; what is absent from it is unset
+        known = [json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"]]
+        options += [
+            (name, values.astype(object).where(values.notna(), "none")) for name, values in pd.DataFrame(known).items()
+        ]
+    for name, values in options:
+        if values.nunique(dropna=False) == 1:
+            continue
+        within = _agree_within(name)
+        for _, group in runs.groupby(within, dropna=False) if within else [((), runs)]:
+            found = values[group.index].astype(object)
+            found = found[~found.isna().groupby(group["model"]).transform("all")]
+            found = found.where(found.notna(), "none")
+            if len(other := found[found != found.iloc[0]] if len(found) else found):
+                first, second = (runs["run_id"][one.index[0]] for one in (found, other))
+                said = f"{name} {found.iloc[0]} and {other.iloc[0]}"
+                raise ValueError(f"runs {first} and {second} cannot be compared: {said}; is the column needed?")
+
+
+def _agree_within(option: str) -> list[str]:
+    """The columns among whose rows an option has one value. Options of a network beside its width are its own."""
+    if option in _OF_SETTING:
+        return SETTING
+    if option.startswith("model.") and option not in ("model.width", "model.feature_norm", "model.head"):
+        return ["model"]
+    return ["dataset"] if option.startswith("data.") else []
+
+
+def _check_partners(runs: pd.DataFrame, what: str) -> None:
+    """Refuse settings that have not the same seeds, each once, of both networks."""
+    wanted = {(model, seed) for model in runs["model"] for seed in runs["seed"]}
+    for keys, group in runs.groupby(SETTING, dropna=False, sort=False):
+        there = Counter(zip(group["model"], group["seed"], strict=True))
+        for model, seed in sorted(wanted):
+            if there[model, seed] != 1:
+                said = f"has {there[model, seed]} runs of seed {seed} with {what} of {model}, where one is needed"
+                raise ValueError("{}, K_A = {}, R = {} ".format(*keys) + said)
+
+
+def _check_copies(rows: pd.DataFrame) -> None:
+    """Refuse seeds whose values are all equal. Whole numbers, and one accuracy alone, can be equal by chance."""
+    rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
+    rows = rows[rows["value"] % 1 > 0].sort_values(["split", "metric", "epoch"])
+    seen: dict[Any, str] = {}
+    for (run, *about), own in rows.groupby(["run_id", "model", *SETTING], dropna=False, sort=False):
+        values = (*map(str, about), *own[_ROW].itertuples(index=False, name=None))
+        if len(own) == 1 and own.iloc[0]["metric"].startswith("accuracy_"):
+            continue
+        if (first := seen.setdefault(values, run)) != run:
+            raise ValueError(f"runs {first} and {run} have the same values: one run under two seeds")
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
@@ -237,27 +296,37 @@ def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> p
     >>> nc.comparison.by_run(frame, "loss", "test")["value"].tolist()
     [0.25]
     """
+    return _tails(frame, metric, split, how).drop(columns="epochs judged")
+
+
+def _tails(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFrame:
+    """`by_run`, and which epochs it took."""
+    if how not in ("last", "last_epochs"):
+        raise ValueError(f"how is 'last' or 'last_epochs', not {how!r}")
     _check_columns(frame)
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
     for name in ("epoch", "seed"):
-        whole = pd.to_numeric(rows[name], errors="coerce")
-        texts = rows[name].map(lambda value: isinstance(value, str)).astype(bool)
-        if len(bad := rows[name][texts | ~(whole % 1 == 0)]):
+        if len(bad := rows[name][[not (_number(value) and value % 1 == 0) for value in rows[name]]]):
             raise ValueError(f"{name} {bad.iloc[0]!r} of {metric} ({split}) is not a whole number")
-    if len(twice := rows[rows.duplicated(["run_id", "model", "epoch"])]):
+    if len(twice := rows[rows.duplicated([*_RUN, "epoch"])]):
         run, epoch = twice.iloc[0][["run_id", "epoch"]]
         raise ValueError(f"run {run} has {metric} ({split}) of epoch {epoch} twice; keep one row of each")
-    count = {"last": 1, "last_epochs": LAST_EPOCHS}[how]
-    runs = rows.sort_values("epoch").groupby([*KEYS, *_shared(frame)], dropna=False, sort=False, observed=True)
-    try:
-        tails = runs["value"].apply(lambda values: values.to_numpy()[-count:].astype(float))
-    except (TypeError, ValueError):
-        raise NotMeasured(f"{metric} ({split}) holds values that are not numbers") from None
+    if not all(map(_number, rows["value"])):
+        raise NotMeasured(f"{metric} ({split}) holds values that are not numbers")
+    count = LAST_EPOCHS if how == "last_epochs" else 1
+    rows = rows.astype({"epoch": "int64", "value": float}).sort_values("epoch")
+    runs = rows.groupby(KEYS, dropna=False, sort=False, observed=True)
+    tails = runs["value"].apply(lambda values: values.to_numpy()[-count:])
     out = tails.reset_index().assign(epoch=runs["epoch"].max().to_numpy())
     out["n"] = out["value"].map(len)
     out["std"] = out["value"].map(lambda values: values.std(ddof=1) if len(values) > 1 else np.nan)
     out["value"] = out["value"].map(np.mean)
+    out["epochs judged"] = runs["epoch"].apply(lambda values: str(values.tolist()[-count:])).to_numpy()
     return out
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
@@ -291,82 +360,10 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     >>> nc.comparison.terminal_phase(frame)["reached"].tolist()
     [False]
     """
-    rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
-    last = _phases(rows[rows["epoch"] == rows.groupby(["run_id", "model"])["epoch"].transform("max")])
-    runs = rows[KEYS].drop_duplicates(["run_id", "model"]).reset_index(drop=True)
-    values = last.set_index(["run_id", "model"])["value"].reindex(pd.MultiIndex.from_frame(runs[["run_id", "model"]]))
-    return runs.assign(value=values.to_numpy(), reached=values.to_numpy() >= TERMINAL_ACCURACY)
-
-
-def _phases(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each run, model and epoch with both training accuracies: value, the smaller one, and reached."""
-    rows = frame[(frame["split"] == "train") & frame["metric"].isin(PHASE_METRICS)]
-    rows = rows.dropna(subset=["value"])
-    repeated = rows[rows.duplicated([*KEYS, "epoch", "metric"])]
-    if len(repeated):
-        first = repeated.iloc[0]
-        raise ValueError(f"{first['metric']} of run {first['run_id']} at epoch {first['epoch']} stands in several rows")
-    found = rows.groupby([*KEYS, "epoch"], dropna=False, sort=False, observed=True)["value"]
-    smaller = found.min().where(found.count() == len(PHASE_METRICS)).dropna().reset_index()
-    if (smaller["value"] > 1 + 1e-9).any():
+    ends = pd.concat([by_run(frame, metric, "train") for metric in PHASE_METRICS])
+    runs = ends.groupby(KEYS, dropna=False, sort=False, observed=True)
+    found = runs.agg(value=("value", "min"), known=("value", "count"), epochs=("epoch", "nunique")).reset_index()
+    value = found["value"].where((found["known"] == len(PHASE_METRICS)) & (found["epochs"] == 1))
+    if (value > 1 + 1e-9).any():
         raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
-    return smaller.assign(reached=smaller["value"] >= TERMINAL_ACCURACY)
-
-
-def _judged_values(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFrame:
-    """The runs with the value judged, whether they reached the terminal phase by then (None: not known), and whatever
-    else the frame knows of them."""
-    runs = by_run(frame, metric, split, how)
-    known = _phases(frame).set_index(["run_id", "model", "epoch"])["reached"].to_dict()
-    keys = zip(runs["run_id"], runs["model"], runs["epoch"], strict=True)
-    runs["reached"] = pd.Series([known.get(key) for key in keys], dtype=object, index=runs.index)
-    several = runs[runs.duplicated([*SETTING, "seed", "model"], keep=False)]
-    if len(several):
-        first, second = several[several["seed"].eq(several.iloc[0]["seed"])].iloc[[0, 1]].to_dict("records")
-        raise ValueError(
-            f"{first['model']} has several runs of one setting and seed, {first['run_id']} and {second['run_id']}"
-            f"{_difference(first, second, _shared(frame))}; select the runs of one kind first"
-        )
-    return runs
-
-
-def _shared(frame: pd.DataFrame) -> list[str]:
-    return [name for name in _SHARED if name in frame]
-
-
-def _check_repeats(both: pd.DataFrame, shared: list[str]) -> None:
-    """Refuse runs of a setting, of either network, that differ in more than they should."""
-    partners = both[[f"{name}_against" for name in ("run_id", *shared)]].set_axis(["run_id", *shared], axis="columns")
-    runs = pd.concat([both[[*SETTING, "run_id", *shared]], partners.join(both[SETTING])])
-    for _, group in runs.groupby(SETTING, dropna=False, sort=False):
-        first, *others = group.to_dict("records")
-        for other in others:
-            if said := _difference(first, other, shared):
-                raise ValueError(f"runs {first['run_id']} and {other['run_id']} cannot be compared{said}")
-
-
-def _check_settings(both: pd.DataFrame) -> None:
-    """Refuse seeds of other settings."""
-    settings = both[SETTING].fillna(0).apply(tuple, axis="columns").groupby(both["seed"]).apply(frozenset)
-    if settings.nunique() > 1:
-        counts = settings.map(len).to_dict()
-        raise ValueError(f"each seed needs the same settings, or its mean is over others; settings by seed: {counts}")
-
-
-def _difference(first: Mapping[str, Any], second: Mapping[str, Any], names: Iterable[str]) -> str:
-    """ ": epochs 40 and 20"; "" where they agree. A protocol, a JSON object, is compared option by option."""
-    for name in names:
-        mine, other = first[name], second[name]
-        if mine == other or (pd.isna(mine) and pd.isna(other)):
-            continue
-        if name != "protocol":
-            return f": {name} {mine} and {other}"
-        mine, other = json.loads(mine), json.loads(other)
-        option = next(key for key in {**mine, **other} if mine.get(key) != other.get(key))
-        return f": {option} {mine.get(option)} and {other.get(option)}"
-    return ""
-
-
-def _shown(values: pd.Series, metric: str) -> pd.Series:
-    """Accuracies in percent."""
-    return 100 * values if metric.startswith("accuracy_") else values
+    return found[KEYS].assign(value=value, reached=value >= TERMINAL_ACCURACY)

@@ -14,7 +14,7 @@ from pathlib import Path
 from nclib.system import paths
 from nclib.system.files import write_atomic
 
-_SPAN = re.compile(r"<!--([nt]):([\w-]+)-->(.*?)<!--/\1-->", re.DOTALL)
+SPAN = re.compile(r"<!--([nt]):([\w-]+)-->(.*?)<!--/\1-->", re.DOTALL)
 _MARK = re.compile(r"<!--/?[nt](?::[\w-]+)?-->")
 
 
@@ -66,11 +66,11 @@ def fill(text: str, values: Mapping[str, str], page: str = "the page") -> tuple[
             changed.append(name)
         return f"<!--{kind}:{name}-->{new}<!--/{kind}-->"
 
-    lone = [mark for span in _SPAN.finditer(text) for mark in _MARK.findall(span[3])]
-    lone += _MARK.findall(_SPAN.sub("", text))
+    lone = [mark for span in SPAN.finditer(text) for mark in _MARK.findall(span[3])]
+    lone += _MARK.findall(SPAN.sub("", text))
     if lone:
         raise SpanError(f"{page}: {lone[0]} has no partner; a span is <!--n:NAME-->…<!--/n-->")
-    return _SPAN.sub(filled, text), changed
+    return SPAN.sub(filled, text), changed
 
 
 def fill_pages(values: Mapping[str, str], write: bool = True, pages: Iterable[Path] | None = None) -> list[str]:

@@ -11,7 +11,6 @@ from tidy import rows, stack, trained
 
 from nclib import comparison
 from nclib.comparison import Interval, interval, verdict
-from nclib.system import words
 
 NAN = float("nan")
 
@@ -55,11 +54,6 @@ def test_a_detectable_difference_is_found_in_80_percent_of_the_cases(n):
     assert math.isnan(few.detectable) and math.isnan(same.detectable)
 
 
-def test_interval_covers_the_truth_as_often_as_it_says():
-    draws = np.random.default_rng(0).normal(size=(2000, 3))
-    assert np.mean([not interval(values).significant for values in draws]) == pytest.approx(0.95, abs=0.015)
-
-
 def test_spread_is_the_chi_square_interval_of_a_standard_deviation():
     deviation, low, high = comparison.spread([1.0, 2.0, 3.0])
     assert deviation == 1 and np.isnan(comparison.spread([1.0])).all()
@@ -94,16 +88,6 @@ def test_spread_is_the_chi_square_interval_of_a_standard_deviation():
 )
 def test_every_branch_of_the_verdict(found, claim, terminal, says):
     assert str(verdict(found, "paper", claim, terminal, size=10.0)) == says
-
-
-@pytest.mark.parametrize("claim", ["lower", "equal", -1.0, 0.0, None])
-@pytest.mark.parametrize("mean", [-1.0, 0.0, 1.0, NAN])
-@pytest.mark.parametrize("half", [0.0, 0.1, 2.0])
-def test_the_scale_changes_two_words_and_no_rule(claim, mean, half):
-    """On digits nothing is said of the paper, and everywhere the words are those of the vocabulary."""
-    said = {scale: verdict(Interval(mean, half, 3), scale, claim, size=10.0).word for scale in words.SCALES}
-    assert {*said.values()} <= {*words.CLAIMS, *words.COMPARISONS} and said["reduced"] == said["paper"]
-    assert said["toy"] == words.ON_TOYS.get(said["paper"], said["paper"]) not in ("supported", "contradicted")
 
 
 def test_sizes_are_compared_at_the_papers_scale_alone_and_nothing_is_equal_to_an_unknown_size():
@@ -190,16 +174,10 @@ def test_claims_table_has_both_means_the_difference_and_the_claim():
     assert lone[["verdict", "remark"]].to_numpy().tolist() == [["reported", "not measured"]]
 
 
-def test_means_beside_a_difference_are_over_the_seeds_that_both_have():
-    frame = study()
-    frame = frame[(frame["model"] == "explicit") | (frame["seed"] == 0)]
-    assert comparison.claims_table(frame, {"nc1": "lower"}, "toy").iloc[0, 1:4].tolist() == [0.5, 1.0, -0.5]
-
-
 def test_differences_are_with_each_other_network_and_collapse_needs_the_terminal_phase():
     frames = [
-        study((0.3, 0.31, 0.32), "nc1", accuracy=0.9),
-        study((0.9, 0.92, 0.94), "accuracy_balanced", "test", accuracy=0.9),
+        study((0.3, 0.31, 0.32), "nc1", accuracy=0),
+        study((0.9, 0.92, 0.94), "accuracy_balanced", "test", accuracy=0),
     ]
     other = frames[1][frames[1]["model"] == "explicit"].assign(model="weight_tied", run_id=lambda f: f["run_id"] + "t")
     frame = stack(*frames, other).drop_duplicates()
@@ -209,19 +187,6 @@ def test_differences_are_with_each_other_network_and_collapse_needs_the_terminal
     assert found["difference"].tolist()[:3] == pytest.approx([-8, -8, -0.69]), "accuracies in points"
     assert found["verdict"].tolist() == ["lower", "lower", "reported", "reported"]
     assert found["remark"].tolist()[2:] == ["before the terminal phase", "not measured"]
-
-
-def test_a_pooled_table_is_one_row_and_without_a_complete_setting_says_so():
-    found = comparison.pairs(study((0.5, 0.6, 0.4), "accuracy_balanced", "test"), "accuracy_balanced", "test")
-    row = comparison.pooled_table(found, "reduced", "higher", "secondary: recipe collapse").iloc[0]
-    assert row[["difference", "seeds", "settings_found"]].tolist() == pytest.approx([-50, 3, 1])
-    assert row[["verdict", "remark", "printed"]].tolist() == [
-        "contradicted",
-        "secondary: recipe collapse",
-        "DEQ higher",
-    ]
-    none = comparison.pooled_table(None, "reduced", "higher").iloc[0]
-    assert none[["seeds", "settings_found", "verdict", "remark"]].tolist() == [0, 0, "reported", "0 seeds"]
 
 
 def test_ratios_are_pooled_over_settings_and_seeds():

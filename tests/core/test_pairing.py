@@ -1,14 +1,16 @@
 """The one door from a frame to a statement: what it refuses, and that no such frame gets a verdict."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from tidy import rows, stack, trained
 
 from nclib import comparison
-from nclib.comparison import NotMeasured, interval, pairs
+from nclib.comparison import interval, pairs
 
 SETTINGS = ((3, 100.0), (5, 100.0), (7, 100.0))
 
@@ -50,21 +52,6 @@ def test_several_settings_are_a_mean_for_each_seed():
     assert found.settings == 3 and found.by_setting["seeds"].tolist() == [4, 4, 4]
 
 
-def test_settings_are_never_counted_as_seeds():
-    frame = study(SETTINGS, seeds=[0])
-    found = pairs(frame, "nc1", relative=True)
-    assert found.interval.n == 1 and found.verdict("reduced", "lower").word == "reported"
-    for table, asked in ((comparison.claims_table, "lower"), (comparison.differences, "train")):
-        with pytest.raises(ValueError, match="holds 3 settings, and this table is of one"):
-            table(frame, {"nc1": asked}, "reduced")
-
-
-def test_seeds_need_the_same_settings_and_not_only_as_many():
-    parts = [study(SETTINGS[:2], seeds=[0]), study(SETTINGS[1:], seeds=[1]), study(SETTINGS[::2], seeds=[2])]
-    with pytest.raises(ValueError, match="each seed needs the same settings"):
-        pairs(stack(*parts), "nc1")
-
-
 @pytest.mark.parametrize("phase", ["required", "described"])
 @pytest.mark.parametrize("lost", ["accuracy_train_prior", "accuracy_balanced", "of one run", "of the last epoch"])
 def test_an_unknown_phase_is_never_judged(phase, lost):
@@ -91,72 +78,6 @@ def test_a_phase_may_be_described_where_a_protocol_says_so():
         found.verdict("reduced", "lower", phase="ignored")
 
 
-def test_repeated_rows_are_refused():
-    frame = study()
-    with pytest.raises(ValueError, match=r"run .* has nc1 \(train\) of epoch 1 twice"):
-        pairs(stack(frame, frame.iloc[:1].assign(value=9.0)), "nc1")
-
-
-@pytest.mark.parametrize(("column", "value"), [("epoch", np.nan), ("epoch", "9"), ("epoch", 1.5), ("seed", np.nan)])
-def test_epochs_and_seeds_are_whole_numbers(column, value):
-    frame = study()
-    frame[column] = frame[column].astype(object)
-    frame.loc[0, column] = value
-    with pytest.raises(ValueError, match=rf"{column} .* is not a whole number"):
-        pairs(frame, "nc1")
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, "half"])
-def test_a_value_that_is_not_a_number_is_not_skipped(value):
-    frame = study()
-    frame["value"] = frame["value"].astype(object)
-    frame.loc[0, "value"] = value
-    with pytest.raises(NotMeasured):
-        pairs(frame, "nc1")
-    assert comparison.claims_table(frame, {"nc1": "lower"}, "reduced")["remark"].tolist() == ["not measured"]
-
-
-def test_several_runs_of_one_arm_and_seed_are_refused():
-    frame = study()
-    other = frame[frame["model"] == "deq"].assign(run_id=lambda each: each["run_id"] + "-other")
-    with pytest.raises(ValueError, match="deq has several runs of one setting and seed"):
-        pairs(stack(frame, other), "nc1")
-
-
-@pytest.mark.parametrize("column", ["width", "epochs", "batch_size", "lr", "recipe", "epoch", "protocol"])
-def test_the_runs_of_a_setting_differ_in_network_and_seed_alone(column):
-    frame = study()
-    one, two = ('{"model.width":16}', '{"model.width":64}') if column == "protocol" else (1, 2)
-    said = r"model\.width 16 and 64" if column == "protocol" else f"{column} 1 and 2"
-    with pytest.raises(ValueError, match=f"cannot be compared: {said}"):
-        pairs(frame.assign(**{column: frame["model"].map({"deq": one, "explicit": two})}), "nc1")
-    with pytest.raises(ValueError, match="cannot be compared"):
-        pairs(frame.assign(**{column: frame["seed"].map({0: one, 1: one, 2: two})}), "nc1")
-
-
-def test_no_pair_at_all_is_refused_and_a_lone_run_enters_nothing():
-    frame = study()
-    with pytest.raises(NotMeasured, match="of 'deq' and of 'explicit'; models: explicit"):
-        pairs(frame[frame["model"] == "explicit"], "nc1")
-    assert pairs(frame[~((frame["model"] == "deq") & (frame["seed"] == 2))], "nc1").interval.n == 2
-
-
-def test_logarithms_need_positive_values():
-    frame = study()
-    frame.loc[0, "value"] = 0.0
-    with pytest.raises(NotMeasured, match="is 0, which has no logarithm"):
-        pairs(frame, "nc1", relative=True)
-    assert len(pairs(frame, "nc1").table) == 3
-
-
-def test_accuracies_are_in_percent_and_percent_is_not_taken_twice():
-    frame = study(metric="accuracy_balanced", split="test")
-    found = pairs(frame, "accuracy_balanced", "test")
-    assert found.table["explicit"].between(90, 110).all()
-    with pytest.raises(ValueError, match="before `percent`"):
-        pairs(comparison.percent(frame), "accuracy_balanced", "test")
-
-
 def test_equality_by_the_whole_interval_or_by_two_one_sided_tests():
     generator = np.random.default_rng(3)
     spread = generator.normal(0, 1, 8)
@@ -173,19 +94,161 @@ def test_equality_by_the_whole_interval_or_by_two_one_sided_tests():
     assert found.interval.ends(0.9)[1] == pytest.approx(size * half90)
 
 
-def test_an_accuracy_that_stands_twice_does_not_replace_the_one_that_is_missing():
-    frame = study()
-    prior = frame[frame["metric"] == "accuracy_train_prior"]
-    assert len(prior)
-    doubled = stack(frame[frame["metric"] != "accuracy_balanced"], prior)
-    with pytest.raises(ValueError, match="stands in several rows"):
-        pairs(doubled, "nc1")
+# ---- frames that get no verdict
 
 
-def test_settings_relabelled_as_seeds_of_one_are_refused_by_their_names():
+def only(frame, model="deq", seed=None, metric=None):
+    """Which rows are of this network, seed and metric."""
+    rows = frame["model"] == model
+    for name, value in (("seed", seed), ("metric", metric)):
+        rows &= value is None or frame[name] == value
+    return rows
+
+
+def put(column, value, **rows):
+    def change(frame):
+        frame[column] = frame[column].astype(object) if column in frame else None
+        chosen = only(frame, **rows)
+        frame.loc[chosen, column] = [value] * chosen.sum()
+        return frame
+
+    return change
+
+
+def differ(column, one, two, name="model", second="deq"):
+    return lambda frame: frame.assign(**{column: np.where(frame[name] == second, two, one)})
+
+
+def without(**rows):
+    return lambda frame: frame[~only(frame, **rows)]
+
+
+def twice(**rows):
+    """The rows once more, with other columns."""
+    return lambda frame: stack(frame, frame[only(frame)].assign(**rows))
+
+
+def other_run():
+    return lambda frame: stack(frame, frame[only(frame)].assign(run_id=frame["run_id"] + "-other"))
+
+
+def copied():
+    """Seed 1 is seed 0."""
+
+    def one(frame):
+        own = frame[only(frame, seed=0)]
+        return stack(frame[~only(frame, seed=1)], own.assign(seed=1, run_id="copy " + own["run_id"]))
+
+    return one
+
+
+JSON = ('{"model.width":16,"data.n_max":50}', '{"model.width":64,"data.n_max":50}', '{"model.width":16}')
+REFUSED = {
+    "rows of one epoch twice": (twice(value=9.0), "of epoch 1 twice"),
+    "epoch missing": (put("epoch", np.nan, seed=0), "epoch nan .* is not a whole number"),
+    "epoch as text": (put("epoch", "9", seed=0), "epoch '9' .* is not a whole number"),
+    "epoch as date": (put("epoch", pd.Timestamp(2024, 1, 1)), "is not a whole number"),
+    "half an epoch": (put("epoch", 1.5), "epoch 1.5 .* is not a whole number"),
+    "seed missing": (put("seed", np.nan, seed=0), "seed nan .* is not a whole number"),
+    "seed true": (put("seed", True, seed=1), "seed True .* is not a whole number"),
+    "value missing": (put("value", np.nan, seed=0, metric="nc1"), "is nan"),
+    "value infinite": (put("value", np.inf, seed=0, metric="nc1"), "is inf"),
+    "value 0": (put("value", 0.0, seed=0, metric="nc1"), "is 0, which has no logarithm"),
+    "value as text": (put("value", "half", seed=0, metric="nc1"), "not numbers"),
+    "value true": (put("value", True, metric="nc1"), "not numbers"),
+    "accuracy as text": (put("value", "1.0", metric="accuracy_balanced"), "not numbers"),
+    "accuracy in percent": (lambda frame: comparison.percent(frame), "before `percent`"),
+    "accuracy twice": (twice(metric="accuracy_balanced"), "of epoch 1 twice"),
+    "two runs of a seed": (other_run(), "digits, K_A = 3.0, R = 100.0 has 2 runs of seed 0 with nc1 .train. of deq"),
+    "a run with two seeds": (lambda f: stack(f, f[only(f, seed=0)].assign(seed=3, epoch=2)), "different seeds"),
+    "a run with two widths": (put("width", 64, seed=0, metric="nc1"), "different seeds, settings or options"),
+    "one seed copied": (copied(), "have the same values: one run under two seeds"),
+    "a seed without partner": (without(seed=2), "has 0 runs of seed 2 with nc1 .train. of deq"),
+    "a setting without partner": (
+        lambda f: f[~(only(f) & (f["K_A"] == 5))],
+        "K_A = 5.0, R = 100.0 has 0 runs of seed 0",
+    ),
+    "no pair": (without(), "of 'deq' and of 'explicit'; models: explicit"),
+    "other settings for a seed": (
+        lambda f: f[(f["seed"] != 1) | (f["K_A"] == 3)],
+        "K_A = 5.0, R = 100.0 has 0 runs of seed 1",
+    ),
+    "balanced written in two ways": (
+        lambda f: f.assign(K_A=f["K_A"].mask(f["K_A"] == 5, pd.NA).replace(3, 0)),
+        "K_A is 0",
+    ),
+    "settings as seeds": (differ("setting", "KA3-R100", "KA5-R100", "seed", 1), "setting KA3-R100 and KA5-R100"),
+    "epochs judged": (put("epoch", 2), r"epochs judged \[1\] and \[2\]"),
+    "protocols": (differ("protocol", *JSON[:2]), "model.width 16 and 64"),
+    "protocol with more": (differ("protocol", JSON[0], JSON[2]), "data.n_max .* and none"),
+    "protocol of one network": (put("protocol", JSON[0]), "model.width none and 16"),
+    "protocol in words": (differ("protocol", "ours", "theirs"), "protocol ours and theirs"),
+}
+for name in ("model.width", "train.weight_decay", "profile", "width", "epochs", "batch_size", "lr", "recipe", "commit"):
+    REFUSED[f"{name} of the networks"] = (differ(name, 1, 2), f"cannot be compared: {name} 1 and 2")
+    REFUSED[f"{name} of seeds"] = (differ(name, 1, 2, "seed", 1), f"{name} 1 and 2")
+    REFUSED[f"{name} of settings"] = (differ(name, 1, 2, "K_A", 5.0), f"{name} 1 and 2")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_frame_that_cannot_be_judged_is_refused(name):
+    change, said = REFUSED[name]
+    frame = study(SETTINGS[:2])
+    assert pairs(frame, "nc1", relative=True).verdict("reduced", "lower").word == "supported"
+    with pytest.raises(ValueError, match=said):
+        pairs(change(frame), "nc1", relative=True)
+    with contextlib.suppress(ValueError):
+        assert comparison.ratios(change(frame), {"nc1": "lower"}, "reduced")["remark"].tolist() == ["not measured"]
+
+
+def test_the_last_epochs_of_both_networks_are_the_same():
+    frame = stack(*(study().assign(epoch=epoch) for epoch in range(1, 13)))
+    assert len(pairs(frame, "nc1", how="last_epochs").table) == 3
+    with pytest.raises(ValueError, match="cannot be compared: epochs judged"):
+        pairs(frame[~(only(frame) & (frame["epoch"] == 7))], "nc1", how="last_epochs")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("model.solver.tol", (None, 1e-3)),
+        ("unroll", (3, None)),
+        ("model.solver.method", ("anderson", "broyden")),
+        ("model.kind", ("explicit", "deq")),
+    ],
+)
+def test_what_only_one_network_has_may_differ(name, values):
+    assert len(pairs(differ(name, *values)(study()), "nc1").table) == 3
+    if name == "model.solver.tol":
+        with pytest.raises(ValueError, match=r"model\.solver\.tol none and 0.001"):
+            pairs(put(name, 1e-3, seed=1)(study()), "nc1")
+
+
+def test_data_sets_may_differ_in_their_data_and_in_nothing_else():
+    def of(name, width, n):
+        protocol = f'{{"model.width":{width},"data.n_max":{n}}}'
+        return study().assign(dataset=name, protocol=protocol, run_id=lambda rows: name + rows["run_id"])
+
+    assert pairs(stack(of("digits", 16, 50), of("digit_pairs", 16, 20)), "nc1").settings == 2
+    with pytest.raises(ValueError, match=r"model\.width 16 and 64"):
+        pairs(stack(of("digits", 16, 50), of("digit_pairs", 64, 20)), "nc1")
+
+
+def test_one_accuracy_alone_may_be_equal_by_chance():
+    frame = study(metric="accuracy_balanced", split="test", ratio=0.5)
+    frame["value"] = frame["value"].where(frame["split"] == "train", frame["value"].round(1) * 0.97)
+    found = pairs(frame, "accuracy_balanced", "test")
+    assert found.table["explicit"].tolist() == pytest.approx([97.0] * 3), "in percent"
+
+
+def test_settings_are_never_counted_as_seeds_and_names_are_checked():
     frame = study(SETTINGS, seeds=[0])
-    frame["setting"] = "K_A=" + frame["K_A"].astype(str)
-    frame["seed"] = frame["K_A"].astype(int)
-    frame["K_A"] = 3
-    with pytest.raises(ValueError, match="are of several settings: K_A=3"):
-        pairs(frame, "nc1")
+    found = pairs(frame, "nc1", relative=True)
+    assert found.interval.n == 1 and found.verdict("reduced", "lower").word == "reported"
+    for table, asked in ((comparison.claims_table, "lower"), (comparison.differences, "train")):
+        with pytest.raises(ValueError, match="holds 3 settings, and this table is of one"):
+            table(frame, {"nc1": asked}, "reduced")
+    with pytest.raises(ValueError, match="name two networks"):
+        pairs(frame, "nc1", arm="deq", against="deq")
+    with pytest.raises(ValueError, match="how is 'last' or 'last_epochs', not 'mean of last 10'"):
+        pairs(frame, "nc1", how="mean of last 10")

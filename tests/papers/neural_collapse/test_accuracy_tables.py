@@ -33,24 +33,6 @@ def test_printed_cells_of_table_3():
     assert table["cifar100", 50, 10, "deq", "majority"] == 72.90
 
 
-def test_all_printed_tables_are_there():
-    everything = accuracy_tables.published()
-    assert len(everything) == 112
-    assert everything.groupby("table").size().tolist() == [4, 36, 36, 36]
-    assert list(everything.columns) == ["table", "dataset", "K_A", "R", "model", "split", "mean", "std"]
-    assert everything["mean"].between(0, 100).all()
-
-
-def test_printed_overall_is_the_class_balanced_mean_of_its_parts():
-    """31 of the 36 rows of Tables 2–4 obey overall = (K_A majority + K_B minority) / K to rounding (spec A8)."""
-    rows = accuracy_tables.published()
-    rows = rows[rows["table"] > 1].pivot_table(index=["dataset", "K_A", "R", "model"], columns="split", values="mean")
-    classes = rows.index.get_level_values("dataset").map({"cifar10": 10, "cifar100": 100})
-    share = rows.index.get_level_values("K_A") / classes
-    gap = rows["overall"] - share * rows["majority"] - (1 - share) * rows["minority"]
-    assert len(gap) == 36 and (gap.abs() <= 0.0101).sum() == 31
-
-
 def test_published_ticks():
     assert accuracy_tables.published_ticks(3, "b", "nc2") == (0.7, 0.9)
     assert accuracy_tables.published_ticks(4, "", "accuracy") == (20, 28)
@@ -67,9 +49,9 @@ def _accuracies(model, seed, overall, majority, minority, **cell):
 def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     five, balanced = {"k_a": 5, "ratio": 100.0}, {}
     frame = _stack(
-        *(_accuracies("explicit", s, 0.40 + s / 100, 0.8, 0.0, **five) for s in range(3)),
-        *(_accuracies("deq", s, 0.42 + s / 90, 0.8, 0.1, **five) for s in range(3)),
-        *(_accuracies(m, s, 0.9, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
+        *(_accuracies("explicit", s, 0.40 + s / 100, 0.8 + s / 1000, 0.0, **five) for s in range(3)),
+        *(_accuracies("deq", s, 0.42 + s / 90, 0.8 + s / 1000, 0.1 + s / 1000, **five) for s in range(3)),
+        *(_accuracies(m, s, 0.9 + s / 1000, None, None, **balanced) for s in range(3) for m in ("explicit", "deq")),
         *(_accuracies("explicit", s, 0.5, 0.5, 0.5, k_a=4, ratio=100.0) for s in range(3)),
     )
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(), {"digits": "cifar10"}, "toy")
@@ -96,17 +78,8 @@ def test_accuracy_table_puts_each_cell_beside_its_printed_one():
     assert unprinted[["verdict", "remark"]].tolist() == ["reported", "0 seeds"]
 
 
-def test_accuracy_table_matches_data_set_and_ratio():
-    frame = _stack(*(_accuracies("deq", s, 0.5, 0.5, 0.5, k_a=50, ratio=10.0, dataset="digit_pairs") for s in range(2)))
-    stand_ins = {"digits": "cifar10", "digit_pairs": "cifar100"}
-    table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(), stand_ins, "toy")
-    assert table[table["verdict"] != "not run"]["deq_printed"].tolist() == [53.31, 72.90, 33.72]
-    lonely = accuracy_tables.accuracy_table(frame, accuracy_tables.published(), {}, "toy")
-    assert lonely[lonely["verdict"] != "not run"]["deq_printed"].isna().all()
-
-
 def test_accuracy_table_of_balanced_runs_alone():
-    frame = _stack(*(_accuracies(m, s, 0.9, None, None) for s in range(3) for m in ("explicit", "deq")))
+    frame = _stack(*(_accuracies(m, s, 0.9 + s / 1000, None, None) for s in range(3) for m in ("explicit", "deq")))
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(1), {"digits": "cifar10"}, "paper")
     assert table["accuracy"].tolist() == ["overall"] * 2
     assert table["verdict"].tolist() == ["equal", "not run"]  # CIFAR-100 is printed and not run
@@ -120,7 +93,11 @@ def test_accuracy_table_of_balanced_runs_alone():
 
 def test_accuracy_table_names_printed_cells_that_were_not_run():
     frame = _stack(
-        *(_accuracies(m, s, 0.4, 0.8, 0.0, k_a=5, ratio=100.0) for s in range(3) for m in ("explicit", "deq"))
+        *(
+            _accuracies(m, s, 0.4, 0.8 + s / 1000, 0.0, k_a=5, ratio=100.0)
+            for s in range(3)
+            for m in ("explicit", "deq")
+        )
     )
     stand_ins = {"digits": "cifar10"}
     table = accuracy_tables.accuracy_table(frame, accuracy_tables.published(3), stand_ins, "toy")

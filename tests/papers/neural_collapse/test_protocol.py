@@ -95,11 +95,6 @@ def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
     assert protocol.accuracy_tests(frame((None, 1.0)), PLANNED, "reduced").empty
 
 
-def test_accuracy_of_another_recipe_or_profile_is_not_secondary():
-    assert protocol.accuracy_remark("full", "accuracy") == protocol.accuracy_remark("quick") == ""
-    assert protocol.accuracy_remark("full", "paper") == "secondary: recipe paper"
-
-
 def test_fewer_than_three_seeds_are_not_pooled():
     planned = experiments.experiment("equilibrium_or_cell", "full", dataset="folder:cifar10-jpeg@ef1101d4a992", seeds=2)
     assert of(frame((5, 100.0), seeds=2), planned).empty
