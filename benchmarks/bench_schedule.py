@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from common import Figure, finish
 
-from nclib.engine.costs import makespan
 from nclib.publish import plotting
 from nclib.system import paths, provenance
 
@@ -45,6 +45,14 @@ class Outcome(NamedTuple):
     makespan: float
     lost: float
     deaths: int
+
+
+def makespan(seconds: Iterable[float], workers: int) -> float:
+    """Seconds until the last of these runs ends, when each starts, in this order, at the first worker that is free."""
+    free = [0.0] * max(1, workers)
+    for each in seconds:
+        heapq.heapreplace(free, free[0] + each)
+    return max(free)
 
 
 def measured() -> list[Run]:

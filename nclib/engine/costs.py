@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable
 
 from nclib.config import RunConfig, StoredConfig
 from nclib.engine.outline import class_counts, outline
@@ -32,11 +30,3 @@ def seconds(config: StoredConfig) -> float:
 def gigamacs(width: int, dataset: str) -> float:
     """Billions of multiplications of one forward pass: 0.555 for ResNet-18 of width 64 on 32×32 pixels."""
     return 0.555 * (width / 64) ** 2 * math.prod(outline(dataset).size) / 1024
-
-
-def makespan(seconds: Iterable[float], workers: int) -> float:
-    """Seconds until the last of these runs ends, when each starts, in this order, at the first worker that is free."""
-    free = [0.0] * max(1, workers)
-    for each in seconds:
-        heapq.heapreplace(free, free[0] + each)
-    return max(free)

@@ -17,8 +17,6 @@ from nclib.engine.runs import ensure_runs
 from nclib.publish import captions
 from nclib.system import paths
 
-REVERSIBLE = ModelConfig(kind="deq", width=2, gradient={"method": "reversible", "steps": 3})
-
 
 def _config(kind="explicit", seed=0, epochs=1, n_max=6, **train):
     return RunConfig(
@@ -179,10 +177,3 @@ def test_the_compute_of_an_equilibrium_follows_from_its_measured_steps():
     steps = load_run(config).history.query("split == 'steps'").groupby("metric")["value"].mean()
     blocks = network_costs.compute_in_blocks(config)
     assert 3 * blocks == pytest.approx(steps["solver_steps"] + steps["backward_steps"] + 3)
-    with pytest.raises(ConfigError, match="'deq' run"):
-        network_costs.compute_in_blocks(_config("explicit"))
-    with pytest.raises(ConfigError, match="another cost than a solve"):
-        network_costs.compute_in_blocks(config.replace(model=REVERSIBLE))
-
-
-# ---- the grids of the main paper

@@ -19,7 +19,7 @@ import nclib as nc
 from nclib import training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
-from nclib.engine import costs, executors, jobs, runs
+from nclib.engine import executors, jobs, runs
 from nclib.engine.experiments import experiment
 from nclib.engine.reading import FRAME_COLUMNS, StoredRun
 from nclib.engine.reference import load_run
@@ -402,11 +402,6 @@ def test_plan_says_what_would_be_done(trained):
     assert (plan["seconds"] > 0).all()
     assert plan["seconds"].iloc[1] > plan["seconds"].iloc[0]  # an equilibrium costs more
     assert len(trained) == 4
-
-
-def test_makespan_is_exact_where_it_is_known():
-    assert costs.makespan([], 3) == 0.0 and costs.makespan([5, 4, 3, 3, 3], 2) == 10
-    assert costs.makespan([3, 3, 3, 4, 5], 2) == 11 and costs.makespan([2.0] * 7, 3) == 6.0
 
 
 # ---- what a study of one's own takes
