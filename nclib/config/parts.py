@@ -244,6 +244,14 @@ class ModelConfig(Config):
         other = {"source": None, "name": None} if {"cell", "network"} & changes.keys() else {}
         return super().replace(**other | changes)
 
+    @pydantic.field_validator("name")
+    @classmethod
+    def _is_no_other_kind(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:
+        """A column `model` with two networks of one label would compare a network with itself."""
+        if name in typing.get_args(ModelKind) and name != info.data.get("kind"):
+            raise ValueError(f"{name!r} is a kind of model, and this one is of another; choose another name")
+        return name
+
     @pydantic.field_validator("cell", "network")
     @classmethod
     def _is_known_or_a_name(cls, name: str | None, info: pydantic.ValidationInfo) -> str | None:

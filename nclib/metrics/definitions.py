@@ -157,10 +157,16 @@ def nc1_trace_ratio(m: ClassMoments) -> float:
 
         NC1 = tr Σ_W / tr Σ_B
 
-    Inf where all class means coincide (NaN if nothing varies at all).
-
     Ideal value 0, range [0, ∞]. Needs no pseudo-inverse and no rank decision. Source: Tirer, Huang &
     Niles-Weed 2023.
+
+    Parameters
+    ----------
+    m : moments; within classes each sample counts alike, the weighting is that of the spread between classes.
+
+    Returns
+    -------
+    float; inf where all class means coincide, NaN where nothing varies at all.
 
     Examples
     --------
