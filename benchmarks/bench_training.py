@@ -190,43 +190,18 @@ def faster_solves(batch: int, width: int, epochs: int, repeats: int) -> list[Fig
     return figures
 
 
-def warm_starts(epochs: int, seeds: int) -> list[Figure]:
-    """Whole trainings on the digits that start each image's solve at its equilibrium of the epoch before, against those
-    that start at the block's input: evaluations of the cell after the first epoch, a ratio for each seed."""
-    images = DataConfig(imbalance="step", num_majority=3, ratio=10.0)
-    evaluations: dict[str, list[float]] = {"previous": [], "x": []}
-    accuracy: dict[str, list[float]] = {"previous": [], "x": []}
-    for start in evaluations:
-        for seed in range(seeds):
-            train = TrainConfig(epochs=epochs, batch_size=64, lr=0.05, log_every=epochs)
-            config = RunConfig(
-                data=images, model=ModelConfig(kind="deq", width=16, start=start), train=train, seed=seed
-            )
-            history = training.train(config, device="cpu").history
-            steps = history.query("split == 'steps' and metric == 'solver_steps' and epoch > 1")["value"]
-            tested = history.query("split == 'test' and metric == 'accuracy_balanced'")["value"]
-            evaluations[start].append(float(steps.mean()))
-            accuracy[start].append(100 * float(tested.iloc[-1]))
-    means = {start: (statistics.mean(evaluations[start]), statistics.mean(accuracy[start])) for start in evaluations}
-    note = "; ".join(f"{start}: {calls:.2f} evaluations, test {right:.1f} %" for start, (calls, right) in means.items())
-    what = "evaluations in training, from the last epoch's equilibrium / from x"
-    return [
-        Figure("options", what, f"digits, {epochs} epochs, {seeds} seeds", *ratio(*evaluations.values()), None, note)
-    ]
-
-
 def main(quick: bool = False) -> pd.DataFrame:
     """All of the above; quick: a tiny network and two rounds, nothing written."""
     started = time.perf_counter()
     threads()
     if quick:
         figures = training_step("B=8 width 2, 8×8", 8, 2, 8, 2)
-        figures += gradient_rules("B=4 C=16", 4, 16, 2) + faster_solves(8, 2, 1, 2) + warm_starts(2, 1)
+        figures += gradient_rules("B=4 C=16", 4, 16, 2) + faster_solves(8, 2, 1, 2)
     else:
         figures = training_step("B=64 width 16, 32×32", 64, 16, 32, 7)
         figures += training_step("B=16 width 64, 32×32", 16, 64, 32, 7)
         figures += gradient_rules("B=64 C=128", 64, 128, 7)
-        figures += faster_solves(128, 16, 10, 21) + faster_solves(32, 64, 10, 11) + warm_starts(10, 3)
+        figures += faster_solves(128, 16, 10, 21) + faster_solves(32, 64, 10, 11)
     device = (
         "none used: every figure here is of the CPU" if not torch.cuda.is_available() else torch.cuda.get_device_name()
     )
