@@ -11,20 +11,14 @@ import numpy as np
 import pandas as pd
 
 from companion.certify import certify
+from companion.neural_collapse.collapse_tables import ROWS
 from companion.neural_collapse.proofs import STATEMENTS, theory_steps
 from nclib.comparison import Pairs, pairs
 from nclib.engine.reference import reference_store
 from nclib.publish.numbers import minus, table
 from nclib.system import paths, words
 
-METRICS = {
-    "nc1_trace_ratio": "NC1, trace ratio",
-    "nc1_pinv": "NC1, eq. 12",
-    "paper_eq13_uncentred": "NC2, eq. 13",
-    "nc2_etf_distance": "NC2, centred",
-    "paper_eq14_uncentred": "NC3, eq. 14",
-    "nc3_self_duality": "NC3, centred",
-}
+METRICS = {ROWS[name].metric: ROWS[name].label for name in ("trace", "nc1", "eq13", "nc2c", "eq14", "nc3c")}
 VERDICTS = ("as claimed here", "opposite here", "equal", "not significant", "reported", "not run")
 CLAIMS_OF_2026 = ("internalization", "residual_and_error", "depth_and_rank", "optimisers")
 BEYOND = r"(?:controls|nc definitions, GroupNorm|inside the solver|solver|remedies|long tail)[:,]"

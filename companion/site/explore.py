@@ -9,18 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from companion.neural_collapse.collapse_tables import ROWS
 from nclib.config import RunConfig
 from nclib.engine.outline import images_of, scale_of
 from nclib.engine.reference import reference_store
 from nclib.publish.plotting.style import MODEL_STYLE
 
-METRICS = {
-    "nc3_self_duality": "NC3, centred",
-    "nc2_etf_distance": "NC2, centred",
-    "paper_eq14_uncentred": "NC3, eq. 14",
-    "paper_eq13_uncentred": "NC2, eq. 13",
-    "nc1_pinv": "NC1, eq. 12",
-    "nc1_trace_ratio": "NC1, trace ratio",
+METRICS = {ROWS[name].metric: ROWS[name].label for name in ("nc3c", "nc2c", "eq14", "eq13", "nc1", "trace")} | {
     "accuracy_balanced": "accuracy over classes (%)",
     "accuracy_majority": "accuracy of majority classes (%)",
     "accuracy_minority": "accuracy of minority classes (%)",

@@ -103,7 +103,8 @@ def setting(imbalance: str | None, num_majority: int | None = None, ratio: float
     return shapes.get(imbalance or "", "balanced")
 
 
-_RESOLVED_FOLDER = re.compile(r"folder:[A-Za-z0-9._-]+@[0-9a-f]{12}")
+RESOLVED_FOLDER = re.compile(r"folder:[A-Za-z0-9._-]+@[0-9a-f]{12}")
+"""The name that an image folder resolves to, NAME@FINGERPRINT."""
 
 
 class DataConfig(Config):
@@ -167,7 +168,7 @@ class DataConfig(Config):
     @pydantic.field_validator("dataset")
     @classmethod
     def _folder_is_resolved(cls, name: str) -> str:
-        if name.startswith("folder:") and not _RESOLVED_FOLDER.fullmatch(name):
+        if name.startswith("folder:") and not RESOLVED_FOLDER.fullmatch(name):
             raise ValueError(
                 f"{name!r} is a path; a configuration stores none. Give it to nclib.data.resolve_dataset first, "
                 "which returns 'folder:NAME@FINGERPRINT' (companion.experiment and the command line do it for you)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ DATASETS = ("digits", "digit_pairs", "digit_scenes", "cifar10", "cifar100", "mni
 SPLITS = ("train", "test")
 Augment = Literal["none", "flip_crop"]
 
-RESOLVED = re.compile(r"folder:(?P<name>[A-Za-z0-9._-]+)@(?P<fingerprint>[0-9a-f]{12})")
 OFFLINE = (
     "Without a network: dataset=digits and dataset=digit_pairs are embedded, dataset=folder:PATH reads images of yours"
 )

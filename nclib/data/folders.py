@@ -16,7 +16,8 @@ import torch
 from PIL import Image, ImageOps
 
 from nclib.config import ConfigError, suggest
-from nclib.data.base import DATASETS, RESOLVED, SPLITS, DataError, Dataset, tracked
+from nclib.config.parts import RESOLVED_FOLDER
+from nclib.data.base import DATASETS, SPLITS, DataError, Dataset, tracked
 from nclib.system import paths
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
         A folder that is missing, without the same two or more classes in train/ and test/, each with images, or with
         files that are damaged or not images. All such files are counted.
     """
-    if name in DATASETS or RESOLVED.fullmatch(name):
+    if name in DATASETS or RESOLVED_FOLDER.fullmatch(name):
         return name
     if not name.startswith("folder:"):
         raise ConfigError(suggest(name, [*DATASETS, "folder:PATH"], "data set"))

@@ -6,7 +6,8 @@ import hashlib
 from typing import Any, Literal
 
 from nclib.config import ConfigError, suggest
-from nclib.data.base import DATASETS, RESOLVED, SPLITS, Dataset
+from nclib.config.parts import RESOLVED_FOLDER
+from nclib.data.base import DATASETS, SPLITS, Dataset
 from nclib.data.digits import _DIGITS_SHA256, _SCENE_DIGITS, _digit_pairs, _digit_scenes, _digits, _raw_digits
 from nclib.data.folders import cache_file, identified, read_cache, resolve_dataset, state
 from nclib.data.originals import TORCHVISION, original, states
@@ -89,7 +90,7 @@ def check(name: str) -> dict[str, str]:
     For each file "ok", "missing" or "damaged". For the embedded digits the one entry is scikit-learn's array; for a
     folder it is the cache of its decoded images.
     """
-    if name.startswith("folder:") and not RESOLVED.fullmatch(name):
+    if name.startswith("folder:") and not RESOLVED_FOLDER.fullmatch(name):
         name = identified(name)[2]
     name = resolve_dataset(name)
     if name in TORCHVISION:

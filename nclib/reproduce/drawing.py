@@ -93,8 +93,7 @@ class Drawing:
 
     def urgent_runs(self) -> dict[str, int]:
         """Rank of the runs that are to be trained before all others."""
-        urgent = [task for task in self.waiting if task.name in FIRST]
-        return {run: urgency(task.name) for task in reversed(urgent) for run in task.needed}
+        return {run: urgency(task.name) for task in reversed(self._urgent()) for run in task.needed}
 
     def stored(self, run: str) -> None:
         """A run is there now; what needs no other begins. Nothing else begins before what is urgent."""
@@ -102,9 +101,11 @@ class Drawing:
         while ready := [task for task in self._next() if self.there.issuperset(task.needed)]:
             self._begin(ready)
 
+    def _urgent(self) -> list[Task]:
+        return [task for task in self.waiting if task.name in FIRST]
+
     def _next(self) -> list[Task]:
-        urgent = [task for task in self.waiting if task.name in FIRST]
-        return urgent or [task for task in self.waiting if task.name not in SUMMARIES]
+        return self._urgent() or [task for task in self.waiting if task.name not in SUMMARIES]
 
     def finish(self, failed: Mapping[str, str]) -> list[Row]:
         """Draw all that is left; a row for each notebook, in the order asked for.

@@ -1,5 +1,7 @@
 """Protocol 2 on simulated runs: power, false positives, and what may not be analysed."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from nclib.comparison import Interval
 from nclib.config import run_id
 from nclib.engine import experiments
 from nclib.engine.reference import reference_store
+from nclib.system import paths
 
 SPREAD = {"nc2_etf_distance": 0.036, "nc3_self_duality": 0.012}
 """Standard deviation of a seed's mean over the three settings, from protocol 1."""
@@ -167,3 +170,26 @@ def test_nothing_reads_the_sealed_runs():
     seeds = {int(run.rsplit("-", 2)[1][1:]) for run in tracked}
     analysed = (reference_store().root / replication.COLLECTION).exists()
     assert analysed or not seeds & {*replication.SEEDS, *replication.SPARE}
+
+
+def test_the_seal_is_opened_by_an_analysis_that_was_made(isolated, monkeypatch):
+    """Too early nothing moves; afterwards the runs lie where pages read them."""
+    sealed, opened = isolated / "results/sealed" / replication.COLLECTION, isolated / "reference"
+    shutil.copytree(paths.reference() / "cifar10-full", sealed)  # the same settings, other seeds
+    opened.mkdir()
+    monkeypatch.setattr(replication.paths, "reference", lambda: opened)
+    asked = []
+
+    def analyse(*given):
+        asked.append(given)
+        if not given[-1]:
+            raise replication.TooEarly("no seed is complete")
+
+    monkeypatch.setattr(replication, "analyse", analyse)
+    with pytest.raises(replication.TooEarly):
+        replication.open_seal()
+    assert sealed.is_dir() and not any(opened.iterdir())
+    replication.open_seal("the machine is gone")
+    runs, held, failed, reason = asked[-1]
+    assert set(held) == set(runs["run_id"]) and (failed, reason) == ([], "the machine is gone")
+    assert not sealed.exists() and (opened / replication.COLLECTION / "runs.json").is_file()
