@@ -149,12 +149,13 @@ def pairs(
         A `ValueError`: where a value to be judged, or a training accuracy, is not a number or has no logarithm, or
         where a network has no value at all.
     ValueError
-        For runs that cannot be compared; the sentence says which and why. The rules: epochs and seeds are whole
-        numbers. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting has the same
+        For runs that cannot be compared; the sentence says which and why. The rules: epochs and seeds are whole numbers
+        from 0. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting has the same
         seeds, of both networks. All runs are alike in every other column: version of the data, width, epochs, rate,
         profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
-        other. Columns ``model.…``, width apart, are a network's own, as its solver; columns ``data.…`` may differ
-        between data sets. No run stands under a second seed: equal values are seen, nearly equal ones cannot be.
+        other, columns ``train.…`` and ``data.…`` aside. Columns ``model.…``, width apart, are a network's own, as its
+        solver; columns ``data.…`` may differ between data sets. No run stands under a second seed: equal values are
+        seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -187,6 +188,8 @@ def pairs(
     if len(bad := runs[~np.isfinite(runs["value"]) | (relative & (runs["value"] <= 0))]):
         found = f"{bad.iloc[0]['value']:g}{', which has no logarithm' * relative}"
         raise NotMeasured(f"{metric} of run {bad.iloc[0]['run_id']} is {found}")
+    if metric.startswith("accuracy_") and (runs["value"] > 1 + 1e-9).any():
+        raise NotMeasured(f"{metric} above 1: give the frame as it was before `percent`")
     unit, keys = 100 if metric.startswith("accuracy_") else 1, [*SETTING, "seed"]
     own, other = (runs.loc[runs["model"] == name, [*keys, "value"]] for name in (arm, against))
     table = own.merge(other, on=keys).set_axis([*keys, arm, against], axis="columns")
@@ -222,7 +225,8 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
         within = _agree_within(name)
         for _, group in runs.groupby(within, dropna=False) if within else [((), runs)]:
             found = values[group.index].astype(object)
-            found = found[~found.isna().groupby(group["model"]).transform("all")]
+            if not name.startswith(("train.", "data.")):  # a network may lack an option of the other
+                found = found[~found.isna().groupby(group["model"]).transform("all")]
             found = found.where(found.notna(), "none")
             if len(other := found[found != found.iloc[0]] if len(found) else found):
                 first, second = (runs["run_id"][one.index[0]] for one in (found, other))
@@ -306,7 +310,7 @@ def _tails(frame: pd.DataFrame, metric: str, split: str, how: str) -> pd.DataFra
     _check_columns(frame)
     rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
     for name in ("epoch", "seed"):
-        if len(bad := rows[name][[not (_number(value) and value % 1 == 0) for value in rows[name]]]):
+        if len(bad := rows[name][[not (_number(value) and value >= 0 and value % 1 == 0) for value in rows[name]]]):
             raise ValueError(f"{name} {bad.iloc[0]!r} of {metric} ({split}) is not a whole number")
     if len(twice := rows[rows.duplicated([*_RUN, "epoch"])]):
         run, epoch = twice.iloc[0][["run_id", "epoch"]]

@@ -148,6 +148,8 @@ REFUSED = {
     "epoch missing": (put("epoch", np.nan, seed=0), "epoch nan .* is not a whole number"),
     "epoch as text": (put("epoch", "9", seed=0), "epoch '9' .* is not a whole number"),
     "epoch as date": (put("epoch", pd.Timestamp(2024, 1, 1)), "is not a whole number"),
+    "epoch below 0": (put("epoch", -1), "epoch -1 .* is not a whole number"),
+    "rate of one network": (differ("train.lr", None, 0.1), "train.lr none and 0.1|train.lr 0.1 and none"),
     "half an epoch": (put("epoch", 1.5), "epoch 1.5 .* is not a whole number"),
     "seed missing": (put("seed", np.nan, seed=0), "seed nan .* is not a whole number"),
     "seed true": (put("seed", True, seed=1), "seed True .* is not a whole number"),
@@ -199,6 +201,16 @@ def test_a_frame_that_cannot_be_judged_is_refused(name):
         pairs(change(frame), "nc1", relative=True)
     with contextlib.suppress(ValueError):
         assert comparison.ratios(change(frame), {"nc1": "lower"}, "reduced")["remark"].tolist() == ["not measured"]
+
+
+def test_an_accuracy_in_percent_is_not_judged():
+    frame = study(metric="accuracy_minority", split="test")
+    with pytest.raises(ValueError, match="before `percent`"):
+        pairs(
+            frame.assign(value=frame["value"].mask(only(frame, metric="accuracy_minority"), 90.0)),
+            "accuracy_minority",
+            "test",
+        )
 
 
 def test_the_last_epochs_of_both_networks_are_the_same():
