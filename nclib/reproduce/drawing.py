@@ -25,7 +25,8 @@ from nclib.system.terminal import duration
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
 """Notebooks whose runs are trained before all others, and which are drawn first."""
 SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
-"""Notebooks made from what the others wrote: executed last, and again whenever one of those tables changed."""
+"""Notebooks made from what the others wrote: executed last, one after the
+other, and again whenever a table of those before them changed."""
 AT_ONCE = 2
 """Notebooks executed at once."""
 OUT_OF_TIME = "the minutes given were over; the same command goes on"
@@ -118,8 +119,8 @@ class Drawing:
             task.name: _without_runs(task, failed) for task in self.tasks if not failed.keys().isdisjoint(task.needed)
         }
         left = [task for task in self.waiting if task.name not in broken]
-        for group in (False, True):
-            self._begin([task for task in left if (task.name in SUMMARIES) is group])
+        for names in ([task.name for task in left if task.name not in SUMMARIES], *zip(SUMMARIES)):
+            self._begin([task for task in left if task.name in names])
             concurrent.futures.wait(self._rows.values())
         return [broken.get(task.name) or self._rows[task.name].result() for task in self.tasks]
 
@@ -158,9 +159,9 @@ def made_from(task: Task, profile: str, code: str) -> str:
     values = {name: value for name, value in task.values.items() if name != "train"}
     tables = {}
     if task.name in SUMMARIES:
-        folder, own = task.name.split("/")
-        found = (paths.results(profile) / "tables" / folder).glob("*.csv")
-        tables = {path.name: _digest(path) for path in found if not path.stem.startswith(own)}
+        later = tuple(Path(name).name for name in SUMMARIES[SUMMARIES.index(task.name) :])
+        found = (paths.results(profile) / "tables" / Path(task.name).parent).glob("*.csv")
+        tables = {path.name: _digest(path) for path in found if not path.stem.startswith(later)}
     stored = {run: _digest(store.root / run / "DONE") for run in runs}
     return sha256(json_bytes([cells, values, stored, code, tables]))
 

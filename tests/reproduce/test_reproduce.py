@@ -293,6 +293,16 @@ def test_a_summary_is_executed_last_and_again_when_a_table_it_sums_up_changed(be
     assert bench.reproduce("scorecard").rows[0].status == "executed"
 
 
+def test_summaries_are_executed_in_their_order_and_not_again(bench, monkeypatch):
+    order = []
+    monkeypatch.setattr(drawing, "execute", lambda name, *rest: order.append(name) or bench.execute(name, *rest))
+    for name in reversed(drawing.SUMMARIES):
+        figure(name)
+    bench.reproduce()
+    assert order == list(drawing.SUMMARIES)
+    assert {row.status for row in bench.reproduce().rows} == {"unchanged"}
+
+
 def test_what_draws_as_far_as_runs_are_there_is_drawn_again_with_each_and_trains_none(bench, monkeypatch):
     monkeypatch.setitem(reproduce.DRAWN_AS_FAR_AS_THERE, "neural_collapse/fig9", "neural_collapse/fig1")
     for name in ("fig1", "fig9"):
