@@ -208,12 +208,12 @@ def _check_columns(frame: pd.DataFrame) -> None:
         raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
     if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
         raise ValueError("K_A is 0 in some rows and missing in others; write balanced data in one way")
-    settings = frame[SETTING].drop_duplicates()
-    if settings["dataset"].isna().any():
+    if frame["dataset"].isna().any():
         raise ValueError("the column dataset is empty in some rows; name the data of every run")
-    alike = settings.assign(dataset=settings["dataset"].astype(str).str.strip(), R=settings["R"].astype(float).round(3))
-    if len(twice := settings[alike.duplicated(keep=False)]):
-        raise ValueError(f"two settings are written almost alike; write them in one way: {twice.to_dict('records')}")
+    for name, plain in (("dataset", lambda name: str(name).strip()), ("R", lambda ratio: round(float(ratio), 3))):
+        found = frame[name].drop_duplicates()
+        if len(alike := found[found.map(plain).duplicated(keep=False)]):
+            raise ValueError(f"{name} is written in two ways, {alike.tolist()}; write it in one")
 
 
 def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
