@@ -8,16 +8,20 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy
 
-from companion.kernel_equivalence.activations import AnyActivation, HardTanh, LeakyReLU
-from companion.kernel_equivalence.kernel_numbers import Coefficients, coefficients, explicit_coefficients
+from companion.kernel_equivalence.activations import (
+    AnyActivation,
+    Coefficients,
+    HardTanh,
+    LeakyReLU,
+    coefficients,
+    explicit_coefficients,
+)
 
 _K = 1 - 2 / math.pi  # Var |ξ|
 
 
-def match_htanh(
-    sigma_a2: float, tau0: float = 1.0, activation: AnyActivation = "tanh", kernel: Literal["ck", "ntk"] = "ck"
-) -> tuple[float, float]:
-    """(a, c) of the one-layer network with activation a·clip(x, −c, c) that has the kernel of a DEQ.
+def match_htanh(sigma_a2: float, tau0: float = 1.0, kernel: Literal["ck", "ntk"] = "ck") -> tuple[float, float]:
+    """(a, c) of the one-layer network with activation a·clip(x, −c, c) that has the kernel of a Tanh-DEQ.
 
         N(s)/erf(s/√2)² = γ_*²/(τ_0² α_1),   a = √α_1/erf(s/√2),   c = s τ_0
         N(s) = erf(s/√2) − √(2/π) s e^{−s²/2} + s² erfc(s/√2)
@@ -25,22 +29,15 @@ def match_htanh(
     Parameters
     ----------
     sigma_a2, tau0 : of the DEQ and its data
-    activation : of the DEQ, an odd one: α_2 = α_3 = 0, which is all that such a network can have
     kernel : "ck" or "ntk", then with β_1/2 and κ², both for the network and the DEQ with B frozen
-
-    Raises
-    ------
-    ValueError
-        For an activation that is not odd in this sense, or where no c > 0 solves the equation.
 
     Source: Example Tanh-DEQ to H-Tanh; the scalar equation, which has one root, is derived here. 0.764297 and 1.196485
     for σ_a² = 0.2, τ_0 = 1.
     """
-    c = coefficients(activation, sigma_a2, tau0)
-    if max(c.alpha2, c.alpha3) > 1e-10 * c.alpha1:
-        raise ValueError(
-            f"α_2 = {c.alpha2:.3g} and α_3 = {c.alpha3:.3g} must be 0 for a hard tanh, which is odd; use match_layers"
-        )
+    return _hard_tanh(coefficients("tanh", sigma_a2, tau0), tau0, kernel)
+
+
+def _hard_tanh(c: Coefficients, tau0: float, kernel: str = "ck") -> tuple[float, float]:
     linear, power = (c.alpha1, c.gamma2) if kernel == "ck" else (c.beta1 / 2, c.kappa2 / 2)
     wanted = power / (tau0**2 * linear)
 
@@ -53,23 +50,9 @@ def match_htanh(
     return math.sqrt(linear) / float(scipy.special.erf(s / math.sqrt(2))), s * tau0
 
 
-class LeakyMatch(NamedTuple):
-    """Two layers max(a x, b x): r = v_1²/u_1² and q = v_2²/u_2² with u = (a+b)/2, v = (a−b)/2, and their slopes."""
-
-    r: float
-    q: float
-    a1: float
-    b1: float
-    a2: float
-    b2: float
-
-    @property
-    def layers(self) -> tuple[LeakyReLU, LeakyReLU]:
-        return LeakyReLU(self.a1, self.b1), LeakyReLU(self.a2, self.b2)
-
-
-def match_leaky_relu(sigma_a2: float, tau0: float = 1.0, activation: AnyActivation = "relu") -> tuple[LeakyMatch, ...]:
-    """Both two-layer networks with activations max(a x, b x) that have the conjugate kernel of a (leaky) ReLU-DEQ.
+def match_leaky_relu(sigma_a2: float, tau0: float = 1.0) -> list[tuple[LeakyReLU, LeakyReLU]]:
+    """Both two-layer networks with activations max(a x, b x) that have the conjugate kernel of a ReLU-DEQ. In terms of
+    r = v_1²/u_1² and q = v_2²/u_2², u = (a+b)/2, v = (a−b)/2:
 
         r + (S − r)/(1 + kr)² = Q,   q = (S − r)/(1 + kr),   P = u_1²u_2² = α_1,   k = 1 − 2/π
         S = 2π τ_0² α_2/α_1,   Q = π τ_0² α_3/α_1;   split evenly: u_1 = u_2 = P^¼
@@ -79,43 +62,28 @@ def match_leaky_relu(sigma_a2: float, tau0: float = 1.0, activation: AnyActivati
 
     Returns
     -------
-    the roots with r, q ≥ 0 in the order of r; two for ReLU. They do not depend on τ_0.
-
-    Raises
-    ------
-    ValueError
-        For an activation without that identity (then no such network has the same kernel; see `match_layers`), and
-        where no root exists.
+    the layers of both roots with r, q ≥ 0, in the order of r. They do not depend on τ_0.
 
     Source: Example ReLU-DEQ to L-ReLU; the cubic and the identity are derived here.
     """
-    c = coefficients(activation, sigma_a2, tau0)
-    s, q = _ratios(c, tau0)
-    off = c.gamma2 / (tau0**2 * c.alpha1) - 1 - _K * s
-    if abs(off) > 1e-9:
-        raise ValueError(
-            f"γ_*²/(τ_0² α_1) − 1 − kS = {off:.3g} is not 0, so two leaky ReLU layers cannot match all four numbers; "
-            "match_layers finds the nearest ones"
-        )
-    return _leaky_roots(s, q, c.alpha1)
+    c = coefficients("relu", sigma_a2, tau0)
+    return [_leaky(*root, c.alpha1) for root in _leaky_roots(c, tau0)]
 
 
-def _ratios(c: Coefficients, tau0: float) -> tuple[float, float]:
-    return 2 * math.pi * tau0**2 * c.alpha2 / c.alpha1, math.pi * tau0**2 * c.alpha3 / c.alpha1
-
-
-def _leaky_roots(s: float, q: float, linear: float) -> tuple[LeakyMatch, ...]:
+def _leaky_roots(c: Coefficients, tau0: float) -> list[tuple[float, float]]:
+    """r and q of the networks with the α_1, α_2, α_3 of a DEQ."""
+    s, q = 2 * math.pi * tau0**2 * c.alpha2 / c.alpha1, math.pi * tau0**2 * c.alpha3 / c.alpha1
     # (r − Q)(1 + kr)² + S − r = 0
     cubic = np.polynomial.Polynomial([-q, 1]) * np.polynomial.Polynomial([1, _K]) ** 2
     roots = (cubic + np.polynomial.Polynomial([s, -1])).roots()
     real = sorted(float(root.real) for root in roots if abs(root.imag) < 1e-9 and -1e-12 <= root.real <= s + 1e-12)
-    return tuple(_leaky(max(r, 0.0), max((s - r) / (1 + _K * r), 0.0), linear) for r in real)
+    return [(max(r, 0.0), max((s - r) / (1 + _K * r), 0.0)) for r in real]
 
 
-def _leaky(r: float, q: float, linear: float) -> LeakyMatch:
+def _leaky(r: float, q: float, linear: float) -> tuple[LeakyReLU, LeakyReLU]:
     u = linear**0.25
-    slopes = [u * (1 + sign * math.sqrt(part)) for part in (r, q) for sign in (1, -1)]
-    return LeakyMatch(float(r), float(q), *map(float, slopes))
+    first, second = ([float(u * (1 + sign * math.sqrt(part))) for sign in (1, -1)] for part in (r, q))
+    return LeakyReLU(*first), LeakyReLU(*second)
 
 
 class Match(NamedTuple):
@@ -123,8 +91,8 @@ class Match(NamedTuple):
     difference over the largest of the DEQ's values."""
 
     layers: tuple[HardTanh | LeakyReLU, ...]
-    wanted: tuple[float, float, float, float]
-    found: tuple[float, float, float, float]
+    wanted: tuple[float, ...]
+    found: tuple[float, ...]
     residual: float
 
 
@@ -146,37 +114,30 @@ def match_layers(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0) 
     """
     c = coefficients(activation, sigma_a2, tau0)
     if c.alpha1 * tau0**2 <= 1e-10 * c.gamma2 or c.gamma2 == 0:
-        raise ValueError(
-            f"α_1 = {c.alpha1:.3g} is no more than rounding: an even or constant activation has no linear part, which "
-            "both families of layers need"
-        )
-    wanted = c.alpha1, c.alpha2, c.alpha3, c.gamma2
-    if max(c.alpha2, c.alpha3) <= 1e-10 * c.alpha1:
-        layers: tuple[HardTanh | LeakyReLU, ...] = (HardTanh(*match_htanh(sigma_a2, tau0, activation)),)
-    else:
-        layers = _nearest_leaky(c, tau0).layers
+        raise ValueError("an even or constant activation has no linear part (α_1 = 0), which all layers here need")
+    odd = max(c.alpha2, c.alpha3) <= 1e-10 * c.alpha1
+    layers = (HardTanh(*_hard_tanh(c, tau0)),) if odd else _nearest_leaky(c, tau0)
     e = explicit_coefficients(layers, tau0)
-    found = e.alpha1, e.alpha2, e.alpha3, e.gamma2
+    wanted, found = ((k.alpha1, k.alpha2, k.alpha3, k.gamma2) for k in (c, e))
     units = np.array([1, tau0**2, tau0**2, tau0**-2])
     off = np.abs((np.array(found) - np.array(wanted)) * units).max() / np.abs(np.array(wanted) * units).max()
     return Match(layers, wanted, found, float(off))
 
 
-def _nearest_leaky(c: Coefficients, tau0: float) -> LeakyMatch:
-    s, q = _ratios(c, tau0)
-    roots = _leaky_roots(s, q, c.alpha1)
+def _nearest_leaky(c: Coefficients, tau0: float) -> tuple[LeakyReLU, LeakyReLU]:
+    roots = _leaky_roots(c, tau0)
+    s = 2 * math.pi * tau0**2 * c.alpha2 / c.alpha1
     if roots and abs(c.gamma2 / (tau0**2 * c.alpha1) - 1 - _K * s) <= 1e-9:
-        return roots[-1]
+        return _leaky(*roots[-1], c.alpha1)
     wanted = np.array([c.alpha1, tau0**2 * c.alpha2, tau0**2 * c.alpha3, c.gamma2 / tau0**2])
 
     def off(point: np.ndarray) -> np.ndarray:
         r, q, linear = point
-        k = _K
-        alpha2 = linear / (2 * math.pi) * (r + q * (1 + k * r))
-        alpha3 = linear / math.pi * (r + q / (1 + k * r))
-        return np.array([linear, alpha2, alpha3, linear * (1 + k * r) * (1 + k * q)]) - wanted
+        alpha2 = linear / (2 * math.pi) * (r + q * (1 + _K * r))
+        alpha3 = linear / math.pi * (r + q / (1 + _K * r))
+        return np.array([linear, alpha2, alpha3, linear * (1 + _K * r) * (1 + _K * q)]) - wanted
 
-    starts = [(root.r, root.q) for root in roots] + [(0.05, 1.0), (1.0, 0.05), (0.3, 0.3)]
+    starts = [*roots, (0.05, 1.0), (1.0, 0.05), (0.3, 0.3)]
     options = {"bounds": ([0, 0, 0], np.inf), "xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
     tries = [scipy.optimize.least_squares(off, [*start, c.alpha1], **options) for start in starts]
     return _leaky(*min(tries, key=lambda result: result.cost).x)

@@ -6,18 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from companion import kernel_equivalence as ke
 from companion.kernel_equivalence import networks
-from companion.kernel_equivalence.activations import HardTanh
-from companion.kernel_equivalence.equivalents import spectral_norm
-from companion.kernel_equivalence.exact import explicit_ck, implicit_ck
 from companion.kernel_equivalence.experiments import shallow_models
-from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
-from companion.kernel_equivalence.mixtures import empirical_tau0, gaussian_mixture
-from companion.kernel_equivalence.networks import (
-    ShallowConfig,
-    ShallowNetwork,
-    ShallowTrainConfig,
-)
+from companion.kernel_equivalence.networks import ShallowConfig, ShallowNetwork, ShallowTrainConfig
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine.experiments import experiment
 from nclib.engine.jobs import Job
@@ -59,25 +51,25 @@ def _trained(config, memory=None):
 @pytest.mark.parametrize(
     ("kind", "layers"),
     [
-        ("h_tanh_enn", [HardTanh(*match_htanh(0.2))]),
+        ("h_tanh_enn", [ke.HardTanh(*ke.match_htanh(0.2))]),
         ("tanh_enn", ["tanh"]),
-        ("l_relu_enn", match_leaky_relu(0.2)[1].layers),
+        ("l_relu_enn", ke.match_leaky_relu(0.2)[1]),
         ("relu_enn", ["relu", "relu"]),
         ("tanh_deq", "tanh"),
         ("relu_deq", "relu"),
     ],
 )
 def test_features_of_wide_networks_have_the_kernels(kind, layers):
-    x = gaussian_mixture(20, 25)[0]
-    x /= empirical_tau0(x)
-    exact = implicit_ck(x, layers, 0.2) if isinstance(layers, str) else explicit_ck(x, layers)
+    x = ke.gaussian_mixture(20, 25)[0]
+    x /= ke.empirical_tau0(x)
+    exact = ke.implicit_ck(x, layers, 0.2) if isinstance(layers, str) else ke.explicit_kernels(x, layers)[0]
     found = np.zeros_like(exact)
     for seed in range(8):
         net = ShallowNetwork(_models(1500)[kind], 25, 3, seed)
         with torch.no_grad():
             z, _ = net.features(torch.tensor(x.T, dtype=torch.float32))
         found += (z @ z.T).double().numpy() / 8
-    assert spectral_norm(found - exact) < 0.08 * spectral_norm(exact)
+    assert ke.spectral_norm(found - exact) < 0.08 * ke.spectral_norm(exact)
 
 
 def test_arms_of_one_seed_share_their_weights():
@@ -91,14 +83,14 @@ def test_arms_of_one_seed_share_their_weights():
 
 def test_the_readout_is_the_softmax_regression_that_autograd_gives():
     config = _config("tanh_enn", readout_epochs=3)
-    inputs = networks.load_inputs(config, None, torch.device("cpu"))
+    x, labels = networks.load_inputs(config, None, torch.device("cpu"))["train"]
     net, other = (ShallowNetwork(config.model, 64, 10, 0) for _ in range(2))
-    networks._fit_readout(net, inputs, config)
+    networks._fit_readout(net, x, labels, config)
     optimiser = torch.optim.SGD([other.readout], lr=config.train.lr)
     for epoch in range(3):
         for batch in networks._order(200, 32, 0, -1 - epoch, torch.device("cpu")):
             optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(other(inputs.train[batch]), inputs.train_labels[batch]).backward()
+            torch.nn.functional.cross_entropy(other(x[batch]), labels[batch]).backward()
             optimiser.step()
     torch.testing.assert_close(net.readout, other.readout, rtol=1e-4, atol=1e-5)
     assert torch.equal(net.inputs, other.inputs)
