@@ -3,15 +3,74 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import pydantic
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nclib.deq import DEQ, Gradient
-from nclib.solver import Solution, Solver
+from nclib.config import Config
+from nclib.deq import DEQ, Implicit, Unrolled
+from nclib.solver import FixedPointIteration, Solution
+
+NORM = 0.95
+"""Largest ‖W‖₂ of kind "deq"."""
+EQUILIBRIUM = 1e-2
+"""Largest mean relative residual, at the trained number of steps and at 300 iterations, of a network that is called an
+equilibrium model; above it is a weight-tied recurrent network."""
+
+
+class RegressorConfig(Config):
+    """The network.
+
+    Parameters
+    ----------
+    kind :
+        "deq" — `ReluDEQ` with ‖W‖₂ ≤ 0.95, an equilibrium: solved by plain iteration to `tol` with the implicit
+            gradient, or by `iterations` steps from 0 and differentiated through them, which is cheaper
+        "unrolled_deq" — the same with W free, `iterations` steps from 0, differentiated through them
+        "fnn" — `FNN` of `depth` weight matrices
+        "self_loop_deq" — `SelfLoopDEQ`, solved exactly
+    width : neurons of a layer
+    depth : of "fnn" | iterations : of "unrolled_deq" | tol or iterations : of "deq"
+    activation : "relu" or "sine"
+    spread : of both DEQs with W, whose entries start as normal with deviation spread/√k
+    input_scale, bias_scale : largest entries of the first layer at the start, uniform; None for PyTorch's
+    scaled : of "fnn", a trained scale for each layer
+    """
+
+    kind: Literal["deq", "unrolled_deq", "fnn", "self_loop_deq"]
+    width: int = pydantic.Field(ge=1)
+    depth: int | None = pydantic.Field(default=None, ge=2)
+    iterations: int | None = pydantic.Field(default=None, ge=1)
+    tol: float | None = pydantic.Field(default=None, gt=0, lt=1)
+    activation: Literal["relu", "sine"] = "relu"
+    spread: float | None = pydantic.Field(default=None, gt=0)
+    input_scale: float | None = pydantic.Field(default=None, gt=0)
+    bias_scale: float | None = pydantic.Field(default=None, gt=0)
+    scaled: bool = False
+
+    def build(self, inputs: int, seed: int) -> ReluDEQ | FNN | SelfLoopDEQ:
+        """The network with initial weights from `seed` alone."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            return {"fnn": FNN, "self_loop_deq": SelfLoopDEQ}.get(self.kind, ReluDEQ)(inputs, self, generator)
+
+    def label(self) -> str:
+        """Readable name of the arm, such as "DEQ-80, ‖W‖ ≤ 0.95"."""
+        if self.kind == "fnn":
+            return f"FNN {self.width}×L{self.depth}" + (", scaled" if self.scaled else "")
+        kinds = {"deq": f"‖W‖ ≤ {NORM:g}", "unrolled_deq": f"free W, T = {self.iterations}"}
+        return f"DEQ-{self.width}, {kinds.get(self.kind, 'self-loops')}"
+
+    def flops(self, inputs: int, steps: float) -> float:
+        """Additions and multiplications of a forward pass of one sample, without activations; `steps` is T."""
+        k = self.width
+        ends = 2 * k * inputs + 2 * k
+        if self.kind == "fnn":
+            return ends + 2 * (self.depth - 2) * k**2
+        return ends + (k * (k - 1) if self.kind == "self_loop_deq" else 2 * steps * k**2)
 
 
 class Regression(NamedTuple):
@@ -23,7 +82,7 @@ class Regression(NamedTuple):
     solution: Solution | None
 
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "sine": torch.sin}
+_ACTIVATIONS = {"relu": torch.relu, "sine": torch.sin}
 
 
 def _uniform(parameter: Tensor, bound: float, generator: torch.Generator) -> None:
@@ -34,9 +93,9 @@ def _uniform(parameter: Tensor, bound: float, generator: torch.Generator) -> Non
 class DenseCell(nn.Module):
     """f(z, x) = φ(W z + x), all (B, k)."""
 
-    def __init__(self, width: int, activation: Literal["relu", "sine"]) -> None:
+    def __init__(self, weight: Tensor, activation: str) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(width, width))
+        self.weight = nn.Parameter(weight)
         self.activation = _ACTIVATIONS[activation]
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
@@ -44,52 +103,30 @@ class DenseCell(nn.Module):
 
 
 class ReluDEQ(nn.Module):
-    """z = φ(W z + U x + b), y = a·z + c; φ = ReLU or sine. (B, inputs) to a `Regression`.
+    """z = φ(W z + U x + b), y = a·z + c; φ = ReLU or sine. (B, d) to a `Regression`; k² + (d + 2) k + 1 parameters.
 
-    Parameters
-    ----------
-    inputs, width : d and k; k² + (d + 2) k + 1 parameters
-    solver, gradient : of the `nclib.deq.DEQ` inside, started at 0. ``Unrolled(T)`` makes it a weight-tied recurrent
-        network unless T steps happen to reach the equilibrium
-    activation : φ
-    norm : largest ‖W‖₂, kept by `project` after each step of training; below 1 the equilibrium exists, is one, and
-        plain iteration finds it (φ is 1-Lipschitz). None leaves W free
-    spread : entries of W start as normal with deviation spread/√k
-    input_scale, bias_scale : entries of U and b start uniform within ±; None for 1/√d, as in PyTorch
-    seed : of the initial weights, alone
+    Of kind "deq" ‖W‖₂ is kept below 1 by `project` after each step of training: the equilibrium exists, is one, and
+    plain iteration finds it (φ is 1-Lipschitz). Of kind "unrolled_deq" it is a weight-tied recurrent network unless its
+    steps happen to reach the equilibrium.
 
     Source: Wu et al. (2024), eqs. (1)–(2); start and constraint are ours.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        solver: Solver | None = None,
-        gradient: Gradient | None = None,
-        *,
-        activation: Literal["relu", "sine"] = "relu",
-        norm: float | None = None,
-        spread: float = 0.5,
-        input_scale: float | None = None,
-        bias_scale: float | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, inputs: int, config: RegressorConfig, generator: torch.Generator) -> None:
         super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
-            self.injection, self.read_out = nn.Linear(inputs, width), nn.Linear(width, 1)
-        # trainings count the solves that fail instead
-        self.deq = DEQ(DenseCell(width, activation), solver, gradient, z0="zeros", on_failure="ignore")
-        self.norm = norm
-        usual = inputs**-0.5
-        _uniform(self.injection.weight, usual if input_scale is None else input_scale, generator)
-        _uniform(self.injection.bias, usual if bias_scale is None else bias_scale, generator)
+        width, self.norm = config.width, NORM if config.kind == "deq" else None
+        self.injection, self.read_out = nn.Linear(inputs, width), nn.Linear(width, 1)
+        _uniform(self.injection.weight, config.input_scale or inputs**-0.5, generator)
+        _uniform(self.injection.bias, config.bias_scale or inputs**-0.5, generator)
         for parameter in self.read_out.parameters():
             _uniform(parameter, width**-0.5, generator)
-        with torch.no_grad():
-            draws = torch.randn(width, width, generator=generator, dtype=torch.float64)
-            self.deq.cell.weight.copy_(draws * spread * width**-0.5)
+        draws = torch.randn(width, width, generator=generator, dtype=torch.float64)
+        cell = DenseCell((draws * config.spread * width**-0.5).float(), config.activation)
+        if config.iterations is None:
+            solved = FixedPointIteration(tol=config.tol, max_steps=100), Implicit()
+        else:
+            solved = None, Unrolled(config.iterations, tol=EQUILIBRIUM)
+        self.deq = DEQ(cell, *solved, z0="zeros", on_failure="ignore")  # the audit has the residual
         self.project()
 
     def project(self) -> None:
@@ -110,48 +147,28 @@ class ReluDEQ(nn.Module):
 class FNN(nn.Module):
     """z¹ = φ(W₁ x + b₁), z^{i+1} = φ(W_{i+1} z^i + b_{i+1}), y = W_L z^{L−1} + c. (B, inputs) to a `Regression`.
 
-    Parameters
-    ----------
-    inputs, width, depth : d, k and L ≥ 2, the number of weight matrices, so L − 1 hidden layers
-    activation : φ
-    input_scale, bias_scale : of the first layer, as in `ReluDEQ`; the others start as in PyTorch, with sine uniform
-        within √(6/k) as is usual there (Sitzmann et al. 2020)
-    scaled : each weight matrix has a factor e^p of its own that is trained, so that Adam can reach large weights;
-        `matrices` returns the products
-    seed : of the initial weights, alone
+    Layers after the first start as in PyTorch, with sine uniform within √(6/k) as is usual there (Sitzmann et al.
+    2020). Where it is `scaled`, each weight matrix has a factor e^p of its own that is trained, so that Adam can reach
+    large weights; `matrices` returns the products.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        depth: int,
-        *,
-        activation: Literal["relu", "sine"] = "relu",
-        input_scale: float | None = None,
-        bias_scale: float | None = None,
-        scaled: bool = False,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, inputs: int, config: RegressorConfig, generator: torch.Generator) -> None:
         super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        sizes = [inputs, *[width] * (depth - 1), 1]
-        with torch.random.fork_rng(devices=[]):
-            self.layers = nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
+        sizes = [inputs, *[config.width] * (config.depth - 1), 1]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
+        gain = 6**0.5 if config.activation == "sine" else 1.0
         for number, layer in enumerate(self.layers):
-            gain = 6**0.5 if activation == "sine" else 1.0
-            bounds = (input_scale, bias_scale) if number == 0 else (gain * layer.in_features**-0.5, None)
-            for parameter, bound in zip((layer.weight, layer.bias), bounds, strict=True):
-                _uniform(parameter, layer.in_features**-0.5 if bound is None else bound, generator)
-        self.log_scale = nn.Parameter(torch.zeros(depth)) if scaled else None
-        self.activation = _ACTIVATIONS[activation]
+            usual = layer.in_features**-0.5
+            weight, bias = (gain * usual, None) if number else (config.input_scale, config.bias_scale)
+            _uniform(layer.weight, weight or usual, generator)
+            _uniform(layer.bias, bias or usual, generator)
+        self.log_scale = nn.Parameter(torch.zeros(config.depth)) if config.scaled else None
+        self.activation = _ACTIVATIONS[config.activation]
 
     def matrices(self) -> list[Tensor]:
         """The weight matrices as they act, W_1 … W_L."""
-        weights = [layer.weight for layer in self.layers]
-        if self.log_scale is None:
-            return weights
-        return [weight * p.exp() for weight, p in zip(weights, self.log_scale, strict=True)]
+        scales = [1.0] * len(self.layers) if self.log_scale is None else self.log_scale.exp()
+        return [layer.weight * scale for layer, scale in zip(self.layers, scales, strict=True)]
 
     def forward(self, x: Tensor) -> Regression:
         *hidden, last = zip(self.matrices(), self.layers, strict=True)
@@ -165,46 +182,40 @@ class SelfLoopDEQ(nn.Module):
 
         z_t = σ( (u_t x + Σ_{i<t} w_ti z_i)/(1 − w_tt) + b̃_t ),   the DEQ's own bias is (1 − w_tt) b̃_t
 
-    Solved exactly, neuron by neuron, and differentiated through that. (B, 1) to a `Regression`.
+    Solved exactly, neuron by neuron, and differentiated through that. (B, 1) to a `Regression`. The first seven neurons
+    start with u = −1 and b̃ in [0.2, 1], spread evenly: others tried here did not learn the steepest targets.
 
-    Parameters
-    ----------
-    width : k; the first `steep` neurons start with u = −1 and b̃ in [0.2, 1], spread evenly
-    steep : neurons that start so; others tried here did not learn the steepest targets
-    seed : of the initial weights, alone
-
-    Source: ours, the trained counterpart of `companion.separation_bias.steep.steep_deq_triangular`.
+    Source: ours, the trained counterpart of `companion.separation_bias.constructions.steep_deq_triangular`.
     """
 
-    def __init__(self, width: int, steep: int = 7, seed: int = 0) -> None:
+    def __init__(self, inputs: int, config: RegressorConfig, generator: torch.Generator) -> None:
         super().__init__()
-        generator = torch.Generator().manual_seed(seed)
+        width, steep = config.width, min(7, config.width)
         self.lower, self.loops = nn.Parameter(torch.empty(width * (width - 1) // 2)), nn.Parameter(torch.empty(width))
         self.inputs, self.biases = nn.Parameter(torch.empty(width)), nn.Parameter(torch.empty(width))
         self.weights, self.constant = nn.Parameter(torch.empty(width)), nn.Parameter(torch.zeros(()))
-        for parameter, bound in ((self.lower, 0.1), (self.loops, 0.5), (self.inputs, 1.0), (self.biases, 1.0)):
+        starts = {self.lower: 0.1, self.loops: 0.5, self.inputs: 1.0, self.biases: 1.0, self.weights: width**-0.5}
+        for parameter, bound in starts.items():
             _uniform(parameter, bound, generator)
-        _uniform(self.weights, width**-0.5, generator)
         with torch.no_grad():
             self.inputs[:steep] = -1.0
             self.biases[:steep] = torch.linspace(0.2, 1.0, steep)
 
-    def _coupling(self) -> Tensor:
-        """Entries of W below the diagonal, (k, k)."""
-        width = len(self.loops)
-        matrix = self.lower.new_zeros(width, width)
-        rows, columns = torch.tril_indices(width, width, -1)
-        return matrix.index_put((rows, columns), self.lower)
+    def _solved_for(self) -> tuple[Tensor, Tensor]:
+        """1 − w_tt (k,), and the entries of W below the diagonal (k, k)."""
+        slack = torch.exp(-F.softplus(self.loops))
+        below = torch.tril_indices(len(slack), len(slack), -1)
+        return slack, slack.new_zeros(len(slack), len(slack)).index_put(tuple(below), self.lower)
 
     def matrices(self) -> list[Tensor]:
         """W, u, b and a of z = σ(W z + u x + b), y = a·z + c."""
-        slack = torch.exp(-F.softplus(self.loops))  # 1 − w_tt
-        return [self._coupling() + torch.diag(1 - slack), self.inputs, slack * self.biases, self.weights]
+        slack, below = self._solved_for()
+        return [below + torch.diag(1 - slack), self.inputs, slack * self.biases, self.weights]
 
     def forward(self, x: Tensor) -> Regression:
-        slack = torch.exp(-F.softplus(self.loops))
+        slack, below = self._solved_for()
         direct = x * (self.inputs / slack) + self.biases
-        coupling = self._coupling() / slack[:, None]
+        coupling = below / slack[:, None]
         z = torch.relu(direct[:, :1])
         for t in range(1, len(slack)):
             new = torch.relu(torch.addmv(direct[:, t], z, coupling[t, :t]))
