@@ -16,6 +16,9 @@ from .equivalents import (
     equivalent as equivalent,
     estimate_moments as estimate_moments,
     gaussian_mixture as gaussian_mixture,
+    match_htanh as match_htanh,
+    match_layers as match_layers,
+    match_leaky_relu as match_leaky_relu,
     resolve_tau0 as resolve_tau0,
     spectral_norm as spectral_norm,
 )
@@ -32,11 +35,6 @@ from .exact import (
     explicit_kernels as explicit_kernels,
     implicit_ck as implicit_ck,
     implicit_kernels as implicit_kernels,
-)
-from .matching import (
-    match_htanh as match_htanh,
-    match_layers as match_layers,
-    match_leaky_relu as match_leaky_relu,
 )
 from .networks import (
     ShallowConfig as ShallowConfig,

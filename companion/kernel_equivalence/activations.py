@@ -294,14 +294,12 @@ def coefficients(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0, 
     alpha1, alpha4 = slope2 * lambda1, m.square_second * lambda4 / 2
     alpha2, alpha3 = bend2 * lambda4**2 / 4 / rest, bend2 * lambda1**2 / 2 / rest
     bent = bend2 * lambda1
+    extra = sigma_b2 if full else 0.0
+    top = alpha1 + extra * slope2
+    kappa2 = (m.square + extra * tau0**2 * m.slope_square) / (1 - sigma_a2 * m.slope_square)
+    beta3 = (alpha3 + alpha1 / rest * sigma_a2 * bent) / rest
     if full:
-        top = alpha1 + sigma_b2 * slope2
         beta3 = (alpha3 + sigma_b2 * bent) / rest + top * sigma_a2 * bent / rest**2
-        kappa2 = (m.square + sigma_b2 * tau0**2 * m.slope_square) / (1 - sigma_a2 * m.slope_square)
-    else:
-        top = alpha1
-        beta3 = (alpha3 + alpha1 / rest * sigma_a2 * bent) / rest
-        kappa2 = m.square / (1 - sigma_a2 * m.slope_square)
     alphas = alpha1, alpha2, alpha3, alpha4, m.square
     return Coefficients(tau, m.mean, *alphas, top / rest, alpha2 / rest, beta3, kappa2)
 

@@ -13,8 +13,8 @@ import scipy
 import torch
 
 from companion.kernel_equivalence import activations, equivalents, exact
-from companion.kernel_equivalence.equivalents import gaussian_mixture, spectral_norm
-from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from companion.kernel_equivalence.activations import AnyActivation
+from companion.kernel_equivalence.equivalents import gaussian_mixture, match_htanh, match_leaky_relu, spectral_norm
 from nclib import data
 from nclib.solver import FixedPointIteration, fixed_point
 from nclib.system import paths
@@ -33,11 +33,8 @@ def mixture_options(name: str, p: int) -> dict[str, object]:
     scale = [1.0, 1 + 4 / math.sqrt(p), 1 - 3 / math.sqrt(p)]
     direction = np.stack([np.cos(a + np.arange(p) * (a + 1)) for a in range(3)])
     means = 3 * direction / np.linalg.norm(direction, axis=1, keepdims=True)
-    return {
-        "means": means,
-        "covariances": [s * c for s, c in zip(scale, decay, strict=True)],
-        "shares": (0.5, 0.3, 0.2),
-    }
+    covariances = [s * c for s, c in zip(scale, decay, strict=True)]
+    return {"means": means, "covariances": covariances, "shares": (0.5, 0.3, 0.2)}
 
 
 def equivalence_errors(
@@ -126,13 +123,7 @@ def matching_errors(
 
 
 def finite_width_kernels(
-    x: np.ndarray,
-    activation: activations.AnyActivation,
-    sigma_a2: float,
-    width: int,
-    draws: int = 1,
-    seed: int = 0,
-    tangent: bool = True,
+    x: np.ndarray, activation: AnyActivation, sigma_a2: float, width: int, draws: int, seed: int, tangent: bool = True
 ) -> exact.ImplicitKernels:
     """Monte-Carlo estimates of the kernels: real DEQs of finite width, solved by `nclib.solver.fixed_point`.
 
@@ -232,13 +223,7 @@ def image_samples(dataset: str, classes: Sequence[str], n: int = 0) -> tuple[np.
 
 
 def kernel_row(
-    claim: str,
-    evidence: str,
-    rule: str,
-    cases: Iterable[bool],
-    place: str = "here",
-    remark: str = "our advice",
-    by: str = "",
+    claim: str, evidence: str, rule: str, cases: Iterable, place: str = "here", remark: str = "our advice", by: str = ""
 ) -> dict[str, str]:
     """A row of the ledger of the released scripts: "holds" where the rule is met in every case, else "not shown". All
     are beyond the paper, because none of its formulas is at hand. `place` is where the claim is from, `by` the id for

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from companion.kernel_equivalence.activations import coefficients, explicit_coefficients
-from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
+from companion.kernel_equivalence.equivalents import match_htanh, match_leaky_relu
 from companion.kernel_equivalence.networks import ShallowConfig, ShallowModelConfig, ShallowTrainConfig
 from nclib.config import DataConfig, RunConfig, SolverConfig, StoredConfig
 from nclib.engine.builders import classifiers, model_config
@@ -40,13 +40,10 @@ def _fig3(profile: Profile) -> list[StoredConfig]:
         return []
     sizes = dict(n_max=profile.images_per_class, test_per_class=profile.test_images_per_class)
     images = DataConfig(dataset=profile.grey_dataset, **sizes)
-    scripts = profile.recipe == "paper"
-    train = ShallowTrainConfig(
-        readout_epochs=100 if scripts else profile.shallow_readout,
-        epochs=0 if scripts else profile.shallow_epochs,
-        batch_size=128 if scripts else profile.batch_size,
-        lr=1.0 if scripts else profile.shallow_lr,
-    )
+    train = ShallowTrainConfig(readout_epochs=100, epochs=0, batch_size=128, lr=1.0)
+    if profile.recipe != "paper":
+        epochs = dict(readout_epochs=profile.shallow_readout, epochs=profile.shallow_epochs)
+        train = ShallowTrainConfig(**epochs, batch_size=profile.batch_size, lr=profile.shallow_lr)
     encoders: list[RunConfig | None] = [None] * profile.seeds
     if profile.inputs == "resnet18":
         resnet = dataclasses.replace(profile, width=PROFILES[profile.name].width, epochs=PROFILES[profile.name].epochs)

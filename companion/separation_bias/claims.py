@@ -202,10 +202,8 @@ def arm_names(table: pd.DataFrame) -> dict[str, str]:
     """Names for figures, label → name: a DEQ that is not at equilibrium in every seed of these rows is called a
     weight-tied recurrent network."""
     recurrent = table.loc[table["equilibrium"] == "weight-tied recurrent", "model"].unique()
-    return {
-        label: label.replace("DEQ", "weight-tied RNN") if label in recurrent else label
-        for label in table["model"].unique()
-    }
+    plain = {label: label for label in table["model"].unique()}
+    return plain | {label: label.replace("DEQ", "weight-tied RNN") for label in recurrent}
 
 
 def curve_rows(
@@ -218,12 +216,9 @@ def curve_rows(
     DataFrame with the columns model (name for figures, see `arm_names`), kind, seed, at and value
     """
     table = regression_table([config for config in configs if config.task.label() == task], frame)
-    names = table["model"].map(arm_names(table))
-    arms = table[["run_id", "kind"]].assign(model=pd.Categorical(names, names.unique()))
+    arms = table[["run_id", "kind"]].assign(model=table["model"].map(arm_names(table)))
     rows = frame.loc[(frame["split"] == split) & (frame["metric"] == metric), ["run_id", "seed", "epoch", "value"]]
-    found = arms.merge(rows.rename(columns={"epoch": "at"}), on="run_id")
-    found = found.sort_values(["model", "seed", "at"], kind="stable", ignore_index=True)
-    return found[["model", "kind", "seed", "at", "value"]].astype({"model": object})
+    return arms.merge(rows.rename(columns={"epoch": "at"}), on="run_id")[["model", "kind", "seed", "at", "value"]]
 
 
 _CSV = pd.read_csv(Path(__file__).with_name("claims.csv"), keep_default_na=False)
@@ -327,24 +322,14 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
     other = f"mean squared error, DEQ over FNN: {ratio.min():.2g} to {ratio.max():.2g} over d"
     steady, near = growth[_SCALED] > 100 and growth[_LOOPS] < 3, ((ratio > 1 / 3) & (ratio < 3)).all()
     ours = f"our threshold, {next(claim.ours for claim in CLAIMS if claim.arm == _LOOPS)}"
-    said = [
-        ("the DEQ's weights stay, the FNN's grow", text, "FNN by more than 100, DEQ by less than 3", steady),
-        ("at comparable loss", other, "within a factor of 3 at every d", near),
-    ]
-    return [
-        _row(
-            ("Figure 4", f"our g: {claim}", shown, f"our threshold: {rule}"),
-            "reported",
-            seeds,
-            [_met(met, seeds)],
-            ours,
-        )
-        for claim, shown, rule, met in said
-    ]
 
+    def reported(claim: str, evidence: str, rule: str, met: bool) -> dict[str, str]:
+        where = "Figure 4", f"our g: {claim}", evidence, f"our threshold: {rule}"
+        return _row(where, "reported", seeds, [f"{'met' if met else 'not met'} in the mean of {_seeds(seeds)}"], ours)
 
-def _met(met: bool, seeds: int) -> str:
-    return f"{'met' if met else 'not met'} in the mean of {_seeds(seeds)}"
+    rule = "FNN by more than 100, DEQ by less than 3"
+    first_row = reported("the DEQ's weights stay, the FNN's grow", text, rule, steady)
+    return [first_row, reported("at comparable loss", other, "within a factor of 3 at every d", near)]
 
 
 def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:

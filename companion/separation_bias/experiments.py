@@ -87,18 +87,10 @@ def _audio() -> list[RegressionConfig]:
     return _each([TaskConfig(name="audio", target="tone")], models, **_AUDIO)
 
 
-_GRIDS: dict[str, Callable[[], list[RegressionConfig]]] = {
-    "fig1": _fig1,
-    "fig2": _boolean,
-    "fig3": _fig3,
-    "theorem2_steep": lambda: _steep(STEEP_DIMENSIONS),
-    "table1": _table1,
-    "audio": _audio,
-}
+_GRIDS = dict(fig1=_fig1, fig2=_boolean, fig3=_fig3, theorem2_steep=partial(_steep, STEEP_DIMENSIONS))
+_GRIDS |= dict(table1=_table1, audio=_audio)
 NOTEBOOKS = tuple(_GRIDS)
 """Notebooks with trainings of this kind."""
-SMOKE_STEPS = 10
-"""Steps of Adam of every training in the profile "smoke"."""
 MORE_SEEDS = {"f1": 8, "f2": 8}
 """Seeds that a task needs for a verdict where three are too few: on f1 three seeds favoured the FNN significantly, and
 eight others showed no difference."""
@@ -109,24 +101,17 @@ def regression_runs(notebook: str, profile: Profile) -> list[StoredConfig]:
     are enough for verdicts, the tasks of `MORE_SEEDS` have at least as many as stand there."""
     chosen = _GRIDS if notebook == "verdicts" else [notebook]
     runs = [run for name in chosen for run in _GRIDS[name]()]
-    short = {"steps": SMOKE_STEPS} if profile.name == "smoke" else {}
+    short = {"steps": 10} if profile.name == "smoke" else {}
     judged = MORE_SEEDS if profile.seeds >= MIN_SEEDS else {}
     once = {run: max(profile.seeds, judged.get(run.task.label(), 0)) for run in runs}
-    return [
-        run.replace(seed=seed, profile=profile.name, **short)
-        for seed in range(max(once.values()))
-        for run in once
-        if seed < once[run]
-    ]
-
-
-_SCENES_PER_CLASS = 60
+    seeded = [(run, seed) for seed in range(max(once.values())) for run in once if seed < once[run]]
+    return [run.replace(seed=seed, profile=profile.name, **short) for run, seed in seeded]
 
 
 def _where_networks_look(profile: Profile) -> list[StoredConfig]:
     """Both arms and their Grad-CAM. Digits of 8×8 leave maps of one place, so scenes made of them stand in."""
     if profile.dataset in ("digits", "digit_scenes"):
-        images = profile.images_per_class or _SCENES_PER_CLASS
+        images = profile.images_per_class or 60
         profile = dataclasses.replace(profile, dataset="digit_scenes", images_per_class=images)
     runs = classifiers(profile, data_config(profile))
     return [*runs, *(CamConfig(base=run) for run in runs)]

@@ -193,9 +193,8 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
     scales = [weights.pop(name) for name in ("log_scale", "loops") if name in weights]
     groups = [{"params": [*weights.values()], "lr": config.lr}, {"params": scales, "lr": config.scale_lr or config.lr}]
     optimiser = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
-    schedule = torch.optim.lr_scheduler.ConstantLR(optimiser, 1.0)
+    schedule, top = torch.optim.lr_scheduler.ConstantLR(optimiser, 1.0), [g["lr"] for g in optimiser.param_groups]
     if config.schedule == "onecycle":
-        top = [group["lr"] for group in optimiser.param_groups]
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, top, total_steps=config.steps)
     rows: list[tuple[int, str, str, float]] = []
     for step in range(1, config.steps + 1):
