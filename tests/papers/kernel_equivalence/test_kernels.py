@@ -11,20 +11,19 @@ from scipy import linalg
 from companion import kernel_equivalence as ke
 from companion.kernel_equivalence.activations import ACTIVATIONS, Activation, HardTanh, LeakyReLU, activation
 from companion.kernel_equivalence.exact import _Pairs, explicit_kernels, implicit_ck, implicit_kernels
-from nclib.system import paths
 
 NAMES = list(ACTIVATIONS)
-FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)'', α_1 … α_4, γ², β_1, β_2, β_3, κ² at τ_0 = 1, σ_a² = 0.2
-    "relu": ".926566 .369646 .5 .430560 .681690 .210526 .035957 .069190 .292624 .292624 .221607 .037850 .080115"
-    " .325138",
-    "leaky_relu": ".926886 .366076 .505 .426107 .688124 .214985 .035304 .067982 .295590 .295590 .226540 .037201 .078944"
-    " .328437",
+FIXTURES = {  # τ_*, bias, E φ', E φ'', E (φ²)''; α_1 … α_4, γ²; β_1, β_2, β_3, κ² at τ_0 = 1, σ_a² = 0.2
+    "relu": """.926566 .369646 .5 .430560 .681690
+        .210526 .035957 .069190 .292624 .292624 .221607 .037850 .080115 .325138""",
+    "leaky_relu": """.926886 .366076 .505 .426107 .688124
+        .214985 .035304 .067982 .295590 .295590 .226540 .037201 .078944 .328437""",
     "tanh": ".934872 0 .630075 0 .411683 .344988 0 0 .171743 .369925 .374742 0 0 .409995",
     "erf": ".942553 0 .677145 0 .429749 .403856 0 0 .179619 .442027 .444631 0 0 .501924",
-    "elu": ".956393 .149234 .767689 .267689 1.079688 .534475 .016334 .033405 .484148 .573436 .605890 .018516 .046795"
-    " .662739",
-    "swish": ".923321 .180228 .5 .365264 .679129 .210526 .025864 .049796 .291444 .262611 .221607 .027225 .057658"
-    " .283510",
+    "elu": """.956393 .149234 .767689 .267689 1.079688
+        .534475 .016334 .033405 .484148 .573436 .605890 .018516 .046795 .662739""",
+    "swish": """.923321 .180228 .5 .365264 .679129
+        .210526 .025864 .049796 .291444 .262611 .221607 .027225 .057658 .283510""",
 }
 
 
@@ -49,27 +48,20 @@ def test_coefficients_have_the_digits_of_an_independent_script(name):
 def test_relu_has_closed_forms(sigma_a2, tau0):
     c, k, b2 = ke.coefficients("relu", sigma_a2, tau0), 1 - 2 / math.pi, 1 - sigma_a2
     tau2 = b2 * tau0**2 / (1 - sigma_a2 * (1 + k) / 4)
-    quarter = 1 - sigma_a2 / 4
-    wanted = (
-        math.sqrt(tau2),
-        math.sqrt(tau2 / (2 * math.pi)),
-        b2 / (4 - sigma_a2),
-        tau2 / (8 * math.pi * tau0**4 * quarter),
-        b2**2 / (4 * math.pi * tau2 * quarter**3),
-        (1 + k) / 4 * tau2 / tau0**2,
-        (1 + k) / 4 * tau2,
-    )
+    alpha1, gamma2, rest = b2 / (4 - sigma_a2), (1 + k) / 4 * tau2, 1 - sigma_a2 / 4
+    alpha2, alpha3 = tau2 / (8 * math.pi * tau0**4 * rest), b2**2 / (4 * math.pi * tau2 * rest**3)
+    wanted = math.sqrt(tau2), math.sqrt(tau2 / 2 / math.pi), alpha1, alpha2, alpha3, gamma2 / tau0**2, gamma2
     np.testing.assert_allclose(c[:7], wanted, rtol=1e-13)
 
 
-def test_a_function_of_ones_own_gives_the_same_as_a_name():
-    own = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "swish": lambda x: x / (1 + np.exp(-x))}
-    for name, function in own.items():
-        np.testing.assert_allclose(ke.coefficients(function, 0.2), ke.coefficients(name, 0.2), rtol=1e-11, atol=1e-14)
-        x = ke.gaussian_mixture(30, 24)[0]
-        np.testing.assert_allclose(
-            implicit_kernels(x, function, 0.2).ntk, implicit_kernels(x, name, 0.2).ntk, atol=1e-11
-        )
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("tanh", np.tanh), ("relu", lambda x: np.maximum(x, 0)), ("swish", lambda x: x / (1 + np.exp(-x)))],
+)
+def test_a_function_of_ones_own_gives_the_same_as_a_name(name, function):
+    np.testing.assert_allclose(ke.coefficients(function, 0.2), ke.coefficients(name, 0.2), rtol=1e-11, atol=1e-14)
+    own, named = (implicit_kernels(ke.gaussian_mixture(30, 24)[0], which, 0.2) for which in (function, name))
+    np.testing.assert_allclose(own.ntk, named.ntk, atol=1e-11)
 
 
 # ---- exact kernels against brute force
@@ -109,21 +101,18 @@ def test_both_integrals_agree_with_quadrature_in_two_dimensions(which, ti, tj, r
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_kernel_is_a_fixed_point_of_its_definition(name):
-    x, _, _ = ke.gaussian_mixture(4, 12)
-    kernels = implicit_kernels(x, name, 0.2)
-    phi, bias = activation(name), ke.coefficients(name, 0.2, ke.empirical_tau0(x)).bias
-    cov = 0.2 * kernels.ck + 0.8 * x.T @ x
+    x = ke.gaussian_mixture(4, 12)[0]
+    kernels, phi = implicit_kernels(x, name, 0.2), activation(name)
+    bias, cov = ke.coefficients(name, 0.2, ke.empirical_tau0(x)).bias, 0.2 * kernels.ck + 0.8 * x.T @ x
     tau = np.sqrt(np.diag(cov))
     for i, j in ((0, 1), (0, 3), (2, 3)):
-        rho = cov[i, j] / tau[i] / tau[j]
-        again = _brute(lambda z: phi(z) - bias, phi.kinks, tau[i], tau[j], rho)
-        assert kernels.ck[i, j] == pytest.approx(again, abs=1e-12)
-        slope = _brute(phi.slope, phi.kinks, tau[i], tau[j], rho)
-        assert kernels.ntk[i, j] == pytest.approx(again / (1 - 0.2 * slope), abs=1e-12)
+        at = phi.kinks, tau[i], tau[j], cov[i, j] / tau[i] / tau[j]
+        again, slope = _brute(lambda z: phi(z) - bias, *at), _brute(phi.slope, *at)
         full = (again + 0.8 * x[:, i] @ x[:, j] * slope) / (1 - 0.2 * slope)
-        assert kernels.ntk_full[i, j] == pytest.approx(full, abs=1e-12)
+        found = [kernel[i, j] for kernel in kernels]
+        assert found == pytest.approx([again, again / (1 - 0.2 * slope), full], abs=1e-12)
+    points, weights = _panels([-12, 0, 12])
     for i in range(4):
-        points, weights = _panels([-12, 0, 12])
         assert kernels.ck[i, i] == pytest.approx(float(weights @ (phi(tau[i] * points) - bias) ** 2), abs=1e-13)
 
 
@@ -174,23 +163,20 @@ def test_entries_do_not_depend_on_the_other_samples_or_their_order(name):
 # ---- the theorems: errors of an independent script
 
 
-ERRORS = {  # relative CK error on the mixture of the captions, p = 0.8 n, population moments; n = 100, 200, 400, 800
-    ("relu", "empirical", "derived"): (0.1211, 0.0776, 0.0497, 0.0294),
-    ("tanh", "empirical", "derived"): (0.1532, 0.1322, 0.1065, 0.0807),
-    ("swish", "empirical", "derived"): (0.1116, 0.0657, 0.0406, 0.0240),
-    ("erf", "empirical", "derived"): (0.1682, 0.1457, 0.1178, 0.0895),
-    ("elu", "trace", "derived"): (0.0656, 0.0501, 0.0357, 0.0251),
-    ("relu", "trace", "derived"): (0.2201, 0.1525, 0.1068, 0.0717),
-    ("tanh", "trace", "derived"): (0.3799, 0.2747, 0.1826, 0.1214),
-    ("relu", "empirical", "entrywise"): (0.0255, 0.0163, 0.0098, 0.0053),
-}
-NTK_ERRORS = {
-    ("relu", "ntk"): (0.1335, 0.0852, 0.0542, 0.0317),
-    ("tanh", "ntk"): (0.1624, 0.1406, 0.1137, 0.0864),
-    ("swish", "ntk"): (0.1231, 0.0719, 0.0442, 0.0259),
-    ("erf", "ntk"): (0.1796, 0.1561, 0.1268, 0.0967),
-    ("relu", "ntk_full"): (0.1786, 0.1154, 0.0733, 0.0414),
-    ("tanh", "ntk_full"): (0.1687, 0.1397, 0.1109, 0.0835),
+ERRORS = {  # relative, on the mixture of the captions, p = 0.8 n, population moments; n = 100, 200, 400, 800
+    ("ck", "relu", "empirical", "derived"): (0.1211, 0.0776, 0.0497, 0.0294),
+    ("ck", "tanh", "empirical", "derived"): (0.1532, 0.1322, 0.1065, 0.0807),
+    ("ck", "swish", "empirical", "derived"): (0.1116, 0.0657, 0.0406, 0.0240),
+    ("ck", "erf", "empirical", "derived"): (0.1682, 0.1457, 0.1178, 0.0895),
+    ("ck", "relu", "empirical", "entrywise"): (0.0255, 0.0163, 0.0098, 0.0053),
+    ("ck", "relu", "trace", "derived"): (0.2201, 0.1525, 0.1068, 0.0717),
+    ("ck", "tanh", "trace", "derived"): (0.3799, 0.2747, 0.1826, 0.1214),
+    ("ntk", "relu", "empirical", "derived"): (0.1335, 0.0852, 0.0542, 0.0317),
+    ("ntk", "tanh", "empirical", "derived"): (0.1624, 0.1406, 0.1137, 0.0864),
+    ("ntk", "swish", "empirical", "derived"): (0.1231, 0.0719, 0.0442, 0.0259),
+    ("ntk", "erf", "empirical", "derived"): (0.1796, 0.1561, 0.1268, 0.0967),
+    ("ntk_full", "relu", "empirical", "derived"): (0.1786, 0.1154, 0.0733, 0.0414),
+    ("ntk_full", "tanh", "empirical", "derived"): (0.1687, 0.1397, 0.1109, 0.0835),
 }
 MATCHES = {
     "H-Tanh": (3.2e-3, 4.0e-3, 3.4e-3, 2.7e-3),
@@ -204,22 +190,13 @@ SIZES = ((100, (0, 1, 2)), (200, (0, 1)), (400, (0,)), (800, (0,)))
 
 
 @pytest.mark.parametrize("at", [0, *slow(1, 2, 3)])
-def test_ck_errors_are_those_of_an_independent_script(at):
+def test_errors_are_those_of_an_independent_script(at):
     n, seeds = SIZES[at]
-    traced = ke.equivalence_errors(["relu", "elu", "tanh"], [n], seeds, tau0=("trace",))
-    entries = ke.equivalence_errors(["relu"], [n], seeds, versions=("entrywise",))
-    frame = pd.concat([ke.equivalence_errors(NAMES, [n], seeds), traced, entries])
-    means = frame.groupby(["activation", "tau0", "version"])["error"].mean()
+    names, both = ["relu", "tanh", "swish", "erf"], ("empirical", "trace")
+    parts = [ke.equivalence_errors(names, [n], seeds, tau0=both, kernels=("ck", "ntk", "ntk_full"))]
+    parts += [ke.equivalence_errors(["relu"], [n], seeds, versions=("entrywise",))]
+    means = pd.concat(parts).groupby(["kernel", "activation", "tau0", "version"])["error"].mean()
     for key, expected in ERRORS.items():
-        assert means[key] == pytest.approx(expected[at], rel=0.2), key
-
-
-@pytest.mark.parametrize("at", [0, *slow(1, 2, 3)])
-def test_ntk_errors_are_those_of_an_independent_script(at):
-    n, seeds = SIZES[at]
-    frame = ke.equivalence_errors(NAMES, [n], seeds, kernels=("ntk", "ntk_full"))
-    means = frame.groupby(["activation", "kernel"])["error"].mean()
-    for key, expected in NTK_ERRORS.items():
         assert means[key] == pytest.approx(expected[at], rel=0.2), key
 
 
@@ -236,14 +213,12 @@ def test_errors_of_matched_networks_are_those_of_an_independent_script(at):
 
 
 def test_the_mixture_of_the_captions():
-    n, p = 4000, 100
-    x, labels, moments = ke.gaussian_mixture(n, p)
-    assert x.shape == (p, n) and np.bincount(labels).tolist() == [2000, 2000]
-    assert moments.means[0].argmax() == 0 and moments.means[1].argmax() == 8 and moments.means.max() == 8
-    np.testing.assert_allclose(moments.traces, [100, 180])
+    x, labels, moments = ke.gaussian_mixture(4000, 100)
+    assert x.shape == (100, 4000) and np.bincount(labels).tolist() == [2000, 2000]
+    assert np.argwhere(moments.means).tolist() == [[0, 0], [1, 8]] and moments.means.max() == 8
     np.testing.assert_allclose(moments.products, [[100, 180], [180, 324]])
     for a in (0, 1):
-        part = math.sqrt(p) * x[:, labels == a]
+        part = 10 * x[:, labels == a]
         np.testing.assert_allclose(part.mean(axis=1), moments.means[a], atol=0.15)
         assert np.trace(np.cov(part)) == pytest.approx(moments.traces[a], rel=0.02)
 
@@ -270,15 +245,6 @@ def test_estimated_moments_are_unbiased():
 def test_hard_tanh_of_the_papers_example():
     assert ke.match_htanh(0.2, 1.0) == pytest.approx((0.764297, 1.196485), abs=5e-7)
     assert ke.match_htanh(0.2, 1.0, kernel="ntk") == pytest.approx((0.498523, 1.507400), abs=5e-7)
-
-
-@pytest.mark.parametrize(("sigma_a2", "tau0"), [(0.2, 1.0), (0.1, 0.8), (0.6, 1.5)])
-def test_a_matched_hard_tanh_has_the_numbers(sigma_a2, tau0):
-    deq = ke.coefficients("tanh", sigma_a2, tau0)
-    own = ke.explicit_coefficients([HardTanh(*ke.match_htanh(sigma_a2, tau0))], tau0)
-    np.testing.assert_allclose([own.alpha1, own.gamma2], [deq.alpha1, deq.gamma2], rtol=1e-12)
-    own = ke.explicit_coefficients([HardTanh(*ke.match_htanh(sigma_a2, tau0, "ntk"))], tau0)
-    np.testing.assert_allclose([own.beta1, own.kappa2], [deq.beta1, deq.kappa2], rtol=1e-12)
 
 
 def test_both_leaky_relu_pairs_of_the_papers_example():
@@ -312,13 +278,10 @@ def test_the_nearest_layers_for_any_activation():
 def test_more_draws_average_out():
     x = ke.gaussian_mixture(20, 25)[0]
     exact = implicit_kernels(x, "swish", 0.2)
-    many = ke.finite_width_kernels(x, "swish", 0.2, 400, draws=24)
+    many = ke.finite_width_kernels(x, "swish", 0.2, 400, 24, 0)
     for kernel in ("ck", "ntk", "ntk_full"):
         wanted = getattr(exact, kernel)
         assert ke.spectral_norm(getattr(many, kernel) - wanted) < 0.06 * ke.spectral_norm(wanted)
-    alone = ke.finite_width_kernels(x, "swish", 0.2, 400, draws=24, tangent=False)
-    np.testing.assert_array_equal(alone.ck, many.ck)
-    assert not alone.ntk.any()
 
 
 def test_the_tangent_kernel_of_a_network_is_that_of_automatic_differentiation():
@@ -326,7 +289,7 @@ def test_the_tangent_kernel_of_a_network_is_that_of_automatic_differentiation():
     import torch
 
     x, width, a2 = ke.gaussian_mixture(3, 10)[0], 12, 0.2
-    drawn = ke.finite_width_kernels(x, "tanh", a2, width, seed=5)
+    drawn = ke.finite_width_kernels(x, "tanh", a2, width, 1, 5)
     rng = np.random.default_rng((5, 0))
     b = torch.tensor(rng.standard_normal((width, 10)), requires_grad=True)
     a = torch.tensor(rng.standard_normal((width, width)), requires_grad=True)
@@ -374,20 +337,3 @@ def test_digits_have_the_errors_of_an_independent_script():
 def test_an_activation_that_has_no_kernel_is_refused(function, sigma_a2, says):
     with pytest.raises(ValueError, match=says):
         ke.coefficients(function, sigma_a2)
-
-
-# ---- what is said of the paper
-
-
-def _tracked(name):
-    return pd.read_csv(paths.reference() / f"sister-papers/{name}.csv", keep_default_na=False)
-
-
-def test_tracked_tables_say_of_the_paper_what_was_measured_and_no_more():
-    slopes, networks, scripts = (_tracked(f"ling-{name}-quick") for name in ("errors", "networks", "scripts"))
-    ours = slopes["activation"] == "erf"
-    assert set(slopes.loc[~ours, "verdict"]) == {"supported"} and set(slopes.loc[ours, "verdict"]) == {"lower"}
-    assert set(networks["scale"]) == {"toy"} and not networks["verdict"].isin(["supported", "contradicted"]).any()
-    assert set(scripts["part"]) == {"beyond the paper"} and set(scripts["verdict"]) <= {"holds", "not shown"}
-    assert scripts.loc[scripts["remark"] == "a deviation of theirs", "place"].unique().tolist() == ["released scripts"]
-    assert not scripts.stack().str.contains("correct|as claimed").any()

@@ -1,6 +1,7 @@
 """Fully connected DEQs and shallow networks: their kernels, and what they are trained by."""
 
 import typing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,22 +31,12 @@ def _config(kind="tanh_deq", width=6, seed=0, data=SMALL, **train):
     return ShallowConfig(data=data, model=_models(width)[kind], train=protocol, seed=seed, profile="smoke")
 
 
-class _Memory:
-    """A checkpoint that forgets nothing."""
-
-    def __init__(self, state=None):
-        self.states = [state] if state else []
-
-    def load(self):
-        return self.states[-1] if self.states else None
-
-    def save(self, state):
-        self.states.append({**state, "net": {name: value.clone() for name, value in state["net"].items()}})
-
-
-def _trained(config, memory=None):
-    job = Job(None, None, torch.device("cpu"), lambda *_: None, memory or _Memory())
-    return networks.train_shallow(config, job)
+def _trained(config, state=None):
+    """The run, and the states that it would have gone on from."""
+    states = []
+    keep = lambda now: states.append({**now, "net": {name: value.clone() for name, value in now["net"].items()}})  # noqa: E731
+    job = Job(None, None, torch.device("cpu"), lambda *_: None, SimpleNamespace(load=lambda: state, save=keep))
+    return networks.train_shallow(config, job), states
 
 
 @pytest.mark.parametrize(
@@ -98,7 +89,7 @@ def test_the_readout_is_the_softmax_regression_that_autograd_gives():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_learns_and_says_how_the_equilibria_went(kind):
-    run = _trained(_config(kind, 24, readout_epochs=40, epochs=6))
+    run, _ = _trained(_config(kind, 24, readout_epochs=40, epochs=6))
     values = run.tables["history"].set_index(["split", "metric"])["value"]
     assert values["train", "accuracy_readout"] > 0.5
     assert values["train", "accuracy_all"] > values["train", "accuracy_readout"]
@@ -109,10 +100,8 @@ def test_training_learns_and_says_how_the_equilibria_went(kind):
 
 def test_an_interrupted_run_ends_with_the_same_bits():
     config = _config("relu_deq", epochs=3)
-    memory = _Memory()
-    whole = _trained(config, memory)
-    assert len(memory.states) == 2
-    resumed = _trained(config, _Memory(memory.states[0]))
+    whole, states = _trained(config)
+    resumed, _ = _trained(config, states[0])
     assert resumed.facts["resumed"] == 1
     assert torch.equal(whole.weights["readout"], resumed.weights["readout"])
     assert whole.tables["history"].equals(resumed.tables["history"])
