@@ -21,7 +21,6 @@ from .diagonal import (
     participation_ratio as participation_ratio,
     regulariser_stationarity as regulariser_stationarity,
 )
-from .networks import FNN as FNN, ReluDEQ as ReluDEQ, SelfLoopDEQ as SelfLoopDEQ
 from .constructions import (
     count_regions as count_regions,
     fnn_as_deq as fnn_as_deq,
@@ -43,5 +42,11 @@ from .constructions import (
     steep_target as steep_target,
     steep_values as steep_values,
 )
-from .regression import RegressionConfig as RegressionConfig, synthetic_tone as synthetic_tone
+from .regression import (
+    FNN as FNN,
+    RegressionConfig as RegressionConfig,
+    ReluDEQ as ReluDEQ,
+    SelfLoopDEQ as SelfLoopDEQ,
+    synthetic_tone as synthetic_tone,
+)
 from .saliency import CamConfig as CamConfig, cam_spread as cam_spread, grad_cam as grad_cam

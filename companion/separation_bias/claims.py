@@ -13,8 +13,7 @@ import pandas as pd
 from companion.separation_bias.constructions import NETWORKS
 from companion.separation_bias.diagonal import gotu_diagonal
 from companion.separation_bias.experiments import MORE_SEEDS, STEEP_DIMENSIONS
-from companion.separation_bias.networks import EQUILIBRIUM
-from companion.separation_bias.regression import LAST_ITERATION, RegressionConfig
+from companion.separation_bias.regression import EQUILIBRIUM, LAST_ITERATION, RegressionConfig
 from nclib.comparison import Verdict, interval, pairs, verdict
 from nclib.config import run_id
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from companion.separation_bias.networks import RegressorConfig
-from companion.separation_bias.regression import BOOLEAN, F1, F2, RegressionConfig, TaskConfig
+from companion.separation_bias.regression import BOOLEAN, F1, F2, RegressionConfig, RegressorConfig, TaskConfig
 from companion.separation_bias.saliency import CamConfig
 from nclib.comparison import MIN_SEEDS
 from nclib.config import StoredConfig

@@ -1,4 +1,5 @@
-"""The small trainings of Wu et al. (2024): functions of a few inputs, a DEQ or a feed-forward network, and an audit.
+"""The small trainings of Wu et al. (2024): functions of a few inputs, networks that learn them (an equilibrium model, a
+feed-forward network and a DEQ of self-loops), and an audit.
 
 A `RegressionConfig` is a run like any other: stored, cached, exported. Every equilibrium model is iterated again after
 training, from 0, up to 300 times: its error and residual after each number of iterations say whether what was trained
@@ -7,23 +8,25 @@ is an equilibrium at all. Everything runs on the CPU, where networks this small 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pydantic
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from companion.separation_bias import constructions as built
 from companion.separation_bias.diagonal import participation_ratio
-from companion.separation_bias.networks import FNN, RegressorConfig, ReluDEQ, SelfLoopDEQ
 from nclib.config import Config, StoredConfig
+from nclib.deq import DEQ, Implicit, Unrolled
 from nclib.engine.jobs import Job, Result
 from nclib.models import count_parameters
-from nclib.solver import EPSILON
+from nclib.solver import EPSILON, FixedPointIteration, Solution
 
 
 class TaskConfig(Config):
@@ -128,6 +131,217 @@ def synthetic_tone(samples: int = 1000) -> np.ndarray:
     return sound / np.abs(sound).max()
 
 
+# --- the networks -------------------------------------------------------------------------------------------------
+
+NORM = 0.95
+"""Largest ‖W‖₂ of kind "deq"."""
+EQUILIBRIUM = 1e-2
+"""Largest mean relative residual, at the trained number of steps and at 300 iterations, of a network that is called an
+equilibrium model; above it is a weight-tied recurrent network."""
+
+
+class RegressorConfig(Config):
+    """The network.
+
+    Parameters
+    ----------
+    kind :
+        "deq" — `ReluDEQ` with ‖W‖₂ ≤ 0.95, an equilibrium: solved by plain iteration to `tol` with the implicit
+            gradient, or by `iterations` steps from 0 and differentiated through them, which is cheaper
+        "unrolled_deq" — the same with W free, `iterations` steps from 0, differentiated through them
+        "fnn" — `FNN` of `depth` weight matrices
+        "self_loop_deq" — `SelfLoopDEQ`, solved exactly
+    width : neurons of a layer
+    depth : of "fnn" | iterations : of "unrolled_deq" | tol or iterations : of "deq"
+    activation : "relu" or "sine"
+    spread : of both DEQs with W, whose entries start as normal with deviation spread/√k
+    input_scale, bias_scale : largest entries of the first layer at the start, uniform; None for PyTorch's
+    scaled : of "fnn", a trained scale for each layer
+    """
+
+    kind: Literal["deq", "unrolled_deq", "fnn", "self_loop_deq"]
+    width: int = pydantic.Field(ge=1)
+    depth: int | None = pydantic.Field(default=None, ge=2)
+    iterations: int | None = pydantic.Field(default=None, ge=1)
+    tol: float | None = pydantic.Field(default=None, gt=0, lt=1)
+    activation: Literal["relu", "sine"] = "relu"
+    spread: float | None = pydantic.Field(default=None, gt=0)
+    input_scale: float | None = pydantic.Field(default=None, gt=0)
+    bias_scale: float | None = pydantic.Field(default=None, gt=0)
+    scaled: bool = False
+
+    def build(self, inputs: int, seed: int) -> ReluDEQ | FNN | SelfLoopDEQ:
+        """The network with initial weights from `seed` alone."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            return {"fnn": FNN, "self_loop_deq": SelfLoopDEQ}.get(self.kind, ReluDEQ)(inputs, self, generator)
+
+    def label(self) -> str:
+        """Readable name of the arm, such as "DEQ-80, ‖W‖ ≤ 0.95"."""
+        if self.kind == "fnn":
+            return f"FNN {self.width}×L{self.depth}" + (", scaled" if self.scaled else "")
+        kinds = {"deq": f"‖W‖ ≤ {NORM:g}", "unrolled_deq": f"free W, T = {self.iterations}"}
+        return f"DEQ-{self.width}, {kinds.get(self.kind, 'self-loops')}"
+
+    def flops(self, inputs: int, steps: float) -> float:
+        """Additions and multiplications of a forward pass of one sample, without activations; `steps` is T."""
+        k = self.width
+        ends = 2 * k * inputs + 2 * k
+        if self.kind == "fnn":
+            return ends + 2 * (self.depth - 2) * k**2
+        return ends + (k * (k - 1) if self.kind == "self_loop_deq" else 2 * steps * k**2)
+
+
+class Regression(NamedTuple):
+    """What a regressor returns: values (B,), features (B, k) before the read-out and, for an equilibrium that a solver
+    looked for, its `Solution`."""
+
+    values: Tensor
+    features: Tensor
+    solution: Solution | None
+
+
+_ACTIVATIONS = {"relu": torch.relu, "sine": torch.sin}
+
+
+def _uniform(parameter: Tensor, bound: float, generator: torch.Generator) -> None:
+    with torch.no_grad():
+        parameter.copy_((2 * torch.rand(parameter.shape, generator=generator, dtype=torch.float64) - 1) * bound)
+
+
+class DenseCell(nn.Module):
+    """f(z, x) = φ(W z + x), all (B, k)."""
+
+    def __init__(self, weight: Tensor, activation: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.activation = _ACTIVATIONS[activation]
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return self.activation(F.linear(z, self.weight) + x)
+
+
+class ReluDEQ(nn.Module):
+    """z = φ(W z + U x + b), y = a·z + c; φ = ReLU or sine. (B, d) to a `Regression`; k² + (d + 2) k + 1 parameters.
+
+    Of kind "deq" ‖W‖₂ is kept below 1 by `project` after each step of training: the equilibrium exists, is one, and
+    plain iteration finds it (φ is 1-Lipschitz). Of kind "unrolled_deq" it is a weight-tied recurrent network unless its
+    steps happen to reach the equilibrium.
+
+    Source: Wu et al. (2024), eqs. (1)–(2); start and constraint are ours.
+    """
+
+    def __init__(self, inputs: int, config: RegressorConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        width, self.norm = config.width, NORM if config.kind == "deq" else None
+        self.injection, self.read_out = nn.Linear(inputs, width), nn.Linear(width, 1)
+        _uniform(self.injection.weight, config.input_scale or inputs**-0.5, generator)
+        _uniform(self.injection.bias, config.bias_scale or inputs**-0.5, generator)
+        for parameter in self.read_out.parameters():
+            _uniform(parameter, width**-0.5, generator)
+        draws = torch.randn(width, width, generator=generator, dtype=torch.float64)
+        cell = DenseCell((draws * config.spread * width**-0.5).float(), config.activation)
+        if config.iterations is None:
+            solved = FixedPointIteration(tol=config.tol, max_steps=100), Implicit()
+        else:
+            solved = None, Unrolled(config.iterations, tol=EQUILIBRIUM)
+        self.deq = DEQ(cell, *solved, z0="zeros", on_failure="ignore")  # the audit has the residual
+        self.project()
+
+    def project(self) -> None:
+        """Scale W back onto ‖W‖₂ ≤ norm."""
+        if self.norm is not None:
+            with torch.no_grad():
+                size = torch.linalg.matrix_norm(self.deq.cell.weight, 2)
+                self.deq.cell.weight *= (self.norm / size).clamp_max(1.0)
+
+    def matrices(self) -> list[Tensor]:
+        return [self.deq.cell.weight, self.injection.weight, self.read_out.weight]
+
+    def forward(self, x: Tensor) -> Regression:
+        z, solution = self.deq(self.injection(x))
+        return Regression(self.read_out(z)[:, 0], z, solution)
+
+
+class FNN(nn.Module):
+    """z¹ = φ(W₁ x + b₁), z^{i+1} = φ(W_{i+1} z^i + b_{i+1}), y = W_L z^{L−1} + c. (B, inputs) to a `Regression`.
+
+    Layers after the first start as in PyTorch, with sine uniform within √(6/k) as is usual there (Sitzmann et al.
+    2020). Where it is `scaled`, each weight matrix has a factor e^p of its own that is trained, so that Adam can reach
+    large weights; `matrices` returns the products.
+    """
+
+    def __init__(self, inputs: int, config: RegressorConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        sizes = [inputs, *[config.width] * (config.depth - 1), 1]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
+        gain = 6**0.5 if config.activation == "sine" else 1.0
+        for number, layer in enumerate(self.layers):
+            usual = layer.in_features**-0.5
+            weight, bias = (gain * usual, None) if number else (config.input_scale, config.bias_scale)
+            _uniform(layer.weight, weight or usual, generator)
+            _uniform(layer.bias, bias or usual, generator)
+        self.log_scale = nn.Parameter(torch.zeros(config.depth)) if config.scaled else None
+        self.activation = _ACTIVATIONS[config.activation]
+
+    def matrices(self) -> list[Tensor]:
+        """The weight matrices as they act, W_1 … W_L."""
+        scales = [1.0] * len(self.layers) if self.log_scale is None else self.log_scale.exp()
+        return [layer.weight * scale for layer, scale in zip(self.layers, scales, strict=True)]
+
+    def forward(self, x: Tensor) -> Regression:
+        *hidden, last = zip(self.matrices(), self.layers, strict=True)
+        for weight, layer in hidden:
+            x = self.activation(F.linear(x, weight, layer.bias))
+        return Regression(F.linear(x, last[0], last[1].bias)[:, 0], x, None)
+
+
+class SelfLoopDEQ(nn.Module):
+    """A ReLU DEQ of one input with lower triangular W and self-loops w_tt = 1 − e^{−softplus(q_t)} below 1.
+
+        z_t = σ( (u_t x + Σ_{i<t} w_ti z_i)/(1 − w_tt) + b̃_t ),   the DEQ's own bias is (1 − w_tt) b̃_t
+
+    Solved exactly, neuron by neuron, and differentiated through that. (B, 1) to a `Regression`. The first seven neurons
+    start with u = −1 and b̃ in [0.2, 1], spread evenly: others tried here did not learn the steepest targets.
+
+    Source: ours, the trained counterpart of `companion.separation_bias.constructions.steep_deq_triangular`.
+    """
+
+    def __init__(self, inputs: int, config: RegressorConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        width, steep = config.width, min(7, config.width)
+        self.lower, self.loops = nn.Parameter(torch.empty(width * (width - 1) // 2)), nn.Parameter(torch.empty(width))
+        self.inputs, self.biases = nn.Parameter(torch.empty(width)), nn.Parameter(torch.empty(width))
+        self.weights, self.constant = nn.Parameter(torch.empty(width)), nn.Parameter(torch.zeros(()))
+        starts = {self.lower: 0.1, self.loops: 0.5, self.inputs: 1.0, self.biases: 1.0, self.weights: width**-0.5}
+        for parameter, bound in starts.items():
+            _uniform(parameter, bound, generator)
+        with torch.no_grad():
+            self.inputs[:steep] = -1.0
+            self.biases[:steep] = torch.linspace(0.2, 1.0, steep)
+
+    def _solved_for(self) -> tuple[Tensor, Tensor]:
+        """1 − w_tt (k,), and the entries of W below the diagonal (k, k)."""
+        slack = torch.exp(-F.softplus(self.loops))
+        below = torch.tril_indices(len(slack), len(slack), -1)
+        return slack, slack.new_zeros(len(slack), len(slack)).index_put(tuple(below), self.lower)
+
+    def matrices(self) -> list[Tensor]:
+        """W, u, b and a of z = σ(W z + u x + b), y = a·z + c."""
+        slack, below = self._solved_for()
+        return [below + torch.diag(1 - slack), self.inputs, slack * self.biases, self.weights]
+
+    def forward(self, x: Tensor) -> Regression:
+        slack, below = self._solved_for()
+        direct = x * (self.inputs / slack) + self.biases
+        coupling = below / slack[:, None]
+        z = torch.relu(direct[:, :1])
+        for t in range(1, len(slack)):
+            new = torch.relu(torch.addmv(direct[:, t], z, coupling[t, :t]))
+            z = torch.cat([z, new[:, None]], dim=1)
+        return Regression(z @ self.weights + self.constant, z, None)
+
+
 # --- the run ------------------------------------------------------------------------------------------------
 
 
@@ -156,10 +370,9 @@ class RegressionConfig(StoredConfig):
 
     def work(self) -> float:
         """Rough seconds."""
-        model = self.model
-        repeats = {"deq": 25, "unrolled_deq": model.iterations or 0, "self_loop_deq": 4}.get(model.kind, 0)
-        each = 4e-4 + 1.2e-4 * (model.depth or 0) + 2e-4 * repeats
-        each += 3 * self.batch_size * model.flops(1, repeats or 1) / 2e10
+        repeats = {"deq": 25, "self_loop_deq": 4}.get(self.model.kind, self.model.iterations or 0)
+        each = 4e-4 + 1.2e-4 * (self.model.depth or 0) + 2e-4 * repeats
+        each += 3 * self.batch_size * self.model.flops(1, repeats or 1) / 2e10
         return round(self.steps * each, 2)
 
     def execute(self, job: Job) -> Result:
@@ -259,8 +472,7 @@ def _final(config: RegressionConfig, task: Task, model: ReluDEQ | FNN | SelfLoop
     if isinstance(model, FNN):
         rows.append(("audit", "rebalanced", math.exp(float(np.mean(np.log(largest))))))
     rows.append(("audit", "parameters", float(count_parameters(model))))
-    rows.append(("audit", "flops", config.model.flops(task.inputs, steps)))
-    return [*rows, ("audit", "steps", steps)]
+    return [*rows, ("audit", "flops", config.model.flops(task.inputs, steps)), ("audit", "steps", steps)]
 
 
 def _iterated(model: ReluDEQ, samples: Samples) -> list[tuple[int, str, str, float]]:

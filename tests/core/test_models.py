@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from companion.separation_bias.networks import RegressorConfig
+from companion.separation_bias.regression import RegressorConfig
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
 from nclib.solver import FixedPointIteration
