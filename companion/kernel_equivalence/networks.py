@@ -174,7 +174,7 @@ Samples = tuple[Tensor, Tensor]
 
 
 def load_inputs(config: ShallowConfig, weights: dict[str, Tensor] | None, device: torch.device) -> dict[str, Samples]:
-    """ "train" and "test": pixels, or features of the encoder with these weights."""
+    """Pixels, or features of the encoder with these weights, of "train" and "test"."""
     if config.encoder is None:
         split = make_split(config.data, config.seed)
         raw = [part.flatten(1).double() for part in (split.train_images, split.test_images)]
