@@ -9,8 +9,6 @@ Quadrature is Gauss–Legendre on panels that end at the kinks, with the normal 
 spectrally where Gauss–Hermite quadrature of a kink does not. Everything is numpy in float64.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -4,8 +4,6 @@ four numbers, up to a vanishing spectral error; and the explicit networks of one
 Data are matrices x (p, n), a sample in a column, scaled so that ‖x_i‖² = O(1).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

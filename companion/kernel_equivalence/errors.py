@@ -1,8 +1,6 @@
 """The measurements behind the kernel notebooks, as tidy tables: errors of equivalents, of matched networks, at finite
 width; images as samples; and what the captions of Ling et al. (2024) print."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -13,8 +13,6 @@ Source: Ling et al. (ICML 2024), by their released scripts and derivations of ou
 is at hand. Where the scripts deviate from what is derived here, the notebook ``corrections`` shows it.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

@@ -1,7 +1,5 @@
 """The runs of Ling et al.'s Figure 3."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

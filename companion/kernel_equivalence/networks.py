@@ -9,8 +9,6 @@ is trained on the features of the random weights, then all weights are trained f
 gradient descent. Images are centred by the mean training image and scaled so that the mean of ‖x‖² is 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -210,14 +208,13 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
     inputs = load_inputs(config, weights, job.device)
     (x, labels), work, train = inputs["train"], config.work(), config.train
     net = ShallowNetwork(config.model, x.shape[1], int(labels.max()) + 1, config.seed).to(job.device)
-    rows, done = [], 0
     state = job.checkpoint.load()
-    if state is not None:
+    if state is None:
+        _fit_readout(net, x, labels, config)
+        rows, done = _measure(net, inputs, "readout", train.readout_epochs), 0
+    else:
         net.load_state_dict(state["net"])
         rows, done = [tuple(row) for row in state["rows"]], state["done"]
-    else:
-        _fit_readout(net, x, labels, config)
-        rows += _measure(net, inputs, "readout", train.readout_epochs)
     optimiser = torch.optim.SGD(net.parameters(), lr=train.lr)
     for epoch in range(done, train.epochs):
         for batch in _order(len(x), train.batch_size, config.seed, epoch, job.device):
@@ -280,14 +277,12 @@ def _measure(net: ShallowNetwork, inputs: dict[str, Samples], phase: str, epoch:
 def describe_shallow(configs: Sequence[ShallowConfig]) -> str:
     """One sentence for captions: profile, data, protocol, widths, seeds."""
     first, seeds = configs[0], len({config.seed for config in configs})
+    images, train, encoder = first.data, first.train, first.encoder
     widths = ", ".join(str(width) for width in sorted({config.model.width for config in configs}))
-    many = "all" if first.data.n_max is None else first.data.n_max
-    what = "pixels" if first.encoder is None else f"features of a ResNet-18 of width {first.encoder.model.width}"
-    text = (
-        f"Profile {first.profile}: {first.data.dataset.split('@')[0]}, {many} training images a class, {what}, widths "
-    )
-    text += f"{widths}, {seeds} seed{'s' if seeds > 1 else ''}; SGD, lr {first.train.lr:g}, batch "
-    text += f"{first.train.batch_size}: {first.train.readout_epochs} epochs of the readout on random features, then "
-    text += f"{first.train.epochs} of all weights."
+    many = "all" if images.n_max is None else images.n_max
+    what = "pixels" if encoder is None else f"features of a ResNet-18 of width {encoder.model.width}"
+    text = f"Profile {first.profile}: {images.dataset.split('@')[0]}, {many} training images a class, {what}, widths "
+    text += f"{widths}, {seeds} seed{'s' if seeds > 1 else ''}; SGD, lr {train.lr:g}, batch {train.batch_size}: "
+    text += f"{train.readout_epochs} epochs of the readout on random features, then {train.epochs} of all weights."
     solver = next((config.model.solver for config in configs if config.model.solver), None)
     return text + (f" Equilibria by {solver.method} to relative residual {solver.tol:g}." if solver else "")

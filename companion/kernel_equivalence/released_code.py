@@ -1,7 +1,5 @@
 """The released scripts of Ling et al.: which matrix T, and what the recursion of the kernel converges to."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 from itertools import product
 

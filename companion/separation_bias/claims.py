@@ -1,8 +1,6 @@
 """The paper's claims judged: its theory from tables of `constructions` and `diagonal`, its experiments from finished
 trainings, of which tables are made here too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

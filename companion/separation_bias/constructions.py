@@ -13,8 +13,6 @@ The printed equations (5), (9) and (13)–(15) are not at hand here: what rests 
 with the source "rebuttal", what was derived or chosen here with "ours".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

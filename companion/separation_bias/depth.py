@@ -1,7 +1,5 @@
 """Depth, steepness and bias: what the abstract and the discussion of Wu et al. state, as far as it can be exact."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 from itertools import pairwise
 

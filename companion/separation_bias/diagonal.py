@@ -5,8 +5,6 @@ are is compared with the diagonal network and the minimum norm. Last comes the e
 inputs that training never sees.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -164,8 +162,8 @@ def flow_trials(count: int, signs: Literal["positive", "mixed"], seed: int = 0) 
     """Random interpolation problems, Gaussian X (5, 20) with a planted β in ±[0.2, 2], and what Theorem 3 says of each.
 
     A row for each: trial, signs, gap (largest |flow − minimum|), plus and minus (`regulariser_stationarity` of the
-    flow's limit for either sign of the linear term), row_space (part of β̂^−3 − β(0)^−3 outside the row space of X), and
-    rise, the least increase of Q over 200 random feasible perturbations.
+    flow's limit for either sign of the linear term), and rise, the least increase of Q over 200 random feasible
+    perturbations. `plus` is also the part of β̂^−3 − β(0)^−3 outside the row space of X.
     """
     stream, rows = np.random.default_rng(seed), []
     for trial in range(count):
@@ -175,16 +173,14 @@ def flow_trials(count: int, signs: Literal["positive", "mixed"], seed: int = 0) 
         start = sides * stream.uniform(0.5, 1.5, size=20)
         limit, minimum = diagonal_flow(x, y, start), diagonal_regulariser_minimum(x, y, start)
         plus, minus = (regulariser_stationarity(limit, start, x, sign) for sign in (1, -1))
-        moved = limit**-3.0 - start**-3.0
-        outside = float(np.abs(moved - np.linalg.pinv(x) @ (x @ moved)).max())
         least, floor = diagonal_regulariser(limit, start), math.inf
         null = np.eye(20) - np.linalg.pinv(x) @ x
         for _ in range(200):
             way = null @ stream.normal(size=20)
             way *= 0.3 * np.abs(limit).min() / np.abs(way).max()  # stays in the orthant
             floor = min(floor, diagonal_regulariser(limit + way, start) - least)
-        rows.append((trial, signs, float(np.abs(limit - minimum).max()), plus, minus, outside, floor))
-    return pd.DataFrame(rows, columns=["trial", "signs", "gap", "plus", "minus", "row_space", "rise"])
+        rows.append((trial, signs, float(np.abs(limit - minimum).max()), plus, minus, floor))
+    return pd.DataFrame(rows, columns=["trial", "signs", "gap", "plus", "minus", "rise"])
 
 
 def participation_ratio(values: np.ndarray, axis: int = -1) -> np.ndarray | float:

@@ -4,8 +4,6 @@ Those of the paper are not known here; these are ours, the same for both familie
 what came out.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial

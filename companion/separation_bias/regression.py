@@ -66,8 +66,7 @@ F2 = tuple(float(c) for c in np.linspace(1, 0.2, 20))
 
 Samples = tuple[Tensor, Tensor]
 """Inputs (N, d) and values (N,)."""
-_Function = Callable[[Tensor], Tensor]
-BOOLEAN: dict[str, tuple[_Function, _Function]] = {
+BOOLEAN: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "product": (lambda x: x[:, 0] * x[:, 1], lambda x: x[:, :2].amax(1) < 0),
     "majority": (lambda x: torch.sign(x[:, :3].sum(1)), lambda x: x[:, :2].amax(1) < 0),
     "abbe": (
@@ -385,7 +384,6 @@ LAST_ITERATION = 300
 _SWEEP = (*range(1, 21), 25, 30, 40, 50, 75, 100, 150, 200, LAST_ITERATION)
 _AUDITED = 1024
 """Test points on which a trained cell is iterated again."""
-_LOGS = 25
 
 
 def train_regression(config: RegressionConfig, progress: Callable[[int, int], None] = lambda *_: None) -> Result:
@@ -421,7 +419,7 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
         schedule.step()
         if isinstance(model, ReluDEQ):
             model.project()
-        if step % max(1, config.steps // _LOGS) == 0 or step == config.steps:
+        if step % max(1, config.steps // 25) == 0 or step == config.steps:
             if not math.isfinite(loss.item()):
                 raise FloatingPointError(f"{config.label()} diverged at step {step}; use a lower lr, or clip=1.0")
             rows.append((step, "test", "mse", _mse(model, task.test)))

@@ -5,8 +5,6 @@ they are and, for scenes whose parts are known, where they lie, are computed onc
 again with 300 evaluations, so that the table says how far the network depends on where its solver stopped.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, Literal
@@ -44,38 +42,36 @@ class CamConfig(PostHocConfig):
         return f"{self.base.label()}-cam"
 
     def execute(self, job: Job) -> Result:
-        return analyse(self, job)
+        """Maps of the predicted class on all test images, and what they look like.
 
-
-def analyse(config: CamConfig, job: Job) -> Result:
-    """Maps of the predicted class on all test images, and what they look like.
-
-    Returns
-    -------
-    Result with a history
-        Columns epoch, split, metric, value. Split "cam", means over the correctly classified test images: coverage and
-        entropy (`cam_spread`), blank (share of maps that are 0 everywhere) and, for "digit_scenes", on_digit and
-        on_cue, the share of the map's mass there; accuracy of all test images; for an equilibrium residual and steps
-        (means), and residual_300 and accuracy_300 of a solve with up to 300 evaluations to a tolerance of 1e-6.
-    and arrays
-        images (n, C, H, W), cams (n, H, W), labels and predicted (n,) of the first test images of each class in turn
-    """
-    with training.arithmetic(config.train, job.device):
-        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
-        found = _predictions(model.eval(), loaders["test"], job.device)
-        rows = _summary(config, found, split.test_indices)
-        if "residual" in found and hasattr(model.block, "solver"):
-            rows |= {name: float(found[name].mean()) for name in ("residual", "steps")}
-            model.block.solver = replace(model.block.solver, tol=1e-6, max_steps=300)
-            again = _predictions(model, loaders["test"], job.device, maps=False)
-            rows["residual_300"] = float(again["residual"].mean())
-            rows["accuracy_300"] = float((again["predicted"] == again["labels"]).double().mean())
-    history = pd.DataFrame(rows.items(), columns=["metric", "value"]).assign(epoch=config.train.epochs, split="cam")
-    labels = found["labels"].numpy()
-    shown = np.lexsort((labels, pd.Series(labels).groupby(labels).cumcount()))[: config.examples]
-    arrays = {name: found[name][shown].numpy() for name in ("cams", "labels", "predicted")}
-    arrays["images"] = split.test_images[shown].cpu().numpy()
-    return Result({"history": history[["epoch", "split", "metric", "value"]]}, arrays)
+        Returns
+        -------
+        Result with a history
+            Columns epoch, split, metric, value. Split "cam", means over the correctly classified test images: coverage
+            and entropy (`cam_spread`), blank (share of maps that are 0 everywhere) and, for "digit_scenes", on_digit
+            and on_cue, the share of the map's mass there; accuracy of all test images; for an equilibrium residual and
+            steps (means), and residual_300 and accuracy_300 of a solve with up to 300 evaluations to a tolerance of
+            1e-6.
+        and arrays
+            images (n, C, H, W), cams (n, H, W), labels and predicted (n,) of the first test images of each class in
+            turn
+        """
+        with training.arithmetic(self.train, job.device):
+            model, split, loaders = training.reopen(self.base, job.store.weights(job.base), job.device)
+            found = _predictions(model.eval(), loaders["test"], job.device)
+            rows = _summary(self, found, split.test_indices)
+            if "residual" in found and hasattr(model.block, "solver"):
+                rows |= {name: float(found[name].mean()) for name in ("residual", "steps")}
+                model.block.solver = replace(model.block.solver, tol=1e-6, max_steps=300)
+                again = _predictions(model, loaders["test"], job.device, maps=False)
+                rows["residual_300"] = float(again["residual"].mean())
+                rows["accuracy_300"] = float((again["predicted"] == again["labels"]).double().mean())
+        history = pd.DataFrame(rows.items(), columns=["metric", "value"]).assign(epoch=self.train.epochs, split="cam")
+        labels = found["labels"].numpy()
+        shown = np.lexsort((labels, pd.Series(labels).groupby(labels).cumcount()))[: self.examples]
+        arrays = {name: found[name][shown].numpy() for name in ("cams", "labels", "predicted")}
+        arrays["images"] = split.test_images[shown].cpu().numpy()
+        return Result({"history": history[["epoch", "split", "metric", "value"]]}, arrays)
 
 
 def _predictions(model: Classifier, loader: Any, device: torch.device, maps: bool = True) -> dict[str, Tensor]:
