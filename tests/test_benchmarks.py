@@ -37,16 +37,14 @@ def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, 
     common = load("common")
     monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
     figures = [
-        common.Figure("a", "kept", "B=1", 0.5, 0.4, 0.6, 1.0, "note"),
-        common.Figure("a", "missed", "B=1", 1.5, 1.4, 1.6, 1.2),
-        common.Figure("a", "told only", "B=1", 3.0, 2.0, 4.0),
+        common.Figure("a", "b", f"B={ratio}", ratio, 0.4, 4.0, target)
+        for ratio, target in ((0.5, 1.0), (1.5, 1.2), (3.0, None))
     ]
     common.finish("some", figures, False, {"fact": 1}, 0.0)
     stored = pd.read_csv(tmp_path / "bench" / "some.csv")
     assert stored.ratio.tolist() == [0.5, 1.5, 3.0] and [str(m) for m in stored.met[:2]] == ["True", "False"]
     record = json.loads((tmp_path / "bench" / "some.json").read_text())
-    assert record["fact"] == 1 and len(record["load_average"]) == 3 and record["versions"]["torch"]
-    assert set(stored.threads) == {record["threads"]} and stored.machine.str.contains(record["cpu"], regex=False).all()
+    assert record["fact"] == 1 and set(stored.threads) == {record["threads"]}
     assert stored.versions.str.contains(f"torch {record['versions']['torch']}", regex=False).all()
     assert (tmp_path / "bench" / "core.png").stat().st_size > 10_000
 
@@ -63,14 +61,6 @@ def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     # The residual at z_k = 2 − 2^(1−k) is about 2^−k / 2.
     assert bench.evaluations(iterate, halve, 2, 1e-6) == 20
     assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf
-
-
-def test_what_is_no_number_is_shown_and_missed(load, monkeypatch):
-    bench = load("bench_metrics")
-    monkeypatch.setattr(bench, "nc_report", lambda *data: {"nc1_pinv": math.nan})
-    rows = bench.truth(500, 32, 10)
-    assert [figure.met for figure in rows] == [True, False]
-    assert len(load("common").finish("metrics", rows, True, {}, 0.0)) == 2
 
 
 def test_the_simulated_schedule_is_that_of_its_runs(load):

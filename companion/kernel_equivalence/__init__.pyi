@@ -6,42 +6,35 @@ from .activations import (
     HardTanh as HardTanh,
     LeakyReLU as LeakyReLU,
     activation_moments as activation_moments,
+    coefficients as coefficients,
+    explicit_coefficients as explicit_coefficients,
     well_posedness as well_posedness,
 )
 from .equivalents import (
     ck_entrywise as ck_entrywise,
+    empirical_tau0 as empirical_tau0,
     equivalent as equivalent,
+    estimate_moments as estimate_moments,
+    gaussian_mixture as gaussian_mixture,
+    match_htanh as match_htanh,
+    match_layers as match_layers,
+    match_leaky_relu as match_leaky_relu,
     resolve_tau0 as resolve_tau0,
     spectral_norm as spectral_norm,
 )
 from .errors import (
     equivalence_errors as equivalence_errors,
     finite_width_errors as finite_width_errors,
+    finite_width_kernels as finite_width_kernels,
     image_samples as image_samples,
     kernel_row as kernel_row,
     matching_errors as matching_errors,
     published_kernels as published_kernels,
 )
 from .exact import (
-    explicit_ck as explicit_ck,
-    explicit_ntk as explicit_ntk,
+    explicit_kernels as explicit_kernels,
     implicit_ck as implicit_ck,
     implicit_kernels as implicit_kernels,
-)
-from .finite_width import finite_width_kernels as finite_width_kernels
-from .kernel_numbers import (
-    coefficients as coefficients,
-    explicit_coefficients as explicit_coefficients,
-)
-from .matching import (
-    match_htanh as match_htanh,
-    match_layers as match_layers,
-    match_leaky_relu as match_leaky_relu,
-)
-from .mixtures import (
-    empirical_tau0 as empirical_tau0,
-    estimate_moments as estimate_moments,
-    gaussian_mixture as gaussian_mixture,
 )
 from .networks import (
     ShallowConfig as ShallowConfig,

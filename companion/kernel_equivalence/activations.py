@@ -1,4 +1,5 @@
-"""Activations as functions of real numbers, their Gaussian moments, and whether a DEQ with them is well-posed.
+"""Activations as functions of real numbers, their Gaussian moments, whether a DEQ with them is well-posed, and the
+numbers that govern its kernels in high dimension. The network, its kernels and the sources are in the module ``exact``.
 
 Derivatives are taken in the weak sense, by Stein's identity, so that ReLU has a second one:
 
@@ -7,8 +8,6 @@ Derivatives are taken in the weak sense, by Stein's identity, so that ReLU has a
 Quadrature is Gauss–Legendre on panels that end at the kinks, with the normal density as a weight: it converges
 spectrally where Gauss–Hermite quadrature of a kink does not. Everything is numpy in float64.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -23,7 +22,8 @@ from nclib.config import suggest
 
 _NODES = 160  # of each panel
 _REACH = 12.0  # the normal density is 1e-32 there
-_STEEPEST = 1e5
+_MOST_SWEEPS = 20_000
+SMALLEST_SCALE = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,22 +34,16 @@ class Activation:
     ----------
     function : maps an array to an array, elementwise
     kinks : where it is continuous and not smooth; without them quadrature loses its precision
-    derivative : elementwise; left out, the function is differentiated numerically
+    slope : the derivative, elementwise; left out, integrals of it are computed from values of the function. Networks of
+        finite width need it
     """
 
     function: Callable[[np.ndarray], np.ndarray]
     kinks: tuple[float, ...] = (0.0,)
-    derivative: Callable[[np.ndarray], np.ndarray] | None = None
+    slope: Callable[[np.ndarray], np.ndarray] | None = None
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         return self.function(x)
-
-    def slope(self, x: np.ndarray) -> np.ndarray:
-        """The derivative at x, of any shape."""
-        if self.derivative is not None:
-            return self.derivative(x)
-        step = 6e-6 * np.maximum(1.0, np.abs(x))
-        return (self(x + step) - self(x - step)) / (2 * step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +79,10 @@ class HardTanh:
         return self.a * (np.abs(x) < self.c)
 
 
-def _swish_slope(x: np.ndarray) -> np.ndarray:
-    return scipy.special.expit(x) * (1 + x * scipy.special.expit(-x))
-
-
-ACTIVATIONS: dict[str, Activation | LeakyReLU | HardTanh] = {
+Phi = Activation | LeakyReLU | HardTanh
+AnyActivation = str | Phi | Callable[[np.ndarray], np.ndarray]
+_expit = scipy.special.expit
+ACTIVATIONS: dict[str, Phi] = {
     "relu": LeakyReLU(1.0, 0.0),
     "leaky_relu": LeakyReLU(1.0, 0.01),
     "tanh": Activation(np.tanh, (), lambda x: 1 - np.tanh(x) ** 2),
@@ -97,34 +90,30 @@ ACTIVATIONS: dict[str, Activation | LeakyReLU | HardTanh] = {
     "elu": Activation(
         lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), (0.0,), lambda x: np.exp(np.minimum(x, 0))
     ),
-    "swish": Activation(lambda x: x * scipy.special.expit(x), (), _swish_slope),
+    "swish": Activation(lambda x: x * _expit(x), (), lambda x: _expit(x) * (1 + x * _expit(-x))),
 }
 """The activations that have names; leaky_relu has slope 0.01, elu α = 1."""
 
-AnyActivation = str | Activation | LeakyReLU | HardTanh | Callable[[np.ndarray], np.ndarray]
 
-
-def activation(which: AnyActivation) -> Activation | LeakyReLU | HardTanh:
+def activation(which: AnyActivation) -> Phi:
     """The activation of a name, or a callable made into one.
 
     Raises
     ------
     ValueError
-        For an unknown name; for a callable that is not elementwise, real and finite, that is not Lipschitz on
-        [−30, 30] to the eye of a grid, or whose integrals do not converge because it has kinks that were not named.
+        For an unknown name; for a callable that is not elementwise, real and finite on [−30, 30], or whose integrals do
+        not converge because it has kinks that were not named.
     """
     if isinstance(which, str):
         if which not in ACTIVATIONS:
             raise ValueError(suggest(which, ACTIVATIONS, "activation"))
         return ACTIVATIONS[which]
-    if isinstance(which, (LeakyReLU, HardTanh)) or any(which is known for known in ACTIVATIONS.values()):
+    if isinstance(which, (LeakyReLU, HardTanh)) or which in ACTIVATIONS.values():
         return which
     made = which if isinstance(which, Activation) else Activation(which)
-    steepest = lipschitz(made)
-    if steepest > _STEEPEST:
-        raise ValueError(f"not well-posed: no Lipschitz constant, the slope reaches {steepest:.3g} on [−30, 30]")
+    lipschitz(made)
     few, many = (gaussian_moments(made, np.array([0.5, 1.0, 2.0]), nodes) for nodes in (_NODES * 5 // 8, _NODES))
-    worst = max(float(np.abs(a - b).max()) for a, b in zip(few, many, strict=True))
+    worst = np.abs(np.array(few) - np.array(many)).max()
     if worst > 1e-10 * (1 + many.square.max()):
         raise ValueError(
             f"the integrals of this activation have not converged (two rules differ by {worst:.1e}); it is not smooth "
@@ -133,7 +122,7 @@ def activation(which: AnyActivation) -> Activation | LeakyReLU | HardTanh:
     return made
 
 
-def lipschitz(which: AnyActivation) -> float:
+def lipschitz(phi: Phi) -> float:
     """L = sup |φ(x) − φ(y)|/|x − y|, read off a grid of 60,001 points in [−30, 30].
 
     Raises
@@ -141,10 +130,9 @@ def lipschitz(which: AnyActivation) -> float:
     ValueError
         Where the function is not elementwise, real and finite there.
     """
-    function = activation(which) if isinstance(which, str) else which
     grid = np.linspace(-30, 30, 60_001)
     with np.errstate(all="ignore"):
-        values = np.asarray(function(grid))
+        values = np.asarray(phi(grid))
     if values.shape != grid.shape or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
         raise ValueError(
             "an activation maps an array of numbers to an array of finite real numbers of the same shape; on [−30, 30] "
@@ -153,38 +141,28 @@ def lipschitz(which: AnyActivation) -> float:
     return float(np.abs(np.diff(values)).max() / (grid[1] - grid[0]))
 
 
-class WellPosedness(NamedTuple):
-    """Lipschitz constant L; kernel_rate σ_a²L², below 1 the kernels exist and are unique; forward_rate 2σ_aL, below 1 a
-    wide DEQ of any input contracts. The second is sufficient, not necessary: erf at σ_a² = 0.2 has 1.01 and works."""
-
-    lipschitz: float
-    kernel_rate: float
-    forward_rate: float
-
-
-def well_posedness(which: AnyActivation, sigma_a2: float) -> WellPosedness:
-    """How far activation and σ_a² are from ill-posedness; see `WellPosedness`.
+def well_posedness(which: AnyActivation, sigma_a2: float) -> dict[str, float]:
+    """How far activation and σ_a² are from ill-posedness: the Lipschitz constant L; kernel_rate σ_a²L², below 1 the
+    kernels exist and are unique; forward_rate 2σ_aL, below 1 a wide DEQ of any input contracts. The last is sufficient,
+    not necessary: erf at σ_a² = 0.2 has 1.01 and works.
 
     Source: argued from ‖A‖/√m → 2, Poincaré's inequality and |∂κ/∂Cov| ≤ L²; the paper's assumption is not at hand.
     """
-    slope = lipschitz(which)
-    return WellPosedness(slope, sigma_a2 * slope**2, 2 * math.sqrt(sigma_a2) * slope)
+    slope = lipschitz(activation(which) if isinstance(which, str) else which)
+    return {"lipschitz": slope, "kernel_rate": sigma_a2 * slope**2, "forward_rate": 2 * math.sqrt(sigma_a2) * slope}
 
 
-def well_posed(which: AnyActivation, sigma_a2: float) -> Activation | LeakyReLU | HardTanh:
+def well_posed(which: AnyActivation, sigma_a2: float) -> Phi:
     """The activation, once it and σ_a² are found usable."""
     if not 0 <= sigma_a2 < 1:
         raise ValueError(f"σ_a² must lie in [0, 1), so that σ_b² = 1 − σ_a² is positive; got {sigma_a2}")
-    found = activation(which)
-    posed = well_posedness(found, sigma_a2)
-    if posed.kernel_rate >= 1:
-        limit = 1 / posed.lipschitz**2
+    slope, rate, _ = well_posedness(which, sigma_a2).values()
+    if rate >= 1:
         raise ValueError(
-            f"not well-posed: σ_a² L² = {posed.kernel_rate:.4g} ≥ 1 with Lipschitz constant L = {posed.lipschitz:.4g}, "
-            f"so the fixed points τ_* and G* need not exist; use σ_a² < {limit:.4g}, or < {limit / 4:.4g} for a DEQ "
-            "that contracts"
+            f"not well-posed: σ_a² L² = {rate:.4g} ≥ 1 with Lipschitz constant L = {slope:.4g}, so the fixed points "
+            f"τ_* and G* need not exist; use σ_a² < {1 / slope**2:.4g}"
         )
-    return found
+    return activation(which)
 
 
 @functools.cache
@@ -199,16 +177,9 @@ def _legendre(nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, w, matrix
 
 
-class GaussRule(NamedTuple):
-    """Points ξ and weights w, (1 or n, panels, nodes), with Σ w f(ξ) = E[f(ξ)]; half the lengths of the panels."""
-
-    points: np.ndarray
-    weights: np.ndarray
-    half: np.ndarray
-
-
-def gauss_rule(kinks: Sequence[float], tau: np.ndarray, nodes: int = _NODES) -> GaussRule:
-    """Panels that end at 0 and at the kinks of ξ ↦ φ(τξ); the same for all τ where 0 is the only kink."""
+def gauss_rule(kinks: Sequence[float], tau: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points ξ and weights w, (1 or n, panels, nodes), with Σ w f(ξ) = E[f(ξ)], and half the lengths of the panels.
+    These end at 0 and at the kinks of ξ ↦ φ(τξ); they are the same for all τ where 0 is the only kink."""
     inner = [kink / tau for kink in kinks if kink != 0]
     columns = [np.zeros_like(tau), *inner] if inner else [np.zeros(1)]
     ends = np.full_like(columns[0], _REACH)
@@ -216,7 +187,7 @@ def gauss_rule(kinks: Sequence[float], tau: np.ndarray, nodes: int = _NODES) -> 
     half = np.diff(edges, axis=-1)[..., None] / 2
     x, w, _ = _legendre(nodes)
     points = (edges[:, :-1, None] + edges[:, 1:, None]) / 2 + half * x
-    return GaussRule(points, half * w * np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi), half)
+    return points, half * w * np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi), half
 
 
 class GaussianMoments(NamedTuple):
@@ -230,15 +201,12 @@ class GaussianMoments(NamedTuple):
     slope_square: np.ndarray
 
 
-def gaussian_moments(phi: Activation | LeakyReLU | HardTanh, tau: np.ndarray, nodes: int = _NODES) -> GaussianMoments:
+def gaussian_moments(phi: Phi, tau: np.ndarray, nodes: int = _NODES) -> GaussianMoments:
     """By Stein's identity, so that no second derivative is needed: E φ'' = E[(ξ²−1) φ]/τ²."""
-    tau = np.atleast_1d(np.asarray(tau, dtype=float))
-    rule, scale = gauss_rule(phi.kinks, tau, nodes), tau[:, None, None]
-    points, weights = rule.points, rule.weights
+    (points, weights, half), scale = gauss_rule(phi.kinks, tau, nodes), tau[:, None, None]
     values = np.asarray(phi(scale * points), dtype=float)
-    if isinstance(phi, Activation) and phi.derivative is None:
-        inner = np.where(rule.half > 0, rule.half, 1.0) * scale
-        slopes = values @ _legendre(nodes)[2].T / inner
+    if phi.slope is None:
+        slopes = values @ _legendre(nodes)[2].T / (np.where(half > 0, half, 1.0) * scale)
     else:
         slopes = phi.slope(scale * points)
     curve = points**2 - 1
@@ -256,20 +224,114 @@ def gaussian_moments(phi: Activation | LeakyReLU | HardTanh, tau: np.ndarray, no
     )
 
 
-class ActivationMoments(NamedTuple):
-    """Gaussian moments of φ = φ̃ − E φ̃ at τξ: mean of φ̃, first E φ', second E φ'', square_second E (φ²)'', variance
-    E φ², slope_square E φ'²."""
-
-    mean: float
-    first: float
-    second: float
-    square_second: float
-    variance: float
-    slope_square: float
-
-
-def activation_moments(which: AnyActivation, tau: float) -> ActivationMoments:
-    """The moments of an activation that enter the kernels, at scale τ > 0; derivatives in the weak sense."""
+def activation_moments(which: AnyActivation, tau: float) -> GaussianMoments:
+    """The moments of φ = φ̃ − E φ̃ that enter the kernels, numbers, at scale τ > 0; `mean` is that of φ̃."""
     m = GaussianMoments(*(float(v[0]) for v in gaussian_moments(activation(which), np.array([float(tau)]))))
-    bent = m.square_second - 2 * m.mean * m.second
-    return ActivationMoments(m.mean, m.first, m.second, bent, m.square - m.mean**2, m.slope_square)
+    return m._replace(square=m.square - m.mean**2, square_second=m.square_second - 2 * m.mean * m.second)
+
+
+# --- the four numbers ---------------------------------------------------------------------------------------------
+
+
+class Coefficients(NamedTuple):
+    """What a kernel is made of in high dimension.
+
+    Parameters
+    ----------
+    tau : τ_*, scale of the pre-activations (of an explicit network, of its last layer)
+    bias : E[φ̃(τ_*ξ)], subtracted from the activation
+    alpha1, alpha2, alpha3 : of XᵀX and of the class statistics in the CK
+    alpha4 : of the diagonal
+    gamma2 : γ_*², limit of the diagonal of the CK
+    beta1, beta2, beta3, kappa2 : the same for the NTK
+    """
+
+    tau: float
+    bias: float
+    alpha1: float
+    alpha2: float
+    alpha3: float
+    alpha4: float
+    gamma2: float
+    beta1: float
+    beta2: float
+    beta3: float
+    kappa2: float
+
+
+def coefficients(activation: AnyActivation, sigma_a2: float, tau0: float = 1.0, full: bool = False) -> Coefficients:
+    """The numbers that govern the kernels of a DEQ.
+
+        τ_*² = σ_a² γ_*² + σ_b² τ_0²,   γ_*² = E φ²,   D = 1 − σ_a² E[φ']²,   λ_1 = σ_b²/D
+        α_1 = E[φ']² λ_1,   α_4 = E[(φ²)''] λ_4/2,   λ_4 = σ_b²/(1 − σ_a² E[(φ²)'']/2)
+        α_2 = E[φ'']² λ_4²/(4D),   α_3 = E[φ'']² λ_1²/(2D)
+        β_1, β_2 = (α_1, α_2)/D,   β_3 = (α_3 + β_1 σ_a² E[φ'']² λ_1)/D,   κ² = γ_*²/(1 − σ_a² E φ'²)
+
+    Parameters
+    ----------
+    activation : a name of `ACTIVATIONS`, an `Activation`, `LeakyReLU`, `HardTanh` or any function of arrays
+    sigma_a2 : σ_a² in [0, 1); σ_b² = 1 − σ_a²
+    tau0 : τ_0 > 0, scale of the data
+    full : β and κ² of the tangent kernel in which B is trained as well
+
+    Raises
+    ------
+    ValueError
+        For an activation that is not well-posed at this σ_a².
+
+    Source: the released scripts; derivatives are weak (Stein's identity), so ReLU has them. β with ``full`` is ours.
+    """
+    phi = well_posed(activation, sigma_a2)
+    sigma_b2 = 1 - sigma_a2
+    tau = float(fixed_scales(phi, sigma_a2, np.array([sigma_b2 * tau0**2]))[0])
+    m = activation_moments(phi, tau)
+    slope2, bend2 = m.first**2, m.second**2
+    rest = 1 - sigma_a2 * slope2
+    lambda1 = sigma_b2 / rest
+    lambda4 = sigma_b2 / (1 - sigma_a2 * m.square_second / 2)
+    alpha1, alpha4 = slope2 * lambda1, m.square_second * lambda4 / 2
+    alpha2, alpha3 = bend2 * lambda4**2 / 4 / rest, bend2 * lambda1**2 / 2 / rest
+    bent = bend2 * lambda1
+    extra = sigma_b2 if full else 0.0
+    top = alpha1 + extra * slope2
+    kappa2 = (m.square + extra * tau0**2 * m.slope_square) / (1 - sigma_a2 * m.slope_square)
+    beta3 = (alpha3 + alpha1 / rest * sigma_a2 * bent) / rest
+    if full:
+        beta3 = (alpha3 + sigma_b2 * bent) / rest + top * sigma_a2 * bent / rest**2
+    alphas = alpha1, alpha2, alpha3, alpha4, m.square
+    return Coefficients(tau, m.mean, *alphas, top / rest, alpha2 / rest, beta3, kappa2)
+
+
+def fixed_scales(phi: Phi, sigma_a2: float, drive: np.ndarray, bias: float | None = None) -> np.ndarray:
+    """τ with τ² = σ_a² E(φ̃(τξ) − bias)² + drive, an entry for each of `drive`: a contraction of rate at most σ_a² L² in
+    τ². No bias means the one that centres φ̃ at each τ."""
+    found = np.maximum(drive, SMALLEST_SCALE**2)
+    for _ in range(_MOST_SWEEPS):
+        m = gaussian_moments(phi, np.sqrt(found))
+        power = m.square - m.mean**2 if bias is None else m.square - 2 * bias * m.mean + bias**2
+        before, found = found, np.maximum(sigma_a2 * power + drive, SMALLEST_SCALE**2)
+        if np.abs(found - before).max() <= 4e-16 * found.max():
+            break
+    return np.sqrt(found)
+
+
+def explicit_coefficients(layers: Sequence[AnyActivation], tau0: float = 1.0) -> Coefficients:
+    """The same numbers for explicit layers x ↦ σ_ℓ(W_ℓ x)/√m_ℓ, each centred at the scale of its own input.
+
+        α_1 ← E[σ']² α_1,   α_2 ← E[σ']² α_2 + E[σ'']² α_4²/4,   α_3 ← E[σ']² α_3 + E[σ'']² α_1²/2
+        α_4 ← E[(σ²)''] α_4/2,   β_k ← α_k + β_k E[σ']²  (+ β_1 E[σ'']² α_1 for k = 3),   κ² ← τ² + κ² E σ'²
+        from α = (1, 0, 0, 1), β = (1, 0, 0), κ² = τ_0²
+
+    Source: proposition 3.7 in the high-dimensional regime; the recursions are Gu et al.'s (NeurIPS 2022).
+    """
+    alpha, beta = (1.0, 0.0, 0.0, 1.0), (1.0, 0.0, 0.0)
+    tau, bias, power, kappa2 = tau0, 0.0, tau0**2, tau0**2
+    for layer in layers:
+        tau = math.sqrt(power)
+        m = activation_moments(layer, tau)
+        slope2, bend2, (a1, a2, a3, a4) = m.first**2, m.second**2, alpha
+        alpha = slope2 * a1, slope2 * a2 + bend2 * a4**2 / 4, slope2 * a3 + bend2 * a1**2 / 2, m.square_second * a4 / 2
+        b1, b2, b3 = beta
+        beta = alpha[0] + b1 * slope2, alpha[1] + b2 * slope2, alpha[2] + b3 * slope2 + b1 * bend2 * a1
+        bias, power, kappa2 = m.mean, m.square, m.square + kappa2 * m.slope_square
+    return Coefficients(tau, bias, *alpha, power, *beta, kappa2)

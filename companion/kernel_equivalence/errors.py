@@ -1,41 +1,38 @@
 """The measurements behind the kernel notebooks, as tidy tables: errors of equivalents, of matched networks, at finite
 width; images as samples; and what the captions of Ling et al. (2024) print."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 import scipy
+import torch
 
-from companion.kernel_equivalence.activations import HardTanh
-from companion.kernel_equivalence.equivalents import ck_entrywise, equivalent, resolve_tau0, spectral_norm
-from companion.kernel_equivalence.exact import explicit_ck, explicit_ntk, implicit_ck, implicit_kernels
-from companion.kernel_equivalence.finite_width import finite_width_kernels
-from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
-from companion.kernel_equivalence.mixtures import gaussian_mixture
+from companion.kernel_equivalence import activations, equivalents, exact
+from companion.kernel_equivalence.activations import AnyActivation
+from companion.kernel_equivalence.equivalents import gaussian_mixture, match_htanh, match_leaky_relu, spectral_norm
 from nclib import data
+from nclib.solver import FixedPointIteration, fixed_point
 from nclib.system import paths
 
-MIXTURES = ("figure", "zero_mean", "toeplitz")
-"""The mixture of the captions; the same with μ = 0; three unbalanced classes with Toeplitz covariances, dense means."""
+_SOLVER = FixedPointIteration(tol=1e-10, max_steps=400)
 
 
 def mixture_options(name: str, p: int) -> dict[str, object]:
-    """Options of `gaussian_mixture` for one of `MIXTURES`."""
+    """Options of `gaussian_mixture` for the mixture of the captions, "figure"; the same with μ = 0, "zero_mean"; three
+    unbalanced classes with Toeplitz covariances and dense means, "toeplitz"."""
+    if name == "figure":
+        return {}
     if name == "zero_mean":
         return {"means": np.zeros((2, p))}
-    if name == "toeplitz":
-        decay = [scipy.linalg.toeplitz(r ** np.arange(p)) for r in (0.2, 0.4, 0.1)]
-        scale = [1.0, 1 + 4 / math.sqrt(p), 1 - 3 / math.sqrt(p)]
-        direction = np.stack([np.cos(a + np.arange(p) * (a + 1)) for a in range(3)])
-        means = 3 * direction / np.linalg.norm(direction, axis=1, keepdims=True)
-        covariances = [s * c for s, c in zip(scale, decay, strict=True)]
-        return {"means": means, "covariances": covariances, "shares": (0.5, 0.3, 0.2)}
-    return {}
+    decay = [scipy.linalg.toeplitz(r ** np.arange(p)) for r in (0.2, 0.4, 0.1)]
+    scale = [1.0, 1 + 4 / math.sqrt(p), 1 - 3 / math.sqrt(p)]
+    direction = np.stack([np.cos(a + np.arange(p) * (a + 1)) for a in range(3)])
+    means = 3 * direction / np.linalg.norm(direction, axis=1, keepdims=True)
+    covariances = [s * c for s, c in zip(scale, decay, strict=True)]
+    return {"means": means, "covariances": covariances, "shares": (0.5, 0.3, 0.2)}
 
 
 def equivalence_errors(
@@ -57,34 +54,31 @@ def equivalence_errors(
     ratio : p/n
     tau0 : conventions
     kernels : of "ck", "ntk", "ntk_full"
-    versions : see `Version`, and "entrywise" (`ck_entrywise`, CK and empirical τ_0 only)
-    mixture : of `MIXTURES`
+    versions : see `Version`, and "entrywise" (`ck_entrywise`, of the CK alone)
+    mixture : see `mixture_options`
 
     Returns
     -------
     DataFrame, a row each: activation, n, p, seed, kernel, tau0, version, error (‖difference‖/‖kernel‖), norm
     """
     rows = []
-    for n, seed in itertools.product(sizes, seeds):
+    for n, seed, name, convention in itertools.product(sizes, seeds, activations, tau0):
         p = round(ratio * n)
         x, labels, moments = gaussian_mixture(n, p, seed, **mixture_options(mixture, p))
-        for name, convention in itertools.product(activations, tau0):
-            scale = resolve_tau0(x, labels, convention, moments)
-            if set(kernels) == {"ck"}:
-                exact = {"ck": implicit_ck(x, name, sigma_a2, scale)}
-            else:
-                exact = implicit_kernels(x, name, sigma_a2, scale)._asdict()
-            for kernel in kernels:
-                norm = spectral_norm(exact[kernel])
-                for version in versions:
-                    if version == "entrywise":
-                        if kernel != "ck" or convention != "empirical":
-                            continue
-                        near = ck_entrywise(x, name, sigma_a2, scale)
-                    else:
-                        near = equivalent(x, labels, name, sigma_a2, scale, moments, kernel, version)
-                    error = spectral_norm(exact[kernel] - near) / norm
-                    rows.append((name, n, p, seed, kernel, convention, version, error, norm))
+        scale = equivalents.resolve_tau0(x, labels, convention, moments)
+        if set(kernels) == {"ck"}:
+            kernel_of = {"ck": exact.implicit_ck(x, name, sigma_a2, scale)}
+        else:
+            kernel_of = exact.implicit_kernels(x, name, sigma_a2, scale)._asdict()
+        for kernel in kernels:
+            norm = spectral_norm(kernel_of[kernel])
+            for version in versions:
+                if version == "entrywise":
+                    near = equivalents.ck_entrywise(x, name, sigma_a2, scale)
+                else:
+                    near = equivalents.equivalent(x, labels, moments, name, sigma_a2, scale, kernel, version)
+                error = spectral_norm(kernel_of[kernel] - near) / norm
+                rows.append((name, n, p, seed, kernel, convention, version, error, norm))
     names = ["activation", "n", "p", "seed", "kernel", "tau0", "version", "error", "norm"]
     return pd.DataFrame(rows, columns=names)
 
@@ -103,21 +97,79 @@ def matching_errors(
     for n, seed in itertools.product(sizes, seeds):
         p = round(ratio * n)
         x, labels, moments = gaussian_mixture(n, p, seed)
-        scale = resolve_tau0(x, labels, tau0, moments)
-        tanh = implicit_kernels(x, "tanh", sigma_a2, scale)
-        relu = implicit_ck(x, "relu", sigma_a2, scale)
+        scale = equivalents.resolve_tau0(x, labels, tau0, moments)
+        tanh = exact.implicit_kernels(x, "tanh", sigma_a2, scale)
+        relu = exact.implicit_ck(x, "relu", sigma_a2, scale)
         roots = match_leaky_relu(sigma_a2, scale)
         plans = [
-            ("tanh", "H-Tanh", "ck", tanh.ck, [HardTanh(*match_htanh(sigma_a2, scale))]),
-            ("tanh", "H-Tanh, NTK-matched", "ntk", tanh.ntk, [HardTanh(*match_htanh(sigma_a2, scale, kernel="ntk"))]),
+            ("tanh", "H-Tanh", "ck", tanh.ck, [activations.HardTanh(*match_htanh(sigma_a2, scale))]),
+            (
+                "tanh",
+                "H-Tanh, NTK-matched",
+                "ntk",
+                tanh.ntk,
+                [activations.HardTanh(*match_htanh(sigma_a2, scale, kernel="ntk"))],
+            ),
             ("tanh", "Tanh, unmatched", "ck", tanh.ck, ["tanh"]),
-            *(("relu", f"L-ReLU, root {i}", "ck", relu, root.layers) for i, root in enumerate(roots)),
+            *(("relu", f"L-ReLU, root {i}", "ck", relu, root) for i, root in enumerate(roots)),
             ("relu", "ReLU, unmatched", "ck", relu, ["relu", "relu"]),
         ]
-        for deq, network, kernel, exact, layers in plans:
-            other = (explicit_ck if kernel == "ck" else explicit_ntk)(x, layers, scale)
-            rows.append((deq, network, kernel, n, p, seed, spectral_norm(exact - other) / spectral_norm(exact)))
+        for deq, network, kernel, wanted, layers in plans:
+            other = exact.explicit_kernels(x, layers, scale)[kernel == "ntk"]
+            rows.append((deq, network, kernel, n, p, seed, spectral_norm(wanted - other) / spectral_norm(wanted)))
     return pd.DataFrame(rows, columns=["deq", "network", "kernel", "n", "p", "seed", "error"])
+
+
+def finite_width_kernels(
+    x: np.ndarray, activation: AnyActivation, sigma_a2: float, width: int, draws: int, seed: int, tangent: bool = True
+) -> exact.ImplicitKernels:
+    """Monte-Carlo estimates of the kernels: real DEQs of finite width, solved by `nclib.solver.fixed_point`.
+
+    For each draw of A, B and a the equilibria z_i, then g_i = D_i (I − σ_a Aᵀ D_i)^−1 a with D_i = diag φ'(u_i)/√m, and
+
+        CK  z_iᵀz_j,   NTK of (a, A)  z_iᵀz_j (1 + σ_a² g_iᵀg_j),   NTK of (a, A, B)  the same + σ_b² x_iᵀx_j g_iᵀg_j
+
+    Parameters
+    ----------
+    width, draws, seed : m, number of independent networks, seed of the first
+    tangent : False leaves the tangent kernels at 0 and takes half of the time
+
+    Returns
+    -------
+    means over the draws; the errors fall like 1/√(width · draws)
+
+    Raises
+    ------
+    ValueError
+        Where an equilibrium or its gradient was not found, which is ill-posedness at this width.
+    """
+    phi = activations.well_posed(activation, sigma_a2)
+    bias = activations.coefficients(phi, sigma_a2, equivalents.empirical_tau0(x)).bias
+    gram, totals, root = x.T @ x, np.zeros((3, x.shape[1], x.shape[1])), math.sqrt(width)
+    for draw in range(draws):
+        rng = np.random.default_rng((seed, draw))
+        inputs = math.sqrt(1 - sigma_a2) * rng.standard_normal((width, len(x)))
+        matrix = math.sqrt(sigma_a2) * rng.standard_normal((width, width))
+        readout, drive = rng.standard_normal(width), (inputs @ x).T
+        z = _solve(lambda z, u, a=matrix: (phi(z @ a.T + u) - bias) / root, np.zeros_like(drive), drive)
+        ck = z @ z.T
+        totals[0] += ck
+        if tangent:
+            slope, start = phi.slope(z @ matrix.T + drive) / root, np.tile(readout, (len(z), 1))
+            g = slope * _solve(lambda w, d, a=matrix, b=readout: b + (w * d) @ a, start, slope)
+            back = g @ g.T
+            totals[1:] += [ck * (1 + sigma_a2 * back), ck + back * (sigma_a2 * ck + (1 - sigma_a2) * gram)]
+    return exact.ImplicitKernels(*(totals / draws))
+
+
+def _solve(f: Callable[[np.ndarray, np.ndarray], np.ndarray], start: np.ndarray, args: np.ndarray) -> np.ndarray:
+    def step(z: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(f(z.numpy(), u.numpy()))
+
+    solved = fixed_point(step, _SOLVER, torch.from_numpy(start), (torch.from_numpy(args),))
+    if not solved.converged.all():
+        raise ValueError("a fixed point was not found: the DEQ is not well-posed at this width; use a smaller σ_a²")
+    return solved.value.numpy()
 
 
 def finite_width_errors(
@@ -133,16 +185,16 @@ def finite_width_errors(
     x = gaussian_mixture(n, p)[0]
     rows = []
     for name in activations:
-        exact = implicit_kernels(x, name, sigma_a2)._asdict()
+        limit = exact.implicit_kernels(x, name, sigma_a2)._asdict()
         for width, draw in itertools.product(widths, range(draws)):
             drawn = finite_width_kernels(x, name, sigma_a2, width, 1, draw)._asdict()
             for one, other in (("ck", "ck"), ("ntk", "ntk"), ("ntk_full", "ntk_full"), ("ntk_full", "ntk")):
-                error = spectral_norm(drawn[one] - exact[other]) / spectral_norm(exact[other])
+                error = spectral_norm(drawn[one] - limit[other]) / spectral_norm(limit[other])
                 rows.append((name, width, draw, one, other, error))
     return pd.DataFrame(rows, columns=["activation", "width", "draw", "estimate", "against", "error"])
 
 
-def image_samples(dataset: str, classes: Sequence[str], n: int = 0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def image_samples(dataset: str, classes: Sequence[str], n: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Images as columns: global mean image subtracted, rescaled so that the mean of ‖x_i‖² is 1 (τ_0 = 1).
 
     Parameters
@@ -150,21 +202,18 @@ def image_samples(dataset: str, classes: Sequence[str], n: int = 0, seed: int = 
     dataset : a name of `nclib.data.load_dataset`; both splits are used
     classes : class names; labels are their positions
     n : samples in all, the same number of each class; 0 takes all there are
-    seed : of the draw
 
     Returns
     -------
     x (p, n) and labels (n,), class by class
     """
     parts = [data.load_dataset(dataset, split) for split in data.SPLITS]
-    names = parts[0].class_names
     images = np.concatenate([part.images.flatten(1).numpy() for part in parts])
     labels = np.concatenate([part.labels.numpy() for part in parts])
-    rng, chosen = np.random.default_rng(seed), []
+    rng, chosen = np.random.default_rng(0), []
     for name in classes:
-        rows = np.flatnonzero(labels == names.index(name))
-        wanted = n // len(classes) if n else len(rows)
-        chosen.append(rows if wanted == len(rows) else np.sort(rng.permutation(rows)[:wanted]))
+        rows = np.flatnonzero(labels == parts[0].class_names.index(name))
+        chosen.append(np.sort(rng.permutation(rows)[: n // len(classes)]) if n else rows)
     x = images[np.concatenate(chosen)].astype(float).T / 255
     x -= x.mean(axis=1, keepdims=True)
     x /= math.sqrt((x**2).sum() / x.shape[1])
@@ -172,28 +221,17 @@ def image_samples(dataset: str, classes: Sequence[str], n: int = 0, seed: int = 
 
 
 def kernel_row(
-    claim: str,
-    evidence: str,
-    rule: str,
-    cases: Iterable[bool],
-    place: str = "here",
-    remark: str = "our advice",
-    certificate: str = "",
+    claim: str, evidence: str, rule: str, cases: Iterable, place: str = "here", remark: str = "our advice", by: str = ""
 ) -> dict[str, str]:
     """A row of the ledger of the released scripts: "holds" where the rule is met in every case, else "not shown". All
-    are beyond the paper, because none of its formulas is at hand.
-
-    Parameters
-    ----------
-    place : where the claim is from
-    certificate : id for ``nclib certify``, where there is one
-    """
-    said = dict(evidence=evidence, rule=rule, verdict="holds" if all(cases) else "not shown")
-    row = dict(place=place, part="beyond the paper", claim=claim, reading="ours")
-    return row | said | dict(remark=remark, certificate=certificate)
+    are beyond the paper, because none of its formulas is at hand. `place` is where the claim is from, `by` the id for
+    ``nclib certify``, where there is one."""
+    verdict = "holds" if all(cases) else "not shown"
+    row = dict(place=place, part="beyond the paper", claim=claim, reading="ours", evidence=evidence, rule=rule)
+    return row | dict(verdict=verdict, remark=remark, certificate=by)
 
 
-def published_kernels(figure: str | None = None) -> pd.DataFrame:
+def published_kernels(figure: str) -> pd.DataFrame:
     """What the captions of Ling et al. (2024) print: figure, quantity, activation, data, p, n, value."""
     frame = pd.read_csv(paths.published() / "ling_2024.csv", dtype={"figure": str})
-    return frame if figure is None else frame[frame["figure"] == figure].reset_index(drop=True)
+    return frame[frame["figure"] == figure].reset_index(drop=True)

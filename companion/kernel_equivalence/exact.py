@@ -13,8 +13,6 @@ Source: Ling et al. (ICML 2024), by their released scripts and derivations of ou
 is at hand. Where the scripts deviate from what is derived here, the notebook ``corrections`` shows it.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings
@@ -24,24 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from companion.kernel_equivalence.activations import (
-    ACTIVATIONS,
-    Activation,
-    AnyActivation,
-    HardTanh,
-    LeakyReLU,
-    activation,
-    gauss_rule,
-    gaussian_moments,
-    well_posed,
-)
-from companion.kernel_equivalence.kernel_numbers import (
-    _MOST_SWEEPS,
-    Coefficients,
-    coefficients,
-    explicit_coefficients,
-)
-from companion.kernel_equivalence.mixtures import _data, empirical_tau0
+from companion.kernel_equivalence import activations as act
+from companion.kernel_equivalence.activations import AnyActivation, HardTanh, LeakyReLU, Phi
+from companion.kernel_equivalence.equivalents import empirical_tau0
 
 _TILE = 256  # entries of a side: four such matrices stay in a processor's cache
 _TERM_NODES = 320  # h_1000 oscillates 30 times as fast as φ
@@ -49,21 +32,19 @@ _MOST_TERMS = {False: 1024, True: 8192}  # by quadrature; where there is a close
 _WORTH_A_WARNING = 1e-13
 _FEW_TERMS = 64
 _TAIL = 2e-16
-_SMALLEST_SCALE = 1e-8
 
 
 class _Pairs:
     """κ = E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for scales τ and covariances, with φ = φ̃ − bias; n scales at a time."""
 
-    def __init__(self, phi: Activation | LeakyReLU | HardTanh, tau: np.ndarray, bias: float) -> None:
+    def __init__(self, phi: Phi, tau: np.ndarray, bias: float) -> None:
         self.phi, self.tau, self.bias = phi, tau, bias
-        m = gaussian_moments(phi, tau)
+        m = act.gaussian_moments(phi, tau)
         self.shifted = m.mean - bias
         self.diagonal = m.square - 2 * bias * m.mean + bias**2
         self.slope_square = m.slope_square
         self._spread = m.square - m.mean**2
-        self._terms = np.empty((0, len(tau)))
-        self._left = np.empty((2, 0))
+        self._terms = self._left = np.empty((0, len(tau)))
 
     def __call__(self, rows: slice, columns: slice, cov: np.ndarray, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
         """For the samples in rows and columns with covariances cov (r, c): κ and E, (r, c) each; `slopes` asks for E to
@@ -72,7 +53,7 @@ class _Pairs:
         mean = self.shifted[rows, None] * self.shifted[None, columns]
         if isinstance(self.phi, LeakyReLU):
             kappa, slope = _leaky_pair(self.phi, ti, tj, cov)
-        elif self.phi is ACTIVATIONS["erf"]:
+        elif self.phi is act.ACTIVATIONS["erf"]:
             kappa, slope = _erf_pair(ti, tj, cov)
         else:
             kappa, slope = self._series(rows, columns, np.clip(cov / (ti * tj), -1, 1), slopes)
@@ -99,24 +80,22 @@ class _Pairs:
 
     def _how_many(self, rho: float, slopes: bool) -> int:
         """Terms after which what is left, at most ρ^k times the variance that they do not explain, is rounding."""
-        size, most = max(_FEW_TERMS, len(self._terms)), _MOST_TERMS[isinstance(self.phi, HardTanh)]
+        if not len(self._terms):
+            self._extend(_FEW_TERMS)
         while True:
-            if len(self._terms) < size:
-                self._extend(size)
+            size = len(self._terms)
             bounds = rho ** np.arange(1, size + 1) * self._left[: 1 + slopes].max(axis=0)
             enough = np.flatnonzero(bounds <= _TAIL)
             if len(enough):
                 return int(enough[0]) + 1
-            if size >= most:
-                if bounds[-1] > _WORTH_A_WARNING:
-                    warnings.warn(
-                        f"Mehler series cut after {size} terms: pairs of samples with correlation up to {rho:.6f} have "
-                        f"an error of at most {bounds[-1]:.1e} in their entries of the kernel",
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
-                return size
-            size *= 2
+            if size >= _MOST_TERMS[isinstance(self.phi, HardTanh)]:
+                break
+            self._extend(2 * size)
+        if bounds[-1] > _WORTH_A_WARNING:
+            said = f"Mehler series cut after {size} terms: pairs of samples with correlation up to {rho:.6f} have "
+            said += f"an error of at most {bounds[-1]:.1e} in their entries of the kernel"
+            warnings.warn(said, RuntimeWarning, stacklevel=2)
+        return size
 
     def _extend(self, size: int) -> None:
         """c_1 … c_size, (size, n), and what they leave of Var φ and of E φ'² at worst, (2, size)."""
@@ -160,11 +139,10 @@ def _erf_pair(ti: np.ndarray, tj: np.ndarray, cov: np.ndarray) -> tuple[np.ndarr
     return kappa, 4 / math.pi / np.sqrt(scale - 4 * cov**2)
 
 
-def _hermite_terms(phi: Activation, tau: np.ndarray, size: int) -> np.ndarray:
+def _hermite_terms(phi: Phi, tau: np.ndarray, size: int) -> np.ndarray:
     """c_k(τ) for k = 1 … size by quadrature, (size, n)."""
-    rule = gauss_rule(phi.kinks, tau, _TERM_NODES)
-    points = rule.points.reshape(len(rule.points), -1)
-    weighted = rule.weights.reshape(points.shape) * np.asarray(phi(tau[:, None] * points), dtype=float)
+    points, weights, _ = (part.reshape(len(part), -1) for part in act.gauss_rule(phi.kinks, tau, _TERM_NODES))
+    weighted = weights * np.asarray(phi(tau[:, None] * points), dtype=float)
     shared = len(points) == 1
     before, now = np.ones_like(points), points.copy()
     found = np.empty((size, len(tau)))
@@ -217,23 +195,20 @@ class ImplicitKernels(NamedTuple):
     ck : G*
     ntk : K*, B frozen; that B is frozen is our reading of proposition 2.6, from networks of finite width
     ntk_full : of B trained as well; derived here, verified at finite width
-    coefficients : those of the data's τ_0
     """
 
     ck: np.ndarray
     ntk: np.ndarray
     ntk_full: np.ndarray
-    coefficients: Coefficients
 
 
 def implicit_kernels(
     x: np.ndarray, activation: AnyActivation, sigma_a2: float, tau0: float | None = None
 ) -> ImplicitKernels:
     """All three kernels of a DEQ at the price of one; arguments as of `implicit_ck`."""
-    x = _data(x)
-    ck, slope, found = _implicit(x, activation, sigma_a2, tau0, slopes=True)
+    ck, slope = _implicit(x, activation, sigma_a2, tau0, slopes=True)
     rest = 1 - sigma_a2 * slope
-    return ImplicitKernels(ck, ck / rest, (ck + (1 - sigma_a2) * (x.T @ x) * slope) / rest, found)
+    return ImplicitKernels(ck, ck / rest, (ck + (1 - sigma_a2) * (x.T @ x) * slope) / rest)
 
 
 def implicit_ck(
@@ -261,41 +236,22 @@ def implicit_ck(
 
     Source: proposition 2.6, post-activation convention; activation centred at τ_* as in remark 3.5.
     """
-    return _implicit(_data(x), activation, sigma_a2, tau0, centred)[0]
+    return _implicit(x, activation, sigma_a2, tau0, centred)[0]
 
 
 def _implicit(
     x: np.ndarray, which: AnyActivation, sigma_a2: float, tau0: float | None, centred: bool = True, slopes: bool = False
-) -> tuple[np.ndarray, np.ndarray, Coefficients | None]:
-    """G*, E (to full precision only with `slopes`) and, where the activation is centred, the coefficients."""
-    phi = well_posed(which, sigma_a2)
+) -> tuple[np.ndarray, np.ndarray]:
+    """G* and E, to full precision only with `slopes`."""
+    phi = act.well_posed(which, sigma_a2)
     tau0 = empirical_tau0(x) if tau0 is None else tau0
-    found = coefficients(phi, sigma_a2, tau0) if centred else None
-    bias = found.bias if found else 0.0
-    gram = x.T @ x
-    tau = _sample_scales(phi, bias, sigma_a2, (1 - sigma_a2) * np.diag(gram))
-    pairs = _Pairs(phi, tau, bias)
-    ck, slope = _by_tiles(
-        (1 - sigma_a2) * gram, lambda rows, columns, drive: _newton(pairs, rows, columns, drive, sigma_a2, slopes)
-    )
+    bias = act.coefficients(phi, sigma_a2, tau0).bias if centred else 0.0
+    drive = (1 - sigma_a2) * (x.T @ x)
+    pairs = _Pairs(phi, act.fixed_scales(phi, sigma_a2, np.diag(drive), bias), bias)
+    ck, slope = _by_tiles(drive, lambda *at: _newton(pairs, *at, sigma_a2, slopes))
     np.fill_diagonal(ck, pairs.diagonal)
     np.fill_diagonal(slope, pairs.slope_square)
-    return ck, slope, found
-
-
-def _sample_scales(
-    phi: Activation | LeakyReLU | HardTanh, bias: float, sigma_a2: float, drive: np.ndarray
-) -> np.ndarray:
-    """τ_i = √Λ_ii of each sample: τ² = σ_a² E φ(τξ)² + drive, a contraction."""
-    found = np.maximum(drive, _SMALLEST_SCALE**2)
-    for _ in range(_MOST_SWEEPS):
-        m = gaussian_moments(phi, np.sqrt(found))
-        new = np.maximum(sigma_a2 * (m.square - 2 * bias * m.mean + bias**2) + drive, _SMALLEST_SCALE**2)
-        change = np.abs(new - found).max()
-        found = new
-        if change <= 4e-16 * new.max():
-            break
-    return np.sqrt(found)
+    return ck, slope
 
 
 def _newton(
@@ -314,10 +270,14 @@ def _newton(
     return pairs(rows, columns, sigma_a2 * kernel + drive, slopes) if slopes else (kernel, slope)
 
 
-def explicit_ck(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None = None) -> np.ndarray:
-    """The conjugate kernel Σ^(L) of an infinitely wide explicit network.
+def explicit_kernels(
+    x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The conjugate kernel Σ^(L) of an infinitely wide explicit network, and its tangent kernel K^(L) with all weights
+    trained, (n, n) each.
 
-        Σ^(ℓ)_ij = E[σ_ℓ(u)σ_ℓ(v)],   (u, v) ~ N(0, Σ^(ℓ−1) restricted to i, j),   Σ^(0) = XᵀX
+        Σ^(ℓ)_ij = E[σ_ℓ(u)σ_ℓ(v)],   (u, v) ~ N(0, Σ^(ℓ−1) restricted to i, j),   Σ^(0) = K^(0) = XᵀX
+        K^(ℓ) = Σ^(ℓ) + K^(ℓ−1) ∘ Σ̇^(ℓ),   Σ̇^(ℓ)_ij = E[σ_ℓ'(u)σ_ℓ'(v)]
 
     Parameters
     ----------
@@ -325,34 +285,15 @@ def explicit_ck(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | No
     layers : activations, first layer first, as in `coefficients`; each is centred at the scale of its own input
     tau0 : scale of the first layer's input; left out, `empirical_tau0` of x
 
-    Returns
-    -------
-    (n, n), symmetric
-
     Source: definition 3.6 and proposition 3.7.
     """
-    return _explicit(_data(x), layers, tau0)[0]
-
-
-def explicit_ntk(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None = None) -> np.ndarray:
-    """The tangent kernel of an explicit network with all weights trained, (n, n).
-
-        K^(ℓ) = Σ^(ℓ) + K^(ℓ−1) ∘ Σ̇^(ℓ),   Σ̇^(ℓ)_ij = E[σ_ℓ'(u)σ_ℓ'(v)],   K^(0) = XᵀX
-
-    Arguments are those of `explicit_ck`. Source: proposition 3.7.
-    """
-    return _explicit(_data(x), layers, tau0)[1]
-
-
-def _explicit(x: np.ndarray, layers: Sequence[AnyActivation], tau0: float | None) -> tuple[np.ndarray, np.ndarray]:
     tau0 = empirical_tau0(x) if tau0 is None else tau0
     cov = x.T @ x
     tangent = cov.copy()
     for depth, layer in enumerate(layers, 1):
-        phi = activation(layer)
-        tau = np.sqrt(np.maximum(np.diag(cov), _SMALLEST_SCALE**2))
-        pairs = _Pairs(phi, tau, explicit_coefficients(layers[:depth], tau0).bias)
-        new, slope = _by_tiles(cov, lambda rows, columns, part, pairs=pairs: pairs(rows, columns, part, True))
+        tau = np.sqrt(np.maximum(np.diag(cov), act.SMALLEST_SCALE**2))
+        pairs = _Pairs(act.activation(layer), tau, act.explicit_coefficients(layers[:depth], tau0).bias)
+        new, slope = _by_tiles(cov, lambda *at, pairs=pairs: pairs(*at, True))
         np.fill_diagonal(new, pairs.diagonal)
         np.fill_diagonal(slope, pairs.slope_square)
         cov, tangent = new, new + tangent * slope

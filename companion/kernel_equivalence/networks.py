@@ -9,11 +9,9 @@ is trained on the features of the random weights, then all weights are trained f
 gradient descent. Images are centred by the mean training image and scaled so that the mean of ‖x‖² is 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -22,12 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nclib import training
 from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfig, StoredConfig
-from nclib.data import Batches, Split, make_split
+from nclib.data import make_split
 from nclib.deq import DEQ
 from nclib.engine.jobs import Job, Result
 from nclib.engine.outline import class_counts
-from nclib.models import build_model, build_solver
+from nclib.models import build_solver
 from nclib.solver import Solution
 
 ShallowKind = Literal["tanh_deq", "h_tanh_enn", "tanh_enn", "relu_deq", "l_relu_enn", "relu_enn"]
@@ -50,14 +49,9 @@ class ShallowModelConfig(Config):
 
     kind: ShallowKind
     width: int = pydantic.Field(ge=1)
-    numbers: tuple[float, ...] = ()
+    numbers: tuple[float, ...] = pydantic.Field(default=(), strict=False)
     sigma_a2: float | None = pydantic.Field(default=None, ge=0, lt=1)
     solver: SolverConfig | None = None
-
-    @pydantic.field_validator("numbers", mode="before")
-    @classmethod
-    def _read(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
 
 class ShallowTrainConfig(Config):
@@ -173,40 +167,26 @@ class ShallowNetwork(nn.Module):
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-class Inputs(NamedTuple):
-    """Samples in rows: x (N, p) float32, centred and scaled by the training ones, and labels (N,), of both splits."""
-
-    train: Tensor
-    train_labels: Tensor
-    test: Tensor
-    test_labels: Tensor
+Samples = tuple[Tensor, Tensor]
+"""In rows x (N, p) float32, centred and scaled by the training ones, and labels (N,)."""
 
 
-def load_inputs(config: ShallowConfig, weights: dict[str, Tensor] | None, device: torch.device) -> Inputs:
-    """Pixels, or features of the encoder with these weights."""
-    split = make_split(config.data, config.seed)
+def load_inputs(config: ShallowConfig, weights: dict[str, Tensor] | None, device: torch.device) -> dict[str, Samples]:
+    """Pixels, or features of the encoder with these weights, of "train" and "test"."""
     if config.encoder is None:
+        split = make_split(config.data, config.seed)
         raw = [part.flatten(1).double() for part in (split.train_images, split.test_images)]
     else:
-        raw = _encode(config.encoder, weights, split, device)
+        with training.arithmetic(config.encoder.train, device), torch.no_grad():
+            model, split, loaders = training.reopen(config.encoder, weights, device)
+            model.eval()
+            batches = [loaders[name].in_order() for name in ("train", "test")]
+            raw = [torch.cat([model(x.to(device)).features for x, _ in part]).double().cpu() for part in batches]
     mean = raw[0].mean(dim=0)
     raw = [part - mean for part in raw]
     scale = raw[0].square().sum(dim=1).mean().sqrt()
     train, test = ((part / scale).float().to(device) for part in raw)
-    return Inputs(train, split.train_labels.to(device), test, split.test_labels.to(device))
-
-
-@torch.no_grad()
-def _encode(config: RunConfig, weights: dict[str, Tensor] | None, split: Split, device: torch.device) -> list[Tensor]:
-    model = build_model(config.model, len(split.class_names), split.train_images.shape[1]).to(device)
-    model.load_state_dict(weights)
-    model.eval()
-    found = []
-    for images in (split.train_images, split.test_images):
-        labels = torch.zeros(len(images), dtype=torch.long)
-        batches = Batches(images, labels, batch_size=256, mean=split.mean, std=split.std, device=device)
-        found.append(torch.cat([model(x).features for x, _ in batches.in_order()]).double().cpu())
-    return found
+    return {"train": (train, split.train_labels.to(device)), "test": (test, split.test_labels.to(device))}
 
 
 def train_shallow(config: ShallowConfig, job: Job) -> Result:
@@ -225,22 +205,20 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
         When the loss is no longer a number: a smaller lr helps.
     """
     weights = None if job.base is None else job.store.weights(job.base)
-    device, inputs = job.device, load_inputs(config, weights, job.device)
-    classes = int(inputs.train_labels.max()) + 1
-    net = ShallowNetwork(config.model, inputs.train.shape[1], classes, config.seed).to(device)
-    work, train = config.work(), config.train
-    rows, done = [], 0
+    inputs = load_inputs(config, weights, job.device)
+    (x, labels), work, train = inputs["train"], config.work(), config.train
+    net = ShallowNetwork(config.model, x.shape[1], int(labels.max()) + 1, config.seed).to(job.device)
     state = job.checkpoint.load()
-    if state is not None:
+    if state is None:
+        _fit_readout(net, x, labels, config)
+        rows, done = _measure(net, inputs, "readout", train.readout_epochs), 0
+    else:
         net.load_state_dict(state["net"])
         rows, done = [tuple(row) for row in state["rows"]], state["done"]
-    else:
-        _fit_readout(net, inputs, config)
-        rows += _measure(net, inputs, "readout", train.readout_epochs)
     optimiser = torch.optim.SGD(net.parameters(), lr=train.lr)
     for epoch in range(done, train.epochs):
-        for batch in _order(len(inputs.train), train.batch_size, config.seed, epoch, device):
-            loss = F.cross_entropy(net(inputs.train[batch]), inputs.train_labels[batch])
+        for batch in _order(len(x), train.batch_size, config.seed, epoch, job.device):
+            loss = F.cross_entropy(net(x[batch]), labels[batch])
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), train.clip)
@@ -251,13 +229,13 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
     if train.epochs:
         rows += _measure(net, inputs, "all", train.readout_epochs + train.epochs)
     history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
-    facts = {"inputs": inputs.train.shape[1], "train": len(inputs.train), "test": len(inputs.test), "resumed": done}
+    facts = {"inputs": x.shape[1], "train": len(x), "test": len(inputs["test"][0]), "resumed": done}
     return Result({"history": history}, weights={"readout": net.readout.detach().cpu()}, facts=facts)
 
 
-def _fit_readout(net: ShallowNetwork, inputs: Inputs, config: ShallowConfig) -> None:
+def _fit_readout(net: ShallowNetwork, x: Tensor, labels: Tensor, config: ShallowConfig) -> None:
     """SGD on the readout; the gradient of the softmax regression is written out, for it is all that this loop does."""
-    z, labels, train = _features(net, inputs.train)[0], inputs.train_labels, config.train
+    z, train = _features(net, x)[0], config.train
     onehot = F.one_hot(labels, len(net.readout)).to(z.dtype)
     with torch.no_grad():
         for epoch in range(train.readout_epochs):
@@ -281,36 +259,30 @@ def _features(net: ShallowNetwork, x: Tensor) -> tuple[Tensor, list[Solution]]:
 
 
 @torch.no_grad()
-def _measure(net: ShallowNetwork, inputs: Inputs, phase: str, epoch: int) -> list[tuple[int, str, str, float]]:
-    rows: list[tuple[int, str, str, float]] = []
-    for split, x, labels in (
-        ("train", inputs.train, inputs.train_labels),
-        ("test", inputs.test, inputs.test_labels),
-    ):
+def _measure(net: ShallowNetwork, inputs: dict[str, Samples], phase: str, epoch: int) -> list[tuple]:
+    rows = []
+    for split, (x, labels) in inputs.items():
         z, solutions = _features(net, x)
         logits = z @ net.readout.T
         rows.append((epoch, split, f"accuracy_{phase}", (logits.argmax(1) == labels).double().mean().item()))
         rows.append((epoch, split, f"loss_{phase}", F.cross_entropy(logits.double(), labels).item()))
         if not math.isfinite(rows[-1][-1]):
             raise ConfigError("the loss is no longer a number; use a smaller lr")
-        if solutions:
-            converged = torch.cat([solution.converged for solution in solutions])
-            steps = torch.cat([solution.steps for solution in solutions])
-            rows.append((epoch, split, "solver_converged", converged.double().mean().item()))
-            rows.append((epoch, split, "solver_steps", steps.double().mean().item()))
+        for name in ("converged", "steps") if solutions else ():
+            values = torch.cat([getattr(solution, name) for solution in solutions])
+            rows.append((epoch, split, f"solver_{name}", values.double().mean().item()))
     return rows
 
 
 def describe_shallow(configs: Sequence[ShallowConfig]) -> str:
     """One sentence for captions: profile, data, protocol, widths, seeds."""
-    first = configs[0]
+    first, seeds = configs[0], len({config.seed for config in configs})
+    images, train, encoder = first.data, first.train, first.encoder
     widths = ", ".join(str(width) for width in sorted({config.model.width for config in configs}))
-    seeds = len({config.seed for config in configs})
-    train, images = first.train, first.data
-    many = "all" if images.n_max is None else str(images.n_max)
-    what = "pixels" if first.encoder is None else f"features of a ResNet-18 of width {first.encoder.model.width}"
-    text = f"Profile {first.profile}: {images.dataset.split('@')[0]}, {many} training images a class, {what}, "
-    text += f"widths {widths}, {seeds} seed{'s' if seeds > 1 else ''}; SGD, lr {train.lr:g}, batch {train.batch_size}: "
+    many = "all" if images.n_max is None else images.n_max
+    what = "pixels" if encoder is None else f"features of a ResNet-18 of width {encoder.model.width}"
+    text = f"Profile {first.profile}: {images.dataset.split('@')[0]}, {many} training images a class, {what}, widths "
+    text += f"{widths}, {seeds} seed{'s' if seeds > 1 else ''}; SGD, lr {train.lr:g}, batch {train.batch_size}: "
     text += f"{train.readout_epochs} epochs of the readout on random features, then {train.epochs} of all weights."
     solver = next((config.model.solver for config in configs if config.model.solver), None)
     return text + (f" Equilibria by {solver.method} to relative residual {solver.tol:g}." if solver else "")

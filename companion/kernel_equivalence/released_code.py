@@ -1,7 +1,5 @@
 """The released scripts of Ling et al.: which matrix T, and what the recursion of the kernel converges to."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 from itertools import product
 
@@ -30,14 +28,8 @@ def ling_centred_t(least: F = F(1)) -> bool:
     c, e = (F(1), F(4), F(9)), (F(16), F(1), F(25))  # squares, so that ± their roots are rational
     roots = [(1, 4), (2, 1), (3, 5)]
     signs = list(product((1, -1), repeat=3))
-    second = (
-        sum(
-            F(sum(x * y * a * b for x, y, (a, b) in zip(xs, ys, roots, strict=True))) ** 2
-            for xs in signs
-            for ys in signs
-        )
-        / len(signs) ** 2
-    )
+    inner = [sum(x * y * a * b for x, y, (a, b) in zip(*pair, roots, strict=True)) for pair in product(signs, signs)]
+    second = F(sum(value**2 for value in inner), len(inner))
     return require(second == sum(a * b for a, b in zip(c, e, strict=True)), "E[(x·y)²] = Σ c_k e_k")
 
 

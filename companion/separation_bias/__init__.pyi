@@ -6,6 +6,7 @@ from .claims import (
     describe_regressions as describe_regressions,
     looks_ledger as looks_ledger,
     regression_table as regression_table,
+    separation_ledger as separation_ledger,
     trained_ledger as trained_ledger,
 )
 from .diagonal import (
@@ -15,13 +16,12 @@ from .diagonal import (
     diagonal_regulariser as diagonal_regulariser,
     diagonal_regulariser_minimum as diagonal_regulariser_minimum,
     flow_trials as flow_trials,
+    gotu_diagonal as gotu_diagonal,
+    gotu_table as gotu_table,
     participation_ratio as participation_ratio,
     regulariser_stationarity as regulariser_stationarity,
 )
-from .gotu import gotu_diagonal as gotu_diagonal, gotu_table as gotu_table
-from .ledger import separation_ledger as separation_ledger
-from .networks import FNN as FNN, ReluDEQ as ReluDEQ, SelfLoopDEQ as SelfLoopDEQ
-from .regions import (
+from .constructions import (
     count_regions as count_regions,
     fnn_as_deq as fnn_as_deq,
     iterate_from_zero as iterate_from_zero,
@@ -32,10 +32,6 @@ from .regions import (
     sawtooth_deq as sawtooth_deq,
     sawtooth_l1_bound as sawtooth_l1_bound,
     tent_map as tent_map,
-)
-from .regression import RegressionConfig as RegressionConfig
-from .saliency import CamConfig as CamConfig, cam_spread as cam_spread, grad_cam as grad_cam
-from .steep import (
     bisect_scalar as bisect_scalar,
     fnn_weight_bound as fnn_weight_bound,
     steep_deq_scalar as steep_deq_scalar,
@@ -46,4 +42,11 @@ from .steep import (
     steep_target as steep_target,
     steep_values as steep_values,
 )
-from .tasks import synthetic_tone as synthetic_tone
+from .regression import (
+    FNN as FNN,
+    RegressionConfig as RegressionConfig,
+    ReluDEQ as ReluDEQ,
+    SelfLoopDEQ as SelfLoopDEQ,
+    synthetic_tone as synthetic_tone,
+)
+from .saliency import CamConfig as CamConfig, cam_spread as cam_spread, grad_cam as grad_cam

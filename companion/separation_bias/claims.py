@@ -1,19 +1,170 @@
-"""What the trainings of this paper say: tables of finished runs, and the paper's claims judged from them."""
+"""The paper's claims judged: its theory from tables of `constructions` and `diagonal`, its experiments from finished
+trainings, of which tables are made here too."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from companion.separation_bias import ledger
-from companion.separation_bias.grids import MORE_SEEDS, STEEP_DIMENSIONS
+from companion.separation_bias.constructions import NETWORKS
+from companion.separation_bias.diagonal import gotu_diagonal
+from companion.separation_bias.experiments import MORE_SEEDS, STEEP_DIMENSIONS
 from companion.separation_bias.regression import EQUILIBRIUM, LAST_ITERATION, RegressionConfig
 from nclib.comparison import Verdict, interval, pairs, verdict
 from nclib.config import run_id
+
+LEDGER = ["place", "part", "claim", "reading", "evidence", "rule", "verdict", "scale", "remark", "certificate"]
+LEDGER += ["computed"]
+"""Columns of a table of verdicts.
+
+place : where the paper, its captions or its discussion say it
+part : "statement", what the paper says; "beyond the paper", what has a target, constraint, threshold or setting of ours
+reading : "as printed", or "ours" where a choice of ours decides what is tested
+scale : of `nclib.system.words`, "toy" for trainings of ours; "" for what is computed
+remark : costs, conditions, and what is ours
+certificate : id for ``nclib certify``, where there is one
+computed : from what, "exact", "trained, n seeds" or "reported, n seeds"
+"""
+
+
+def row(place: str, claim: str, evidence: str, rule: str, verdict: str | bool, **more: str) -> dict[str, str]:
+    """A row with the columns `LEDGER`: by default a statement as printed, judged exactly. The verdicts True and False
+    are "holds" and "not shown"."""
+    said = verdict if isinstance(verdict, str) else "holds" if verdict else "not shown"
+    usual = dict.fromkeys(LEDGER, "") | dict(part="statement", reading="as printed", computed="exact")
+    return usual | dict(place=place, claim=claim, evidence=evidence, rule=rule, verdict=said) | more
+
+
+BEYOND = {"reading": "ours", "part": "beyond the paper"}
+
+
+# --- the theory ---------------------------------------------------------------------------------------------------
+
+
+def separation_ledger(eps: float = 0.05, **tables: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts on what the theory says, from its tables; those left out are not judged.
+
+    Parameters
+    ----------
+    eps : the error that the table `steep` was made for
+    tables : regions, networks, steep, trials, density and gotu, made by `regions_table`, `random_fnn_table`,
+        `steep_table`, `flow_trials` (of both signs one after the other), `density_table` and `gotu_table`
+
+    Returns
+    -------
+    DataFrame with the columns `LEDGER`. Verdicts: "holds", in every case computed; "holds if …", exactly where the
+    condition is met; "typo", a misprint, with its correction as remark; "not shown", where a case computed here fails;
+    "reported", numbers without a verdict. "False" is never said: nothing of the paper itself is at hand.
+    """
+    judges = dict(regions=_regions, networks=_networks, trials=_flows, density=_density, gotu=_gotu)
+    judges["steep"] = lambda table: _steep(table, eps)
+    return pd.DataFrame([found for name, table in tables.items() for found in judges[name](table)], columns=LEDGER)
+
+
+def _regions(regions: pd.DataFrame) -> Iterator[dict[str, str]]:
+    counted = regions.dropna(subset=["regions"])
+    same = (counted["regions"] == 2.0 ** counted["m"]).all()
+    evidence = f"regions = 2^m for m = {', '.join(map(str, counted['m']))}" if same else "counts differ from 2^m"
+    claim, rule = "a DEQ of width m has 2^m linear regions", "equal at every m counted"
+    yield row("Proposition 1", claim, evidence, rule, same, certificate="wu_prop1")
+    most, residual = (regions["iterations"] - regions["m"]).max(), regions["residual"].max()
+    evidence = f"iterations − m at most {most}, residual {residual:g}"
+    claim, rule = "plain iteration from 0 ends after at most m steps", "at most m, residual exactly 0"
+    within, by = most <= 0 and residual == 0, {"certificate": "wu_thm1_iterations"}
+    yield row("Theorem 1, rebuttal", claim, evidence, rule, within, **by)
+    restart = not regions["restart"].any()
+    evidence = f"one more iteration from z* {'changes nothing' if restart else 'changes z*'}"
+    claim, rule = "one iteration is enough from z*", "nothing changes at any m"
+    yield row("Theorem 1, rebuttal", claim, evidence, rule, restart, **by)
+    error, claim = regions["sawtooth_error"].max(), "our sawtooth: width m + 1 gives T^m"
+    where = BEYOND | dict(certificate="wu_prop1", remark="our read-out and our pass-through neuron")
+    yield row("Theorem 1", claim, f"largest error {error:g}", "exactly 0", error == 0, **where)
+
+
+def _networks(networks: pd.DataFrame) -> Iterator[dict[str, str]]:
+    margin, share = networks["margin"].min(), (networks["most"] / networks["bound"]).max()
+    evidence = f"{len(networks)} shapes; least distance beyond the bound {margin:.3f}"
+    evidence += f"; pieces at most {share:.2f} of (k+1)^H"
+    remark = "our bound ¼(1 − (P−1)/2^(m−1)), proved tooth by tooth; the theorem's constant is not at hand"
+    claim, rule = "our sawtooth T^m: few pieces cannot approximate it", "no random network violates the bound"
+    yield row("Theorem 1", claim, evidence, rule, margin >= -1e-9 and share <= 1, **BEYOND, remark=remark)
+
+
+def _steep(steep: pd.DataFrame, eps: float) -> Iterator[dict[str, str]]:
+    remark = "eq. (5) is not at hand; the theorem says that a g exists, ours is δ/(1 + δ − x₁)"
+    ours = dict(reading="ours", remark=remark)
+    growths = {name: steep[f"{name}_weight"].iloc[-1] / steep[f"{name}_weight"].iloc[0] for name in NETWORKS}
+    for name, slack, by in (("triangular", 0.0, "wu_thm2"), ("scalar", 2e-4, "")):
+        error, weight, growth = steep[f"{name}_error"].max(), steep[f"{name}_weight"].max(), growths[name]
+        evidence = f"sup error at most {error:.4f}, weight at most {weight:.3g}, its growth over d {growth:.2f}"
+        rule = f"error ≤ {eps:g}{' + 2e-4' if slack else ''}, weights ≤ 1/ε + 1, growth ≤ 1.3"
+        holds = error <= eps + slack + 1e-12 and weight <= 1 / eps + 1 and growth <= 1.3
+        claim = f"our g: a DEQ of bounded weights is ε-close ({name})"
+        yield row("Theorem 2", claim, evidence, rule, holds, **ours, certificate=by)
+    bound, weight, growth = steep["fnn_bound"], steep["fnn_weight"], growths["fnn"]
+    evidence = f"built weights grow by {growth:.0f}; lower bound {bound.iloc[0]:.1f} to {bound.iloc[-1]:.0f}, "
+    evidence += f"built {weight.iloc[-1]:.0f}"
+    rule, holds = "growth ≥ 100 and the bound below what was built", (bound <= weight).all() and growth >= 100
+    claim = "our g: one hidden layer needs weights that grow like 2^(d/2)"
+    yield row("Theorem 2", claim, evidence, rule, holds, **ours, certificate="wu_thm2")
+    error, (first, last) = steep["scalar_error"].max(), (steep.iloc[0], steep.iloc[-1])
+    evidence = f"15 bisections on [−½, 3/2] leave 2^−15; sup error {error:.4f}"
+    claim = "our g: log₂(1/tolerance) + log₂(b − a) bisections find the scalar fixed point"
+    remark = f"plain iteration of our amplifier takes {first['picard_steps']:.0f} steps at d = {first['d']:.0f} and "
+    ours["remark"] = remark + f"{last['picard_steps']:.1e} at d = {last['d']:.0f}"
+    yield row("Theorem 2, rebuttal", claim, evidence, "error ≤ ε + 2e-4", error <= eps + 2e-4, **ours)
+
+
+def _flows(trials: pd.DataFrame) -> Iterator[dict[str, str]]:
+    place, by = "Theorem 3", {"certificate": "wu_thm3_sign"}
+    for signs, group in trials.groupby("signs", sort=False):
+        evidence = f"largest |flow − minimum| {group['gap'].max():.0e} in {len(group)} trials"
+        claim = f"gradient flow ends at the minimum of Q, with the plus, {signs} entries"
+        rule = "below 1e-8, and Q rises under every feasible perturbation"
+        place = "Theorem 3" if signs == "positive" else "Theorem 3, rebuttal"
+        yield row(place, claim, evidence, rule, (group["gap"] <= 1e-8).all() and (group["rise"] > 0).all(), **by)
+    plus, minus = group["plus"].max(), group["minus"].min()
+    claim, said = "q_i(x) = 1/(2x²) − β_i(0)^−3 x for β_i(0) < 0", "typo" if plus <= 1e-8 < minus else "not shown"
+    evidence = f"null-space gradient of Q at the limit: + {plus:.0e}, − {minus:.1f}"
+    rule = "a typo where the minus is not stationary and the plus is, within 1e-8"
+    remark = "in a discussion post, not in the theorem: true for x = |β_i|; for x = β_i the sign is +"
+    yield row(place, claim, evidence, rule, said, remark=remark, **by)
+
+
+def _density(density: pd.DataFrame) -> Iterator[dict[str, str]]:
+    found = density.set_index(["model", "beta0"])["mean"]
+    sparse, least, deq = found["network", 1e-3], found["min-norm"].iloc[0], found["deq"]
+    dense = deq.index[deq > 2 * sparse]
+    evidence = ", ".join(f"β(0) = {start:g}: {value:.2f}" for start, value in deq.items())
+    evidence += f"; diagonal network {sparse:.2f} (1e-3), {found['network', 1e-1]:.2f} (0.1); minimum norm {least:.2f}"
+    remark = f"above our threshold from β(0) = {dense.min():g} on"
+    remark = remark if len(dense) else "below our threshold at every start"
+    rule = "our threshold: participation ratio above twice the network's from 1e-3"
+    where = BEYOND | {"remark": f"{remark}; the paper names no number"}
+    yield row("Density", "the bias of a diagonal DEQ is dense", evidence, rule, "reported", **where)
+
+
+def _gotu(gotu: pd.DataFrame) -> Iterator[dict[str, str]]:
+    wins, feature = gotu["deq"] < gotu["network"], gotu["deq_bias_feature"] < gotu["network"]
+    agreed = wins == gotu["predicted"]
+    evidence = f"the DEQ is better in {wins.sum()} of {len(gotu)} cases, as 0 < β_k < 2 f̂_k predicts in "
+    evidence += f"{agreed.sum()}; with the bias as a feature in {feature.sum()}"
+    said = "holds" if wins.all() else "holds if 0 < β_k < 2 f̂_k" if agreed.all() else "not shown"
+    claim = "our plain bias and natural starts: the diagonal DEQ generalises better on the unseen half"
+    where = BEYOND | dict(remark="our condition; those of the theorem are not at hand", certificate="wu_gotu")
+    yield row("GOTU theorem", claim, evidence, "better in every case; else exactly where predicted", said, **where)
+    starts = ("deq", 1.0), ("network", 1.0), ("deq", 1e-2), ("network", 1e-6)
+    equal = [gotu_diagonal(0, 2, *start).gotu for start in starts]
+    evidence = f"f̂ = (0, 2), both from β(0) = 1: {equal[0]:.3f} and {equal[1]:.3f}; DEQ from 0.01 {equal[2]:.2f}, "
+    evidence += f"network from 1e-6 {equal[3]:.2f}"
+    remark = "equal starts give nearly equal errors; the authors too say that the start influences the bias"
+    claim, rule = "our control: the advantage of the model apart from its start", "both models from equal starts"
+    yield row("GOTU theorem, control", claim, evidence, rule, "reported", **BEYOND, remark=remark)
+
+
+# --- the trainings ------------------------------------------------------------------------------------------------
 
 
 def regression_table(configs: Sequence[RegressionConfig], frame: pd.DataFrame) -> pd.DataFrame:
@@ -32,17 +183,15 @@ def regression_table(configs: Sequence[RegressionConfig], frame: pd.DataFrame) -
     by_run = dict(tuple(frame.groupby("run_id")))
     rows = []
     for config in dict.fromkeys(configs):
-        history = by_run[run_id(config)]
-        last = history.drop_duplicates(["split", "metric"], keep="last").set_index(["split", "metric"])["value"]
         row = {"run_id": run_id(config), "task": config.task.label(), "model": config.model.label()}
         row |= {"kind": config.model.kind, "seed": config.seed, "adam_steps": config.steps}
-        for (split, metric), value in last.items():
-            if split != "iterations":
-                row["train_mse" if (split, metric) == ("train", "mse") else metric] = value
-        at_last = history[(history["split"] == "iterations") & (history["epoch"] == LAST_ITERATION)]
-        row |= {f"{metric}_{LAST_ITERATION}": value for metric, value in at_last[["metric", "value"]].to_numpy()}
-        row["equilibrium"] = _what_it_is(config.model.kind, row)
-        rows.append(row)
+        last = by_run[row["run_id"]].drop_duplicates(["split", "metric"], keep="last")
+        for split, metric, value in last[["split", "metric", "value"]].itertuples(index=False):
+            names = {"iterations": f"{metric}_{LAST_ITERATION}", "train": metric.replace("mse", "train_mse")}
+            row[names.get(split, metric)] = value
+        what = {"fnn": "feed-forward", "self_loop_deq": "exact"}.get(config.model.kind)
+        found = max(row.get("residual", 0.0), row.get(f"residual_{LAST_ITERATION}", 0.0)) <= EQUILIBRIUM
+        rows.append(row | {"equilibrium": what or ("equilibrium" if found else "weight-tied recurrent")})
     return pd.DataFrame(rows)
 
 
@@ -50,10 +199,8 @@ def arm_names(table: pd.DataFrame) -> dict[str, str]:
     """Names for figures, label → name: a DEQ that is not at equilibrium in every seed of these rows is called a
     weight-tied recurrent network."""
     recurrent = table.loc[table["equilibrium"] == "weight-tied recurrent", "model"].unique()
-    return {
-        label: label.replace("DEQ", "weight-tied RNN") if label in recurrent else label
-        for label in table["model"].unique()
-    }
+    plain = {label: label for label in table["model"].unique()}
+    return plain | {label: label.replace("DEQ", "weight-tied RNN") for label in recurrent}
 
 
 def curve_rows(
@@ -66,19 +213,9 @@ def curve_rows(
     DataFrame with the columns model (name for figures, see `arm_names`), kind, seed, at and value
     """
     table = regression_table([config for config in configs if config.task.label() == task], frame)
-    names = table["model"].map(arm_names(table))
-    arms = table[["run_id", "kind"]].assign(model=pd.Categorical(names, names.unique()))
+    arms = table[["run_id", "kind"]].assign(model=table["model"].map(arm_names(table)))
     rows = frame.loc[(frame["split"] == split) & (frame["metric"] == metric), ["run_id", "seed", "epoch", "value"]]
-    found = arms.merge(rows.rename(columns={"epoch": "at"}), on="run_id")
-    found = found.sort_values(["model", "seed", "at"], kind="stable", ignore_index=True)
-    return found[["model", "kind", "seed", "at", "value"]].astype({"model": object})
-
-
-def _what_it_is(kind: str, row: dict[str, Any]) -> str:
-    if kind in ("fnn", "self_loop_deq"):
-        return {"fnn": "feed-forward", "self_loop_deq": "exact"}[kind]
-    worst = max(row["residual"], row[f"residual_{LAST_ITERATION}"])
-    return "equilibrium" if worst <= EQUILIBRIUM else "weight-tied recurrent"
+    return arms.merge(rows.rename(columns={"epoch": "at"}), on="run_id")[["model", "kind", "seed", "at", "value"]]
 
 
 _CSV = pd.read_csv(Path(__file__).with_name("claims.csv"), keep_default_na=False)
@@ -89,8 +226,6 @@ CLAIMS = tuple(_CSV.assign(rivals=_CSV["rivals"].str.split(" | ", regex=False)).
 density and heat. `ours` says what of it is ours and not the paper's: with an entry the row is "beyond the paper".
 """
 _LOOPS, _SCALED = "DEQ-10, self-loops", "FNN 20×L3, scaled"
-_OUR_G = "our g (eq. 5 is not at hand) and our DEQ of self-loops"
-
 UNLEARNED = 0.9 / 12
 """Test error of a sawtooth above which nothing was learned; the constant predictor has 1/12."""
 
@@ -110,7 +245,7 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
 
     Returns
     -------
-    DataFrame with the columns of `companion.separation_bias.ledger.LEDGER`
+    DataFrame with the columns of `LEDGER`
     """
     rows = []
     for claim in CLAIMS:
@@ -120,29 +255,24 @@ def trained_ledger(table: pd.DataFrame, notebook: str | None = None) -> pd.DataF
             rows.append(_judged(claim, of_task))
     if notebook in (None, "theorem2_steep"):
         rows += _judged_weights(table)
-    return pd.DataFrame(rows, columns=ledger.LEDGER)
+    return pd.DataFrame(rows, columns=LEDGER)
 
 
-def _row(place: str, claim: str, evidence: str, rule: str, verdict: str, seeds: int, remarks: Sequence[str], ours: str):
-    """A row of trainings of ours in `ledger.LEDGER`; with an entry in `ours` it is beyond the paper."""
-    where = dict(reading=ledger.OURS, part=ledger.BEYOND) if ours else {}
-    remark = "; ".join(filter(None, (*remarks, ours)))
-    said = dict(scale="toy", remark=remark, computed=f"trained, {_seeds(seeds)}")
-    return ledger.row(place, claim, evidence, rule, verdict, **where, **said)
+def _row(where: Sequence[str], verdict: str, seeds: int, remarks: Sequence[str], ours: str) -> dict[str, str]:
+    """A row of trainings of ours; `where` is place, claim, evidence and rule. With an entry in `ours` it is beyond the
+    paper."""
+    more = dict(scale="toy", remark="; ".join(filter(None, (*remarks, ours))), computed=f"trained, {_seeds(seeds)}")
+    return row(*where, verdict, **more, **(BEYOND if ours else {}))
 
 
 def _judged(claim: Any, rows: pd.DataFrame) -> dict[str, str]:
     higher = claim.metric in ("snr", "density", "heat")
     values = rows.pivot_table(index="seed", columns="model", values=claim.metric)
-    rivals = values[list(claim.rivals)]
+    rivals, ours = values[list(claim.rivals)], values[claim.arm]
     best = rivals.max(axis=1) if higher else rivals.min(axis=1)
-    logarithmic = claim.metric == "mse"
-    ours = values[claim.arm]
-    difference = np.log10(ours / best) if logarithmic else ours - best
-    found = interval(difference)
+    found = interval(np.log10(ours / best) if claim.metric == "mse" else ours - best)
     unit = {"mse": " decades", "snr": " dB"}.get(claim.metric, "")
-    arms = rows[rows["model"] == claim.arm]
-    flops = rows[rows["model"].isin(claim.rivals)].groupby("model")["flops"].first()
+    arms, flops = rows[rows["model"] == claim.arm], rows.groupby("model")["flops"].first()
     text = f"{claim.arm} {_spread(ours)}, best rival {_spread(best)}; difference {found}{unit}; FLOPs "
     text += f"{arms['flops'].mean():.3g} and {', '.join(f'{flops[name]:.3g}' for name in claim.rivals)}"
     if arms["residual"].notna().any():
@@ -158,8 +288,8 @@ def _judged(claim: Any, rows: pd.DataFrame) -> dict[str, str]:
         remarks.append(f"DEQ {'better' if (said.word == 'higher') == higher else 'worse'}")
     if (arms["equilibrium"] == "weight-tied recurrent").any():
         remarks.append("not an equilibrium: a weight-tied recurrent network")
-    rule = "paired interval over seeds beside 0"
-    return _row(claim.place, claim.claim, text, rule, said.word, found.n, remarks, claim.ours)
+    where = claim.place, claim.claim, text, "paired interval over seeds beside 0"
+    return _row(where, said.word, found.n, remarks, claim.ours)
 
 
 def _seeds(count: int) -> str:
@@ -175,58 +305,44 @@ def _judged_weights(table: pd.DataFrame) -> list[dict[str, str]]:
     """Figure 4: how the largest trained weight grows with d, as ratios of geometric means over seeds."""
     rows = table[table["task"].str.startswith("steep") & table["model"].isin([_LOOPS, _SCALED])]
     rows = rows.assign(d=rows["task"].str.removeprefix("steep-d").astype(int))
-    if rows.empty or not {STEEP_DIMENSIONS[0], STEEP_DIMENSIONS[-1]} <= set(rows["d"]):
+    first, last = STEEP_DIMENSIONS[0], STEEP_DIMENSIONS[-1]
+    if not {first, last} <= set(rows["d"]):
         return []
-    first, last = rows["d"].min(), rows["d"].max()
-    typical = np.exp(
-        np.log(rows.set_index(["model", "d", "seed"])[["largest", "rebalanced"]]).groupby(["model", "d"]).mean()
-    )
-    growth = {name: typical["largest"][name, last] / typical["largest"][name, first] for name in (_LOOPS, _SCALED)}
-    balanced = typical["rebalanced"][_SCALED]
-    seeds = rows["seed"].nunique()
+    keys = ["model", "d"]
+    typical = np.exp(np.log(rows.set_index([*keys, "seed"])[["largest", "rebalanced"]]).groupby(keys).mean())
+    growth = (typical.xs(last, level="d") / typical.xs(first, level="d"))["largest"]
+    balanced, seeds = typical["rebalanced"][_SCALED], rows["seed"].nunique()
     text = f"d = {first} to {last}: DEQ ×{growth[_LOOPS]:.2f}, FNN ×{growth[_SCALED]:.0f}, rebalanced "
     text += f"×{balanced[last] / balanced[first]:.0f}"
-    errors = rows.groupby(["model", "d"])["mse"].mean()
+    errors = rows.groupby(keys)["mse"].mean()
     ratio = errors[_LOOPS] / errors[_SCALED]
     other = f"mean squared error, DEQ over FNN: {ratio.min():.2g} to {ratio.max():.2g} over d"
-    steady = growth[_SCALED] > 100 and growth[_LOOPS] < 3
-    near = bool(((ratio > 1 / 3) & (ratio < 3)).all())
-    claims = (
-        ("the DEQ's weights stay, the FNN's grow", text, "FNN by more than 100, DEQ by less than 3", steady),
-        ("at comparable loss", other, "within a factor of 3 at every d", near),
-    )
-    found = []
-    for claim, text, rule, met in claims:
-        remark = f"{'met' if met else 'not met'} in the mean of {_seeds(seeds)}"
-        judged = f"our g: {claim}", text, f"our threshold: {rule}", "reported"
-        found.append(_row("Figure 4", *judged, seeds, [remark], f"our threshold, {_OUR_G}"))
-    return found
+    steady, near = growth[_SCALED] > 100 and growth[_LOOPS] < 3, ((ratio > 1 / 3) & (ratio < 3)).all()
+    ours = f"our threshold, {next(claim.ours for claim in CLAIMS if claim.arm == _LOOPS)}"
+
+    def reported(claim: str, evidence: str, rule: str, met: bool) -> dict[str, str]:
+        where = "Figure 4", f"our g: {claim}", evidence, f"our threshold: {rule}"
+        return _row(where, "reported", seeds, [f"{'met' if met else 'not met'} in the mean of {_seeds(seeds)}"], ours)
+
+    rule = "FNN by more than 100, DEQ by less than 3"
+    first_row = reported("the DEQ's weights stay, the FNN's grow", text, rule, steady)
+    return [first_row, reported("at comparable loss", other, "within a factor of 3 at every d", near)]
 
 
 def looks_ledger(frame: pd.DataFrame) -> pd.DataFrame:
-    """Figure 6 as a row of `companion.separation_bias.ledger.LEDGER`, reported and never judged.
-
-    Parameters
-    ----------
-    frame : tidy frame that holds runs of `companion.separation_bias.saliency`
-    """
+    """Figure 6 as a row of `LEDGER`, reported and never judged, from a tidy frame that
+    holds runs of `companion.separation_bias.saliency`."""
     looked = frame[frame["split"] == "cam"]
-    measures = ("coverage", "entropy", "accuracy")
-    found = {name: pairs(looked, name, "cam").table["difference"] for name in measures}
+    found = {name: pairs(looked, name, "cam").table["difference"] for name in ("coverage", "entropy", "accuracy")}
     text = "DEQ − explicit: " + ", ".join(f"{name} {interval(values)}" for name, values in found.items())
-    judged = "Grad-CAM of the DEQ is more diffuse", text, "never judged", "reported"
+    where = "Figure 6", "Grad-CAM of the DEQ is more diffuse", text, "never judged"
     ours = "our networks, images and settings of Grad-CAM"
-    return pd.DataFrame([_row("Figure 6", *judged, len(found["coverage"]), [], ours)], columns=ledger.LEDGER)
+    return pd.DataFrame([_row(where, "reported", len(found["coverage"]), [], ours)], columns=LEDGER)
 
 
 def describe_regressions(configs: Sequence[RegressionConfig]) -> str:
-    """One paragraph for captions: profile, tasks, budget, seeds."""
+    """One sentence for captions: profile, tasks, budgets, seeds."""
     runs = pd.DataFrame([(c.task.label(), c.steps, c.seed) for c in configs], columns=["task", "steps", "seed"])
-    tasks = runs.groupby("task", sort=False)
-    budgets = tasks["steps"].unique().map(lambda steps: ", ".join(map(str, sorted(steps))))
-    text = "; ".join(f"{name} ({steps} steps of Adam)" for name, steps in budgets.items())
-    counts = tasks["seed"].nunique()
-    text = f"Profile {configs[0].profile}: {text}; {_seeds(counts.min())}"
-    for count, names in counts[counts > counts.min()].groupby(counts):
-        text += f", {count} of {' and '.join(names.index)}"
-    return text + "."
+    tasks = runs.groupby("task", sort=False).agg({"steps": lambda steps: sorted(set(steps)), "seed": "nunique"})
+    said = (f"{name} ({', '.join(map(str, s))} steps of Adam, {_seeds(n)})" for name, s, n in tasks.itertuples())
+    return f"Profile {configs[0].profile}: {'; '.join(said)}."

@@ -1,7 +1,5 @@
 """Depth, steepness and bias: what the abstract and the discussion of Wu et al. state, as far as it can be exact."""
 
-from __future__ import annotations
-
 from fractions import Fraction as F
 from itertools import pairwise
 
@@ -37,11 +35,10 @@ def wu_prop1(shift: F = F(1)) -> bool:
         patterns = []
         for j in range(2**m):
             ends = [F(j, 2**m), F(j + 1, 2**m)]
-            values = [_states(x * shift, m) for x in ends]
-            left, right = (arguments for _, arguments in values)
-            require(all(a * b >= 0 for a, b in zip(left, right, strict=True)), f"m = {m}: affine on interval {j}")
-            patterns.append(tuple(a + b > 0 for a, b in zip(left, right, strict=True)))
-            for x, (z, _) in zip(ends, values, strict=True):
+            states_of, arguments = zip(*(_states(x * shift, m) for x in ends), strict=True)
+            require(all(a * b >= 0 for a, b in zip(*arguments, strict=True)), f"m = {m}: affine on interval {j}")
+            patterns.append(tuple(a + b > 0 for a, b in zip(*arguments, strict=True)))
+            for x, z in zip(ends, states_of, strict=True):
                 tent = x
                 for _ in range(m):
                     tent = 2 * min(tent, 1 - tent)

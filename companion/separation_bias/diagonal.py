@@ -1,35 +1,32 @@
-"""What gradient flow prefers on a diagonal linear DEQ, exactly (Wu et al. 2024, Theorem 3).
+"""What gradient flow prefers on a diagonal linear DEQ, exactly (Wu et al. 2024, Theorem 3 and GOTU).
 
 The flow is integrated and compared with the minimum of the regulariser Q among the interpolators; how dense its limits
-are is compared with the diagonal network and the minimum norm.
+are is compared with the diagonal network and the minimum norm. Last comes the error of diagonal linear models on the
+inputs that training never sees.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy
 
 
-def orthant_margin(x: np.ndarray, y: np.ndarray, signs: np.ndarray | float = 1.0) -> float:
-    """Largest τ ≤ 1 such that some β with Xβ = y has sign_i β_i ≥ τ for all i; −inf without an interpolator.
+def orthant_margin(x: np.ndarray, y: np.ndarray) -> float:
+    """Largest τ ≤ 1 such that some β with Xβ = y has β_i ≥ τ for all i; −inf without an interpolator.
 
-    The flow of a diagonal DEQ keeps its signs, so it can only fit where this is positive.
+    The flow of a diagonal DEQ keeps its signs, so from β(0) > 0 it can only fit where this is positive.
     """
-    x = np.asarray(x, dtype=float) * np.sign(signs)
     d = x.shape[1]
     equal = np.hstack([x, x.sum(axis=1, keepdims=True)])  # β = γ + τ with γ ≥ 0
-    found = scipy.optimize.linprog(
-        np.append(np.zeros(d), -1.0), A_eq=equal, b_eq=y, bounds=[(0, None)] * d + [(None, 1.0)], method="highs"
-    )
+    cost, bounds = np.append(np.zeros(d), -1.0), [(0, None)] * d + [(None, 1.0)]
+    found = scipy.optimize.linprog(cost, A_eq=equal, b_eq=y, bounds=bounds, method="highs")
     return float(found.x[-1]) if found.status == 0 else -math.inf
 
 
-def diagonal_flow(x: np.ndarray, y: np.ndarray, beta0: np.ndarray | float) -> np.ndarray:
+def diagonal_flow(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Limit of gradient flow on the diagonal linear DEQ z = Diag(w) z + x, f(x) = ±1·z = ⟨β, x⟩, β_i = ±1/(1 − w_i).
 
         L(w) = ½‖Xβ − y‖²,   ẇ_i = ∓(Xᵀr)_i β_i²,   hence  β̇ = −(Xᵀr) ⊙ β⁴,   r = Xβ − y
@@ -40,7 +37,7 @@ def diagonal_flow(x: np.ndarray, y: np.ndarray, beta0: np.ndarray | float) -> np
     ----------
     x : (N, d) of full row rank, N ≤ d
     y : (N,)
-    beta0 : (d,) or a number: β(0), entries ≠ 0. A negative entry stands for a read-out of −1
+    start : (d,) β(0), entries ≠ 0. A negative entry stands for a read-out of −1
 
     Returns
     -------
@@ -49,12 +46,11 @@ def diagonal_flow(x: np.ndarray, y: np.ndarray, beta0: np.ndarray | float) -> np
     Raises
     ------
     RuntimeError
-        When the flow has not arrived after a very long time: where no interpolator has the signs of beta0 it never
+        When the flow has not arrived after a very long time: where no interpolator has the signs of β(0) it never
         does (see `orthant_margin`).
 
     Source: Wu et al. (2024), eq. (9) and section 5; signs as in the rebuttal.
     """
-    start = np.broadcast_to(np.asarray(beta0, dtype=float), (x.shape[1],))
     signs = np.sign(start)
 
     def speed(_: float, w: np.ndarray) -> np.ndarray:
@@ -83,25 +79,19 @@ def diagonal_regulariser(beta: np.ndarray, beta0: np.ndarray | float, sign: Lite
     sign=1 is what the dynamics give, for positive and negative entries alike: q' vanishes at β(0) and q is convex on
     its side of 0. sign=−1 is what a post of the discussion prints for negative entries: there it is true of |β_i|.
     """
-    beta = np.asarray(beta, dtype=float)
-    return float(np.sum(0.5 / beta**2 + sign * np.asarray(beta0, dtype=float) ** -3.0 * beta))
+    return float(np.sum(0.5 / beta**2 + sign * np.asarray(beta0) ** -3.0 * beta))
 
 
-def regulariser_stationarity(
-    beta: np.ndarray, beta0: np.ndarray | float, x: np.ndarray, sign: Literal[1, -1] = 1
-) -> float:
+def regulariser_stationarity(beta: np.ndarray, beta0: np.ndarray, x: np.ndarray, sign: Literal[1, -1] = 1) -> float:
     """Largest entry of ∇Q(β) along the null space of X: 0 at a minimum of Q among interpolators."""
-    beta = np.asarray(beta, dtype=float)
-    gradient = -(beta**-3.0) + sign * np.broadcast_to(np.asarray(beta0, dtype=float) ** -3.0, beta.shape)
-    across = gradient - np.linalg.pinv(x) @ (x @ gradient)
-    return float(np.abs(across).max())
+    gradient = -(beta**-3.0) + sign * beta0**-3.0
+    return float(np.abs(gradient - np.linalg.pinv(x) @ (x @ gradient)).max())
 
 
-def _dual_newton(
-    x: np.ndarray,
-    y: np.ndarray,
-    primal: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, float]],
-) -> np.ndarray:
+Primal = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, float]]
+
+
+def _dual_newton(x: np.ndarray, y: np.ndarray, primal: Primal) -> np.ndarray:
     """Solve Xβ(Xᵀν) = y by damped Newton ascent of the concave dual; `primal` maps η = Xᵀν to β, −dβ/dη > 0 and the
     dual value, −inf outside its domain."""
     nu = np.zeros(len(x))
@@ -109,12 +99,11 @@ def _dual_newton(
     best = math.inf
     for _ in range(500):
         residual = x @ beta - y
-        error = np.abs(residual).max()
+        error, step = np.abs(residual).max(), np.linalg.solve((x * curvature) @ x.T, residual)
         if error >= best and error <= 1e-7 * (np.abs(x) @ np.abs(beta)).max():
             # only rounding of Xᵀν is left, large where β is; one step in β itself takes it away
-            return beta - curvature * (x.T @ np.linalg.solve((x * curvature) @ x.T, residual))
+            return beta - curvature * (x.T @ step)
         best = min(best, error)
-        step = np.linalg.solve((x * curvature) @ x.T, residual)
         length, slope, before = 1.0, residual @ step, value - nu @ y
         while length > 1e-14:
             trial = nu + length * step
@@ -133,7 +122,7 @@ def diagonal_regulariser_minimum(x: np.ndarray, y: np.ndarray, beta0: np.ndarray
 
         min Q(β)  s.t.  Xβ = y,  sign β = sign β(0)   ⟺   X (β(0)^−3 + Xᵀν)^{−1/3} = y
 
-    Parameters, returns and errors as in `diagonal_flow`, whose limit it is.
+    Parameters, returns and errors as in `diagonal_flow`, whose limit it is; beta0 may be a number.
 
     Source: Wu et al. (2024), Theorem 3, with the sign that the dynamics give.
     """
@@ -159,12 +148,11 @@ def diagonal_network_limit(x: np.ndarray, y: np.ndarray, beta0: np.ndarray | flo
 
     Source: Woodworth et al. (2020), the entropic regulariser of the squared parametrisation.
     """
-    start = np.broadcast_to(np.asarray(beta0, dtype=float), (x.shape[1],))
 
     def primal(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         if (eta < -600).any():
             return eta, eta, -math.inf
-        beta = start * np.exp(-eta)
+        beta = beta0 * np.exp(-eta)
         return beta, beta, float(-beta.sum())
 
     return _dual_newton(x, y, primal)
@@ -174,8 +162,8 @@ def flow_trials(count: int, signs: Literal["positive", "mixed"], seed: int = 0) 
     """Random interpolation problems, Gaussian X (5, 20) with a planted β in ±[0.2, 2], and what Theorem 3 says of each.
 
     A row for each: trial, signs, gap (largest |flow − minimum|), plus and minus (`regulariser_stationarity` of the
-    flow's limit for either sign of the linear term), row_space (part of β̂^−3 − β(0)^−3 outside the row space of X), and
-    rise, the least increase of Q over 200 random feasible perturbations.
+    flow's limit for either sign of the linear term), and rise, the least increase of Q over 200 random feasible
+    perturbations. `plus` is also the part of β̂^−3 − β(0)^−3 outside the row space of X.
     """
     stream, rows = np.random.default_rng(seed), []
     for trial in range(count):
@@ -185,16 +173,14 @@ def flow_trials(count: int, signs: Literal["positive", "mixed"], seed: int = 0) 
         start = sides * stream.uniform(0.5, 1.5, size=20)
         limit, minimum = diagonal_flow(x, y, start), diagonal_regulariser_minimum(x, y, start)
         plus, minus = (regulariser_stationarity(limit, start, x, sign) for sign in (1, -1))
-        moved = limit**-3.0 - start**-3.0
-        outside = float(np.abs(moved - np.linalg.pinv(x) @ (x @ moved)).max())
         least, floor = diagonal_regulariser(limit, start), math.inf
         null = np.eye(20) - np.linalg.pinv(x) @ x
         for _ in range(200):
             way = null @ stream.normal(size=20)
             way *= 0.3 * np.abs(limit).min() / np.abs(way).max()  # stays in the orthant
             floor = min(floor, diagonal_regulariser(limit + way, start) - least)
-        rows.append((trial, signs, float(np.abs(limit - minimum).max()), plus, minus, outside, floor))
-    return pd.DataFrame(rows, columns=["trial", "signs", "gap", "plus", "minus", "row_space", "rise"])
+        rows.append((trial, signs, float(np.abs(limit - minimum).max()), plus, minus, floor))
+    return pd.DataFrame(rows, columns=["trial", "signs", "gap", "plus", "minus", "rise"])
 
 
 def participation_ratio(values: np.ndarray, axis: int = -1) -> np.ndarray | float:
@@ -211,35 +197,100 @@ def participation_ratio(values: np.ndarray, axis: int = -1) -> np.ndarray | floa
     return float(ratio) if np.ndim(ratio) == 0 else ratio
 
 
-DENSITY_STARTS = (0.1, 0.5, 1.0, 10.0)
-"""β(0) of the diagonal DEQ in `density_table`; w(0) = 0 is β(0) = 1."""
-
-
 def density_table(draws: int, seed: int = 0) -> pd.DataFrame:
     """Is the bias of a diagonal DEQ dense? Participation ratios of interpolators of a sparse truth (3 of 20 entries, 5
     samples), over draws that have an interpolator with all entries above 0.01.
 
-    A row for each model and start: model ("truth", "network", "deq", "min-norm"), beta0, mean, std, draws.
+    A row for each model and start: model ("truth", "network", "deq", "min-norm"), beta0, mean, std, draws. w(0) = 0 is
+    β(0) = 1.
     """
-    stream = np.random.default_rng(seed)
-    found: dict[tuple[str, float], list[float]] = {}
-    done = 0
-    while done < draws:
+    stream, found = np.random.default_rng(seed), []
+    while len(found) < draws:
         x, truth = stream.normal(size=(5, 20)), np.zeros(20)
         truth[stream.choice(20, size=3, replace=False)] = stream.uniform(0.5, 2, size=3)
         y = x @ truth
         if orthant_margin(x, y) < 0.01:
             continue
-        done += 1
-        solutions = {("truth", math.nan): truth, ("min-norm", math.nan): np.linalg.pinv(x) @ y}
-        for start in (1e-3, 1e-1):
-            solutions["network", start] = diagonal_network_limit(x, y, start)
-        for start in DENSITY_STARTS:
-            solutions["deq", start] = diagonal_regulariser_minimum(x, y, start)
-        for key, beta in solutions.items():
-            found.setdefault(key, []).append(participation_ratio(beta))
-    rows = [
-        (model, start, np.mean(values), np.std(values, ddof=1) if draws > 1 else math.nan, draws)
-        for (model, start), values in found.items()
-    ]
-    return pd.DataFrame(rows, columns=["model", "beta0", "mean", "std", "draws"])
+        limits = {("truth", math.nan): truth, ("min-norm", math.nan): np.linalg.pinv(x) @ y}
+        limits |= {("network", start): diagonal_network_limit(x, y, start) for start in (1e-3, 1e-1)}
+        limits |= {("deq", start): diagonal_regulariser_minimum(x, y, start) for start in (0.1, 0.5, 1.0, 10.0)}
+        found.append([participation_ratio(beta) for beta in limits.values()])
+    rows = pd.DataFrame(limits.keys(), columns=["model", "beta0"])
+    return rows.assign(mean=np.mean(found, axis=0), std=np.std(found, axis=0, ddof=1), draws=draws)
+
+
+# --- the unseen half ----------------------------------------------------------------------------------------------
+
+
+class Unseen(NamedTuple):
+    """Limit of training without the points x_k = −1: β_k, the bias, and GOTU, the mean squared error on those."""
+
+    beta: float
+    bias: float
+    gotu: float
+
+
+def gotu_diagonal(f_empty: float, f_k: float, model: str = "deq", beta0: float | None = None) -> Unseen:
+    """Generalisation on the unseen of diagonal linear models, exact gradient flow.
+
+    Target f(x) = f̂(∅) + Σ_i f̂({i}) x_i, trained on the points with x_k = 1 alone. There only b + β_k is determined: it
+    goes to c = f̂(∅) + f̂({k}), and
+
+        GOTU = E[(f_θ − f)² | x_k = −1] = 4 (f̂({k}) − β_k)²
+
+    "network"           β = u ⊙ v, u = v:  β_k = β(0) e^{−2V},         b = −V
+    "deq"               β = 1/(1 − w):     β_k = (β(0)^−3 + 3V)^−1/3,  b = −V
+    "deq_bias_feature"  the bias is a diagonal DEQ feature as well:  β_k = b = c/2 for equal starts
+
+    with V fixed by b + β_k = c.
+
+    Parameters
+    ----------
+    f_empty, f_k : f̂(∅) and f̂({k})
+    model : as above
+    beta0 : β(0) > 0; None for the natural start, 10^−6 for the network (u = v = 10^−3) and 1 for the DEQ (w = 0)
+
+    Returns
+    -------
+    Unseen
+
+    Source: the setting is Abbe et al. (2023); the flows are derived here. Wu et al. (2024) claim that the DEQ's GOTU
+    is smaller; which bias they use is not known here.
+    """
+    c = f_empty + f_k
+    if model == "deq_bias_feature":
+        return Unseen(c / 2, c / 2, 4 * (f_k - c / 2) ** 2)
+    start = (1e-6 if model == "network" else 1.0) if beta0 is None else beta0
+
+    # in terms of log β everything stays finite: V is a decreasing function of β
+    def spent(log_beta: float) -> float:
+        if model == "network":
+            return (math.log(start) - log_beta) / 2
+        return (math.exp(-3 * log_beta) - start**-3.0) / 3
+
+    def excess(log_beta: float) -> float:
+        return math.exp(log_beta) - spent(log_beta) - c
+
+    low = high = math.log(start)
+    while excess(low) > 0:
+        low -= 1.0 if low > -200 else 100.0
+    while excess(high) < 0:
+        high += 1.0
+    root = scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-14) if low < high else low
+    beta, bias = math.exp(root), -spent(root)
+    return Unseen(beta, bias, 4 * (f_k - beta) ** 2)
+
+
+GOTU_CASES = ((0.0, 1.0), (0.0, 2.0), (0.5, 1.0), (0.0, 0.5), (0.0, 0.25), (1.0, 1.0), (2.0, 0.5), (3.0, 2.0))
+"""(f̂(∅), f̂({k})) of `gotu_table`."""
+
+
+def gotu_table() -> pd.DataFrame:
+    """GOTU of the diagonal network and of both diagonal DEQs at natural starts, a row for each case: f_empty, f_k,
+    network, deq, deq_bias_feature, and predicted, whether 0 < β_k < 2 f̂({k}), the condition under which "deq" must be
+    the better one."""
+    models, rows = ("network", "deq", "deq_bias_feature"), []
+    for case in GOTU_CASES:
+        found = {name: gotu_diagonal(*case, name) for name in models}
+        rows.append((*case, *(value.gotu for value in found.values()), 0 < found["deq"].beta < 2 * case[1]))
+    return pd.DataFrame(rows, columns=["f_empty", "f_k", *models, "predicted"])

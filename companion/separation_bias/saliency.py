@@ -5,12 +5,11 @@ they are and, for scenes whose parts are known, where they lie, are computed onc
 again with 300 evaluations, so that the table says how far the network depends on where its solver stopped.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pydantic
 import torch
@@ -22,9 +21,6 @@ from nclib.config import PostHocConfig
 from nclib.engine.jobs import Job, Result
 from nclib.metrics.hooks import evaluating
 from nclib.models import Classifier
-
-LONG_SOLVE = 300
-"""Evaluations allowed in the second solve of an equilibrium."""
 
 
 class CamConfig(PostHocConfig):
@@ -46,51 +42,46 @@ class CamConfig(PostHocConfig):
         return f"{self.base.label()}-cam"
 
     def execute(self, job: Job) -> Result:
-        return analyse(self, job)
+        """Maps of the predicted class on all test images, and what they look like.
+
+        Returns
+        -------
+        Result with a history
+            Columns epoch, split, metric, value. Split "cam", means over the correctly classified test images: coverage
+            and entropy (`cam_spread`), blank (share of maps that are 0 everywhere) and, for "digit_scenes", on_digit
+            and on_cue, the share of the map's mass there; accuracy of all test images; for an equilibrium residual and
+            steps (means), and residual_300 and accuracy_300 of a solve with up to 300 evaluations to a tolerance of
+            1e-6.
+        and arrays
+            images (n, C, H, W), cams (n, H, W), labels and predicted (n,) of the first test images of each class in
+            turn
+        """
+        with training.arithmetic(self.train, job.device):
+            model, split, loaders = training.reopen(self.base, job.store.weights(job.base), job.device)
+            found = _predictions(model.eval(), loaders["test"], job.device)
+            rows = _summary(self, found, split.test_indices)
+            if "residual" in found and hasattr(model.block, "solver"):
+                rows |= {name: float(found[name].mean()) for name in ("residual", "steps")}
+                model.block.solver = replace(model.block.solver, tol=1e-6, max_steps=300)
+                again = _predictions(model, loaders["test"], job.device, maps=False)
+                rows["residual_300"] = float(again["residual"].mean())
+                rows["accuracy_300"] = float((again["predicted"] == again["labels"]).double().mean())
+        history = pd.DataFrame(rows.items(), columns=["metric", "value"]).assign(epoch=self.train.epochs, split="cam")
+        labels = found["labels"].numpy()
+        shown = np.lexsort((labels, pd.Series(labels).groupby(labels).cumcount()))[: self.examples]
+        arrays = {name: found[name][shown].numpy() for name in ("cams", "labels", "predicted")}
+        arrays["images"] = split.test_images[shown].cpu().numpy()
+        return Result({"history": history[["epoch", "split", "metric", "value"]]}, arrays)
 
 
-def analyse(config: CamConfig, job: Job) -> Result:
-    """Maps of the predicted class on all test images, and what they look like.
-
-    Returns
-    -------
-    Result with a history
-        Columns epoch, split, metric, value. Split "cam", means over the correctly classified test images: coverage and
-        entropy (`cam_spread`), blank (share of maps that are 0 everywhere) and, for "digit_scenes", on_digit and
-        on_cue, the share of the map's mass there; accuracy of all test images; for an equilibrium residual and steps
-        (means), and residual_300 and accuracy_300 of a solve with up to 300 evaluations to a tolerance of 1e-6.
-    and arrays
-        images (n, C, H, W), cams (n, H, W), labels and predicted (n,) of the first test images of each class in turn
-    """
-    epoch, device = config.train.epochs, job.device
-    with training.arithmetic(config.train, device):
-        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), device)
-        model.eval()
-        found = _predictions(model, loaders["test"], device, with_maps=True)
-        rows = _summary(config, found, split.test_indices)
-        if "residual" in found and hasattr(model.block, "solver"):
-            rows |= {name: float(found[name].mean()) for name in ("residual", "steps")}
-            model.block.solver = replace(model.block.solver, tol=1e-6, max_steps=LONG_SOLVE)
-            again = _predictions(model, loaders["test"], device)
-            rows["residual_300"] = float(again["residual"].mean())
-            rows["accuracy_300"] = float((again["predicted"] == again["labels"]).double().mean())
-    history = pd.DataFrame(
-        [(epoch, "cam", *row) for row in rows.items()], columns=["epoch", "split", "metric", "value"]
-    )
-    shown = _one_of_each(found["labels"], config.examples)
-    arrays = {name: found[name][shown].numpy() for name in ("cams", "labels", "predicted")}
-    return Result({"history": history}, arrays | {"images": split.test_images[shown].cpu().numpy()})
-
-
-def _predictions(model: Any, loader: Any, device: torch.device, with_maps: bool = False) -> dict[str, Tensor]:
-    """Of all images: labels, predicted classes, the maps of these where asked for, residual and steps of a solve."""
+def _predictions(model: Classifier, loader: Any, device: torch.device, maps: bool = True) -> dict[str, Tensor]:
+    """Of all images: labels, predicted classes, their `maps` where asked for, residual and steps of a solve."""
     parts = []
     for images, labels in loader.in_order():
         with torch.no_grad():
             out = model(images.to(device))
         part = {"labels": labels, "predicted": out.logits.argmax(1)}
-        if with_maps:
-            part["cams"] = grad_cam(model, images.to(device), part["predicted"])
+        part |= {"cams": grad_cam(model, images.to(device))} if maps else {}
         if out.solution is not None:
             part |= {"residual": out.solution.residual.double(), "steps": out.solution.steps.double()}
         parts.append({name: value.detach().cpu() for name, value in part.items()})
@@ -112,17 +103,8 @@ def _summary(config: CamConfig, found: dict[str, Tensor], indices: Any) -> dict[
     return rows
 
 
-def _one_of_each(labels: Tensor, count: int) -> Tensor:
-    """Row numbers of the first image of each class, then of the second, and so on."""
-    place = torch.zeros(len(labels), dtype=torch.long)
-    for k in labels.unique():
-        own = labels == k
-        place[own] = torch.arange(int(own.sum()))
-    return torch.argsort(place * (int(labels.max()) + 1) + labels, stable=True)[:count]
-
-
-def grad_cam(model: Classifier, images: Tensor, classes: Tensor | None = None) -> Tensor:
-    """Grad-CAM of any `Classifier` at its last feature map, at the images' size.
+def grad_cam(model: Classifier, images: Tensor) -> Tensor:
+    """Grad-CAM of the predicted class of any `Classifier` at its last feature map, at the images' size.
 
         CAM = ReLU(Σ_c α_c z_c),   α_c = mean over places of ∂(logit of the class)/∂z_c
 
@@ -132,7 +114,6 @@ def grad_cam(model: Classifier, images: Tensor, classes: Tensor | None = None) -
     ----------
     model : a `Classifier`, taken in evaluation mode and left as it was
     images : (B, C, H, W), normalised as in training
-    classes : (B,) class each map speaks of; None for the predicted one
 
     Returns
     -------
@@ -146,8 +127,7 @@ def grad_cam(model: Classifier, images: Tensor, classes: Tensor | None = None) -
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             logits = model.read_out(z, solution).logits
-            chosen = logits.argmax(1) if classes is None else classes
-            (slope,) = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), z)
+            (slope,) = torch.autograd.grad(logits.max(1).values.sum(), z)
     cam = F.relu((slope.mean(dim=(2, 3), keepdim=True) * z.detach()).sum(1, keepdim=True))
     cam = F.interpolate(cam, size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
     top = cam.amax(dim=(1, 2), keepdim=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from companion.separation_bias.networks import FNN, ReluDEQ, SelfLoopDEQ
+from companion.separation_bias.regression import RegressorConfig
 from nclib.config import ConfigError, GradientConfig, ModelConfig, SolverConfig
 from nclib.models import BasicBlock, Output, ResidualCell, build_model, count_parameters
 from nclib.solver import FixedPointIteration
@@ -237,11 +237,11 @@ def _points(count, inputs, dtype=torch.float64):
 
 @pytest.mark.parametrize("activation", ["relu", "sine"])
 def test_a_constrained_relu_deq_is_solved_and_differentiated_at_its_equilibrium(activation):
-    solver = FixedPointIteration(tol=1e-13, max_steps=2000)
-    model = ReluDEQ(3, 6, solver, activation=activation, norm=0.9, spread=2.0).double()
-    model.project()
+    config = RegressorConfig(kind="deq", width=6, tol=1e-3, activation=activation, spread=2.0)
+    model = config.build(3, seed=0).double()
+    model.deq.solver = FixedPointIteration(tol=1e-13, max_steps=2000)
     w, x = model.deq.cell.weight, _points(4, 3)
-    assert torch.linalg.matrix_norm(w, 2).item() == pytest.approx(0.9)
+    assert torch.linalg.matrix_norm(w, 2).item() == pytest.approx(0.95)
     out = model(x)
     act = {"relu": torch.relu, "sine": torch.sin}[activation]
     torch.testing.assert_close(act(out.features @ w.T + model.injection(x)), out.features, atol=1e-10, rtol=0)
@@ -249,7 +249,7 @@ def test_a_constrained_relu_deq_is_solved_and_differentiated_at_its_equilibrium(
 
     def loss(weight):
         z = torch.zeros(4, 6, dtype=torch.float64)
-        for _ in range(400):
+        for _ in range(800):
             z = act(z @ weight.T + model.injection(x))
         return model.read_out(z).sum()
 
@@ -259,15 +259,15 @@ def test_a_constrained_relu_deq_is_solved_and_differentiated_at_its_equilibrium(
 
 
 def test_sizes_of_the_regressors():
-    assert count_parameters(ReluDEQ(1, 40)) == 1721
-    assert count_parameters(FNN(1, 40, 3)) == 1761
-    assert count_parameters(FNN(1, 40, 3, scaled=True)) == 1764
-    assert count_parameters(FNN(1, 40, 6)) == 6681
-    assert count_parameters(SelfLoopDEQ(10)) == 45 + 4 * 10 + 1
+    fnn = RegressorConfig(kind="fnn", width=40, depth=3)
+    recurrent = RegressorConfig(kind="unrolled_deq", width=40, iterations=10, spread=0.5)
+    loops = RegressorConfig(kind="self_loop_deq", width=10)
+    configs = fnn, fnn.replace(scaled=True), fnn.replace(depth=6), recurrent, loops
+    assert [count_parameters(config.build(1, 0)) for config in configs] == [1761, 1764, 6681, 1721, 45 + 4 * 10 + 1]
 
 
 def test_the_self_loop_deq_is_a_fixed_point_of_the_matrices_it_names():
-    model = SelfLoopDEQ(6, steep=3, seed=3).double()
+    model = RegressorConfig(kind="self_loop_deq", width=6).build(1, seed=3).double()
     x = torch.rand(7, 1, dtype=torch.float64)
     out = model(x)
     w, u, b, a = model.matrices()

@@ -13,7 +13,7 @@ from marks import slow
 
 import companion
 import nclib
-from companion.separation_bias import grids
+from companion.separation_bias.experiments import NOTEBOOKS
 from nclib.engine import experiments, profiles
 from nclib.publish import notebooks, plotting
 from nclib.publish.plotting import display
@@ -22,7 +22,7 @@ from nclib.system import paths, words
 
 NAMES = notebooks.available()
 LONGEST_CELL = 25
-NO_IMAGES = {f"separation_bias/{name}" for name in (*grids.NOTEBOOKS, "verdicts")}
+NO_IMAGES = {f"separation_bias/{name}" for name in (*NOTEBOOKS, "verdicts")}
 """Notebooks whose trainings have nothing but their seeds to change."""
 ONE_SEED = ("walkthrough/07_imbalance",)
 """Notebooks that look at the first seed alone."""

@@ -1,23 +1,16 @@
 """Fully connected DEQs and shallow networks: their kernels, and what they are trained by."""
 
 import typing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from companion import kernel_equivalence as ke
 from companion.kernel_equivalence import networks
-from companion.kernel_equivalence.activations import HardTanh
-from companion.kernel_equivalence.equivalents import spectral_norm
-from companion.kernel_equivalence.exact import explicit_ck, implicit_ck
 from companion.kernel_equivalence.experiments import shallow_models
-from companion.kernel_equivalence.matching import match_htanh, match_leaky_relu
-from companion.kernel_equivalence.mixtures import empirical_tau0, gaussian_mixture
-from companion.kernel_equivalence.networks import (
-    ShallowConfig,
-    ShallowNetwork,
-    ShallowTrainConfig,
-)
+from companion.kernel_equivalence.networks import ShallowConfig, ShallowNetwork, ShallowTrainConfig
 from nclib.config import DataConfig, RunConfig, run_id
 from nclib.engine.experiments import experiment
 from nclib.engine.jobs import Job
@@ -38,46 +31,36 @@ def _config(kind="tanh_deq", width=6, seed=0, data=SMALL, **train):
     return ShallowConfig(data=data, model=_models(width)[kind], train=protocol, seed=seed, profile="smoke")
 
 
-class _Memory:
-    """A checkpoint that forgets nothing."""
-
-    def __init__(self, state=None):
-        self.states = [state] if state else []
-
-    def load(self):
-        return self.states[-1] if self.states else None
-
-    def save(self, state):
-        self.states.append({**state, "net": {name: value.clone() for name, value in state["net"].items()}})
-
-
-def _trained(config, memory=None):
-    job = Job(None, None, torch.device("cpu"), lambda *_: None, memory or _Memory())
-    return networks.train_shallow(config, job)
+def _trained(config, state=None):
+    """The run, and the states that it would have gone on from."""
+    states = []
+    keep = lambda now: states.append({**now, "net": {name: value.clone() for name, value in now["net"].items()}})  # noqa: E731
+    job = Job(None, None, torch.device("cpu"), lambda *_: None, SimpleNamespace(load=lambda: state, save=keep))
+    return networks.train_shallow(config, job), states
 
 
 @pytest.mark.parametrize(
     ("kind", "layers"),
     [
-        ("h_tanh_enn", [HardTanh(*match_htanh(0.2))]),
+        ("h_tanh_enn", [ke.HardTanh(*ke.match_htanh(0.2))]),
         ("tanh_enn", ["tanh"]),
-        ("l_relu_enn", match_leaky_relu(0.2)[1].layers),
+        ("l_relu_enn", ke.match_leaky_relu(0.2)[1]),
         ("relu_enn", ["relu", "relu"]),
         ("tanh_deq", "tanh"),
         ("relu_deq", "relu"),
     ],
 )
 def test_features_of_wide_networks_have_the_kernels(kind, layers):
-    x = gaussian_mixture(20, 25)[0]
-    x /= empirical_tau0(x)
-    exact = implicit_ck(x, layers, 0.2) if isinstance(layers, str) else explicit_ck(x, layers)
+    x = ke.gaussian_mixture(20, 25)[0]
+    x /= ke.empirical_tau0(x)
+    exact = ke.implicit_ck(x, layers, 0.2) if isinstance(layers, str) else ke.explicit_kernels(x, layers)[0]
     found = np.zeros_like(exact)
     for seed in range(8):
         net = ShallowNetwork(_models(1500)[kind], 25, 3, seed)
         with torch.no_grad():
             z, _ = net.features(torch.tensor(x.T, dtype=torch.float32))
         found += (z @ z.T).double().numpy() / 8
-    assert spectral_norm(found - exact) < 0.08 * spectral_norm(exact)
+    assert ke.spectral_norm(found - exact) < 0.08 * ke.spectral_norm(exact)
 
 
 def test_arms_of_one_seed_share_their_weights():
@@ -85,20 +68,18 @@ def test_arms_of_one_seed_share_their_weights():
     assert all(torch.equal(net.inputs, nets[0].inputs) for net in nets)
     matrices = [net.deq.cell.matrix if net.deq else net.matrix for net in nets if net.deq or net.matrix is not None]
     assert len(matrices) == 4 and all(torch.equal(matrix, matrices[0]) for matrix in matrices)
-    square = ShallowNetwork(_models(10)["relu_enn"], 10, 3, 4)
-    assert not torch.equal(square.inputs, square.matrix), "the weights of the two layers are independent"
 
 
 def test_the_readout_is_the_softmax_regression_that_autograd_gives():
     config = _config("tanh_enn", readout_epochs=3)
-    inputs = networks.load_inputs(config, None, torch.device("cpu"))
+    x, labels = networks.load_inputs(config, None, torch.device("cpu"))["train"]
     net, other = (ShallowNetwork(config.model, 64, 10, 0) for _ in range(2))
-    networks._fit_readout(net, inputs, config)
+    networks._fit_readout(net, x, labels, config)
     optimiser = torch.optim.SGD([other.readout], lr=config.train.lr)
     for epoch in range(3):
         for batch in networks._order(200, 32, 0, -1 - epoch, torch.device("cpu")):
             optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(other(inputs.train[batch]), inputs.train_labels[batch]).backward()
+            torch.nn.functional.cross_entropy(other(x[batch]), labels[batch]).backward()
             optimiser.step()
     torch.testing.assert_close(net.readout, other.readout, rtol=1e-4, atol=1e-5)
     assert torch.equal(net.inputs, other.inputs)
@@ -106,7 +87,7 @@ def test_the_readout_is_the_softmax_regression_that_autograd_gives():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_learns_and_says_how_the_equilibria_went(kind):
-    run = _trained(_config(kind, 24, readout_epochs=40, epochs=6))
+    run, _ = _trained(_config(kind, 24, readout_epochs=40, epochs=6))
     values = run.tables["history"].set_index(["split", "metric"])["value"]
     assert values["train", "accuracy_readout"] > 0.5
     assert values["train", "accuracy_all"] > values["train", "accuracy_readout"]
@@ -117,10 +98,8 @@ def test_training_learns_and_says_how_the_equilibria_went(kind):
 
 def test_an_interrupted_run_ends_with_the_same_bits():
     config = _config("relu_deq", epochs=3)
-    memory = _Memory()
-    whole = _trained(config, memory)
-    assert len(memory.states) == 2
-    resumed = _trained(config, _Memory(memory.states[0]))
+    whole, states = _trained(config)
+    resumed, _ = _trained(config, states[0])
     assert resumed.facts["resumed"] == 1
     assert torch.equal(whole.weights["readout"], resumed.weights["readout"])
     assert whole.tables["history"].equals(resumed.tables["history"])

@@ -6,11 +6,13 @@ import pytest
 import torch
 from marks import slow
 
-from companion.separation_bias import claims, diagonal, gotu, grids, regions, regression, tasks
-from companion.separation_bias.ledger import BEYOND, LEDGER, STATEMENT, separation_ledger
-from companion.separation_bias.regression import RegressionConfig, RegressorConfig
-from companion.separation_bias.steep import steep_table, steep_target
-from companion.separation_bias.tasks import TaskConfig
+from companion import experiment
+from companion import separation_bias as sb
+from companion.separation_bias import claims, regression
+from companion.separation_bias.claims import LEDGER
+from companion.separation_bias.constructions import steep_target, tent_map
+from companion.separation_bias.experiments import STEEP_DIMENSIONS
+from companion.separation_bias.regression import RegressionConfig, RegressorConfig, TaskConfig
 from nclib.config import run_id
 from nclib.engine import runs
 from nclib.system import paths, words
@@ -31,32 +33,29 @@ def _config(task=None, model=FNN, steps=20, **options):
 
 
 def test_targets_are_the_functions_they_are_named_after():
-    saw = tasks._Task(TaskConfig(name="sawtooth", level=3), 0).test
-    np.testing.assert_allclose(saw.y, regions.tent_map((saw.x[:, 0].double().numpy() + 1) / 2, 3), atol=1e-5)
-    steep = tasks._Task(TaskConfig(name="steep", level=8), 0).test
-    np.testing.assert_array_equal(steep.y, steep_target(steep.x[:, 0].numpy(), 8))
-    assert (steep.x < 2.0**-8).double().mean() > 0.1, "points where the target changes"
+    x, y = regression.Task(TaskConfig(name="sawtooth", level=3), 0).test
+    np.testing.assert_allclose(y, tent_map((x[:, 0].double().numpy() + 1) / 2, 3), atol=1e-5)
+    x, y = regression.Task(TaskConfig(name="steep", level=8), 0).test
+    np.testing.assert_array_equal(y, steep_target(x[:, 0].numpy(), 8))
+    assert (x < 2.0**-8).double().mean() > 0.1, "points where the target changes"
 
 
-@pytest.mark.parametrize("task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in tasks._BOOLEAN)])
+@pytest.mark.parametrize(
+    "task", [LINEAR, *(TaskConfig(name="boolean", target=t, variables=5) for t in regression.BOOLEAN)]
+)
 def test_the_unseen_is_never_trained_on(task):
-    found = tasks._Task(task, 0)
-    both = lambda x: (x[:, 0] < 0) & (x[:, 1] < 0)  # noqa: E731
+    found = regression.Task(task, 0)
     others = {"linear": lambda x: x[:, 0] < 0, "abbe": lambda x: x[:, :3].prod(1) < 0}
-    unseen = others.get(task.target, both)
-    assert not unseen(found.train.x).any() and unseen(found.test.x).all()
-    assert len(found.train.y) == 4000 and len(found.test.y) == 2000
-    assert set(found.train.x.unique().tolist()) == {-1.0, 1.0}
+    unseen = others.get(task.target, lambda x: (x[:, 0] < 0) & (x[:, 1] < 0))
+    (x, y), (hidden, values) = found.train, found.test
+    assert not unseen(x).any() and unseen(hidden).all() and (len(y), len(values)) == (4000, 2000)
+    assert set(x.unique().tolist()) == {-1.0, 1.0}
 
 
 def test_a_configuration_survives_json_with_its_identity():
-    for config in grids.regression_runs("verdicts", 1, "quick"):
-        assert RegressionConfig.from_json(config.model_dump_json()) == config
-    ids = [run_id(config) for config in grids.regression_runs("verdicts", 2, "quick")]
-    assert len(set(ids)) == len(ids)
-
-
-# ---- flops and parameters of the specification
+    configs = [c for c in experiment("separation_bias/verdicts", "quick", seeds=2) if c.kind == "regression"]
+    assert all(RegressionConfig.from_json(config.model_dump_json()) == config for config in configs)
+    assert len({run_id(config) for config in configs}) == len(configs)
 
 
 # ---- training and audit
@@ -77,8 +76,8 @@ def test_the_audit_is_the_iteration_of_the_trained_cell():
     run = regression.train_regression(config)
     model = UNROLLED.build(1, 0)
     model.load_state_dict(run.weights)
-    task = tasks._Task(config.task, 0)
-    x, y = task.test.x[:1024], task.test.y[:1024]
+    task = regression.Task(config.task, 0)
+    x, y = (part[:1024] for part in task.test)
     rows = run.tables["history"].query("split == 'iterations'").pivot(index="epoch", columns="metric", values="value")
     assert rows.index.max() == 300
     with torch.no_grad():
@@ -92,24 +91,16 @@ def test_a_solved_deq_is_an_equilibrium_and_a_wild_one_is_called_recurrent():
     table = claims.regression_table(configs, frame)
     assert table["equilibrium"].tolist()[::2] == ["equilibrium", "feed-forward"]
     assert table["residual"][0] <= 1e-3 and np.isnan(table["residual"][2])
-    assert claims._what_it_is("unrolled_deq", {"residual": 0.3, "residual_300": 0.0}) == "weight-tied recurrent"
-    assert claims._what_it_is("unrolled_deq", {"residual": 0.0, "residual_300": 0.3}) == "weight-tied recurrent"
+    at_end, at_300 = (frame["split"] == split for split in ("audit", "iterations"))
+    for where in (at_end, at_300):
+        wild = frame.assign(value=frame["value"].mask(where & (frame["metric"] == "residual"), 0.3))
+        assert claims.regression_table(configs, wild)["equilibrium"][1] == "weight-tied recurrent"
     names = claims.arm_names(table.assign(equilibrium="weight-tied recurrent"))
     assert names["DEQ-6, free W, T = 4"] == "weight-tied RNN-6, free W, T = 4"
 
 
-def test_runs_are_stored_and_not_trained_again(monkeypatch):
-    config = _config(LINEAR)
-    first = runs.ensure_runs([config])
-    monkeypatch.setattr(regression, "train_regression", lambda *a: pytest.fail("trained again"))
-    pd.testing.assert_frame_equal(runs.ensure_runs([config]), first)
-    curves = claims.curve_rows([config], first, config.task.label())
-    assert list(curves.columns) == ["model", "kind", "seed", "at", "value"] and len(curves) > 1
-    assert {"density", "heat"} <= set(first["metric"])
-
-
 def test_the_synthetic_tone_has_its_harmonics():
-    tone = tasks.synthetic_tone(8000)
+    tone = sb.synthetic_tone(8000)
     power = np.abs(np.fft.rfft(tone)) ** 2
     near = sum(power[220 * h - 40 : 220 * h + 41].sum() for h in (1, 2, 3, 5, 8, 11))
     assert near > 0.99 * power.sum() and np.abs(tone).max() == 1
@@ -163,53 +154,46 @@ def test_what_is_beyond_the_paper_is_measured_and_neither_for_nor_against_it(val
 
 @pytest.mark.parametrize("task", ["f1", "f2"])
 def test_three_seeds_of_f1_and_f2_get_no_verdict_and_eight_do(task):
-    few, enough = (
-        claims.trained_ledger(
-            _rows([1.0 + s / 9 for s in range(n)], [0.1] * n, "DEQ-20, ‖W‖ ≤ 0.95", task=task), "fig1"
-        ).iloc[0]
-        for n in (7, 8)
-    )
+    rows = _rows([1.0 + s / 9 for s in range(8)], [0.1] * 8, "DEQ-20, ‖W‖ ≤ 0.95", task=task)
+    few, enough = (claims.trained_ledger(rows[rows["seed"] < n], "fig1").iloc[0] for n in (7, 8))
     assert few["verdict"] == "reported" and few["remark"].startswith("7 seeds")
     assert enough["verdict"] == "higher" and f"our {task}" in enough["claim"]
 
 
 def test_the_exact_ledger_tells_what_holds_from_what_is_misprinted_and_what_is_ours():
-    trials = pd.concat([diagonal.flow_trials(1, signs) for signs in ("positive", "mixed")])
-    ledger = separation_ledger(
-        regions=regions.regions_table([1, 2, 5]),
-        networks=regions.random_fnn_table(5, [(3, 2)], draws=5),
-        steep=steep_table([6, 20], 0.05),
-        trials=trials,
-        density=diagonal.density_table(5),
-        gotu=gotu.gotu_table(),
+    regions = sb.regions_table([1, 2, 5])
+    ledger = sb.separation_ledger(
+        regions=regions,
+        networks=sb.random_fnn_table(5, [(3, 2)], draws=5),
+        steep=sb.steep_table([6, 20], 0.05),
+        trials=pd.concat([sb.flow_trials(1, signs) for signs in ("positive", "mixed")]),
+        density=sb.density_table(5),
+        gotu=sb.gotu_table(),
     )
     assert list(ledger.columns) == LEDGER and ledger["verdict"].map(words.meaning).ne("").all()
     statements = ledger[ledger["part"] == "statement"]
-    assert (statements["verdict"] == "typo").sum() == 1 and set(statements["verdict"]) == {"holds", "typo"}
-    typo = statements[statements["verdict"] == "typo"].iloc[0]
-    assert typo["place"] == "Theorem 3, rebuttal" and "|β_i|" in typo["remark"] and typo["certificate"]
+    assert statements["verdict"].value_counts()["typo"] == 1 and set(statements["verdict"]) == {"holds", "typo"}
+    (typo,) = statements[statements["verdict"] == "typo"].itertuples()
+    assert typo.place == "Theorem 3, rebuttal" and "|β_i|" in typo.remark and typo.certificate
     said = ledger.set_index("place")["verdict"]
-    assert said["Proposition 1"] == "holds" and (said["Theorem 1, rebuttal"] == "holds").all()
     assert said["GOTU theorem"] == "holds if 0 < β_k < 2 f̂_k"
     assert said["Density"] == said["GOTU theorem, control"] == "reported"
-    wrong = regions.regions_table([1, 2, 5]).assign(regions=[2, 4, 31])
-    assert separation_ledger(regions=wrong)["verdict"].iloc[0] == "not shown"
+    assert sb.separation_ledger(regions=regions.assign(regions=[2, 4, 31]))["verdict"].iloc[0] == "not shown"
 
 
 def test_weights_are_judged_over_the_dimensions():
-    rows = []
-    for d in grids.STEEP_DIMENSIONS:
-        for seed in range(3):
-            for model, size in ((claims._LOOPS, 1 + d / 20), (claims._SCALED, 2.0**d / 64)):
-                rows.append(
-                    {"task": f"steep-d{d}", "model": model, "seed": seed, "largest": size, "rebalanced": 2.0 ** (d / 3)}
-                    | {"mse": 1e-4, "sup_error": 0.05 if d < 20 else 0.3}
-                )
+    same = {"mse": 1e-4, "rebalanced": 2.0}
+    rows = [
+        {"task": f"steep-d{d}", "model": model, "seed": seed, "largest": size, **same}
+        for d in STEEP_DIMENSIONS
+        for seed in range(3)
+        for model, size in ((claims._LOOPS, 1 + d / 20), (claims._SCALED, 2.0**d / 64))
+    ]
     table = pd.DataFrame(rows)
-    ledger = claims.trained_ledger(table, "theorem2_steep")
+    ledger = sb.trained_ledger(table, "theorem2_steep")
     assert ledger["verdict"].tolist() == ["reported", "reported"] and set(ledger["part"]) == {"beyond the paper"}
     assert ledger["remark"].str.startswith("met in the mean of 3 seeds").all()
-    far = claims.trained_ledger(table.assign(largest=2.0, mse=table["largest"]), "theorem2_steep")
+    far = sb.trained_ledger(table.assign(largest=2.0, mse=table["largest"]), "theorem2_steep")
     assert far["remark"].str.startswith("not met").all()
 
 
@@ -220,13 +204,10 @@ def test_the_tracked_table_holds_nothing_against_wu_et_al_but_one_misprint():
     table = pd.read_csv(paths.reference() / "sister-papers/wu-verdicts-quick.csv", keep_default_na=False)
     assert list(table.columns) == LEDGER and table["verdict"].map(words.meaning).ne("").all()
     assert not table["verdict"].isin(["false", "contradicted", "vacuous", "proof gap"]).any()
-    statements, others = (table[table["part"] == part] for part in (STATEMENT, BEYOND))
-    assert len(statements) + len(others) == len(table)
-    misprints = statements[statements["verdict"] == "typo"]
-    assert misprints["place"].tolist() == ["Theorem 3, rebuttal"]
+    assert table.loc[table["verdict"] == "typo", "place"].tolist() == ["Theorem 3, rebuttal"]
+    others = table[table["part"] != "statement"]
     assert not others["verdict"].isin([*words.ON_TOYS, *words.ON_TOYS.values(), "typo"]).any()
-    assert (others["reading"] == "ours").all()
     trained = table[table["computed"].str.startswith("trained")]
     assert len(trained) == len(claims.CLAIMS) + 3 and set(trained["scale"]) == {"toy"}
-    eight = trained["claim"].str.contains("our f[12]", regex=True)
-    assert eight.sum() == 10 and set(trained.loc[eight, "computed"]) == {"trained, 8 seeds"}
+    eight = trained.loc[trained["claim"].str.contains("our f[12]", regex=True), "computed"]
+    assert len(eight) == 10 and set(eight) == {"trained, 8 seeds"}
