@@ -6,7 +6,6 @@ for the features that ``keep`` allows. Torch and NumPy are enough to import this
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -17,21 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from nclib.metrics.alone import effective_rank, nc0
-from nclib.metrics.checks import Weighting, check_weighting, scaled_rows
-from nclib.metrics.definitions import (
-    mean_of_whitened,
-    nc1_cdnv,
-    ncc_mismatches,
-    ratio,
-    whitened_squares,
-)
-from nclib.metrics.hooks import Batch, run
+from nclib.metrics.checks import Weighting, scaled_rows
+from nclib.metrics.definitions import nc1_cdnv, ncc_mismatches, ratio, share_of_samples, whitened_squares
+from nclib.metrics.hooks import Reader
 from nclib.metrics.layers import Layers, Pool
 from nclib.metrics.moments import ClassMoments, EmptyClassWarning
-from nclib.metrics.report import in_order, moments_report, nc_report, tell_of_no_simplex
+from nclib.metrics.report import nc_report, tell_of_no_simplex
+from nclib.metrics.table import Given, computed
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_Seen = tuple[dict[str, Tensor], Tensor, Tensor | None]
+"""Of a batch: features by layer, labels, predicted classes."""
 
 
 class Features(NamedTuple):
@@ -172,93 +169,69 @@ def measure(
         import pandas
     except ImportError:
         raise ImportError("measure returns a pandas table: pip install pandas") from None
-    check_weighting(weighting)
     if second_pass and iter(loader) is loader:
         raise ValueError("second_pass=True reads the loader twice, and an iterator can be read once: pass a list of it")
-    batches = run(model, loader, layers, num_classes, pool, classifier)
-    measured, batch, kept = _first_pass(batches, weighting, max_dim, 0 if second_pass else keep)
-    own = "" if batch.head is None else f"{batch.head.name}.input"
+    reader = Reader(model, layers, num_classes, pool, classifier)
+    measured, kept = _first_pass(reader, loader, weighting, max_dim, 0 if second_pass else keep)
     if not kept and not second_pass:
         warnings.warn(
             f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
             "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
             stacklevel=2,
         )
-    present = next(iter(measured.values())).moments.present  # which warns of absent classes
-    settled = (layers, batch.num_classes, pool, None if batch.head is None else batch.head.name)
+    classes = int(next(iter(measured.values())).moments.present.sum())  # which warns of absent classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for outputs, labels, predicted in _seen(reader, loader) if second_pass else kept:
+            for name in measured.keys() & outputs.keys():
+                measured[name].compare(outputs[name], labels, predicted, measured[name].moments)
+    if second_pass and not all(torch.equal(layer.compared, layer.moments.counts.cpu()) for layer in measured.values()):
+        raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClassWarning)
-        for seen in _again(run(model, loader, *settled), "") if second_pass else kept:
-            for name in measured.keys() & seen.outputs.keys():
-                measured[name].compare(seen.outputs[name], *seen[1:])
-        if second_pass and not all(torch.equal(x.compared, x.moments.counts.cpu()) for x in measured.values()):
-            raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
-        for seen in () if test is None else _again(run(model, test, *settled), ".*This layer is left out"):
-            for name in measured.keys() & seen.outputs.keys():
-                measured[name].test(seen.outputs[name], *seen[1:])
-        rows = [
-            row
-            for name, layer in measured.items()
-            for row in layer.rows(batch.head.weight if name == own else None, per_class)
-        ]
-    tell_of_no_simplex({repr(name): layer.moments.dim for name, layer in measured.items()}, int(present.sum()))
+        for outputs, labels, predicted in [] if test is None else _seen(reader, test):
+            for name in measured.keys() & outputs.keys():
+                measured[name].test(outputs[name], labels, predicted)
+        shown = {name: measured[name] for name in measured if name not in reader.left | reader.twins}
+        w = {f"{reader.head}.input": reader.w}
+        rows = [row for name, layer in shown.items() for row in layer.rows(w.get(name), per_class)]
+    tell_of_no_simplex({repr(name): layer.moments.dim for name, layer in shown.items()}, classes)
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 
 
 def _first_pass(
-    batches: Any, weighting: Weighting, max_dim: int, room: int
-) -> tuple[dict[str, _Layer], Batch, list[_Seen]]:
-    """The layers, the last batch, and all batches where their features take no more bytes than there is room for."""
+    reader: Reader, loader: Iterable[Any], weighting: Weighting, max_dim: int, room: int
+) -> tuple[dict[str, _Layer], list[_Seen]]:
+    """The layers, and all batches where their features take no more bytes than there is room for."""
     measured: dict[str, _Layer] = {}
     kept: list[_Seen] = []
-    twins: set[str] | None = None  # found layers that give what the classifier takes
-    with closing(batches):
-        for batch in batches:
-            seen = _Seen.of(batch)
-            for name in measured.keys() - batch.outputs.keys():  # left out since this batch
-                del measured[name]
-            for name, h in batch.outputs.items():
-                if name not in measured:
-                    measured[name] = _Layer(name, batch.num_classes, h.shape[1], weighting, max_dim)
-                measured[name].update(h, *seen[1:])
-                room -= h.nbytes
-            kept.append(seen)
-            if room < 0:
-                kept.clear()
-            if batch.head is not None and batch.found:
-                now = _like(batch.outputs, f"{batch.head.name}.input")
-                twins = now if twins is None else now & twins
-    for name in twins or ():
-        measured.pop(name, None)
-    return measured, batch, kept
+    for outputs, labels, predicted in _seen(reader, loader):
+        for name, h in outputs.items():
+            if name not in measured:
+                dim = h.shape[1]
+                measured[name] = _Layer(
+                    name, ClassMoments(reader.num_classes, dim, weighting, covariance=dim <= max_dim)
+                )
+                if dim > max_dim:
+                    warnings.warn(
+                        f"layer {name!r} has {dim} features, and its {dim} × {dim} moments would take "
+                        f'{8e-9 * dim**2:.1f} GB: nc1_pinv and effective_rank are left out. Give it pool="mean", or '
+                        f"pass max_dim={dim}",
+                        stacklevel=3,
+                    )
+            measured[name].update(h, labels, predicted)
+            room -= h.nbytes
+        kept.append(({name: h.cpu() for name, h in outputs.items()}, labels, predicted))
+        if room < 0:
+            kept.clear()
+    return measured, kept
 
 
-class _Seen(NamedTuple):
-    """A batch, on the CPU."""
-
-    outputs: dict[str, Tensor]
-    labels: Tensor
-    predicted: Tensor | None
-
-    @classmethod
-    def of(cls, batch: Batch) -> _Seen:
-        predicted = None if batch.logits is None else batch.logits.argmax(1).cpu()
-        return cls({name: h.cpu() for name, h in batch.outputs.items()}, batch.labels, predicted)
-
-
-def _again(batches: Any, said: str) -> Iterator[_Seen]:
-    """The batches of another pass, without the warnings that the first gave."""
-    with warnings.catch_warnings(), closing(batches):
-        warnings.filterwarnings("ignore", said)
-        yield from map(_Seen.of, batches)
-
-
-def _like(outputs: dict[str, Tensor], own: str) -> set[str]:
-    """The other layers whose features are those of the layer ``own``, up to rounding: a mean may be taken twice."""
-    h = outputs[own]
-    alike = (name for name, other in outputs.items() if name != own and other.shape == h.shape)
-    return {name for name in alike if bool((outputs[name] - h).abs().max() <= 1e-5 * h.abs().max())}
+def _seen(reader: Reader, loader: Iterable[Any]) -> Iterator[_Seen]:
+    with closing(reader.batches(loader)) as batches:
+        for outputs, labels, logits in batches:
+            yield outputs, labels, None if logits is None else logits.argmax(1).cpu()
 
 
 def features(
@@ -299,16 +272,18 @@ def features(
     >>> found.h.shape, found.w.shape
     (torch.Size([60, 16]), torch.Size([3, 16]))
     """
-    found = []
-    with closing(run(model, loader, layer or (), num_classes, pool, classifier)) as batches:
-        for batch in batches:
-            name = layer or f"{batch.head.name}.input"
-            logits = torch.empty(0, 0) if batch.logits is None else batch.logits.cpu()
-            found.append((batch.outputs[name].cpu(), batch.labels, logits))
-    h, labels, logits = zip(*found, strict=True)
-    join = torch.cat if isinstance(labels[0], Tensor) else np.concatenate
-    w = batch.head.weight if batch.head is not None and name == f"{batch.head.name}.input" else None
-    return Features(torch.cat(h), join(labels), torch.cat(logits) if len(logits[0]) else None, w)
+    reader = Reader(model, layer or (), num_classes, pool, classifier)
+    with closing(reader.batches(loader)) as batches:
+        found = [batch._replace(outputs={name: h.cpu() for name, h in batch.outputs.items()}) for batch in batches]
+    own = f"{reader.head}.input"
+    h, labels = ([batch.outputs[layer or own] for batch in found], [batch.labels for batch in found])
+    logits = [batch.logits.cpu() for batch in found if batch.logits is not None]
+    return Features(
+        torch.cat(h),
+        torch.cat(labels) if isinstance(labels[0], Tensor) else np.concatenate(labels),
+        torch.cat(logits) if logits else None,
+        reader.w if layer in (None, own) else None,
+    )
 
 
 def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
@@ -336,20 +311,16 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
 
 
 class _Layer:
-    """What is accumulated of a layer, and the rows of the table that follow from it."""
+    """What is accumulated of a layer, of training or of test data."""
 
-    def __init__(self, name: str, num_classes: int, dim: int, weighting: Weighting, max_dim: int) -> None:
-        if dim > max_dim:
-            warnings.warn(
-                f"layer {name!r} has {dim} features, and its {dim} × {dim} moments would take {8e-9 * dim**2:.1f} GB: "
-                f'nc1_pinv and effective_rank are left out. Give it pool="mean", or pass max_dim={dim}',
-                stacklevel=3,
-            )
-        self.name, self.moments = name, ClassMoments(num_classes, dim, weighting, covariance=dim <= max_dim)
-        self.compared = torch.zeros(num_classes, dtype=torch.int64)  # samples that ``compare`` has seen
-        # of each class: Σ_i ‖h_i‖, samples that are predicted or not as near as what is, and whitened_squares
-        self.norms, self.right, self.mismatched, self.whitened = torch.zeros(4, num_classes, dtype=torch.float64)
-        self.tested: _Tested | None = None
+    def __init__(self, name: str, moments: ClassMoments) -> None:
+        self.name, self.moments = name, moments
+        self.predicts, self.tested = False, None
+        self.compared = torch.zeros(moments.num_classes, dtype=torch.int64)  # samples that ``compare`` has seen
+        # Of each class: Σ_i ‖h_i‖; samples that are predicted; whose nearest mean is not that of the predicted class;
+        # whose nearest mean is not that of their class; whitened_squares.
+        sums = torch.zeros(5, moments.num_classes, dtype=torch.float64)
+        self.norms, self.right, self.mismatched, self.elsewhere, self.whitened = sums
 
     def update(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         try:
@@ -357,23 +328,33 @@ class _Layer:
         except ValueError as error:
             raise ValueError(f"layer {self.name!r}: {error}") from None
         self.norms.index_add_(0, labels.long(), torch.linalg.vector_norm(h.double(), dim=1).cpu())
-        self.right += _by_class(None if predicted is None else predicted == labels, labels, self.right)
+        self.predicts = predicted is not None
+        if self.predicts:
+            self.right += self._count(labels[predicted == labels])
 
-    def compare(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
-        """With the final class means."""
-        wrong = None if predicted is None else ncc_mismatches(h, predicted, self.moments).cpu()
-        self.compared += torch.bincount(labels, minlength=len(self.compared))
-        self.whitened += whitened_squares(h, labels.long(), self.moments).cpu()
-        self.mismatched += _by_class(wrong, labels, self.mismatched)
+    def compare(self, h: Tensor, labels: Tensor, predicted: Tensor | None, means: ClassMoments) -> None:
+        """With the final class means of the training data."""
+        self.compared += self._count(labels)
+        if predicted is not None:
+            self.mismatched += self._count(labels[ncc_mismatches(h, predicted, means).cpu()])
+        if means is self.moments:
+            self.whitened += whitened_squares(h, labels.long(), means).cpu()
+        else:
+            self.elsewhere += self._count(labels[ncc_mismatches(h, labels.long(), means).cpu()])
 
     def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
-        self.tested = self.tested or _Tested(self.moments)
-        self.tested.update(h, labels.long(), predicted)
+        if self.tested is None:
+            self.tested = _Layer(self.name, ClassMoments(self.moments.num_classes, self.moments.dim, covariance=False))
+        self.tested.update(h, labels, predicted)
+        self.tested.compare(h, labels, predicted, self.moments)
 
-    def rows(self, w: Tensor | None, per_class: bool) -> list[tuple[str, int | None, str, float]]:
+    def _count(self, labels: Tensor) -> Tensor:
+        return torch.bincount(labels, minlength=self.moments.num_classes)
+
+    def rows(self, w: Tensor | None, per_class: bool) -> Iterator[tuple[str, int | None, str, float]]:
         """w : of the classifier's input alone"""
-        m, counts = self.moments, self.moments.counts.cpu().double()
-        known = moments_report(m, None if w is None else scaled_rows(w, "w").to(m.device))
+        m, counts = self.moments, self.moments.counts.cpu()
+        given = Given(m, None if w is None else scaled_rows(w, "w").to(m.device))
         by_class = {
             "samples": counts,
             "nc1_trace_ratio": m.class_variances / m.between_rows.square().sum(),
@@ -381,61 +362,41 @@ class _Layer:
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
         if self.compared.any():
-            known["nc1_pinv_class_balanced"] = mean_of_whitened(self.whitened.to(m.device), m)
-            known["nc4_ncc_mismatch"] = ratio(self.mismatched.sum(), counts.sum())
-            by_class["nc4_ncc_mismatch"] = self.mismatched / counts
-        report = {"dim": m.dim, "samples": counts.sum(), **in_order(known, m.num_classes)}
-        report["feature_norm"] = ratio(self.norms.sum(), counts.sum())
+            given = given._replace(whitened=self.whitened.to(m.device))
+            if self.predicts:
+                given = given._replace(mismatches=self.mismatched)
+                by_class["nc4_ncc_mismatch"] = self.mismatched / counts
+        report = {"dim": m.dim, "samples": m.num_samples, **computed(given)}
+        report["feature_norm"] = share_of_samples(self.norms, m)
         if m.scatter is not None:
             report["effective_rank"] = effective_rank(m)
         if w is not None:
-            report |= {"nc0": nc0(w), "accuracy": ratio(self.right.sum(), counts.sum())}
-            by_class["accuracy"] = self.right / counts
+            report["nc0"] = nc0(w)
+            if self.predicts:
+                report["accuracy"] = share_of_samples(self.right, m)
+                by_class["accuracy"] = self.right / counts
         if self.tested is not None:
-            report |= self.tested.report(w is not None)
-        if self.right.isnan().any():  # the network predicts nothing
-            for name in ("accuracy", "nc4_ncc_mismatch", "accuracy_test", "nc4_ncc_mismatch_test"):
-                report.pop(name, None), by_class.pop(name, None)
-        rows = [(self.name, None, metric, float(value)) for metric, value in report.items()]
+            report |= self.tested.against(m, w is not None)
+        yield from ((self.name, None, metric, float(value)) for metric, value in report.items())
         if per_class:
             values = {metric: of_classes.tolist() for metric, of_classes in by_class.items()}
-            rows += [(self.name, k, metric, float(values[metric][k])) for k in range(len(counts)) for metric in values]
-        return rows
+            yield from ((self.name, k, name, float(values[name][k])) for k in range(len(counts)) for name in values)
 
-
-class _Tested:
-    """What is accumulated of test data in a layer, against the moments of the training data."""
-
-    def __init__(self, train: ClassMoments) -> None:
-        self.train, self.moments = train, ClassMoments(train.num_classes, train.dim, covariance=False)
-        # samples whose nearest training mean is that of their class; is not what was predicted; that are predicted
-        self.nearest = self.mismatched = self.right = 0.0
-
-    def update(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
-        self.moments.update(h, labels)
-        self.nearest += float((~ncc_mismatches(h, labels, self.train)).sum())
-        self.mismatched += math.nan if predicted is None else float(ncc_mismatches(h, predicted, self.train).sum())
-        self.right += math.nan if predicted is None else float((predicted == labels).sum())
-
-    def report(self, of_classifier: bool) -> dict[str, float]:
-        m, train = self.moments, self.train
-        samples, both = m.num_samples, (m.counts > 0) & (train.counts > 0)
+    def against(self, train: ClassMoments, of_classifier: bool) -> dict[str, float]:
+        """The report of test data."""
+        m, both = self.moments, (self.moments.counts > 0) & (train.counts > 0)
         # Σ_i ‖h_i − ν‖² = n ‖μ − ν‖² + Σ_i ‖h_i − μ‖²
         moved = (m.class_means - train.class_means)[both].square().sum(1)
         around = (m.counts[both] * (moved + m.class_variances[both])).sum() / m.counts[both].sum()
-        return {
-            "samples_test": samples,
+        report = {
+            "samples_test": m.num_samples,
             "absent_classes_test": int((m.counts == 0).sum()),
             "nc1_trace_ratio_test": ratio(around, train.between_rows.square().sum()),
             "nc1_cdnv_test": nc1_cdnv(m),
-            "ncc_accuracy_test": self.nearest / samples,
-            "nc4_ncc_mismatch_test": self.mismatched / samples,
-            **({"accuracy_test": self.right / samples} if of_classifier else {}),
+            "ncc_accuracy_test": share_of_samples(m.counts.cpu() - self.elsewhere, m),
         }
-
-
-def _by_class(chosen: Tensor | None, labels: Tensor, like: Tensor) -> Tensor:
-    """(K,) how many samples of each class are chosen; NaN where that is not known."""
-    return (
-        torch.bincount(labels[chosen], minlength=len(like)) if chosen is not None else torch.full_like(like, math.nan)
-    )
+        if self.predicts:
+            report["nc4_ncc_mismatch_test"] = share_of_samples(self.mismatched, m)
+            if of_classifier:
+                report["accuracy_test"] = share_of_samples(self.right, m)
+        return report
