@@ -6,10 +6,10 @@ import math
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +19,6 @@ from nclib.metrics.layers import Layers, Pool, found_for, module_named, modules_
 
 _LENGTHS = (nn.Conv1d, nn.ConvTranspose1d)
 _TOKENS = (nn.LayerNorm, nn.MultiheadAttention, nn.Embedding, nn.RNNBase)
-
-
-class Batch(NamedTuple):
-    """What a batch of B samples gives: features (B, d) by layer, labels on the CPU, and what the network predicts."""
-
-    outputs: dict[str, Tensor]
-    labels: Tensor | np.ndarray
-    logits: Tensor | None
 
 
 class Reader:
@@ -40,10 +32,9 @@ class Reader:
     def __init__(
         self, model: nn.Module, layers: Layers, num_classes: int | None, pool: Pool, classifier: str | None
     ) -> None:
-        model = getattr(model, "_orig_mod", model)
-        self.model = (
-            model.module if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)) else model
-        )
+        self.model = getattr(model, "_orig_mod", model)
+        if isinstance(self.model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            self.model = self.model.module
         self.modules = modules_of(self.model)
         self.pool, self.pools = pool, pools_of(self.modules, layers, pool)
         self.found = found_for(self.modules, layers)  # whether the layers were found, not named
@@ -58,9 +49,8 @@ class Reader:
             self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear)}
         else:
             self.heads = {} if classifier is None else self._head_named(classifier)
-        kinds = {kind for module in self.modules.values() for kind in (*_LENGTHS, *_TOKENS) if isinstance(module, kind)}
-        self.lengths = not kinds.isdisjoint(_LENGTHS)  # signals, (B, C, L)
-        self.unclear = self.lengths and not kinds.isdisjoint(_TOKENS)
+        self.lengths = any(isinstance(module, _LENGTHS) for module in self.names_of)  # signals, (B, C, L)
+        self.unclear = self.lengths and any(isinstance(module, _TOKENS) for module in self.names_of)
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
         head = module_named(self.modules, name)
@@ -70,18 +60,26 @@ class Reader:
         self.num_classes = len(weight)
         return {head: name}
 
-    def batches(self, loader: Iterable[Any]) -> Iterator[Batch]:
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around ``batches``: evaluation mode, hooks and failures that are counted; afterwards all is as before."""
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-        with evaluating(self.model), torch.random.fork_rng(devices), self._hooked(), self._failures_told() as count:
-            for batch in loader:
-                inputs, labels = _inputs_and_labels(batch)
-                if len(labels):
-                    self.size = len(labels)
-                    self.calls = {}  # of layers that may be the classifier: input, output, how many of ``given`` before
-                    self.given, self.count = {}, Counter()  # (module, "" or ".input", call), in the order of the calls
-                    output = _forward(self.model, inputs)
-                    count()
-                    yield self._read(output, labels)
+        with evaluating(self.model), torch.random.fork_rng(devices), self._hooked(), self._failures_told():
+            yield
+
+    def batches(self, loader: Iterable[Any], again: bool = False) -> Iterator[tuple[dict[str, Tensor], Any, Any]]:
+        """Of every batch: features (B, d) by layer, labels (B,) on the CPU, and what the network returned (B, K), if it
+        did; ``again``: failures have been counted."""
+        for batch in loader:
+            inputs, labels = _inputs_and_labels(batch)
+            if len(labels):
+                self.size = len(labels)
+                self.calls = {}  # of layers that may be the classifier: input, output, how many of ``given`` before
+                self.given, self.count = {}, Counter()  # (module, "" or ".input", call), in the order of the calls
+                output = _forward(self.model, inputs)
+                for failures in () if again else self.failures:
+                    failures.count()
+                yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
 
@@ -90,11 +88,12 @@ class Reader:
         with ExitStack() as handles:
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
-            inputs = [name for name in self.pools if name not in self.modules]
-            for module in {self.modules[name.removesuffix(".input")] for name in inputs}:
+            for module in {
+                self.modules[name.removesuffix(".input")] for name in self.pools.keys() - self.modules.keys()
+            }:
                 enters = partial(self._keep, ".input")
                 handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
-            for module in {self.modules[name] for name in self.pools if name in self.modules}:
+            for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
                 handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
             yield
 
@@ -154,7 +153,7 @@ class Reader:
 
     # -- after a batch
 
-    def _read(self, output: Any, labels: Tensor | np.ndarray) -> Batch:
+    def _read(self, output: Any, labels: Any) -> tuple[dict[str, Tensor], Any, Any]:
         returned = [x for x in tensors(output) if x.ndim == 2 and len(x) == self.size and x.is_floating_point()]
         first = self.names is None
         if first:
@@ -180,7 +179,7 @@ class Reader:
         if odd:
             raise ValueError(f"the forward pass does not always call {', '.join(sorted(odd))}; name other layers")
         # cloned: a network may write the next batch into the same memory
-        return Batch(outputs, labels, None if logits is None else logits.clone())
+        return outputs, labels, None if logits is None else logits.clone()
 
     def _settle(self, output: Any, returned: list[Tensor]) -> None:
         """After the first batch: the number of classes and the classifier."""
@@ -191,8 +190,7 @@ class Reader:
             if self.num_classes < 2:
                 raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
         names = [name for name, (_, out, _) in self.calls.items() if self.named or out.shape[1] == self.num_classes]
-        if len(names) > 1:
-            names = [name for name in names if any(_same(x, self.calls[name][1]) for x in returned)] or names
+        names = [name for name in names if any(_same(x, self.calls[name][1]) for x in returned)] or names
         if len(names) > 1:
             raise ValueError(
                 f"several layers have {self.num_classes} outputs and may be the classifier: "
@@ -217,8 +215,10 @@ class Reader:
 
     def _predicted(self, own: Tensor, returned: list[Tensor], first: bool) -> Tensor | None:
         """What the network makes of the outputs of its classifier: that may change the prediction."""
-        if own.shape != (self.size, self.num_classes) or not returned:
-            return [*returned, own if own.shape == (self.size, self.num_classes) else None][0]
+        if own.shape != (self.size, self.num_classes):
+            return returned[0] if returned else None
+        if not returned:
+            return own
         logits = next((x for x in returned if _same(x, own)), returned[0])
         if first and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
             warnings.warn(
@@ -230,35 +230,38 @@ class Reader:
         return logits
 
     @contextmanager
-    def _failures_told(self) -> Iterator[Callable[[], None]]:
-        """Count, after each batch, the rows that equilibrium layers did not solve, in place of their own warnings; warn
-        at the end, also after an error."""
-        layers = {names[0]: module for module, names in self.names_of.items() if _is_solved(module)}
-        choices = {name: layer._on_failure for name, layer in layers.items()}
-        rows, failed, worst = Counter(), Counter(), dict.fromkeys(layers, 0.0)
-
-        def count() -> None:
-            for name, layer in layers.items():
-                if (solution := layer.last_solution) is not None:
-                    residuals = solution.residual[~solution.converged].nan_to_num(math.inf, math.inf).tolist()
-                    rows[name] += len(solution.converged)
-                    failed[name] += len(residuals)
-                    worst[name] = max([worst[name], *residuals])
-
+    def _failures_told(self) -> Iterator[None]:
+        """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
+        self.failures = [_Failures(names[0], module) for module, names in self.names_of.items() if _is_solved(module)]
         try:
-            for layer in layers.values():
-                layer._on_failure = "ignore"
-            yield count
+            yield
         finally:
-            for name, layer in layers.items():
-                layer._on_failure = choices[name]
-                if failed[name]:
-                    warnings.warn(
-                        f"the equilibrium layer {name!r} did not converge on {failed[name]} of {rows[name]} rows "
-                        f"(worst residual {worst[name]:.1e}): their features, there and in later layers, are not those "
-                        "of a fixed point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
-                        stacklevel=2,
-                    )
+            for failures in self.failures:
+                failures.tell()
+
+
+class _Failures:
+    """The rows that an equilibrium layer did not solve."""
+
+    def __init__(self, name: str, layer: Any) -> None:
+        self.name, self.layer, self.rows, self.failed, self.worst = name, layer, 0, 0, 0.0
+        self.choice, layer._on_failure = layer._on_failure, "ignore"
+
+    def count(self) -> None:
+        if (solution := self.layer.last_solution) is not None:
+            residuals = solution.residual[~solution.converged].nan_to_num(math.inf, math.inf).tolist()
+            self.rows, self.failed = self.rows + len(solution.converged), self.failed + len(residuals)
+            self.worst = max([self.worst, *residuals])
+
+    def tell(self) -> None:
+        self.layer._on_failure = self.choice
+        if self.failed:
+            warnings.warn(
+                f"the equilibrium layer {self.name!r} did not converge on {self.failed} of {self.rows} rows (worst "
+                f"residual {self.worst:.1e}): their features, there and in later layers, are not those of a fixed "
+                "point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
+                stacklevel=2,
+            )
 
 
 def _is_solved(module: nn.Module) -> bool:
@@ -307,12 +310,11 @@ def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:
 
 def tensors(value: Any) -> Iterator[Tensor]:
     """All tensors in what a module returned or was given; of a mapping its logits and last_hidden_state first."""
+    if isinstance(value, Mapping):
+        value = sorted(value.items(), key=lambda item: item[0] not in ("logits", "last_hidden_state"))
     if isinstance(value, Tensor):
         yield value
-    if isinstance(value, Mapping):
-        first = ("logits", "last_hidden_state")
-        value = [value[name] for name in sorted(value, key=lambda name: name not in first)]
-    if isinstance(value, (tuple, list)):
+    elif isinstance(value, (tuple, list)):
         for part in value:
             yield from tensors(part)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,9 +25,6 @@ from nclib.metrics.table import Given, computed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_Seen = tuple[dict[str, Tensor], Tensor, Tensor | None]
-"""Of a batch: features by layer, labels, predicted classes."""
 
 
 class Features(NamedTuple):
@@ -165,73 +161,67 @@ def measure(
     >>> wide.loc["samples"].index.tolist(), wide.columns.tolist()
     ([<NA>, 0, 1, 2], ['0', '2.input'])
     """
-    try:
-        import pandas
-    except ImportError:
-        raise ImportError("measure returns a pandas table: pip install pandas") from None
+    import pandas
+
     if second_pass and iter(loader) is loader:
         raise ValueError("second_pass=True reads the loader twice, and an iterator can be read once: pass a list of it")
     reader = Reader(model, layers, num_classes, pool, classifier)
-    measured, kept = _first_pass(reader, loader, weighting, max_dim, 0 if second_pass else keep)
+    with reader.reading():
+        measured, kept = _first_pass(reader, loader, weighting, max_dim, 0 if second_pass else keep)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EmptyClassWarning)  # which the first pass gave
+            for name, *batch in _batches(reader, loader, again=True) if second_pass else kept:
+                measured[name].compare(*batch, measured[name].moments)
+            for name, *batch in () if test is None else _batches(reader, test):
+                measured[name].test(*batch)
     if not kept and not second_pass:
         warnings.warn(
             f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
             "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
             stacklevel=2,
         )
-    classes = int(next(iter(measured.values())).moments.present.sum())  # which warns of absent classes
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for outputs, labels, predicted in _seen(reader, loader) if second_pass else kept:
-            for name in measured.keys() & outputs.keys():
-                measured[name].compare(outputs[name], labels, predicted, measured[name].moments)
-    if second_pass and not all(torch.equal(layer.compared, layer.moments.counts.cpu()) for layer in measured.values()):
+    shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins]
+    if second_pass and any(not torch.equal(layer.compared, layer.moments.counts.cpu()) for layer in shown):
         raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
+    tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))
+    w = {f"{reader.head}.input": reader.w}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClassWarning)
-        for outputs, labels, predicted in [] if test is None else _seen(reader, test):
-            for name in measured.keys() & outputs.keys():
-                measured[name].test(outputs[name], labels, predicted)
-        shown = {name: measured[name] for name in measured if name not in reader.left | reader.twins}
-        w = {f"{reader.head}.input": reader.w}
-        rows = [row for name, layer in shown.items() for row in layer.rows(w.get(name), per_class)]
-    tell_of_no_simplex({repr(name): layer.moments.dim for name, layer in shown.items()}, classes)
+        rows = [row for layer in shown for row in layer.rows(w.get(layer.name), per_class)]
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 
 
 def _first_pass(
     reader: Reader, loader: Iterable[Any], weighting: Weighting, max_dim: int, room: int
-) -> tuple[dict[str, _Layer], list[_Seen]]:
+) -> tuple[dict[str, _Layer], list[tuple]]:
     """The layers, and all batches where their features take no more bytes than there is room for."""
     measured: dict[str, _Layer] = {}
-    kept: list[_Seen] = []
-    for outputs, labels, predicted in _seen(reader, loader):
-        for name, h in outputs.items():
-            if name not in measured:
-                dim = h.shape[1]
-                measured[name] = _Layer(
-                    name, ClassMoments(reader.num_classes, dim, weighting, covariance=dim <= max_dim)
+    kept = []
+    for name, h, labels, predicted in _batches(reader, loader):
+        if name not in measured:
+            d, whole = h.shape[1], h.shape[1] <= max_dim
+            if not whole:
+                warnings.warn(
+                    f"layer {name!r} has {d} features, and its {d} × {d} moments would take {8e-9 * d**2:.1f} GB: "
+                    f'nc1_pinv and effective_rank are left out. Give it pool="mean", or pass max_dim={d}',
+                    stacklevel=3,
                 )
-                if dim > max_dim:
-                    warnings.warn(
-                        f"layer {name!r} has {dim} features, and its {dim} × {dim} moments would take "
-                        f'{8e-9 * dim**2:.1f} GB: nc1_pinv and effective_rank are left out. Give it pool="mean", or '
-                        f"pass max_dim={dim}",
-                        stacklevel=3,
-                    )
-            measured[name].update(h, labels, predicted)
-            room -= h.nbytes
-        kept.append(({name: h.cpu() for name, h in outputs.items()}, labels, predicted))
+            measured[name] = _Layer(name, ClassMoments(reader.num_classes, d, weighting, covariance=whole))
+        measured[name].update(h, labels, predicted)
+        room -= h.nbytes
+        kept.append((name, h.cpu(), labels, predicted))
         if room < 0:
             kept.clear()
+    _ = next(iter(measured.values())).moments.present  # warns of absent classes, once for all layers
     return measured, kept
 
 
-def _seen(reader: Reader, loader: Iterable[Any]) -> Iterator[_Seen]:
-    with closing(reader.batches(loader)) as batches:
-        for outputs, labels, logits in batches:
-            yield outputs, labels, None if logits is None else logits.argmax(1).cpu()
+def _batches(reader: Reader, loader: Iterable[Any], again: bool = False) -> Iterator[tuple]:
+    """Name, features, labels and predicted classes, of every layer and batch."""
+    for outputs, labels, logits in reader.batches(loader, again):
+        predicted = None if logits is None else logits.argmax(1).cpu()
+        yield from ((name, h, labels, predicted) for name, h in outputs.items())
 
 
 def features(
@@ -273,16 +263,14 @@ def features(
     (torch.Size([60, 16]), torch.Size([3, 16]))
     """
     reader = Reader(model, layer or (), num_classes, pool, classifier)
-    with closing(reader.batches(loader)) as batches:
-        found = [batch._replace(outputs={name: h.cpu() for name, h in batch.outputs.items()}) for batch in batches]
-    own = f"{reader.head}.input"
-    h, labels = ([batch.outputs[layer or own] for batch in found], [batch.labels for batch in found])
-    logits = [batch.logits.cpu() for batch in found if batch.logits is not None]
+    with reader.reading():
+        found = [(*(h.cpu() for h in outputs.values()), *rest) for outputs, *rest in reader.batches(loader)]
+    h, labels, logits = zip(*found, strict=True)
     return Features(
         torch.cat(h),
         torch.cat(labels) if isinstance(labels[0], Tensor) else np.concatenate(labels),
-        torch.cat(logits) if logits else None,
-        reader.w if layer in (None, own) else None,
+        None if logits[0] is None else torch.cat(logits).cpu(),
+        reader.w if layer in (None, f"{reader.head}.input") else None,
     )
 
 

@@ -133,13 +133,12 @@ def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[st
 def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
     """Warn where there are more classes than a simplex has corners; dims by what has them, such as a layer."""
     few = {name: dim for name, dim in dims.items() if dim < num_classes - 1}
-    if not few:
-        return
-    least = {dim: ideal_values(num_classes, dim)["nc2_etf_distance"].value for dim in few.values()}
-    where = ", ".join(f"{name} (d = {dim}: {least[dim]:.3f})" for name, dim in list(few.items())[:6])
-    warnings.warn(
-        f"there is no simplex of {num_classes} classes in fewer than {num_classes - 1} dimensions, so that "
-        f"nc2_etf_distance and nc3_alignment have a least value above 0: {where}{', …' if len(few) > 6 else ''}. See "
-        f"nclib.ideal_values({num_classes}, dim={max(least)})",
-        stacklevel=3,
-    )
+    least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
+    if few:
+        warnings.warn(
+            f"there is no simplex of {num_classes} classes in fewer than {num_classes - 1} dimensions, so that "
+            "nc2_etf_distance and nc3_alignment have a least value above 0: "
+            f"{', '.join(f'{name} (d = {dim}: {least[name]:.3f})' for name, dim in few.items())}. See "
+            f"nclib.ideal_values({num_classes}, dim={max(few.values())})",
+            stacklevel=3,
+        )
