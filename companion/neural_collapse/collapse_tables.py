@@ -6,6 +6,7 @@ Pages hold them between marks that name them, so no number of these runs is type
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -28,7 +29,7 @@ BALANCED = (0, 1)
 R100 = ((3, 100), (5, 100), (7, 100))
 """K_A and R of the settings with three seeds at R = 100."""
 R10 = ((3, 10),)
-GROUPS = {"r100": R100, "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
+GROUPS = {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
 SETTINGS = (R100[1], R100[0], R10[0], R100[2], BALANCED)
 """Settings with three seeds, as tables of verdicts list them."""
 UNJUDGED = (7, 100)
@@ -71,6 +72,7 @@ LAST_TEN = {f"{name}10": ROWS[name]._replace(how="last_epochs") for name in ("ac
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
+FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
 """Parts of eq. 14, and what they are called below its row."""
 PARTS_OF_NC1 = (
@@ -89,9 +91,9 @@ def tables() -> dict[str, str]:
     """Markdown tables by name."""
     most = [name for name in JUDGED if name not in ("trace", "acc")]
     page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
-    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 10, K_A = 3", "balanced")
+    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 100, K_A = 3, 5", "R = 10, K_A = 3", "balanced")
     return {
-        "collapse-changes": table(["", *page], [[row.label, *_changes(name)] for name, row in ROWS.items()]),
+        "collapse-changes": table(["", *page], [[ROWS[name].label, *_changes(name, GROUPS_SHOWN)] for name in ROWS]),
         "collapse-gate": _gate("four"),
         "collapse-gate-r100": _gate("r100"),
         "collapse-verdicts": _verdicts(),
@@ -160,13 +162,12 @@ def compared(row: Row, group: str) -> Pairs:
 # --- the tables ---------------------------------------------------------------------------------------------------
 
 
-def _changes(name: str) -> list[str]:
-    """The changes of a row at R = 100, at R = 10 and on balanced classes, where class groups have none and the training
-    distribution is that of the test."""
-    idle = (*NO_MINORITY, "prior")
+def _changes(name: str, groups: tuple[str, ...]) -> list[str]:
+    """The changes of a row in groups of settings. Balanced classes have no class groups, and the training distribution
+    is that of the test."""
+    idle, row = (*NO_MINORITY, "prior"), (ROWS | LAST_TEN)[name]
     return [
-        "–" if group == "balanced" and name in idle else _said(ROWS[name], compared(ROWS[name], group).interval)
-        for group in GROUPS_SHOWN
+        "–" if group == "balanced" and name in idle else _said(row, compared(row, group).interval) for group in groups
     ]
 
 
@@ -174,16 +175,17 @@ def _claim(name: str) -> str:
     """The paper's claim under imbalance; it has none about parts of the accuracy, and Theorem 4.1 that of cosines."""
     if name in ("cos", "cosc"):
         return "higher (Theorem 4.1)"
-    return "–" if name in ("minority", "majority") else ROWS[name].claim or "–"
+    return "–" if name in ("minority", "majority") else (ROWS | LAST_TEN)[name].claim or "–"
 
 
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    for name in (*most, "trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "minority", "majority"):
-        lines.append([ROWS[name].label, _claim(name), *_changes(name)])
+    for name in (*most, "trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "acc10", "minority", "majority"):
+        label = "– over the last ten epochs" if name == "acc10" else ROWS[name].label
+        lines.append([label, _claim(name), *_changes(name, FRONT_GROUPS)])
         if name == "eq14":
             for part, said in PARTS.items():
-                found = (_percent(_parts(group, centred=False)[part]) for group in GROUPS_SHOWN)
+                found = (_percent(_parts(group, centred=False)[part]) for group in FRONT_GROUPS)
                 lines.append([f"– {said}", "–", *found])
     return lines
 
@@ -318,10 +320,10 @@ def _parts_of_nc1(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[
     return found | dict(zip(PARTS_OF_NC1, values, strict=True))
 
 
-def _deviations(name: str) -> tuple[tuple[float, float, float], float, float, float]:
-    """Of log ratios over the four settings: standard deviation of the seeds' means with its interval; the one that the
-    spreads within settings imply; and the decreases detectable from both."""
-    table = compared(ROWS[name], "four").table
+def _deviations(name: str, group: str) -> tuple[tuple[float, float, float], float, float, float]:
+    """Of log ratios over a group of settings: standard deviation of the seeds' means with its interval; the one that
+    the spreads within settings imply; and the decreases detectable from both."""
+    table = compared(ROWS[name], group).table
     means = table.groupby("seed")["difference"].mean()
     pooled = spread(means)
     within = table.groupby(SETTING, dropna=False)["difference"].var(ddof=1)
@@ -332,10 +334,11 @@ def _deviations(name: str) -> tuple[tuple[float, float, float], float, float, fl
 
 def _spread() -> str:
     lines = []
-    for name in PRINTED:
-        (pooled, low, high), implied, seen, expected = _deviations(name)
+    for group, name in itertools.product(("r100", "four"), PRINTED):
+        (pooled, low, high), implied, seen, expected = _deviations(name, group)
         detected = [f"{seen:.1f} %", f"{expected:.1f} %"]
-        lines.append([ROWS[name].label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
+        label = f"{'R = 100' if group == 'r100' else 'four settings'}: {ROWS[name].label}"
+        lines.append([label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
     heads = ["standard deviation of the seeds' means", "as the settings imply", "detectable by the first"]
     return table(["", *heads, "by the second"], lines)
 
@@ -416,7 +419,7 @@ def _norms() -> dict[str, str]:
 
 
 def _spreads() -> dict[str, str]:
-    _, _, seen, expected = _deviations("eq13")
+    _, _, seen, expected = _deviations("eq13", "four")
     return {"collapse-detectable": f"{seen:.1f} to {expected:.1f} %"}
 
 
