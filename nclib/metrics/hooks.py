@@ -16,9 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib.metrics.layers import Layers, Pool, found_for, module_named, modules_of, pools_of
-
-_LENGTHS = (nn.Conv1d, nn.ConvTranspose1d)
-_TOKENS = (nn.LayerNorm, nn.MultiheadAttention, nn.Embedding, nn.RNNBase)
+from nclib.metrics.pooling import vectors
 
 
 class Reader:
@@ -49,8 +47,6 @@ class Reader:
             self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear)}
         else:
             self.heads = {} if classifier is None else self._head_named(classifier)
-        self.lengths = any(isinstance(module, _LENGTHS) for module in self.names_of)  # signals, (B, C, L)
-        self.unclear = self.lengths and any(isinstance(module, _TOKENS) for module in self.names_of)
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
         head = module_named(self.modules, name)
@@ -126,11 +122,13 @@ class Reader:
         """(B, d) features of what a layer was given or returned, in memory of their own."""
         x = next(tensors(value), torch.empty(0)).detach()
         x = x.cpu() if x.device.type == "mps" else x  # which has no float64
+        if x.is_nested:
+            raise ValueError(f"layer {name!r} gives a nested tensor, as with a padding mask: measure a later layer")
         said = f"layer {name!r} gives {x.dtype} {tuple(x.shape)}"
         if callable(pool) and (x.ndim != 2 or (name in self.pools and not self.found)):
             h = pool(x)
         elif len(x) == self.size and x.ndim > 1 and x.is_floating_point():
-            h = self._vectors(x, pool, module, said)
+            h = vectors(x, pool, module, self.model, said)
         else:
             h = x
         if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size or not h.is_floating_point():
@@ -139,17 +137,6 @@ class Reader:
                 "returns (B, d)"
             )
         return h.clone()
-
-    def _vectors(self, x: Tensor, pool: Pool, module: nn.Module, said: str) -> Tensor:
-        if x.ndim == 2 or pool == "flatten":
-            return x.flatten(1)
-        x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        torch_1d = type(module).__module__.startswith("torch.nn.modules") and type(module).__name__.endswith("1d")
-        if x.ndim > 3 or torch_1d:
-            return x.flatten(2).mean(2)
-        if self.unclear or any(getattr(part, "batch_first", True) is False for part in module.modules()):
-            raise ValueError(f"{said}, which may be (B, C, L), (B, T, D) or (T, B, D): pass a function as its pool")
-        return x[:, 0] if pool == "cls" and not self.lengths else x.mean(2 if self.lengths else 1)
 
     # -- after a batch
 
@@ -195,6 +182,13 @@ class Reader:
             raise ValueError(
                 f"several layers have {self.num_classes} outputs and may be the classifier: "
                 f"{', '.join(map(repr, names))}. Name it with classifier=…, or pass classifier=None"
+            )
+        given_by_token = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
+        if not names and given_by_token:
+            warnings.warn(
+                f"no classifier was found, so that NC3 and the like are missing; {given_by_token[-1]!r} has "
+                f"{self.num_classes} outputs: name it with classifier={given_by_token[-1]!r}, or pass None",
+                stacklevel=2,
             )
         if names:
             self.head = names[0]

@@ -65,6 +65,7 @@ def blocks_of(model: nn.Module) -> list[str]:
                 found.extend([last] if last else [])
                 last = None
             wrapper = not single and type(parent) not in _CONTAINERS and _has_stage(child)
+            wrapper &= not hasattr(child, "last_solution")  # an equilibrium layer is measured at its equilibrium
             if type(child) in _CONTAINERS or wrapper:
                 visit(child, f"{name}.")
             elif not single or (_has_weight(child) and not runs):

@@ -68,9 +68,9 @@ def measure(
         every block, see Notes; "all" the output of every single layer in place of the blocks.
     num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
     pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
-        of (B, T, D), "cls" takes the first token of (B, T, D) and is "mean" elsewhere, "flatten" keeps all numbers, a
-        function takes the output and returns (B, d). With layers=None the function is given feature maps alone: what
-        is (B, d) already stays as it is.
+        of (B, T, D); which of them it is, Notes say. "cls" takes the first token of (B, T, D) and is "mean" elsewhere,
+        "flatten" keeps all numbers, a function takes the output and returns (B, d). With layers=None the function is
+        given feature maps alone: what is (B, d) already stays as it is.
     per_class : add rows for each class, with a column ``class``, which is missing in the rows of whole layers. Then
         ``table.pivot(index=["metric", "class"], columns="layer", values="value")`` has them all, and
         ``table[table["class"].isna()]`` is the table without them.
@@ -139,10 +139,10 @@ def measure(
     A module that is called several times in one forward pass, such as a tied cell, is measured at its last call; one
     that stands under several names and is called as often, such as a single ReLU in an ``nn.Sequential``, at each call
     under one name. Of a tuple that a layer returns the first tensor is taken, of a mapping ``last_hidden_state`` or
-    else the first tensor; of one that the network returns ``logits`` or else the first tensor (B, K). Three axes are
-    (B, T, D), tokens and features, except in a network with Conv1d layers, where they are (B, C, L); in one with both
-    Conv1d and attention, recurrent, embedding or LayerNorm layers, and of layers with ``batch_first=False``, "mean" is
-    refused and a function needed.
+    else the first tensor; of one that the network returns ``logits`` or else the first tensor (B, K). Feature maps are
+    (B, C, …) or (B, …, D), as the channels and features of the layer's own modules show, or else those of the network.
+    Where they do not show it, and for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one
+    block, measured at its equilibrium.
 
     Sources of what is measured on test data: Papyan, Han & Donoho 2020 (nearest class mean), Galanti, György & Hutter
     2022 (CDNV), Hui, Belkin & Nakkiran 2022 (weak and strong collapse on test data).
