@@ -10,7 +10,7 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, Self, dataclass_transform, runtime_checkable
+from typing import Any, Protocol, dataclass_transform, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -129,12 +129,6 @@ class Options:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
-
-    def __new__(cls, *values: object, **options: object) -> Self:
-        allowed = [field.name for field in fields(cls)]
-        for name in options.keys() - set(allowed):
-            raise TypeError(f"{cls.__name__} has no option {name!r}; it takes {', '.join(allowed)}")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         left_out = {field.name for field in fields(self) if getattr(self, field.name) is field.default is None}

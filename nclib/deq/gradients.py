@@ -211,6 +211,12 @@ class Autocast:
     dtype: torch.dtype
     enabled: bool
 
+    @classmethod
+    def of(cls, t: Tensor) -> Autocast:
+        """The caller's, on the device of a tensor."""
+        device = t.device.type
+        return cls(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+
     @contextmanager
     def __call__(self) -> Iterator[None]:
         # Without caches: weights that were cast while nothing was recorded would come back without a gradient, and so
@@ -256,18 +262,6 @@ class _Through(torch.autograd.Function):
         return (cotangent if ctx.gate.open else None), None
 
 
-NOT_THROUGH = (
-    "cannot pass through an equilibrium layer; use backward(), torch.autograd.grad or torch.autograd.functional.jvp, "
-    "nclib.deq.row_jacobians(layer, x) for the Jacobian of every row, or gradient=Unrolled(steps)"
-)
-
-
-def refuse_transforms(*tensors: Tensor) -> None:
-    functorch = torch._C._functorch
-    if functorch.peek_interpreter_stack() and any(map(functorch.is_functorch_wrapped_tensor, tensors)):
-        raise RuntimeError(f"torch.func (vmap, grad, vjp, jvp, jacrev, hessian) {NOT_THROUGH}")
-
-
 class Equilibrium(torch.autograd.Function):
     """z* = f(z*, *rows): the value is given, the derivative follows from the implicit function theorem.
 
@@ -287,8 +281,6 @@ class Equilibrium(torch.autograd.Function):
     def backward(ctx, cotangent: Tensor | None) -> tuple[Tensor | None, ...]:
         if cotangent is None:
             return (None,) * (3 + ctx.count)
-        if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
-            raise RuntimeError(f"a vectorised backward pass (vectorize=True, is_grads_batched=True) {NOT_THROUGH}")
         rule, again = ctx.rule, torch.is_grad_enabled()
         z, *tensors = ctx.saved_tensors[: 1 + ctx.count]
         rows, leaves = tensors[: ctx.num_rows], tensors[ctx.num_rows :]
@@ -324,10 +316,6 @@ class Equilibrium(torch.autograd.Function):
         gate.open = True
         return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
 
-    @staticmethod
-    def jvp(ctx, *tangents: Tensor | None) -> Tensor:
-        raise RuntimeError(f"a forward-mode derivative {NOT_THROUGH}")
-
 
 def _implicit(
     rule: Rule, fz: Tensor, at: Tensor, leaves: Sequence[Tensor], cotangent: Tensor, args: Sequence[Tensor]
@@ -354,16 +342,15 @@ def _implicit(
     sizes, few = None if rule.parts is None else rule.parts.sizes, rule.gradient.steps
     solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
 
-    def why() -> str:
-        if not failed or few is not None:
-            return ""
-        return (
-            f"backward solve: {missed(solution, solver.tol)}; the gradient of those rows is approximate. Allow more "
-            "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom(); "
-            "Implicit(steps=...) takes few products on purpose."
-        )
-
-    rule.record(unpacked(rule.parts, [], solution)[1], why)
+    text = (
+        "backward solve: {}; the gradient of those rows is approximate. Allow more "
+        "max_steps with Implicit(solver=...), make the cell contract more, or choose Phantom(). "
+        "Implicit(steps=...) takes few products on purpose."
+    )
+    failed = failed and few is None
+    rule.record(
+        unpacked(rule.parts, [], solution)[1], lambda: text.format(missed(solution, solver.tol)) if failed else ""
+    )
     return (solution.value * scale).to(cotangent.dtype)
 
 

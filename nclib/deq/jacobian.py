@@ -21,13 +21,11 @@ def _refuse_inference() -> None:
         raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
 
 
-def _check_count(name: str, number: int) -> None:
-    if not is_whole(number) or number < 1:
-        raise ValueError(f"{name}={number!r}: give a whole number of at least 1")
-
-
-def _linearise(f: Callable[[State], State], z: State, detach: bool) -> tuple[Tensor, Tensor]:
+def _linearise(f: Callable[[State], State], z: State, detach: bool, **counts: int) -> tuple[Tensor, Tensor]:
     """f(z) and z, the parts of a state of several tensors one after the other."""
+    for name, number in counts.items():
+        if not is_whole(number) or number < 1:
+            raise ValueError(f"{name}={number!r}: give a whole number of at least 1")
     _refuse_inference()
     with torch.enable_grad():
         _, f, z = packed(f, z)
@@ -142,8 +140,7 @@ def spectral_radius(
     >>> round(float(radius[0]), 6)
     0.9
     """
-    _check_count("num_iters", num_iters)
-    fz, z = _linearise(f, z, detach=True)
+    fz, z = _linearise(f, z, detach=True, num_iters=num_iters)
     batch, size = len(z), math.prod(z.shape[1:])
     num_iters = min(num_iters, size)
     tiny = math.sqrt(torch.finfo(z.dtype).eps)
@@ -201,9 +198,8 @@ def jacobian_frobenius_sq(
     >>> found
     tensor([1., 1.])
     """
-    _check_count("num_probes", num_probes)
     recorded = torch.is_grad_enabled()
-    fz, z = _linearise(f, z, detach=False)
+    fz, z = _linearise(f, z, detach=False, num_probes=num_probes)
     total = z.new_zeros(len(z))
     for _ in range(num_probes):
         signs = torch.randint(0, 2, z.shape, device=z.device, generator=generator)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nclib.deq.cell import Cell, Parts, State, flat_rows, refuse_others, residuals, unpacked
-from nclib.deq.gradients import Equilibrium, Reversible, Rule, Unrolled, missed
+from nclib.deq.gradients import Reversible, Rule, Unrolled, missed
 from nclib.solver import EPSILON, Solution, Status, evaluate_cell
 
 REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
@@ -110,27 +110,20 @@ class Reverse(torch.autograd.Function):
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
 
-    jvp = staticmethod(Equilibrium.jvp)
-
 
 def _reversal(found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) -> tuple[Solution, Callable[[], str]]:
     """By how much y and z miss the start, relative to the larger of it and the last z, and what to say of it."""
-    missed_by, *sizes = (
-        torch.linalg.vector_norm(flat_rows(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
-    )
-    off = torch.maximum(*missed_by.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
+    y_off, z_off, *sizes = (flat_rows(t).norm(dim=1) for t in (*(t - start for t in found), start, last))
+    off = torch.maximum(y_off, z_off) / (torch.maximum(*sizes) + EPSILON)
     solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * rule.gradient.steps
     solution = replace(solution, steps=calls * solution.steps, num_evals=calls)
-
-    def why() -> str:
-        if bool(solution.converged.all()):
-            return ""
-        return (
-            f"reversible backward, the way back to the start: {missed(solution, REVERSAL)}. Rounding has grown too "
-            "large, and the gradient of those rows is wrong. Take fewer steps or a beta nearer to 0."
-        )
-
-    return unpacked(rule.parts, [], solution)[1], why
+    text = (
+        "reversible backward, the way back to the start: {}. Rounding has grown too large, and the gradient of those "
+        "rows is wrong. Take fewer steps or a beta nearer to 0."
+    )
+    return unpacked(rule.parts, [], solution)[
+        1
+    ], lambda: "" if bool(solution.converged.all()) else text.format(missed(solution, REVERSAL))
 
 
 def _evidence(z: Tensor, by_part: Sequence[Tensor], tol: float, parts: Parts | None) -> Solution:
