@@ -28,16 +28,13 @@ class Memory(Protocol):
     def take(self, z: Tensor, fz: Tensor) -> Tensor:
         """Store what is needed of the evaluation fz = f(z), both (b, n), and return fz − z. The loop measures its norm
         and decides by it which rows are done, so return nothing else. Neither tensor may be kept or changed."""
-        ...
 
     def step(self, z: Tensor) -> Tensor:
         """The next point (b, n), a tensor of its own, from the z of the last ``take`` and from what is stored."""
-        ...
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
         """Rows that are done leave: store at the places ``holes`` what is stored at ``movers``. Between ``take`` and
         ``step``; from then on only the first rows are in use."""
-        ...
 
 
 @runtime_checkable
@@ -94,7 +91,6 @@ class Solver(Protocol):
 
     def start(self, z: Tensor) -> Memory:
         """The memory of a solve that starts at z (B, n), in float32 or float64."""
-        ...
 
 
 def is_whole(number: object) -> bool:

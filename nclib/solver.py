@@ -25,6 +25,7 @@ from nclib.methods import Memory as Memory
 from nclib.methods import Solver, check_solver
 from nclib.methods import paper_solver as paper_solver
 
+Rows = Literal["leave", "halve", "stay"]
 EPSILON = 1e-8  # in the denominator of the residual
 GROWTH = 1e6  # a row has diverged when its ‖f(z)−z‖ is this many times the size of its first evaluation
 HALF = (torch.bfloat16, torch.float16)
@@ -101,12 +102,7 @@ class Solution:
 
 
 def fixed_point(
-    f: Callable[..., Tensor],
-    solver: Solver,
-    z0: Tensor,
-    args: Sequence[Tensor] = (),
-    *,
-    rows: Literal["leave", "halve", "stay"] = "leave",
+    f: Callable[..., Tensor], solver: Solver, z0: Tensor, args: Sequence[Tensor] = (), *, rows: Rows = "leave"
 ) -> Solution:
     """Solve z = f(z, *args) for every row of a batch.
 
@@ -233,14 +229,7 @@ class _Work:
 @torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen
 @torch.no_grad()
 def solve(
-    f: Callable[..., Tensor],
-    solver: Solver,
-    z0: Tensor,
-    args: Sequence[Tensor] = (),
-    rows: Literal["leave", "halve", "stay"] = "leave",
-    parts: Sequence[int] | None = None,
-    max_steps: int | None = None,
-    at: Sequence[int] = (),
+    f, solver, z0, args=(), rows="leave", parts=None, max_steps=None, at=()
 ) -> tuple[Solution, int, list[Tensor]]:
     """``fixed_point`` with its own limit, for rows (n,) that hold ``parts`` of these lengths, each with a residual.
 
@@ -305,10 +294,9 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
     before = _versions(z, args)
     try:
         fz = f(z, *args)
-        if not isinstance(fz, Tensor):
-            raise TypeError(f"f returned a {type(fz).__name__}; it must return a tensor like z")
-        if fz.shape != z.shape:
-            raise ValueError(f"f maps {tuple(z.shape)} to {tuple(fz.shape)}; it must return the shape it is given")
+        if not isinstance(fz, Tensor) or fz.shape != z.shape:
+            got = tuple(fz.shape) if isinstance(fz, Tensor) else type(fz).__name__
+            raise ValueError(f"f maps {tuple(z.shape)} to {got}; it must return a tensor of the shape it is given")
         if _versions(z, args) != before:
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
@@ -350,8 +338,6 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
 
 def check_rows(rows: int, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor (B, *), not a {type(tensor).__name__}")
         if tensor.dim() == 0 or len(tensor) != rows:
             raise ValueError(
                 f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A tensor that all "

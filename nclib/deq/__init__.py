@@ -8,8 +8,6 @@ number of steps, ``cell`` the cell as the layer sees it, ``jacobian`` what the J
 why a layer misbehaves.
 """
 
-from nclib.deq.cell import Cell as Cell
-from nclib.deq.cell import State as State
 from nclib.deq.diagnosis import Diagnosis as Diagnosis
 from nclib.deq.diagnosis import diagnose as diagnose
 from nclib.deq.gradients import BackwardNotConverged as BackwardNotConverged
@@ -20,7 +18,6 @@ from nclib.deq.gradients import Phantom as Phantom
 from nclib.deq.gradients import Reversible as Reversible
 from nclib.deq.gradients import Unrolled as Unrolled
 from nclib.deq.jacobian import jacobian_frobenius_sq as jacobian_frobenius_sq
-from nclib.deq.jacobian import row_jacobians as row_jacobians
 from nclib.deq.jacobian import spectral_radius as spectral_radius
 from nclib.deq.layer import DEQ as DEQ
 from nclib.deq.layer import ForwardNotConverged as ForwardNotConverged

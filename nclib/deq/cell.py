@@ -154,11 +154,9 @@ class Parts:
     def wrap(self, cell: Cell) -> Cell:
         def packed(z: Tensor, *rows: Tensor) -> Tensor:
             value = cell(self.unpack(z), *rows)
-            if not isinstance(value, (tuple, list)):
-                raise TypeError(f"the cell returned a {type(value).__name__}; it must return a tuple like z0")
-            shapes, wanted = [tuple(part.shape) for part in value], [(len(z), *shape) for shape in self.shapes]
-            if shapes != wanted:
-                raise ValueError(f"the cell maps parts of shapes {wanted} to {shapes}; it must return those it gets")
+            wanted = [(len(z), *shape) for shape in self.shapes]
+            if not isinstance(value, (tuple, list)) or [tuple(part.shape) for part in value] != wanted:
+                raise ValueError(f"the cell must return a tuple of tensors of shapes {wanted}, as z0 is")
             return self.pack(value)
 
         return packed

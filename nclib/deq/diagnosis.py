@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from nclib.deq.cell import State, flat_rows, in_one_tensor
-from nclib.deq.gradients import Autocast, Gradient, Implicit, Unrolled
+from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
 from nclib.deq.jacobian import spectral_radius
 from nclib.deq.layer import DEQ
 from nclib.methods import Anderson, Broyden, FixedPointIteration
@@ -122,8 +122,8 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
     """
     if not isinstance(layer, DEQ):
         raise TypeError(f"layer is a {type(layer).__name__}; give the DEQ itself, such as network.deq")
-    amp, forked = Autocast.of(x), torch.random.fork_rng([x.device] if x.is_cuda else [])
-    with torch.inference_mode(False), torch.no_grad(), forked, amp():
+    forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
+    with torch.inference_mode(False), torch.no_grad(), forked, autocast_of(x)():
         layer = copy.deepcopy(layer)
         layer.return_solution, layer.on_failure = True, "ignore"
         x, *args = (t.detach().clone() for t in (x, *args))
@@ -132,11 +132,10 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         parts, layer.cell, start = in_one_tensor(layer.cell, start)
         if parts is not None:
             own = replace(own, value=parts.pack(own.value))
-        if amp.enabled:  # as the layer does
+        if torch.is_autocast_enabled(x.device.type):  # as the layer does
             x, start = (t.float() if t.dtype in HALF else t for t in (x, start))
-        exact = not amp.enabled and start.dtype not in HALF
         sizes = None if parts is None else parts.sizes
-        return _examine(_Rows(layer, sizes, start.detach().clone(), (x, *args)), own, exact)
+        return _examine(_Rows(layer, sizes, start.detach().clone(), (x, *args)), own)
 
 
 @dataclass(frozen=True)
@@ -179,17 +178,16 @@ class _Rows:
         return value, residual
 
 
-def _examine(rows: _Rows, own: Solution, exact: bool) -> Diagnosis:
+def _examine(rows: _Rows, own: Solution) -> Diagnosis:
     layer, start = rows.layer, rows.start
     solver = layer.solver if layer.training or layer.eval_solver is None else layer.eval_solver
     tol = getattr(layer.gradient, "tol", solver.tol)
-    tight = min(tol, max(tol / 100, 50 * torch.finfo(start.dtype).eps)) if exact else tol
+    tight = min(tol, max(tol / 100, 50 * torch.finfo(start.dtype).eps))
     random = torch.Generator(start.device).manual_seed(0)
     found = {"map": _map(rows, random), "converged": _converged(own, tol)}
     why, kept = "map", torch.zeros(0, dtype=torch.long)
     if found["map"]["ok"]:
-        usable = own.value.isfinite().flatten(1).all(1).view(_per_row(start))
-        loose, residual = rows.search(tol, torch.where(usable, own.value, start))
+        loose, residual = rows.search(tol, torch.where(own.value.isfinite(), own.value, start))
         z, first = rows.search(tight, loose)[0], rows.f(start)
         step = torch.maximum(_norm(rows.f(z) - z), torch.finfo(z.dtype).eps * _norm(z))  # rounding hides smaller ones
         grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * _norm(first - start))
@@ -213,8 +211,7 @@ def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:
     first = torch.zeros(len(z), dtype=torch.long, device=z.device)
     value, again, copies = rows.f(z), rows.f(z), rows.at(first).f(z[first])
     repeated, mixed = float(_apart(value, again).max()), float(_apart(value[:1], copies[:1]))
-    says = f"Called again, the cell changes by {repeated:.0%}; beside other rows, by {mixed:.0%}. "
-    says += "It must do neither, as dropout and batch statistics do."
+    says = f"Called again, the cell changes by {repeated:.0%}, beside other rows by {mixed:.0%}; it must do neither."
     ok = max(repeated, mixed) <= REPEATED
     return {"ok": ok, "says": says, "change_repeated": repeated, "change_by_other_rows": mixed}
 
@@ -223,8 +220,9 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
     done, total = int(own.converged.sum()), len(own.converged)
     steps = own.steps.cpu().double().quantile(torch.tensor([0, 0.5, 0.9, 1], dtype=torch.float64)).tolist()
     lost, worst = int((~own.residual.isfinite()).sum()), float(own.residual.max())
-    says = f"{done} of {total} rows reach {tol:g}, in {steps[1]:.0f} evaluations (median; at most {steps[3]:.0f}). "
-    says += f"The worst residual is {worst:.1e}; {lost} rows are never finite."
+    says = (
+        f"{done} of {total} rows reach {tol:g}, in {steps[1]:.0f} evaluations (median); the worst ends at {worst:.1e}."
+    )
     numbers = {"rows": total, "rows_converged": done, "rows_never_finite": lost, "tol": tol, "worst_residual": worst}
     quantiles = dict(zip(("least", "median", "90 %", "most"), steps, strict=True))
     by_step = {"evaluations": quantiles, "residual_worst": own.trace.amax(1).tolist()}
@@ -233,8 +231,9 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
 
 def _fixed_point(solved: Tensor, exists: Tensor, converged: Tensor) -> dict[str, Any]:
     count, seeming, weak = (int(rows.sum()) for rows in (exists, solved & ~exists, exists & ~converged))
-    says = f"{count} of {len(exists)} rows have a fixed point, which for {weak} the layer's solver does not reach. "
-    says += f"{seeming} only seem solved: solved better, they move on, as where the state grows."
+    says = (
+        f"{count} of {len(exists)} rows have a fixed point, {seeming} only seem to; the solver misses {weak} of them."
+    )
     numbers = {"rows_with_one": count, "rows_seeming": seeming, "rows_beyond_the_solver": weak}
     return {"ok": count == len(exists), "says": says} | numbers
 
@@ -247,16 +246,14 @@ def _starts(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict
         tried += int((residual <= tol).sum())
         elsewhere |= (residual <= tol) & (_apart(point, z, 1e-4 * _norm(noise)) > max(SAME, 100 * tol))
     several = int(elsewhere.sum())
-    says = f"{several} of {len(z)} rows have several fixed points, of which the start decides, "
-    says += f"by the {tried} solves from zero and random starts that converge."
+    says = f"{several} of {len(z)} rows have several fixed points, by {tried} solves that converge from other starts."
     return {"ok": not several, "says": says, "rows": len(z), "rows_with_several": several, "solves": tried}
 
 
 def _radius(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]:
     radius = spectral_radius(rows.f, z, generator=random)
     worst = float(radius.max())
-    says = f"The spectral radius of ∂f/∂z at z* is up to {worst:.2f}. Above 1 plain iteration moves away from z*: "
-    says += "scale the cell down, or keep to Broyden or Anderson, with Implicit."
+    says = f"The spectral radius of ∂f/∂z at z* is up to {worst:.2f}; above 1 plain iteration moves away from z*."
     return {"ok": worst <= EXPANSIVE, "says": says, "radius": radius.tolist()}
 
 
@@ -285,8 +282,7 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
         return {"ok": None, "says": "Not judged: nothing takes a gradient, or that of plain steps does not settle."}
     error, cosine = float(_apart(ours[None], plain[None])), float(torch.cosine_similarity(ours, plain, dim=0))
     exact = isinstance(rule, Implicit) and rule.steps is None
-    says = f"The gradient is {error:.1%} off that of {PLAIN} plain steps at z*, with cosine {cosine:.2f}. "
-    says += "If it should be exact: more max_steps for its backward solve, a smaller tol for both solves."
+    says = f"The gradient is {error:.1%} off that of {PLAIN} plain steps at z*, with cosine {cosine:.2f}."
     return {"ok": error <= WRONG or (not exact and cosine > 0), "says": says, "error": error, "cosine": cosine}
 
 
@@ -312,9 +308,5 @@ def _apart(a: Tensor, b: Tensor, least: Tensor | float = 1e-30) -> Tensor:
 def _noise(like: Tensor, random: torch.Generator) -> Tensor:
     """Normal, each row as large as that of ``like``, or 1 where that is zero or not finite."""
     size = _norm(like).to(like.dtype) / math.prod(like.shape[1:]) ** 0.5
-    size = torch.where(size.isfinite() & (size > 0), size, 1).view(_per_row(like))
+    size = torch.where(size.isfinite() & (size > 0), size, 1).view(-1, *(1,) * (like.dim() - 1))
     return size * torch.randn(like.shape, generator=random, device=like.device, dtype=like.dtype)
-
-
-def _per_row(z: Tensor) -> tuple[int, ...]:
-    return (-1,) + (1,) * (z.dim() - 1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
 import torch
 from torch import Tensor, nn
 
 from nclib.deq import gradients as rules
 from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live, packed, uncompiled, unpacked
-from nclib.deq.gradients import Autocast, Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled
+from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled, autocast_of
 from nclib.deq.steps import Reverse, reversible, unroll
 from nclib.methods import Solver, check_solver, is_whole, paper_solver
 from nclib.solver import HALF, Solution, check_rows, solve
@@ -37,22 +37,6 @@ class ForwardNotConverged(RuntimeWarning):
     ...     print(str(error)[:77])
     forward solve: 1 of 1 rows missed tol=0.0001, worst relative residual 5.1e-01
     """
-
-
-class _More(TypedDict, total=False):
-    args: Sequence[Tensor]
-    solver: Solver | None
-    gradient: Gradient | None
-
-
-class _Options(TypedDict, total=False):
-    solver: Solver | None
-    gradient: Gradient | None
-    z0: Literal["x", "zeros"] | Callable[[Tensor], State]
-    allow_live: bool
-    eval_solver: Solver | None
-    return_solution: Literal[True]
-    on_failure: OnFailure
 
 
 Returned = TypeVar("Returned", bound=bool)  # whether a call returns the Solution, too
@@ -119,8 +103,8 @@ class DEQ(nn.Module, Generic[Returned]):
     fullgraph=True and torch.export are refused, since values decide how many steps a solve takes. Torch runs a whole
     loop eager in which a graph breaks, nn.Sequential too: compile its other modules one by one there.
 
-    torch.func (vmap, grad, jacrev, jvp) passes through ``Unrolled`` and fails with the other rules; ``row_jacobians``
-    gives the Jacobian of every row.
+    torch.func (vmap, grad, jacrev, jvp) passes through ``Unrolled`` and fails with the other rules;
+    torch.autograd.functional.jacobian works with all of them, one number of the output after the other.
 
     Under autocast x and the state are float32. In bfloat16 gentle cells reach residuals of 5e-4 and convolution cells
     of 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a cell in float32, as the networks
@@ -176,22 +160,20 @@ class DEQ(nn.Module, Generic[Returned]):
     if TYPE_CHECKING:  # what torch.nn.Module leaves open
 
         @overload
-        def __init__(self: DEQ[Yes], cell: Cell, *given: Any, **options: Unpack[_Options]) -> None: ...
+        def __init__(self: DEQ[Yes], cell: Cell, *more: Any, return_solution: Yes = ..., **options: Any) -> None: ...
         @overload
-        def __init__(self: DEQ[No], cell: Cell, *given: Any, return_solution: No, **options: Any) -> None: ...
+        def __init__(self: DEQ[No], cell: Cell, *more: Any, return_solution: No, **options: Any) -> None: ...
 
         @overload
-        def __call__(
-            self: DEQ[Yes], x: Tensor, z0: Tensor | None = None, **more: Unpack[_More]
-        ) -> tuple[Tensor, Solution]: ...
+        def __call__(self: DEQ[Yes], x: Tensor, z0: Tensor | None = ..., **more: Any) -> tuple[Tensor, Solution]: ...
         @overload
-        def __call__(self: DEQ[Yes], x: Tensor, z0: Parts, **more: Unpack[_More]) -> tuple[Parts, Solution]: ...
+        def __call__(self: DEQ[Yes], x: Tensor, z0: Parts, **more: Any) -> tuple[Parts, Solution]: ...
         @overload
-        def __call__(self: DEQ[No], x: Tensor, z0: Tensor | None = None, **more: Unpack[_More]) -> Tensor: ...
+        def __call__(self: DEQ[No], x: Tensor, z0: Tensor | None = ..., **more: Any) -> Tensor: ...
         @overload
-        def __call__(self: DEQ[No], x: Tensor, z0: Parts, **more: Unpack[_More]) -> Parts: ...
+        def __call__(self: DEQ[No], x: Tensor, z0: Parts, **more: Any) -> Parts: ...
         @overload
-        def __call__(self, x: Tensor, z0: State | None = None, *, at: Sequence[int], **more: Unpack[_More]) -> Any: ...
+        def __call__(self, x: Tensor, z0: State | None = ..., *, at: Sequence[int], **more: Any) -> Any: ...
 
     def __init__(
         self,
@@ -229,21 +211,7 @@ class DEQ(nn.Module, Generic[Returned]):
             raise ValueError(f"on_failure={choice!r}: allowed are 'warn', 'raise' and 'ignore'")
         self._on_failure, self._told = choice, set()
 
-    def extra_repr(self) -> str:
-        shown = {"gradient": self.gradient, "z0": self.z0}
-        if not isinstance(self.gradient, rules.OWN_STEPS):
-            shown = {"solver": self.solver, "eval_solver": self.eval_solver} | shown
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
-
-    def forward(
-        self,
-        x: Tensor,
-        z0: State | None = None,
-        args: Sequence[Tensor] = (),
-        solver: Solver | None = None,
-        gradient: Gradient | None = None,
-        at: Sequence[int] | None = None,
-    ) -> tuple[State | list[State], Solution] | State | list[State]:
+    def forward(self, x, z0=None, args=(), solver=None, gradient=None, at=None):  # typed as __call__ above
         call = _call_eager if torch.compiler.is_compiling() else DEQ._call
         gradient = self.gradient if gradient is None else gradient
         states, solution = call(self, x, z0, args, solver, gradient, () if at is None else at)
@@ -256,25 +224,14 @@ class DEQ(nn.Module, Generic[Returned]):
         _check_at(at, gradient)
         self.last_solution = None  # its memory is free for this solve
         self._refuse_live()
-        try:
-            start = self.start(x) if z0 is None else z0
-            states, self.last_solution = self._solve(x, start, args, solver, gradient, at)
-        except (RuntimeError, ValueError, TypeError) as error:
-            if z0 is None:
-                error.add_note(f"z0={self.z0!r} made z of x {tuple(x.shape)}. Give another start: layer(x, z0=...)")
-            raise
-        return states, self.last_solution
-
-    def _solve(
-        self, x: Tensor, start: State, args: Sequence[Tensor], solver: Solver | None, gradient: Gradient, at: Any
-    ) -> tuple[list[State], Solution]:
-        parts, cell, start = packed(self.cell, start)
+        parts, cell, start = packed(self.cell, self.start(x) if z0 is None else z0)
         check_rows(len(x), {"z0": start} | {f"args[{i}]": arg for i, arg in enumerate(args)})
         if torch.is_autocast_enabled(x.device.type):  # or what f adds x to would be rounded to half precision each time
             x, start = (t.float() if t.dtype in HALF else t for t in (x, start))
         rows = (x, *args)
         if isinstance(gradient, Unrolled):
-            return unroll(cell, parts, gradient, at, start, *rows)
+            states, self.last_solution = unroll(cell, parts, gradient, at, start, *rows)
+            return states, self.last_solution
         if solver is None:
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
         original = uncompiled(self.cell)
@@ -282,19 +239,19 @@ class DEQ(nn.Module, Generic[Returned]):
             y, z, solution = reversible(
                 original if parts is None else parts.wrap(original), parts, gradient, start, *rows
             )
-            states = [solution.value]
+            states, failed = [solution.value], 0
         else:
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
             how = "halve" if x.is_cuda or original is not self.cell else "leave"
             sizes, held = None if parts is None else parts.sizes, [t.detach() for t in rows]
             solution, failed, states = solve(cell, solver, start.detach(), held, how, sizes, at=at)
             states.append(solution.value)
-            if failed:
-                self.last_solution = unpacked(parts, [], solution)[1]  # for whoever catches the error
-                self._tell(ForwardNotConverged, lambda: _why(solution, solver.tol))
+        found, self.last_solution = unpacked(parts, states, solution)
+        if failed:
+            self._tell(ForwardNotConverged, lambda: _why(solution, solver.tol))
         if not torch.is_grad_enabled():
-            return unpacked(parts, states, solution)
-        amp = Autocast.of(x)
+            return found, self.last_solution
+        amp = autocast_of(x)
         with amp():
             f, leaves = functional_form(self.cell, parts, solution.value, *rows)
         fixed = [] if self.allow_live else fixed_tensors(self.cell)
@@ -306,7 +263,7 @@ class DEQ(nn.Module, Generic[Returned]):
             early = replace(rule, gradient=Phantom()) if isinstance(gradient, Implicit) else rule
             given = zip([*(early for _ in at), rule], states, strict=True)
             nodes = [Equilibrium.apply(each, len(rows), state, *rows, *leaves) for each, state in given]
-        return unpacked(parts, nodes, solution)[0], unpacked(parts, [], solution)[1]
+        return unpacked(parts, nodes, solution)[0], self.last_solution
 
     def _record(self, solution: Solution, why: Callable[[], str]) -> None:
         self.last_backward = solution
@@ -321,7 +278,7 @@ class DEQ(nn.Module, Generic[Returned]):
             raise kind(message)
         if message:
             self._told.add(kind)
-            warnings.warn(message, kind, stacklevel=7)
+            warnings.warn(message, kind, stacklevel=6)
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""
@@ -335,9 +292,8 @@ class DEQ(nn.Module, Generic[Returned]):
         for name, module in self.cell.named_modules():
             if is_live(module):
                 raise ValueError(
-                    f"cell.{name} is a live {type(module).__name__}: it changes the map from one evaluation to the "
-                    "next, so there is no fixed point to find. Use GroupNorm, put the module outside the cell or in "
-                    "eval mode until backward() is done, or pass allow_live=True."
+                    f"cell.{name} is a live {type(module).__name__}, another map at each evaluation. Use GroupNorm, "
+                    "put it outside the cell or in eval mode until backward() is done, or pass allow_live=True."
                 )
 
 
@@ -362,10 +318,7 @@ def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
         if solver is not None:
             check_solver(f"{name}=%r", solver)
             if isinstance(gradient, rules.OWN_STEPS):
-                raise ValueError(
-                    f"{name}={solver!r} has nothing to do: gradient={gradient!r} applies the cell a fixed number of "
-                    f"times. Leave {name} out, or choose Implicit() or Phantom()"
-                )
+                raise ValueError(f"{name}={solver!r} has nothing to do: gradient={gradient!r} has steps of its own")
 
 
 def _check_at(at: Sequence[int], gradient: Gradient) -> None:
