@@ -8,7 +8,8 @@ rows which have converged leave the work. Nothing here records gradients: ``ncli
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from nclib.methods import Anderson as Anderson
 from nclib.methods import Broyden as Broyden
@@ -226,6 +228,18 @@ class _Work:
         self.z, self.best_z, *self.args = (tensor[:size] for tensor in (self.z, self.best_z, *self.args))
 
 
+@contextmanager
+def own_weights() -> Iterator[None]:
+    """Parametrised weights computed in the block stay in it: without a graph, they may not enter the cache of a
+    surrounding torch.nn.utils.parametrize.cached()."""
+    outside, parametrize._cache = parametrize._cache, {}
+    try:
+        yield
+    finally:
+        parametrize._cache = outside
+
+
+@own_weights()
 @torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen
 @torch.no_grad()
 def solve(

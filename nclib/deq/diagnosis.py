@@ -88,10 +88,11 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         - ``map``: the cell's value at one point changes by more than 1e-5 when it is called again, or that of the first
           row when the other rows become copies of it. Then ``converged`` alone is judged besides.
         - ``converged``: a row misses the solver's tolerance. Quantiles of the evaluations and the trace are with it.
-        - ``fixed_point``: the search finds none, or one that moves by more than 10 % at the smaller tolerance, or a
+        - ``fixed_point``: the search finds none, or at the smaller tolerance none within 10 %, or a
           state that has grown tenfold while ‖f(z) − z‖ stays above a tenth of what it was: a state that grows without
           end has a small relative residual, too. What follows is for the rows that have one.
-        - ``starts``: from zero and from four random points the search ends more than 1 % apart, or 100 tolerances.
+        - ``starts``: from zero and from four random points, up to four times as large as z*, the search ends more than
+          1 % apart, or 100 tolerances.
         - ``spectral_radius``: of ∂f/∂z at z*, above 1.01 in some row: plain iteration moves away from z*.
         - ``input``: z* changes by less than 0.1 % in every row when noise as large as x is added to it (where x is
           not floating-point: when the rows of x change places).
@@ -124,7 +125,7 @@ def diagnose(layer: DEQ, x: Tensor, z0: State | None = None, args: Sequence[Tens
         raise TypeError(f"layer is a {type(layer).__name__}; give the DEQ itself, such as network.deq")
     forked = torch.random.fork_rng([x.device] if x.is_cuda else [])
     with torch.inference_mode(False), torch.no_grad(), forked, autocast_of(x)():
-        layer = copy.deepcopy(layer)
+        layer = copy.deepcopy(layer, _computed(layer))
         layer.return_solution, layer.on_failure = True, "ignore"
         x, *args = (t.detach().clone() for t in (x, *args))
         start = layer.start(x) if z0 is None else z0
@@ -188,10 +189,10 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
     why, kept = "map", torch.zeros(0, dtype=torch.long)
     if found["map"]["ok"]:
         loose, residual = rows.search(tol, torch.where(own.value.isfinite(), own.value, start))
-        z, first = rows.search(tight, loose)[0], rows.f(start)
+        (z, closer), first = rows.search(tight, loose), rows.f(start)
         step = torch.maximum(_norm(rows.f(z) - z), torch.finfo(z.dtype).eps * _norm(z))  # rounding hides smaller ones
         grown = (_norm(z) > 10 * (_norm(start) + _norm(first))) & (step > 0.1 * _norm(first - start))
-        exists = (residual <= tol) & ~grown & (_apart(loose, z) <= MOVED)
+        exists = (residual <= tol) & ~grown & ((_apart(loose, z) <= MOVED) | (closer <= tight))
         found["fixed_point"] = _fixed_point(residual <= tol, exists, own.converged)
         why, kept = "fixed_point", torch.nonzero(exists).flatten()[:ROWS]
     if len(kept):
@@ -204,6 +205,12 @@ def _examine(rows: _Rows, own: Solution) -> Diagnosis:
     found["cost"] = _cost(rows)
     not_judged = {"ok": None, "says": f"Not judged, see {why}."}
     return Diagnosis({name: found.get(name, not_judged) for name in NAMES}, own.trace, tol)
+
+
+def _computed(layer: DEQ) -> dict[int, Tensor]:
+    """The memory of a copy: of weights that the former weight_norm and spectral_norm compute, torch copies none."""
+    tensors = (t for module in layer.modules() for t in vars(module).values() if isinstance(t, Tensor))
+    return {id(t): t.detach().clone() for t in tensors if not t.is_leaf}
 
 
 def _map(rows: _Rows, random: torch.Generator) -> dict[str, Any]:

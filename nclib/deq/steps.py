@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nclib.deq.cell import Cell, Parts, State, flat_rows, refuse_others, residuals, unpacked
 from nclib.deq.gradients import Reversible, Rule, Unrolled, missed, refuse_twice
-from nclib.solver import EPSILON, Solution, Status, evaluate_cell
+from nclib.solver import EPSILON, Solution, Status, evaluate_cell, own_weights
 
 REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
 
@@ -31,6 +31,7 @@ def unroll(
     return unpacked(parts, [*(states.get(count, z) for count in at), z], solution)
 
 
+@own_weights()
 @torch.no_grad()
 def reversible(
     cell: Cell, parts: Parts | None, gradient: Reversible, start: Tensor, *rows: Tensor

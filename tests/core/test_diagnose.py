@@ -58,6 +58,7 @@ BAD = {
         lambda: nc.DEQ(Expansive(), nc.FixedPointIteration()),
         {"converged", "spectral_radius"},
     ),
+    "loose": (lambda: nc.DEQ(lambda z, x: 0.9 * z.flip(1) + x, nc.Anderson(tol=0.3)), {"gradient"}),
     "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged"}),
     "dead input": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3), nc.Anderson()), {"input"}),
     "dropout": (lambda: nc.DEQ(dropped, nc.Anderson()), {"map", "converged"}),
@@ -84,7 +85,21 @@ def test_a_buffer_that_changes_while_gradients_are_recorded_is_what_makes_the_gr
     assert ("buffer" in told["says"]) is (fault == "buffer")
 
 
+class Normed(nn.Module):
+    """With the former weight_norm, whose weight torch does not copy."""
+
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            self.linear = nn.utils.weight_norm(nn.Linear(4, 4).double())
+
+    def forward(self, z, x):
+        return torch.tanh(0.3 * self.linear(z) + x)
+
+
 HEALTHY = {
+    "weight_norm": (lambda: nc.DEQ(Normed(), nc.Anderson()), X),
     "linear": (lambda: nc.DEQ(lambda z, x: 0.5 * z + x), X),
     "tanh": (lambda: nc.DEQ(TanhCell(dtype=torch.float32), nc.Anderson()), X.float()),
     "images": (lambda: nc.DEQ(ConvCell(), nc.Broyden(1e-3)), random(3, 8, 6, 6, dtype=torch.float32)),
