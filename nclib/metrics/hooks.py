@@ -297,8 +297,8 @@ def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:
         )
     inputs, labels = batch
     if isinstance(labels, Tensor):
-        return inputs, labels.detach().cpu()
-    labels = np.asarray(labels)
+        return inputs, labels.detach().to("cpu", copy=True)  # a loader may write into the same memory
+    labels = np.array(labels)
     return inputs, torch.from_numpy(labels) if labels.dtype.kind in "biuf" else labels
 
 

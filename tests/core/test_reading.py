@@ -1,0 +1,39 @@
+"""What a network may do while it is read: memory used again, modes that act, calls that fail, a head out of sight."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import nclib as nc
+
+K = 3
+LABELS = torch.arange(60) % K
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+X = normal(60, 8) + normal(K, 8, seed=1)[LABELS]
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, K))
+
+
+@pytest.mark.parametrize("kind", [lambda b: b, lambda b: b.numpy()], ids=["torch", "numpy"])
+def test_a_loader_may_write_every_batch_into_the_same_memory(kind):
+    def reused():
+        x, labels = torch.empty(20, 8), torch.empty(20, dtype=torch.long)
+        for i in range(0, 60, 20):
+            x.copy_(X[i : i + 20]), labels.copy_(LABELS[i : i + 20])
+            yield x, kind(labels)
+
+    net, own = network(), list(zip(X.split(20), LABELS.split(20), strict=True))
+    assert torch.equal(nc.features(net, reused()).labels, LABELS)
+    assert nc.measure(net, reused()).equals(nc.measure(net, own))
