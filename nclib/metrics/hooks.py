@@ -265,12 +265,16 @@ def _is_solved(module: nn.Module) -> bool:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every module's mode is as before."""
+    """Evaluation mode; afterwards every module's mode is as before, by its own ``train``, which may do more than set
+    the flag, and then by the flag, as a module may stand in two places."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
+        for module, training in modes:
+            if module.training != training:
+                module.train(training)
         for module, training in modes:
             module.training = training
 

@@ -37,3 +37,33 @@ def test_a_loader_may_write_every_batch_into_the_same_memory(kind):
     net, own = network(), list(zip(X.split(20), LABELS.split(20), strict=True))
     assert torch.equal(nc.features(net, reused()).labels, LABELS)
     assert nc.measure(net, reused()).equals(nc.measure(net, own))
+
+
+class Merging(nn.Linear):
+    """As an adapter that is added to the weight in evaluation mode and taken out in training mode."""
+
+    def __init__(self):
+        super().__init__(8, 8)
+        self.adapter, self.merged = nn.Parameter(torch.ones(8, 8)), False
+
+    def train(self, mode=True):
+        if mode == self.merged:
+            self.weight.data += -self.adapter if mode else self.adapter
+            self.merged = not mode
+        return super().train(mode)
+
+    def forward(self, x):
+        return super().forward(x) if self.merged else super().forward(x) + x @ self.adapter.T
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("root", [True, False])
+def test_what_a_change_of_mode_does_is_undone(root, own):
+    shared = nn.Dropout()
+    net = nn.Sequential(nn.Sequential(shared), nn.Sequential(shared), Merging(), nn.Linear(8, K)).train(root)
+    net[1].training = not root  # a flag of one module, under which another has its own
+    net[2].train(own)
+    weight, modes = net[2].weight.clone(), [m.training for m in net.modules()]
+    nc.measure(net, [(X, LABELS)])
+    assert [m.training for m in net.modules()] == modes and net[2].merged is not own
+    torch.testing.assert_close(net[2].weight, weight)
