@@ -40,7 +40,9 @@ class Reader:
         for name, module in self.modules.items():
             self.names_of.setdefault(module, []).append(name)
         self.left: set[str] = set()  # layers that were found and are left out
-        self.twins: set[str] = set()  # those that give what the classifier takes
+        self.apart: dict[
+            str, Tensor
+        ] = {}  # (2, d): most that a layer differs from the classifier's input, and its size
         self.names: set[str] | None = None  # the layers of every batch
         self.num_classes, self.named, self.head, self.w = num_classes, classifier != "auto", "", None
         if classifier == "auto":
@@ -138,6 +140,10 @@ class Reader:
             )
         return h.clone()
 
+    def twins(self) -> set[str]:
+        """Layers that give what the classifier takes, every feature up to rounding: a mean may be taken twice."""
+        return {name for name, (apart, size) in self.apart.items() if (apart <= 1e-5 * size).all()}
+
     # -- after a batch
 
     def _read(self, output: Any, labels: Any) -> tuple[dict[str, Tensor], Any, Any]:
@@ -156,8 +162,9 @@ class Reader:
             if self.found or not self.pools:
                 own = f"{self.head}.input"
                 outputs[own] = self._pooled(given, self.pool, own, self.modules[self.head])
-                twins = {name for name, h in outputs.items() if name != own and _alike(h, outputs[own])}
-                self.twins = twins if first else self.twins & twins
+                for name in [name for name, h in outputs.items() if name != own and h.shape == outputs[own].shape]:
+                    sizes = torch.stack([outputs[name] - outputs[own], outputs[own]]).abs().amax(1)
+                    self.apart[name] = torch.maximum(sizes, self.apart.get(name, sizes))
         if first:
             self.names = set(outputs if self.found or not self.pools else self.pools)
             if not self.names:
@@ -319,8 +326,3 @@ def tensors(value: Any) -> Iterator[Tensor]:
 
 def _same(output: Tensor, logits: Tensor) -> bool:
     return output.shape == logits.shape and torch.allclose(output.float(), logits.float())
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    """Equal up to rounding: a mean may be taken twice."""
-    return a.shape == b.shape and bool((a - b).abs().max() <= 1e-5 * b.abs().max())

@@ -180,7 +180,7 @@ def measure(
             "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
             stacklevel=2,
         )
-    shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins]
+    shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins()]
     if second_pass and any(not torch.equal(layer.compared, layer.moments.counts.cpu()) for layer in shown):
         raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
     tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))

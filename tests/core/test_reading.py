@@ -67,3 +67,28 @@ def test_what_a_change_of_mode_does_is_undone(root, own):
     nc.measure(net, [(X, LABELS)])
     assert [m.training for m in net.modules()] == modes and net[2].merged is not own
     torch.testing.assert_close(net[2].weight, weight)
+
+
+def test_a_block_that_differs_in_small_features_alone_is_listed():
+    class Scale(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.identity, self.factor = nn.Identity(), factor
+
+        def forward(self, h):
+            return torch.cat([h[:, :1], h[:, 1:] * self.factor], 1)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.blocks = nn.Linear(8, 8), nn.ModuleList([Scale(5.0), Scale(0.01), Scale(1.0)])
+            self.head = nn.Linear(9, K)
+
+        def forward(self, x):
+            h = torch.cat([3e6 + x[:, :1], self.stem(x)], 1)
+            for block in self.blocks:
+                h = block(h)
+            return self.head(h)
+
+    table = nc.measure(Net(), [(X[:59], LABELS[:59]), (X[59:], LABELS[59:])])
+    assert list(table["layer"].unique()) == ["stem", "blocks.0", "head.input"]
