@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib.metrics.alone import effective_rank, nc0
-from nclib.metrics.checks import Weighting, scaled_rows
+from nclib.metrics.checks import Weighting, check_finite, scaled_rows
 from nclib.metrics.definitions import nc1_cdnv, ncc_mismatches, ratio, share_of_samples, whitened_squares
 from nclib.metrics.hooks import Reader
 from nclib.metrics.layers import Layers, Pool
@@ -222,6 +222,8 @@ def _batches(reader: Reader, loader: Iterable[Any], again: bool = False) -> Iter
     for outputs, labels, logits in reader.batches(loader, again):
         predicted = None if logits is None else logits.argmax(1).cpu()
         yield from ((name, h, labels, predicted) for name, h in outputs.items())
+        if logits is not None:
+            check_finite(logits, "logits")  # after the features, which are refused with the name of their layer
 
 
 def features(

@@ -92,3 +92,20 @@ def test_a_block_that_differs_in_small_features_alone_is_listed():
 
     table = nc.measure(Net(), [(X[:59], LABELS[:59]), (X[59:], LABELS[59:])])
     assert list(table["layer"].unique()) == ["stem", "blocks.0", "head.input"]
+
+
+def test_logits_that_are_nan_are_refused_as_by_the_report():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(8, K)
+
+        def forward(self, x):
+            return self.head(x).index_fill(0, torch.arange(5), torch.nan)
+
+    for function in (
+        lambda: nc.measure(Net(), [(X, LABELS)]),
+        lambda: nc.nc_report(*nc.features(Net(), [(X, LABELS)])),
+    ):
+        with pytest.raises(ValueError, match="logits has NaN or infinite values in 5 of 60 rows"):
+            function()
