@@ -68,6 +68,8 @@ class Reader:
     def batches(self, loader: Iterable[Any], again: bool = False) -> Iterator[tuple[dict[str, Tensor], Any, Any]]:
         """Of every batch: features (B, d) by layer, labels (B,) on the CPU, and what the network returned (B, K), if it
         did; ``again``: failures have been counted."""
+        for failures in self.failures:
+            failures.counted = again
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
@@ -75,8 +77,6 @@ class Reader:
                 self.calls = {}  # of layers that may be the classifier: input, output, how many of ``given`` before
                 self.given, self.count = {}, Counter()  # (module, "" or ".input", call), in the order of the calls
                 output = _forward(self.model, inputs)
-                for failures in () if again else self.failures:
-                    failures.count()
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
@@ -245,16 +245,19 @@ class _Failures:
     """The rows that an equilibrium layer did not solve."""
 
     def __init__(self, name: str, layer: Any) -> None:
-        self.name, self.layer, self.rows, self.failed, self.worst = name, layer, 0, 0, 0.0
+        self.name, self.layer, self.rows, self.failed, self.worst, self.counted = name, layer, 0, 0, 0.0, False
         self.choice, layer._on_failure = layer._on_failure, "ignore"
+        self.hook = layer.register_forward_hook(self.count)
 
-    def count(self) -> None:
-        if (solution := self.layer.last_solution) is not None:
+    def count(self, layer: Any, *_: Any) -> None:
+        """Of one call, unless the data have been ``counted``."""
+        if (solution := layer.last_solution) is not None and not self.counted:
             residuals = solution.residual[~solution.converged].nan_to_num(math.inf, math.inf).tolist()
             self.rows, self.failed = self.rows + len(solution.converged), self.failed + len(residuals)
             self.worst = max([self.worst, *residuals])
 
     def tell(self) -> None:
+        self.hook.remove()
         self.layer._on_failure = self.choice
         if self.failed:
             warnings.warn(
