@@ -181,12 +181,12 @@ def measure(
             stacklevel=2,
         )
     shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins()]
-    if second_pass and any(not torch.equal(layer.compared, layer.moments.counts.cpu()) for layer in shown):
-        raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
     tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))
     w = {f"{reader.head}.input": reader.w}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClassWarning)
+        if second_pass and any(layer.differs() for layer in shown):
+            raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
         rows = [row for layer in shown for row in layer.rows(w.get(layer.name), per_class)]
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
@@ -306,7 +306,7 @@ class _Layer:
     def __init__(self, name: str, moments: ClassMoments) -> None:
         self.name, self.moments = name, moments
         self.predicts, self.tested = False, None
-        self.compared = torch.zeros(moments.num_classes, dtype=torch.int64)  # samples that ``compare`` has seen
+        self.compared = ClassMoments(moments.num_classes, moments.dim, covariance=False)  # what ``compare`` has seen
         # Of each class: Σ_i ‖h_i‖; samples that are predicted; whose nearest mean is not that of the predicted class;
         # whose nearest mean is not that of their class; whitened_squares.
         sums = torch.zeros(5, moments.num_classes, dtype=torch.float64)
@@ -324,13 +324,20 @@ class _Layer:
 
     def compare(self, h: Tensor, labels: Tensor, predicted: Tensor | None, means: ClassMoments) -> None:
         """With the final class means of the training data."""
-        self.compared += self._count(labels)
         if predicted is not None:
             self.mismatched += self._count(labels[ncc_mismatches(h, predicted, means).cpu()])
         if means is self.moments:
+            self.compared.update(h, labels)
             self.whitened += whitened_squares(h, labels.long(), means).cpu()
         else:
             self.elsewhere += self._count(labels[ncc_mismatches(h, labels.long(), means).cpu()])
+
+    def differs(self) -> bool:
+        """Whether ``compare`` has seen other samples: class means that moved by more than 0.001 of how far samples are
+        from the first one, which is above the rounding of a network."""
+        first, again = self.moments, self.compared
+        moved = torch.linalg.vector_norm(first.class_means - again.class_means, dim=1)  # NaN of absent classes
+        return not torch.equal(first.counts, again.counts) or bool((moved > 1e9 * first.resolution).any())
 
     def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         if self.tested is None:
@@ -351,7 +358,7 @@ class _Layer:
             "feature_norm": self.norms / counts,
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
-        if self.compared.any():
+        if self.compared.counts.any():
             given = given._replace(whitened=self.whitened.to(m.device))
             if self.predicts:
                 given = given._replace(mismatches=self.mismatched)

@@ -135,3 +135,18 @@ def test_rows_that_did_not_converge_are_counted_at_each_call():
     idle.deq(X.abs())
     nc.measure(idle, [(X, LABELS)], "head.input")  # its solve of before counts for nothing
     assert not any(m._forward_hooks for m in (*net.modules(), *idle.modules()))
+
+
+def test_a_second_pass_over_other_features_is_refused():
+    class Scaled:
+        factor = 1.0
+
+        def __iter__(self):
+            self.factor *= 1.1
+            return iter([(self.factor * X, LABELS)])
+
+    with pytest.raises(ValueError, match="gave other samples the second time"):
+        nc.measure(network(), Scaled(), second_pass=True)
+    unlike = LABELS[LABELS > 0]  # class 0 is absent
+    with pytest.warns(nc.metrics.EmptyClassWarning):
+        nc.measure(network(), [(X[LABELS > 0], unlike)], second_pass=True)
