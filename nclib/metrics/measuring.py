@@ -317,20 +317,22 @@ class _Layer:
             self.moments.update(h, labels)
         except ValueError as error:
             raise ValueError(f"layer {self.name!r}: {error}") from None
-        self.norms.index_add_(0, labels.long(), torch.linalg.vector_norm(h.double(), dim=1).cpu())
+        labels = labels.long()
+        self.norms.index_add_(0, labels, torch.linalg.vector_norm(h.double(), dim=1).cpu())
         self.predicts = predicted is not None
         if self.predicts:
             self.right += self._count(labels[predicted == labels])
 
     def compare(self, h: Tensor, labels: Tensor, predicted: Tensor | None, means: ClassMoments) -> None:
         """With the final class means of the training data."""
+        labels = labels.long()
         if predicted is not None:
             self.mismatched += self._count(labels[ncc_mismatches(h, predicted, means).cpu()])
         if means is self.moments:
             self.compared.update(h, labels)
-            self.whitened += whitened_squares(h, labels.long(), means).cpu()
+            self.whitened += whitened_squares(h, labels, means).cpu()
         else:
-            self.elsewhere += self._count(labels[ncc_mismatches(h, labels.long(), means).cpu()])
+            self.elsewhere += self._count(labels[ncc_mismatches(h, labels, means).cpu()])
 
     def differs(self) -> bool:
         """Whether ``compare`` has seen other samples: class means that moved by more than 0.001 of how far samples are

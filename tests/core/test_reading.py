@@ -150,3 +150,10 @@ def test_a_second_pass_over_other_features_is_refused():
     unlike = LABELS[LABELS > 0]  # class 0 is absent
     with pytest.warns(nc.metrics.EmptyClassWarning):
         nc.measure(network(), [(X[LABELS > 0], unlike)], second_pass=True)
+
+
+def test_labels_may_be_of_any_integer_type():
+    data = X, LABELS
+    expected = nc.measure(network(), [data], test=[data])
+    for labels in (LABELS.numpy().astype(np.uint16), LABELS.to(torch.uint64)):
+        assert nc.measure(network(), [(X, labels)], test=[(X, labels)]).equals(expected)
