@@ -291,6 +291,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def _forward(model: nn.Module, inputs: Any) -> Any:
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
+    if torch.device("meta") in devices:
+        raise ValueError("the network is on the meta device, where it has no weights: load them first")
 
     def moved(x: Any) -> Any:
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x

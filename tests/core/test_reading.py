@@ -157,3 +157,8 @@ def test_labels_may_be_of_any_integer_type():
     expected = nc.measure(network(), [data], test=[data])
     for labels in (LABELS.numpy().astype(np.uint16), LABELS.to(torch.uint64)):
         assert nc.measure(network(), [(X, labels)], test=[(X, labels)]).equals(expected)
+
+
+def test_a_network_without_memory_is_refused():
+    with pytest.raises(ValueError, match="meta device"):
+        nc.measure(network().to("meta"), [(X, LABELS)])
