@@ -40,9 +40,7 @@ class Reader:
         for name, module in self.modules.items():
             self.names_of.setdefault(module, []).append(name)
         self.left: set[str] = set()  # layers that were found and are left out
-        self.apart: dict[
-            str, Tensor
-        ] = {}  # (2, d): most that a layer differs from the classifier's input, and its size
+        self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
         self.names: set[str] | None = None  # the layers of every batch
         self.num_classes, self.named, self.head, self.w = num_classes, classifier != "auto", "", None
         if classifier == "auto":
@@ -55,7 +53,7 @@ class Reader:
         weight = getattr(head, "weight", None)
         if not isinstance(weight, Tensor) or weight.ndim < 2 or weight[0, 0].numel() != 1:
             raise ValueError(f"the classifier {name!r} must have a weight (K, d), as a linear layer has")
-        self.num_classes = len(weight)
+        self.num_classes, self.head = len(weight), name
         return {head: name}
 
     @contextmanager
@@ -155,7 +153,7 @@ class Reader:
         if not self.head:
             logits, outputs = returned[0] if returned else None, self._outputs(len(self.given))
         elif self.head not in self.calls:
-            raise ValueError(f"not every batch calls the classifier {self.head!r}; pass classifier=None")
+            raise ValueError(f"not every batch calls the classifier {self.head!r} as a module; pass classifier=None")
         else:
             given, of_head, before = self.calls[self.head]
             logits, outputs = self._predicted(of_head, returned, first), self._outputs(before)
@@ -190,11 +188,11 @@ class Reader:
                 f"several layers have {self.num_classes} outputs and may be the classifier: "
                 f"{', '.join(map(repr, names))}. Name it with classifier=…, or pass classifier=None"
             )
-        given_by_token = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
-        if not names and given_by_token:
+        unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
+        if not self.named and not names and (unseen or any(x.shape[1] == self.num_classes for x in returned)):
             warnings.warn(
-                f"no classifier was found, so that NC3 and the like are missing; {given_by_token[-1]!r} has "
-                f"{self.num_classes} outputs: name it with classifier={given_by_token[-1]!r}, or pass None",
+                "no classifier was found, so that NC3 and the like are missing: name it with "
+                f"classifier={repr(unseen[-1]) if unseen else '…'}, or pass None",
                 stacklevel=2,
             )
         if names:

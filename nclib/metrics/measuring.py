@@ -110,7 +110,7 @@ def measure(
     ------
     ValueError
         A layer that does not exist or is not called, an output that has no samples along its first axis, labels that
-        do not fit, NaN or infinite features, several layers that may be the classifier.
+        do not fit, NaN or infinite features or logits, several layers that may be the classifier.
     ImportError
         pandas is not installed.
 

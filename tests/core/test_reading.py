@@ -162,3 +162,26 @@ def test_labels_may_be_of_any_integer_type():
 def test_a_network_without_memory_is_refused():
     with pytest.raises(ValueError, match="meta device"):
         nc.measure(network().to("meta"), [(X, LABELS)])
+
+
+@pytest.mark.parametrize("call", ["forward", "functional", "parameter"])
+def test_a_head_that_no_hook_sees_is_told(call):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.head = nn.Linear(8, 8), nn.Linear(8, K)
+            if call == "parameter":
+                self.head = nn.ParameterList([self.head.weight])
+
+        def forward(self, x):
+            h = self.stem(x)
+            return self.head.forward(h) if call == "forward" else F.linear(h, next(self.head.parameters()))
+
+    with pytest.warns(UserWarning, match="no classifier was found"):
+        nc.measure(Net(), [(X, LABELS)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nc.measure(Net(), [(X, LABELS)], classifier=None)
+    if call != "parameter":
+        with pytest.raises(ValueError, match="not every batch calls the classifier 'head' as a module"):
+            nc.measure(Net(), [(X, LABELS)], classifier="head")
