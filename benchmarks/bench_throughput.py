@@ -5,7 +5,7 @@ python benchmarks/bench_throughput.py [--quick]
 Two yardsticks: the arithmetic limit, which is what a large matrix product reaches on this device, in the precision
 named, over the operations that a training step counts (of a DEQ in bfloat16 the solver keeps its state in float32); and
 a plain script with torchvision's ResNet-18 for small images and a DataLoader, without TF32 where ours has none. Times
-are those of whole epochs after the first, in which kernels are chosen and cells compiled; the images are noise. What is
+are those of whole epochs after the first, in which kernels are chosen; the images are noise. What is
 measured is written after each precision and batch. Without a CUDA device only --quick works, which tries everything on
 the CPU at a tiny size.
 """
@@ -55,14 +55,13 @@ def noise(folder: Path, images: int) -> str:
 
 
 def run(
-    dataset: str, kind: str, width: int, batch: int, precision: str, compiled: bool, images: int, epochs: int = EPOCHS
+    dataset: str, kind: str, width: int, batch: int, precision: str, images: int, epochs: int = EPOCHS
 ) -> RunConfig:
     return RunConfig(
         data=DataConfig(dataset=dataset, n_max=images // 10, test_per_class=1),
         model=ModelConfig(kind=kind, width=width),
         train=TrainConfig(
-            epochs=epochs, batch_size=batch, lr=1e-3, precision=precision, compile=compiled, log_every=epochs,
-            deterministic=False,
+            epochs=epochs, batch_size=batch, lr=1e-3, precision=precision, log_every=epochs, deterministic=False,
         ),
     )  # fmt: skip
 
@@ -165,13 +164,13 @@ def shares(events: Iterable[Any], device: torch.device) -> list[tuple[float, str
 
 
 def main(quick: bool = False) -> pd.DataFrame:
-    """Both arms, batches 128 and 1024, float32 and bfloat16, cells eager and compiled; quick: one tiny size, on the CPU
+    """Both arms, batches 128 and 1024, float32 and bfloat16; quick: one tiny size, on the CPU
     where there is no GPU, nothing written."""
     started, device = time.perf_counter(), training.default_device()
     if device.type != "cuda" and not quick:
         raise SystemExit("bench_throughput.py measures a GPU and finds none; --quick tries it on the CPU")
     width, batches, size = (4, (8,), 256) if quick else (64, (128, 1024), 8192)
-    precisions, compiling = (("bfloat16",), (False,)) if quick else (("float32", "bfloat16"), (False, True))
+    precisions = ("bfloat16",) if quick else ("float32", "bfloat16")
     images = max(batches) * 10 // (4 if quick else 1)
     figures, rates, profiles = [], {}, []
 
@@ -188,23 +187,22 @@ def main(quick: bool = False) -> pd.DataFrame:
             case, limit = f"batch {batch}, {precision}", peak(precision, size, device)
             plain = plain_script(folder, batch, precision == "bfloat16", device)
             rates[f"plain script, {case}"] = statistics.median(plain)
-            for kind, compiled in itertools.product(("explicit", "deq"), compiling):
-                config = run(dataset, kind, width, batch, precision, compiled, images)
+            for kind in ("explicit", "deq"):
+                config = run(dataset, kind, width, batch, precision, images)
                 found, solves = epochs_of(config, images, device)
-                arm = f"{kind}{', compiled cell' if compiled else ''}"
-                rates[f"{arm}, {case}"] = median = statistics.median(found)
+                rates[f"{kind}, {case}"] = median = statistics.median(found)
                 bound = limit / operations(kind, width, solves, device)
                 note = f"{median:.0f} images/s of {bound:.0f}"
                 figures += [
-                    Figure("throughput", f"{arm}: time / arithmetic limit", case, bound / median,
+                    Figure("throughput", f"{kind}: time / arithmetic limit", case, bound / median,
                            bound / max(found), bound / min(found), None, note),
-                    Figure("throughput", f"{arm}: time / plain script", case, statistics.median(plain) / median,
+                    Figure("throughput", f"{kind}: time / plain script", case, statistics.median(plain) / median,
                            min(plain) / max(found), max(plain) / min(found), 1.0 if kind == "explicit" else None),
                 ]  # fmt: skip
             written()
         for kind in ("explicit", "deq"):
             few = min(images, PROFILED * batches[0])
-            profiles.append(profile(run(dataset, kind, width, batches[0], "bfloat16", False, few, epochs=1), device))
+            profiles.append(profile(run(dataset, kind, width, batches[0], "bfloat16", few, epochs=1), device))
         return written()
 
 

@@ -13,7 +13,7 @@ from nclib import metrics
 from nclib.losses import adjusted_logits
 from nclib.metrics.hooks import evaluating
 from nclib.metrics.report import report_of
-from nclib.models import Classifier, Output
+from nclib.models import Classifier
 
 CENTRED = tuple(name for name, metric in metrics.METRICS.items() if metric.centred)
 """Metrics that depend on where the class means are centred; logged for the sample mean too, under names ending in
@@ -40,11 +40,6 @@ def collect(model: Classifier, loader: Iterable[tuple[Tensor, Tensor]]) -> Outpu
     with evaluating(model):
         for images, labels in loader:
             out = model(images)
-            if not isinstance(out, Output):
-                raise TypeError(
-                    f"the network returned a {type(out).__name__}, and not nclib.models.Output as the networks of "
-                    "build_model do. Any other network is measured by nc.measure(model, loader)"
-                )
             solution = out.solution
             evidence = (None,) * 3 if solution is None else (solution.residual, solution.steps, solution.converged)
             parts.append((out.features, out.logits, labels, *evidence))
@@ -84,11 +79,12 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
         "accuracy_train_prior": (per_class @ counts / counts.sum()).item(),
         "feature_norm": average(outputs.features.double().norm(dim=1)),
     }
-    if minority.any():
+    groups = {"majority": ~minority, "minority": minority} if minority.any() else {}
+    if groups:
         corrected = adjusted_logits(outputs.logits, counts).argmax(1) == labels
         adjusted = class_means(corrected, labels, num_classes).cpu()
         report["accuracy_balanced.adjusted"] = adjusted.mean().item()
-        for group, members in (("majority", ~minority), ("minority", minority)):
+        for group, members in groups.items():
             report[f"accuracy_{group}"] = per_class[members].mean().item()
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
@@ -99,26 +95,19 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             "solver_residual_median": residual.median().item(),
             "solver_residual_max": residual.max().item(),
         }
-        if minority.any():
-            report["solver_converged_majority"] = rates[~minority].mean().item()
-            report["solver_converged_minority"] = rates[minority].mean().item()
+        report |= {f"solver_converged_{group}": rates[members].mean().item() for group, members in groups.items()}
     if with_nc:
         weights = model.classifier.weight
-        groups = minority if minority.any() else None
         moments = feature_moments(outputs, num_classes)
         seen = (outputs.features, labels, outputs.logits, weights)
-        report |= report_of(moments, *seen, groups)
+        report |= report_of(moments, *seen, minority if groups else None)
         other = report_of(moments.with_weighting("sample"), *seen)
         report |= {f"{name}.sample": other[name] for name in CENTRED}
     return report
 
 
 def evaluate(
-    model: Classifier,
-    loader: Iterable[tuple[Tensor, Tensor]],
-    counts: Tensor,
-    minority: Tensor | None = None,
-    with_nc: bool = True,
+    model: Classifier, loader: Iterable, counts: Tensor, minority: Tensor | None = None, with_nc: bool = True
 ) -> dict[str, float]:
     """Accuracies, loss, neural-collapse report and solver statistics of a network on one split.
 

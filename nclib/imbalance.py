@@ -21,8 +21,6 @@ from torch import Tensor
 
 Order = Literal["first", "random"]
 
-_MOST_CLASSES = 10**7  # each gets a number here; with more of them memory would be filled without a word
-
 
 def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float) -> Tensor:
     """Counts of a step: majority classes keep n_max images, all others n_max / ratio.
@@ -45,9 +43,8 @@ def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float
     Raises
     ------
     ValueError
-        a value outside the ranges above.
+        K_A outside its range.
     """
-    _check_counts(num_classes, n_max, ratio)
     _check_num_majority(num_classes, num_majority)
     n_min = _round_count(n_max / ratio)
     return torch.tensor([n_max] * num_majority + [n_min] * (num_classes - num_majority))
@@ -69,13 +66,7 @@ def exponential_imbalance(num_classes: int, n_max: int, ratio: float) -> Tensor:
     Returns
     -------
     (K,) int64, non-increasing, every count at least 1.
-
-    Raises
-    ------
-    ValueError
-        a value outside the ranges above.
     """
-    _check_counts(num_classes, n_max, ratio)
     return torch.tensor([_round_count(n_max * ratio ** (-k / (num_classes - 1))) for k in range(num_classes)])
 
 
@@ -91,18 +82,10 @@ def class_order(num_classes: int, how: Order = "first", seed: int = 0) -> Tensor
     Returns
     -------
     (K,) int64, a permutation of the class ids.
-
-    Raises
-    ------
-    ValueError
-        Unknown ``how``, or K < 2.
     """
-    _check_num_classes(num_classes)
     if how == "first":
         return torch.arange(num_classes)
-    if how == "random":
-        return torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
-    raise ValueError(f"how must be 'first' or 'random', got {how!r}")
+    return torch.randperm(num_classes, generator=torch.Generator().manual_seed(seed))
 
 
 def majority_classes(num_classes: int, num_majority: int, how: Order = "first", seed: int = 0) -> Tensor:
@@ -122,7 +105,7 @@ def majority_classes(num_classes: int, num_majority: int, how: Order = "first", 
     Raises
     ------
     ValueError
-        As ``class_order``, or K_A outside its range.
+        K_A outside its range.
     """
     order = class_order(num_classes, how, seed)
     _check_num_majority(num_classes, num_majority)
@@ -177,17 +160,9 @@ def subsample_indices(
     Raises
     ------
     ValueError
-        a class has fewer samples than asked for, a label lies outside 0 … K−1, or a count is below 1.
+        a class has fewer samples than asked for, or a count is below 1.
     """
     labels, counts = torch.as_tensor(labels).cpu(), torch.as_tensor(counts).cpu()
-    for name, values in (("labels", labels), ("counts", counts)):
-        if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool or not len(values):
-            raise ValueError(f"{name} must be a row of integers, got {values.dtype} of shape {tuple(values.shape)}")
-    if labels.min() < 0 or labels.max() >= len(counts):
-        raise ValueError(
-            f"labels must lie in 0 … {len(counts) - 1} (there are {len(counts)} counts), "
-            f"got {int(labels.min())} … {int(labels.max())}"
-        )
     available = torch.bincount(labels, minlength=len(counts))
     wrong = [k for k in range(len(counts)) if not 1 <= counts[k] <= available[k]]
     if wrong:
@@ -204,39 +179,17 @@ def subsample_indices(
     return torch.cat(kept).sort().values
 
 
-def _check_counts(num_classes: int, n_max: int, ratio: float) -> None:
-    _check_num_classes(num_classes)
-    if not _is_int(n_max) or n_max < 1:
-        raise ValueError(f"n_max must be a whole number of at least 1, got {n_max!r}")
-    if n_max >= 2**53:  # from there on n_max / ratio, a float, skips numbers
-        raise ValueError(f"n_max must be below 2^53, got {n_max}")
-    numeric = isinstance(ratio, (int, float, np.integer, np.floating)) and not isinstance(ratio, bool)
-    if not (numeric and math.isfinite(ratio) and ratio >= 1):
-        raise ValueError(f"ratio is largest class / smallest class, a finite number of at least 1, got {ratio!r}")
-
-
-def _check_num_classes(num_classes: int) -> None:
-    if not _is_int(num_classes) or num_classes < 2:
-        raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
-    if num_classes > _MOST_CLASSES:
-        raise ValueError(f"num_classes must be at most {_MOST_CLASSES}, got {num_classes}")
-
-
 def sample_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
     """Indices (M,) of the first `per_class` samples of each class, or of all where a class has fewer."""
     return np.concatenate([np.flatnonzero(labels == k)[:per_class] for k in np.unique(labels)])
 
 
 def _check_num_majority(num_classes: int, num_majority: int) -> None:
-    if not _is_int(num_majority) or not 1 <= num_majority <= num_classes - 1:
+    if not 1 <= num_majority <= num_classes - 1:
         raise ValueError(
-            f"num_majority must be a whole number from 1 to {num_classes - 1} (of {num_classes} classes), "
-            f"got {num_majority!r}; for a balanced set use ratio=1"
+            f"num_majority must be from 1 to {num_classes - 1} (of {num_classes} classes), got {num_majority!r}; for a "
+            "balanced set use ratio=1"
         )
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _round_count(value: float) -> int:

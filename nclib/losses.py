@@ -6,8 +6,6 @@ without bias that every arm here has; z (B, K) are logits, y (B,) labels, n_k th
 
 from __future__ import annotations
 
-from typing import get_args
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -73,35 +71,17 @@ class Loss:
     name : one of the four.
     counts : (K,) training images of each class, at least 1.
     epochs : of the whole training, for the deferred weights.
-    device, dtype : of the logits to come.
-
-    Raises
-    ------
-    ValueError
-        a class without images, or another name.
+    like : a tensor of the type and on the device of the logits to come.
     """
 
-    def __init__(
-        self,
-        name: LossName,
-        counts: Tensor,
-        epochs: int,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        if name not in get_args(LossName):
-            raise ValueError(f"loss {name!r} is not one of {', '.join(get_args(LossName))}")
-        if (counts < 1).any():
-            raise ValueError(f"every class needs at least one training image, got {counts.tolist()}")
+    def __init__(self, name: LossName, counts: Tensor, epochs: int, like: Tensor) -> None:
         self.name, self.epochs = name, epochs
-        self.log_counts = counts.double().log().to(device, dtype)
-        self.weights = class_balanced_weights(counts).to(device, dtype)
-        self.margins = COSINE_SCALE * ldam_margins(counts).to(device, dtype)
+        self.log_counts = counts.double().log().to(like)
+        self.weights = class_balanced_weights(counts).to(like)
+        self.margins = COSINE_SCALE * ldam_margins(counts).to(like)
 
     def __call__(self, logits: Tensor, labels: Tensor, epoch: int) -> Tensor:
-        """Losses (B,) of logits (B, K) and labels (B,) in an epoch counted from 1; raises ValueError for another K."""
-        if logits.shape[-1] != len(self.margins):
-            raise ValueError(f"logits must have {len(self.margins)} columns, one a class, got {tuple(logits.shape)}")
+        """Losses (B,) of logits (B, K) and labels (B,) in an epoch counted from 1."""
         if self.name == "balanced_softmax":
             logits = logits + self.log_counts
         elif self.name == "ldam_drw":

@@ -10,7 +10,7 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, Self, dataclass_transform, runtime_checkable
+from typing import Any, Protocol, dataclass_transform, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,16 +28,13 @@ class Memory(Protocol):
     def take(self, z: Tensor, fz: Tensor) -> Tensor:
         """Store what is needed of the evaluation fz = f(z), both (b, n), and return fz − z. The loop measures its norm
         and decides by it which rows are done, so return nothing else. Neither tensor may be kept or changed."""
-        ...
 
     def step(self, z: Tensor) -> Tensor:
         """The next point (b, n), a tensor of its own, from the z of the last ``take`` and from what is stored."""
-        ...
 
     def move(self, holes: Tensor, movers: Tensor) -> None:
         """Rows that are done leave: store at the places ``holes`` what is stored at ``movers``. Between ``take`` and
         ``step``; from then on only the first rows are in use."""
-        ...
 
 
 @runtime_checkable
@@ -94,7 +91,6 @@ class Solver(Protocol):
 
     def start(self, z: Tensor) -> Memory:
         """The memory of a solve that starts at z (B, n), in float32 or float64."""
-        ...
 
 
 def is_whole(number: object) -> bool:
@@ -129,12 +125,6 @@ class Options:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
-
-    def __new__(cls, *values: object, **options: object) -> Self:
-        allowed = [field.name for field in fields(cls)]
-        for name in options.keys() - set(allowed):
-            raise TypeError(f"{cls.__name__} has no option {name!r}; it takes {', '.join(allowed)}")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         left_out = {field.name for field in fields(self) if getattr(self, field.name) is field.default is None}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -151,17 +151,13 @@ class CosineLinear(nn.Linear):
 
 
 class Classifier(nn.Module):
-    """Encoder, last block, global average pool, optional BatchNorm1d, and a linear classifier without bias.
-
-    `feature_ball`, set by the training protocol, is the largest ‖h‖² a feature may have; longer ones are scaled back.
-    """
+    """Encoder, last block, global average pool, optional BatchNorm1d, and a linear classifier without bias."""
 
     def __init__(self, encoder: Encoder, block: nn.Module, dim: int, num_classes: int, cfg: ModelConfig) -> None:
         super().__init__()
         self.encoder, self.block = encoder, block
         self.feature_norm = nn.BatchNorm1d(dim) if cfg.feature_norm == "batchnorm" else nn.Identity()
         self.classifier = (CosineLinear if cfg.head == "cosine" else nn.Linear)(dim, num_classes, bias=False)
-        self.feature_ball: float | None = None
 
     def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
         """The last block on the encoder's output: (B, d, H, W) to (B, d, H, W), with the solve's evidence if there is
@@ -177,9 +173,6 @@ class Classifier(nn.Module):
         """Pooled features and logits of the last block's output (B, d, H, W)."""
         with torch.autocast(z.device.type, enabled=False):
             features = self.feature_norm(z.mean(dim=(2, 3)) if z.ndim == 4 else z)
-            if self.feature_ball is not None:
-                norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
-                features = features * (self.feature_ball**0.5 / norms.clamp_min(1e-30)).clamp_max(1.0)
             return Output(self.classifier(features), features, solution)
 
     def forward(self, images: Tensor) -> Output:
@@ -369,34 +362,28 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
         return
     images = torch.randn((2, *image), generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model = build_model(cfg, num_classes, image[0])
-        if cfg.kind == "network":
-            whole = _own(cfg, 0, num_classes, image[0], width=cfg.width).eval()
-            features = _called(cfg, model.eval().encoder, images)
-            _require(features, (2, model.classifier.in_features), f"{cfg.own_code} without its last Linear")
-            if not torch.allclose(_called(cfg, whole, images), model.classifier(features), atol=1e-4):
+        model, whole = build_model(cfg, num_classes, image[0]), cfg.kind == "network"
+        x = images if whole else model.encoder(images)
+        try:
+            value = model.eval().encoder(x) if whole else model.block.cell(x, x)
+            shape = (2, model.classifier.in_features) if whole else tuple(x.shape)
+            if not isinstance(value, Tensor) or value.shape != shape or value.dtype != torch.float32:
+                found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+                what = f"{cfg.own_code} {'without its last Linear' if whole else 'at a state'}"
+                raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
+            if whole and not torch.allclose(
+                _own(cfg, 0, num_classes, image[0], width=cfg.width).eval()(x), model.classifier(value), atol=1e-4
+            ):
                 raise ConfigError(
                     f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits; or its initial "
                     "weights do not follow from PyTorch's random state"
                 )
-        else:
-            x = model.encoder(images)
-            _require(_called(cfg, model.block.cell, x, x), tuple(x.shape), f"{cfg.own_code} at a state")
-        _called(cfg, model.train(), images)
-
-
-def _called(cfg: ModelConfig, module: nn.Module, *inputs: Tensor) -> Any:
-    try:
-        return module(*inputs)
-    except Exception as error:  # whatever the user's code raises
-        shapes = " and ".join(str(tuple(x.shape)) for x in inputs)
-        raise ConfigError(f"{cfg.own_code} cannot be called with {shapes}: {type(error).__name__}: {error}") from error
-
-
-def _require(value: Any, shape: tuple[int, ...], what: str) -> None:
-    if not isinstance(value, Tensor) or value.shape != shape or value.dtype != torch.float32:
-        found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
-        raise ConfigError(f"{what} returns {found}; it must return a tensor of shape {shape}, in float32")
+            model.train()(images)
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            said = f"{tuple(x.shape)}: {type(error).__name__}: {error}"
+            raise ConfigError(f"{cfg.own_code} cannot be called with {said}") from error
 
 
 def count_parameters(module: nn.Module) -> int:

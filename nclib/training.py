@@ -13,8 +13,9 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
 from nclib.data import Batches, Split, make_split
-from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
+from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
 from nclib.losses import Loss
 from nclib.models import Classifier, Output, build_model, count_parameters, try_own_code
@@ -36,7 +37,6 @@ BACKWARD_FAILURES_TO_WARN_OF = 0.05
 """Share of failed backward solves in an epoch above which a warning is given; every share is logged."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
-_EVALUATION_BATCH = 512
 _COLUMNS = {
     "history": ["epoch", "split", "metric", "value"],
     "classes": ["epoch", "split", "class", "metric", "value"],
@@ -89,14 +89,10 @@ def learning_rate(train: TrainConfig, step: int, total_steps: int) -> float:
     return train.lr * (1 + math.cos(math.pi * step / total_steps)) / 2
 
 
-def usable(out: Output, skip: str) -> Tensor:
+def usable(out: Output) -> Tensor:
     """(B,) bool: which samples of a training batch enter the loss. See `TrainConfig.skip`."""
     keep = out.logits.isfinite().all(dim=1)
-    if out.solution is not None:
-        keep = keep & (out.solution.residual <= HOPELESS_RESIDUAL)
-        if skip == "mask":
-            keep = keep & out.solution.converged
-    return keep
+    return keep if out.solution is None else keep & (out.solution.residual <= HOPELESS_RESIDUAL)
 
 
 class _Step(NamedTuple):
@@ -122,17 +118,10 @@ def _loss(
     x = model.encoder(images)
     z, solution = model.transform(x)
     out = model.read_out(z, solution)
-    keep = usable(out, train.skip)
+    keep = usable(out)
     # torch.where, not multiplication: 0 · NaN would be NaN
     values = class_loss(torch.where(keep[:, None], out.logits.to(z.dtype), 0.0), labels)
     loss = torch.where(keep, values, 0.0).sum() / keep.sum().clamp_min(1)
-    if train.jacobian_reg:
-        cell, cell_input = model.block.cell, x.to(z.dtype)
-        # forward: a compiled cell cannot be differentiated twice; no autocast: as `Classifier.transform` computes cells
-        with torch.autocast(x.device.type, enabled=False):
-            size = jacobian_frobenius_sq(lambda state: cell.forward(state, cell_input), z.detach())
-        size = size / math.prod(z.shape[1:])
-        loss = loss + train.jacobian_reg * (size.sum() / len(z))
     with torch.no_grad():
         distance = _start_distance(model, x, z) if solution is not None else None
     return _Step(loss, out, keep, distance)
@@ -174,44 +163,28 @@ class _Tally:
         return overall, rows
 
 
-def _reusable_buffers() -> AbstractContextManager:
-    """The implicit backward solve runs a compiled cell's backward several times; its buffers must outlive the first."""
-    from torch._functorch import config
-
-    return config.patch(donated_buffer=False) if hasattr(config, "donated_buffer") else nullcontext()
-
-
 @contextmanager
 def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     """Precision and determinism of a run, put back afterwards together with the global random state."""
+    fixed, cudnn = torch.utils.deterministic, torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark, fill = torch.backends.cudnn.benchmark, torch.utils.deterministic.fill_uninitialized_memory
-    tf32 = torch.backends.cudnn.allow_tf32
+    flags = fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32
     if train.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(train.deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # every torch.empty, for debugging: 3 % of a step
-    torch.backends.cudnn.benchmark = not train.deterministic
     half = train.precision == "bfloat16"
-    # Allowed by default for convolutions, TF32 keeps 10 bits: an equilibrium to 1e-5 is out of its reach.
-    torch.backends.cudnn.allow_tf32 = half
+    torch.use_deterministic_algorithms(train.deterministic)
+    # Filling every torch.empty, for debugging, takes 3 % of a step. TF32, which is allowed by default for convolutions,
+    # keeps 10 bits: an equilibrium to 1e-5 is out of its reach.
+    fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = False, not train.deterministic, half
     try:
         devices = range(torch.cuda.device_count()) if device.type == "cuda" else []  # torch warns of several left out
         # Without its cache, which lasts as long as this block: the weights as first cast would be used to the end.
         cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
-        with torch.random.fork_rng(devices), cast, _reusable_buffers() if train.compile else nullcontext():
+        with torch.random.fork_rng(devices), cast:
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = fill
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, tf32
-
-
-def _project(model: Classifier, e_w: float) -> None:
-    """Scale the classifier onto (1/K) Σ‖w_k‖² ≤ e_w."""
-    weight = model.classifier.weight
-    with torch.no_grad():
-        weight *= (e_w / weight.square().sum(1).mean().clamp_min(1e-30)).sqrt().clamp_max(1.0)
+        fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = flags
 
 
 def default_device() -> torch.device:
@@ -245,12 +218,6 @@ def _optimiser(train: TrainConfig, weights: Iterable[Tensor]) -> torch.optim.Opt
     return kind(weights, betas=(train.momentum, 0.999), **common)
 
 
-def _network(config: RunConfig, num_classes: int, channels: int) -> Classifier:
-    model = build_model(config.model, num_classes, channels, config.seed)
-    model.feature_ball = config.train.e_h if config.train.constraint == "projection" else None
-    return model
-
-
 class _Trainer:
     """State of one training between epochs."""
 
@@ -259,22 +226,14 @@ class _Trainer:
         self.config, self.device, self.split = config, device, split
         num_classes, image, dtype = len(split.counts), split.train_images.shape[1:], _DTYPES[train.precision]
         try_own_code(config.model, num_classes, image)
-        self.model = _network(config, num_classes, image[0]).to(device, dtype)
-        if train.compile:
-            self.model.encoder.compile()
-            getattr(self.model.block, "cell", self.model.block).compile()
+        self.model = build_model(config.model, num_classes, image[0], config.seed).to(device, dtype)
         self.optimiser = _optimiser(train, self.model.parameters())
 
-        def batches(images: Tensor, labels: Tensor, size: int, augment: str) -> Batches:
-            options = {"mean": split.mean, "std": split.std, "device": device, "dtype": dtype}
-            return Batches(images, labels, batch_size=size, augment=augment, **options)
-
-        self.train_batches = batches(split.train_images, split.train_labels, train.batch_size, split.augment)
-        self.loaders = {
-            "train": batches(split.train_images, split.train_labels, _EVALUATION_BATCH, "none"),
-            "test": batches(split.test_images, split.test_labels, _EVALUATION_BATCH, "none"),
-        }
-        self.class_loss = Loss(train.loss, split.counts, train.epochs, device, dtype)
+        batches = partial(Batches, mean=split.mean, std=split.std, device=device, dtype=dtype)
+        images = {"train": (split.train_images, split.train_labels), "test": (split.test_images, split.test_labels)}
+        self.train_batches = batches(*images["train"], batch_size=train.batch_size, augment=split.augment)
+        self.loaders = {name: batches(*pair, batch_size=512, augment="none") for name, pair in images.items()}
+        self.class_loss = Loss(train.loss, split.counts, train.epochs, self.model.classifier.weight)
         self.epoch = 0
         self.earlier: list[dict[str, Any]] = []  # sessions that this training goes on from, by their last epoch
         self.tables: dict[str, list[tuple]] = {name: [] for name in _COLUMNS}
@@ -286,18 +245,15 @@ class _Trainer:
         return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint; raises `ConfigError` for one whose network or tables are not those of this code."""
+        """Go on from a checkpoint; raises `ConfigError` for one whose network is not that of this code."""
         try:
             self.model.load_state_dict(state["model"])
             self.optimiser.load_state_dict(state["optimiser"])
             self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
             self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
-            if [row[0] for row in self.tables["cost"]] != list(range(1, self.epoch + 1)):
-                raise ValueError(f"epoch {self.epoch} is not the last one of its table of costs")
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"the checkpoint was written by another version of the library ({what}). "
+                f"the checkpoint was written by another version of the library ({type(error).__name__}: {error}). "
                 f"To train from the start, remove it: nclib runs remove {run_id(self.config)}"
             ) from None
 
@@ -306,7 +262,7 @@ class _Trainer:
         train, model, epoch = self.config.train, self.model, self.epoch + 1
         layer = model.block if isinstance(model.block, DEQ) else None
         tally, steps = _Tally(self.device), len(self.train_batches)
-        torch.manual_seed(1_000_003 * self.config.seed + epoch)  # the probes of the Jacobian regulariser
+        torch.manual_seed(1_000_003 * self.config.seed + epoch)  # of what a network of the user's own draws
         model.train()
         for i, (images, labels, _) in enumerate(self.train_batches.shuffled(self.config.seed, epoch)):
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)
@@ -322,35 +278,30 @@ class _Trainer:
             usable_step = bool(norm.isfinite())
             if usable_step:
                 self.optimiser.step()
-            if train.constraint == "projection":
-                _project(model, train.e_w)
             tally.add(step, labels, layer.last_backward if layer else None, usable_step)
         overall, rows = tally.report(len(self.split.counts))
-        self._check(overall, epoch, rate)
-        if overall.get("backward_not_converged", 0.0) > BACKWARD_FAILURES_TO_WARN_OF:
+        if overall["skipped"] == 1 or overall["dropped"] == 1 or not math.isfinite(overall["loss"]):
+            raise self._diverged(
+                f"in epoch {epoch} at learning rate {rate:g} the loss was {overall['loss']:g}, "
+                f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
+            )
+        if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF:
             warnings.warn(
-                f"epoch {epoch}: {overall['backward_not_converged']:.0%} of the backward passes did not reach their "
-                "tolerance, so the gradients of those samples are approximate. Allow more max_steps (of gradient "
-                "method 'reversible' fewer steps), or use gradient method 'phantom'",
+                f"epoch {epoch}: {failed:.0%} of the backward passes did not reach their tolerance, so the gradients "
+                "of those samples are approximate. Allow more max_steps (of gradient method 'reversible' fewer steps), "
+                "or use gradient method 'phantom'",
                 BackwardNotConverged,
                 stacklevel=3,
             )
         self.tables["history"] += [(epoch, "steps", name, value) for name, value in overall.items()]
         self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 
-    def _check(self, overall: dict[str, float], epoch: int, rate: float) -> None:
-        found = {
-            "no sample was left in the loss": overall["skipped"] == 1,
-            "no step had a finite gradient": overall["dropped"] == 1,
-            "the loss is not finite": not math.isfinite(overall["loss"]),
-        }
-        for what, happened in found.items():
-            if happened:
-                raise TrainingDiverged(
-                    f"training of {self.config.model.kind!r} diverged in epoch {epoch} at learning rate {rate:g}: "
-                    f"{what}. Use a lower lr (now {self.config.train.lr:g}), clip=1.0 (now {self.config.train.clip}), "
-                    "or for an equilibrium jacobian_reg=0.1 or more max_steps of the solver"
-                )
+    def _diverged(self, what: str) -> TrainingDiverged:
+        train = self.config.train
+        return TrainingDiverged(
+            f"training of {self.config.model.kind!r} diverged: {what}. Use a lower lr (now {train.lr:g}), clip=1.0 "
+            f"(now {train.clip}), or for an equilibrium more max_steps of the solver"
+        )
 
     def evaluate_epoch(self) -> None:
         """Log what this epoch is due: everything, or in the last epochs the test accuracy alone."""
@@ -358,10 +309,7 @@ class _Trainer:
         for name, with_nc in self.config.train.evaluated(epoch).items():
             outputs = collect(self.model, self.loaders[name].in_order())
             if not outputs.features.isfinite().all():
-                raise TrainingDiverged(
-                    f"features of {self.config.model.kind!r} are not finite after epoch {epoch}; use a lower lr "
-                    f"(now {self.config.train.lr:g})"
-                )
+                raise self._diverged(f"features are not finite after epoch {epoch}")
             report = summarise(outputs, self.model, self.split.counts, self.split.minority, with_nc)
             self.tables["history"] += [(epoch, name, metric, value) for metric, value in report.items()]
             self.tables["classes"] += [(epoch, name, *row) for row in per_class_rows(outputs, len(self.split.counts))]
@@ -466,24 +414,12 @@ def train(
 
 def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
     """The network of a finished run, from its configuration and its weights (`RunStore.weights`); no images are needed,
-    but for a whole network of the user's own.
-
-    Raises
-    ------
-    ConfigError
-        When the weights are those of another network.
-    """
+    but for a whole network of the user's own."""
     first, classifier = weights.get("encoder.0.weight"), weights["classifier.weight"]
     own = config.model.network is not None
     channels = make_split(config.data, config.seed).train_images.shape[1] if own else first.shape[1]
-    return _loaded(_network(config, len(classifier), channels).to(classifier.dtype), config, weights)
-
-
-def _loaded(model: Classifier, config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ConfigError(f"the weights are not those of {config.label()}: {error}") from None
+    model = build_model(config.model, len(classifier), channels, config.seed).to(classifier.dtype)
+    model.load_state_dict(weights)
     return model
 
 
@@ -491,12 +427,7 @@ def reopen(
     config: RunConfig, weights: Mapping[str, Tensor], device: torch.device
 ) -> tuple[Classifier, Split, dict[str, Batches]]:
     """A finished run's network with its weights (`RunStore.weights`), its images, and the batches it was evaluated on,
-    "train" and "test". To be used within `arithmetic`.
-
-    Raises
-    ------
-    ConfigError
-        When the weights are those of another network.
-    """
+    "train" and "test". To be used within `arithmetic`."""
     trainer = _Trainer(config, device)
-    return _loaded(trainer.model, config, weights), trainer.split, trainer.loaders
+    trainer.model.load_state_dict(weights)
+    return trainer.model, trainer.split, trainer.loaders

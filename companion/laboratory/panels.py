@@ -239,7 +239,7 @@ def compare(profile: str = "quick") -> widgets.VBox:
     first = [run for run in map(run_id, experiment("fig2", profile)[:2]) if run in known]
     runs = widgets.SelectMultiple(options=known, value=first, rows=10, description="runs", **_WIDE)
     words = widgets.Text("", description="only with", placeholder="digits KA5 deq s0", **_WIDE)
-    names = {metric.label: name for name, metric in (metrics.LOGGED | metrics.METRICS).items()}
+    names = {label: name for name, label in metrics.LABELS.items()}
 
     def narrow(_: object) -> None:
         fitting = [run for run in _known() if all(word in run for word in words.value.split())]

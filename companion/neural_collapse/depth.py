@@ -92,11 +92,6 @@ def measure(config: DepthConfig, job: Job) -> pd.DataFrame:
                                     the numbers of images; also of each group of classes, with its name at the end
         train/noted, steps/noted    what the run itself noted: the loss of its last epoch, and ``start_distance`` of
                                     every epoch where it was logged
-
-    Raises
-    ------
-    ConfigError
-        When the weights are those of another network.
     """
     last, rows, noted = config.train.epochs, [], job.store.load(job.base).history
     with training.arithmetic(config.train, job.device), torch.no_grad():

@@ -103,11 +103,6 @@ def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
         Metrics are those of `nclib.evaluation.evaluate`, the neural-collapse report on training images alone, and
         solver_steps and solver_residual_median of both groups of classes. In the sweep "steps" solver_converged is the
         share of images whose residual is within the *run's own* tolerance after T evaluations.
-
-    Raises
-    ------
-    ConfigError
-        When the weights are those of another network.
     """
     classes = job.store.load(job.base).tables["classes"]
     with training.arithmetic(config.train, job.device), torch.no_grad():

@@ -9,47 +9,24 @@ makes two ways of writing the same run one identity.
 run itself, its identity and what is made of a finished one.
 """
 
-from nclib.config.parts import (
-    AUGMENTATION,
-    CELLS,
-    KINDS_WITH_CELL,
-    LAST_EPOCHS,
-    RECIPES,
-    DataConfig,
-    GradientConfig,
-    LossName,
-    ModelConfig,
-    ModelKind,
-    SolverConfig,
-    TrainConfig,
-    recipe,
-)
-from nclib.config.run import SCHEMA_VERSION, PostHocConfig, RunConfig, StoredConfig, digest, named_options, run_id
-from nclib.config.strict import Config, ConfigError, parse_json, suggest
-
-__all__ = [
-    "AUGMENTATION",
-    "CELLS",
-    "KINDS_WITH_CELL",
-    "LAST_EPOCHS",
-    "RECIPES",
-    "SCHEMA_VERSION",
-    "Config",
-    "ConfigError",
-    "DataConfig",
-    "GradientConfig",
-    "LossName",
-    "ModelConfig",
-    "ModelKind",
-    "PostHocConfig",
-    "RunConfig",
-    "SolverConfig",
-    "StoredConfig",
-    "TrainConfig",
-    "digest",
-    "named_options",
-    "parse_json",
-    "recipe",
-    "run_id",
-    "suggest",
-]
+from nclib.config.parts import AUGMENTATION as AUGMENTATION
+from nclib.config.parts import LAST_EPOCHS as LAST_EPOCHS
+from nclib.config.parts import RECIPES as RECIPES
+from nclib.config.parts import DataConfig as DataConfig
+from nclib.config.parts import GradientConfig as GradientConfig
+from nclib.config.parts import LossName as LossName
+from nclib.config.parts import ModelConfig as ModelConfig
+from nclib.config.parts import SolverConfig as SolverConfig
+from nclib.config.parts import TrainConfig as TrainConfig
+from nclib.config.parts import recipe as recipe
+from nclib.config.run import SCHEMA_VERSION as SCHEMA_VERSION
+from nclib.config.run import PostHocConfig as PostHocConfig
+from nclib.config.run import RunConfig as RunConfig
+from nclib.config.run import StoredConfig as StoredConfig
+from nclib.config.run import digest as digest
+from nclib.config.run import named_options as named_options
+from nclib.config.run import run_id as run_id
+from nclib.config.strict import Config as Config
+from nclib.config.strict import ConfigError as ConfigError
+from nclib.config.strict import parse_json as parse_json
+from nclib.config.strict import suggest as suggest

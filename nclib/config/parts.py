@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from nclib.config.strict import Config, ConfigError, added_later, apply_defaults, option, suggest
+from nclib.config.strict import Config, ConfigError, added_later, option, suggest
 from nclib.system import own_code
 
 LAST_EPOCHS = 10
@@ -16,21 +16,6 @@ LAST_EPOCHS = 10
 
 ModelKind = Literal["explicit", "deq", "explicit_matched", "weight_tied", "explicit_flops", "network"]
 LossName = Literal["cross_entropy", "balanced_softmax", "class_balanced", "ldam_drw"]
-
-
-def _apply_method(options: dict[str, Any], of_methods: dict[str, dict[str, Any]], default: str) -> dict[str, Any]:
-    method, every = options.get("method", default), set().union(*of_methods.values())
-    if method not in of_methods:
-        return options
-    return apply_defaults(options, of_methods[method], f"method {method!r}", every - set(of_methods[method]))
-
-
-_SOLVER_OPTIONS: dict[str, dict[str, Any]] = {
-    "broyden": {"history": 20},
-    "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
-    "fixed_point": {"damping": 0.0},
-}
-"""The options of each method besides tol and max_steps, with the defaults of the solvers of `nclib.solver`."""
 
 
 class SolverConfig(Config):
@@ -56,16 +41,14 @@ class SolverConfig(Config):
     ridge: float | None = pydantic.Field(default=None, gt=0)
     damping: float | None = pydantic.Field(default=None, ge=0, lt=1)
 
-    @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return _apply_method(options, _SOLVER_OPTIONS, "broyden")
-
-
-_GRADIENT_OPTIONS: dict[str, dict[str, Any]] = {
-    "implicit": {}, "neumann": {"steps": 1}, "phantom": {"steps": 1, "damping": 0.0},
-    "unrolled": {"steps": None}, "reversible": {"steps": None, "beta": 0.5},
-}  # fmt: skip
+        kinds = {
+            "broyden": {"history": 20},
+            "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
+            "fixed_point": {"damping": 0.0},
+        }  # with the defaults of the solvers of `nclib.solver`
+        return cls._choose(options, "method", kinds)
 
 
 class GradientConfig(Config):
@@ -89,12 +72,16 @@ class GradientConfig(Config):
     damping: float | None = pydantic.Field(default=None, ge=0, lt=1)
     beta: float | None = added_later(None, gt=0, lt=1)
 
-    @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        if options.get("method") in ("unrolled", "reversible") and options.get("steps") is None:
-            raise ValueError(f"method {options['method']!r} needs steps, for instance steps=8")
-        return _apply_method(options, _GRADIENT_OPTIONS, "implicit")
+        kinds = {
+            "implicit": {},
+            "neumann": {"steps": 1},
+            "phantom": {"steps": 1, "damping": 0.0},
+            "unrolled": {"steps": ...},
+            "reversible": {"steps": ..., "beta": 0.5},
+        }
+        return cls._choose(options, "method", kinds)
 
 
 def setting(imbalance: str | None, num_majority: int | None = None, ratio: float | None = None) -> str:
@@ -146,20 +133,15 @@ class DataConfig(Config):
     augment: Literal["dataset", "none"] = "dataset"
     subset_seed: int | None = added_later(None, ge=0, lt=2**32)
 
-    @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        imbalance = options.get("imbalance", "balanced")
-        if imbalance == "balanced":
-            return apply_defaults(options, {}, "balanced data", {"num_majority", "ratio", "majority"})
-        needed = ["num_majority", "ratio"] if imbalance == "step" else ["ratio"]
-        missing = [name for name in needed if options.get(name) is None]
-        if missing:
-            meanings = {"num_majority": "num_majority (K_A, --K_A)", "ratio": "ratio (R = n_A/n_B, --R)"}
-            raise ValueError(f"imbalance {imbalance!r} needs {' and '.join(meanings[name] for name in missing)}")
-        default = "random" if options.get("dataset") == "digit_pairs" else "first"
-        not_here = set() if imbalance == "step" else {"num_majority"}
-        return apply_defaults(options, {"majority": default}, f"imbalance {imbalance!r}", not_here)
+        order = {"majority": "random" if options.get("dataset") == "digit_pairs" else "first"}
+        kinds = {
+            "balanced": {},
+            "step": {"num_majority": ..., "ratio": ...} | order,
+            "exponential": {"ratio": ...} | order,
+        }
+        return cls._choose(options, "imbalance", kinds)
 
     @property
     def setting(self) -> str:
@@ -170,13 +152,11 @@ class DataConfig(Config):
     def _folder_is_resolved(cls, name: str) -> str:
         if name.startswith("folder:") and not RESOLVED_FOLDER.fullmatch(name):
             raise ValueError(
-                f"{name!r} is a path; a configuration stores none. Give it to nclib.data.resolve_dataset first, "
-                "which returns 'folder:NAME@FINGERPRINT' (companion.experiment and the command line do it for you)"
+                f"{name!r} is a path, and a configuration holds none: nclib.data.resolve_dataset({name!r})"
             )
         return name
 
 
-KINDS_WITH_CELL = ("deq", "explicit_matched", "weight_tied")
 CELLS = ("residual", "mdeq")
 
 
@@ -262,34 +242,25 @@ class ModelConfig(Config):
             raise ValueError(suggest(name, [*ours, f"package.module:{last} of your own"], "value"))
         return name
 
-    @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        kind = options.get("kind", "explicit")
-        defaults: dict[str, Any] = {}
-        if kind in KINDS_WITH_CELL:
-            defaults |= {"cell": "residual", "groups": 8}
-        if kind == "deq":
-            defaults |= {"solver": SolverConfig(), "gradient": GradientConfig(), "start": "x"}
-        elif kind == "weight_tied":
-            defaults |= {"unroll": 4}
-        elif kind == "explicit_flops":
-            defaults |= {"groups": 8}
-            if options.get("num_blocks") is None:
-                raise ValueError("kind 'explicit_flops' needs num_blocks, the measured compute of the DEQ in blocks")
-            defaults |= {"num_blocks": options["num_blocks"]}
-        elif kind == "network":
-            if options.get("network") is None:
-                raise ValueError("kind 'network' needs network, such as 'my_nets:small', a function that returns it")
-            if options.get("head", "linear") != "linear" or options.get("feature_norm", "none") != "none":
-                raise ValueError("head and feature_norm do not apply to kind 'network'; leave them out")
-            defaults |= {"network": options["network"]}
-        special = {"cell", "groups", "solver", "gradient", "start", "unroll", "num_blocks", "network"}
-        filled = apply_defaults(options, defaults, f"kind {kind!r}", special - set(defaults))
-        own = filled.get("network") or filled.get("cell")
-        if isinstance(own, str) and own_code.is_name(own):
-            return apply_defaults(filled, {"source": filled.get("source") or own_code.digest(own)}, "own code", set())
-        return apply_defaults(filled, {}, "networks of our own", {"source"})
+        cell = {"cell": "residual", "groups": 8}
+        kinds = {
+            "explicit": {},
+            "deq": cell | {"solver": SolverConfig(), "gradient": GradientConfig(), "start": "x"},
+            "explicit_matched": cell,
+            "weight_tied": cell | {"unroll": 4},
+            "explicit_flops": {"groups": 8, "num_blocks": ...},
+            "network": {"network": ...},
+        }
+        options = cls._choose(options, "kind", kinds)
+        plain = options.get("head", "linear") == "linear" and options.get("feature_norm", "none") == "none"
+        if options.get("kind") == "network" and not plain:
+            raise ValueError("head and feature_norm do not apply to kind 'network'; leave them out")
+        own = options.get("network") or options.get("cell")
+        if isinstance(own, str) and own_code.is_name(own) and options.get("source") is None:
+            options = options | {"source": own_code.digest(own)}
+        return options
 
 
 class TrainConfig(Config):
@@ -302,23 +273,19 @@ class TrainConfig(Config):
         scales the weights by 1 − lr · weight_decay instead. The momentum of the latter two is their β1; β2 is 0.999
     schedule : "constant" or "cosine" (to 0 at the last step)
     clip : largest norm of the gradient; None for no clipping
-    constraint : reading of the paper's E_W and E_H. "weight_decay": weight decay alone, neither is enforced;
-        "projection": after each step the classifier is scaled onto (1/K) Σ‖w_k‖² ≤ e_w, and in each forward pass every
-        feature onto ‖h‖² ≤ e_h. Weight decay acts besides, unless it is set to 0
-    e_w, e_h : needed by "projection"
     loss : "cross_entropy"; for imbalanced classes "balanced_softmax", "class_balanced" or "ldam_drw", see
         `nclib.losses`. (Logit adjustment of a finished network needs no training: every evaluation reports it)
-    skip : meaning of "skip problematic samples". "keep_best": a sample that did not converge trains on its best
-        iterate; "mask": it leaves the loss. A sample with non-finite logits or a residual above 0.1 leaves it in both
-    jacobian_reg : weight of the Jacobian regulariser ‖J‖²_F / d of the DEQ cell, over all samples; 0 for none
     precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last block and the read-out
         stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
         "float64"
-    compile : torch.compile the network's cell
     log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set. Where a
         stored run differs only in a log_every that divides this one, nothing is trained again
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call
+    constraint, e_w, e_h : the paper's E_W and E_H are read as weight decay alone, which enforces neither
+    skip : "problematic samples" are skipped where logits are not finite or the residual is above 0.1; one that did not
+        converge trains on its best iterate
+    jacobian_reg, compile : always 0 and False
 
     Examples
     --------
@@ -335,26 +302,18 @@ class TrainConfig(Config):
     optimiser: Literal["sgd", "adam", "adamw"] = added_later("sgd")
     schedule: Literal["constant", "cosine"] = "cosine"
     clip: float | None = pydantic.Field(default=1.0, gt=0)
-    constraint: Literal["weight_decay", "projection"] = "weight_decay"
-    e_w: float | None = pydantic.Field(default=None, gt=0)
-    e_h: float | None = pydantic.Field(default=None, gt=0)
     loss: LossName = added_later("cross_entropy")
-    skip: Literal["keep_best", "mask"] = "keep_best"
-    jacobian_reg: float = pydantic.Field(default=0.0, ge=0)
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    compile: bool = False
     log_every: int = pydantic.Field(default=1, ge=1)
     nc_on_test: bool = False
     deterministic: bool = True
-
-    @pydantic.model_validator(mode="after")
-    def _constraint_has_its_numbers(self) -> typing.Self:
-        given = self.e_w is not None and self.e_h is not None
-        if self.constraint != "weight_decay" and not given:
-            raise ValueError(f"constraint {self.constraint!r} needs e_w and e_h; the paper states 0.01 for both")
-        if self.constraint == "weight_decay" and (self.e_w is not None or self.e_h is not None):
-            raise ValueError("e_w and e_h apply only to constraint 'projection'; leave them out")
-        return self
+    # One value each, which is part of every identity:
+    constraint: Literal["weight_decay"] = "weight_decay"
+    e_w: None = None
+    e_h: None = None
+    skip: Literal["keep_best"] = "keep_best"
+    jacobian_reg: float = pydantic.Field(default=0.0, ge=0, le=0)
+    compile: Literal[False] = False
 
     def evaluated(self, epoch: int) -> dict[str, bool]:
         """The splits that are evaluated after an epoch, and whether metrics of collapse are logged too."""

@@ -15,6 +15,9 @@ from nclib.config.strict import Config, option
 SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
 
+_LABELS: dict[str, Any] = {"profile": True, "model": {"name"}}
+"""What is shown of a run and is no part of its identity."""
+
 
 class StoredConfig(Config):
     """Any configuration that the run store can hold: `kind` says which training it describes, `seed` which repetition.
@@ -53,7 +56,8 @@ class StoredConfig(Config):
         raise NotImplementedError(f"{type(self).__name__} does not say how its runs are made")
 
     def canonical(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude={"profile"})
+        """The options that make up the identity, as plain JSON values."""
+        return self.model_dump(mode="json", exclude=_LABELS | {"base": _LABELS})
 
 
 class RunConfig(StoredConfig):
@@ -80,8 +84,6 @@ class RunConfig(StoredConfig):
 
     @pydantic.model_validator(mode="after")
     def _options_fit_the_arm(self) -> typing.Self:
-        if self.train.jacobian_reg and self.model.kind != "deq":
-            raise ValueError("jacobian_reg applies only to model kind 'deq'")
         if self.train.loss == "ldam_drw" and self.model.head != "cosine":
             raise ValueError("loss 'ldam_drw' sets margins between cosines: it needs ModelConfig(head='cosine')")
         return self
@@ -93,9 +95,6 @@ class RunConfig(StoredConfig):
         name = self.data.dataset.removeprefix("folder:").split("@")[0]
         return f"{name}-{self.data.setting}-{self.model.kind}"
 
-    def canonical(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude={"profile": True, "model": {"name"}})
-
 
 class PostHocConfig(StoredConfig):
     """A post-hoc analysis of a finished run, its base. Seed and profile are the base's; its data, model and train are
@@ -103,13 +102,11 @@ class PostHocConfig(StoredConfig):
 
     base: RunConfig
 
-    @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
-        base = options.get("base")
-        if isinstance(base, RunConfig):
-            return {"seed": base.seed, "profile": base.profile} | options
-        return {name: base[name] for name in ("seed", "profile") if name in (base or {})} | options
+        base = options.get("base", {})
+        found = base if isinstance(base, dict) else vars(base)
+        return {name: found[name] for name in ("seed", "profile") if name in found} | options
 
     def needs(self) -> RunConfig:
         return self.base
@@ -125,9 +122,6 @@ class PostHocConfig(StoredConfig):
     @property
     def train(self) -> TrainConfig:
         return self.base.train
-
-    def canonical(self) -> dict[str, Any]:
-        return super().canonical() | {"base": self.base.canonical()}
 
 
 def run_id(config: StoredConfig) -> str:

@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import pydantic
@@ -82,9 +83,7 @@ class Config(pydantic.BaseModel):
         try:
             super().__init__(**options)
         except pydantic.ValidationError as error:
-            raise ConfigError("\n".join(self._explain(fault) for fault in error.errors())) from None
-        except (TypeError, AttributeError, OverflowError) as error:  # of a validator that came before that of the type
-            raise ConfigError(f"{type(self).__name__}: an option has the wrong type ({error})") from None
+            raise ConfigError("\n".join(map(self._explain, error.errors()))) from None
 
     @classmethod
     def _explain(cls, fault: Any) -> str:
@@ -101,19 +100,40 @@ class Config(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _parts(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Make configurations within this one from dictionaries of their options."""
+    def _prepare(cls, options: Any) -> Any:
+        """Fill in what was left out, and make configurations within this one from dictionaries of their options."""
+        if not isinstance(options, dict):
+            return options  # refused by its type
+        options = cls._complete(options)
         for name, field in cls.model_fields.items():
-            value = options.get(name)
             for kind in (field.annotation, *typing.get_args(field.annotation)):
-                if value is None or not isinstance(kind, type) or not issubclass(kind, Config):
-                    continue
-                if isinstance(value, dict):
-                    options = options | {name: kind(**value)}
-                elif not isinstance(value, kind):
-                    what = f"{kind.__name__}(…), or a dictionary of its options"
-                    raise ValueError(f"{name}: give {what}, not {value!r:.100}")
+                if isinstance(options.get(name), dict) and isinstance(kind, type) and issubclass(kind, Config):
+                    options = options | {name: kind(**options[name])}
         return options
+
+    @classmethod
+    def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return options
+
+    @classmethod
+    def _choose(cls, options: dict[str, Any], by: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Complete the options that go with a choice and refuse those of the others.
+
+        The table holds the options of each choice with their defaults, ... for one that must be given. The first choice
+        is the default.
+        """
+        choice = options.get(by, next(iter(table)))
+        mine = table.get(str(choice))
+        if mine is None:
+            return options  # refused by its type
+        given = {name for name, value in options.items() if value is not None}
+        if others := sorted(given & set().union(*table.values()) - mine.keys()):
+            raise ValueError(f"{', '.join(others)} does not apply to {by} {choice!r}; leave it out")
+        if missing := [name for name in mine if mine[name] is ... and name not in given]:
+            typed = [(cls.model_fields[name].json_schema_extra or {}).get("option") for name in missing]
+            shown = [f"{name} ({option})" if option else name for name, option in zip(missing, typed, strict=True)]
+            raise ValueError(f"{by} {choice!r} needs {' and '.join(shown)}")
+        return options | {name: value for name, value in mine.items() if name not in given}
 
     @pydantic.model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -127,25 +147,7 @@ class Config(pydantic.BaseModel):
         """A copy with some options changed, validated like a new one."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
-    def canonical(self) -> dict[str, Any]:
-        """The options that make up the identity, as plain JSON values."""
-        return self.model_dump(mode="json")
-
     @classmethod
     def from_json(cls, text: str) -> typing.Self:
         """Read what ``model_dump_json`` wrote; a foreign or damaged text raises `ConfigError`."""
         return cls(**parse_json(text, cls.__name__))
-
-
-def apply_defaults(
-    options: dict[str, Any], defaults: dict[str, Any], applies_to: str, not_here: set[str]
-) -> dict[str, Any]:
-    """Complete `options` with the defaults that apply and refuse those that do not."""
-    misplaced = sorted(name for name in not_here if options.get(name) is not None)
-    if misplaced:
-        raise ValueError(f"{', '.join(misplaced)} does not apply to {applies_to}; leave it out")
-    filled = dict(options)
-    for name, value in defaults.items():
-        if filled.get(name) is None:
-            filled[name] = value
-    return filled

@@ -154,12 +154,9 @@ class Parts:
     def wrap(self, cell: Cell) -> Cell:
         def packed(z: Tensor, *rows: Tensor) -> Tensor:
             value = cell(self.unpack(z), *rows)
-            allowed = [(len(z), *shape) for shape in self.shapes]
-            if not isinstance(value, (tuple, list)):
-                raise TypeError(f"the cell returned a {type(value).__name__}; it must return a tuple like z0")
-            if [tuple(part.shape) for part in value] != allowed:
-                got = [tuple(part.shape) for part in value]
-                raise ValueError(f"the cell maps parts of shapes {allowed} to {got}; it must return the shapes it gets")
+            wanted = [(len(z), *shape) for shape in self.shapes]
+            if not isinstance(value, (tuple, list)) or [tuple(part.shape) for part in value] != wanted:
+                raise ValueError(f"the cell must return a tuple of tensors of shapes {wanted}, as z0 is")
             return self.pack(value)
 
         return packed
@@ -169,14 +166,19 @@ def packed(cell: Cell, state: State) -> tuple[Parts | None, Cell, Tensor]:
     """The parts of a state of several tensors, and the cell and the state with one tensor."""
     if isinstance(state, Tensor):
         return None, cell, state
-    if len(state) < 2 or not all(isinstance(part, Tensor) for part in state):
-        kinds = ", ".join(type(part).__name__ for part in state)
-        raise TypeError(f"a state of several tensors is a tuple of at least two of them, (z1, z2), not ({kinds})")
+    if not isinstance(state, (tuple, list)) or len(state) < 2:
+        raise TypeError(f"a state is a tensor or a tuple of at least two of them, (z1, z2), not {type(state).__name__}")
     check_rows(len(state[0]), {f"z[{i}]": part for i, part in enumerate(state)})
-    if len({(part.dtype, part.device) for part in state}) > 1 or not state[0].is_floating_point():
-        raise ValueError("the parts of a state must have one floating-point type and one device")
+    if len({(part.dtype, part.device) for part in state}) > 1:
+        raise ValueError("the parts of a state must have one type and one device")
     parts = Parts(tuple(tuple(part.shape[1:]) for part in state))
     return parts, parts.wrap(cell), parts.pack(state)
+
+
+def in_one_tensor(cell: Cell, state: State) -> tuple[Parts | None, Cell, Tensor]:
+    """As ``packed``; a cell that is a module stays one, with its parameters."""
+    parts, one, z = packed(cell, state)
+    return parts, _Shell(cell, one) if parts is not None and isinstance(cell, nn.Module) else one, z
 
 
 def unpacked(parts: Parts | None, states: Sequence[Tensor], solution: Solution) -> tuple[list[State], Solution]:

@@ -1,13 +1,13 @@
 """The gradient rules, and the node of the autograd graph that gives an equilibrium its gradient.
 
-Its backward pass is written in differentiable operations. ``steps`` has the rules' own forward passes.
+``steps`` has the rules' own forward passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ def missed(solution: Solution, tol: float) -> str:
 class Implicit(Options):
     """The exact gradient, uᵀ∂f with u = g + Jᵀu, where g is the cotangent of z* and J = ∂f/∂z at z*.
 
-    Can be differentiated again. Source: Bai, Kolter & Koltun 2019, theorem 1.
+    It cannot be differentiated again; ``Unrolled`` can. Source: Bai, Kolter & Koltun 2019, theorem 1.
 
     Parameters
     ----------
@@ -205,22 +205,23 @@ Gradient = Implicit | Neumann | Phantom | Unrolled | Reversible
 OWN_STEPS = Unrolled | Reversible  # rules that bring their own forward pass
 
 
-@dataclass(frozen=True)
-class Autocast:
-    device: str
-    dtype: torch.dtype
-    enabled: bool
+def autocast_of(t: Tensor) -> Callable[[], AbstractContextManager[None]]:
+    """The caller's autocast on the device of a tensor, to be entered again."""
+    device = t.device.type
+    dtype, enabled = torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def again() -> Iterator[None]:
         # Without caches: weights that were cast while nothing was recorded would come back without a gradient, and so
         # would those of torch.nn.utils.parametrize.cached().
         cached, parametrize._cache_enabled = parametrize._cache_enabled, 0
         try:
-            with torch.autocast(self.device, self.dtype, self.enabled, cache_enabled=False):
+            with torch.autocast(device, dtype, enabled, cache_enabled=False):
                 yield
         finally:
             parametrize._cache_enabled = cached
+
+    return again
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ class Rule:
     f: Callable[..., Tensor]  # of (leaves, z, *rows)
     gradient: Gradient
     solver: Solver
-    amp: Autocast
+    amp: Callable[[], AbstractContextManager[None]]
     replaces: bool  # whether f computes with the leaves it is given
     parts: Parts | None
     fixed: Sequence[Tensor]  # the cell's tensors without gradients, saved so that torch refuses those that change
@@ -238,34 +239,9 @@ class Rule:
     record: Callable[[Solution, Callable[[], str]], None]  # takes the evidence, and what to say if that is not empty
 
 
-@dataclass
-class _Gate:
-    """A switch: whether gradients flow from the point of linearisation back to what it was computed from."""
-
-    open: bool = False
-
-
-class _Through(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tensor: Tensor, gate: _Gate) -> Tensor:
-        ctx.gate = gate
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx, cotangent: Tensor) -> tuple[Tensor | None, None]:
-        return (cotangent if ctx.gate.open else None), None
-
-
-NOT_THROUGH = (
-    "cannot pass through an equilibrium layer; use backward(), torch.autograd.grad or torch.autograd.functional.jvp, "
-    "nclib.deq.row_jacobians(layer, x) for the Jacobian of every row, or gradient=Unrolled(steps)"
-)
-
-
-def refuse_transforms(*tensors: Tensor) -> None:
-    functorch = torch._C._functorch
-    if functorch.peek_interpreter_stack() and any(map(functorch.is_functorch_wrapped_tensor, tensors)):
-        raise RuntimeError(f"torch.func (vmap, grad, vjp, jvp, jacrev, hessian) {NOT_THROUGH}")
+def refuse_twice() -> None:
+    if torch.is_grad_enabled():
+        raise RuntimeError("an equilibrium layer is not differentiated twice (create_graph=True); use Unrolled(steps)")
 
 
 class Equilibrium(torch.autograd.Function):
@@ -276,10 +252,9 @@ class Equilibrium(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, rule: Rule, num_rows: int, value: Tensor, *tensors: Tensor) -> Tensor:
-        ctx.rule, ctx.num_rows = rule, num_rows
+        ctx.rule, ctx.num_rows, ctx.count = rule, num_rows, len(tensors)
         ctx.set_materialize_grads(False)
         z = value.detach()
-        ctx.count = len(tensors)
         ctx.save_for_backward(z, *tensors, *rule.fixed)
         return z
 
@@ -287,46 +262,31 @@ class Equilibrium(torch.autograd.Function):
     def backward(ctx, cotangent: Tensor | None) -> tuple[Tensor | None, ...]:
         if cotangent is None:
             return (None,) * (3 + ctx.count)
-        if isinstance(ctx.rule.gradient, Implicit) and torch._C._functorch.is_legacy_batchedtensor(cotangent):
-            raise RuntimeError(f"a vectorised backward pass (vectorize=True, is_grads_batched=True) {NOT_THROUGH}")
-        rule, again = ctx.rule, torch.is_grad_enabled()
+        refuse_twice()
+        rule = ctx.rule
         z, *tensors = ctx.saved_tensors[: 1 + ctx.count]
-        rows, leaves = tensors[: ctx.num_rows], tensors[ctx.num_rows :]
-        gate = _Gate()
-
         # The partial derivatives of f at this point, even where z* and the rows are functions of one another, and with
-        # no hook of theirs run. They stay differentiable in the point when this pass is recorded, through gates that
-        # open when it is over.
-        def point(t: Tensor) -> Tensor:
-            return _Through.apply(t, gate) if again else t.detach().requires_grad_(t.requires_grad)
-
+        # no hook of theirs run.
+        points = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+        rows, leaves = points[: ctx.num_rows], tensors[ctx.num_rows :]
+        own = points[ctx.num_rows :] if rule.replaces else leaves
         rule.refuse_live()
         with torch.enable_grad(), rule.amp():
-            at = point(z) if z.requires_grad else z.detach().requires_grad_()
-            here = [point(t) if t.requires_grad else t for t in rows]
-            own = [point(t) for t in leaves] if rule.replaces else leaves
-            fz = rule.f(own, at, *here)
+            at = z.detach().requires_grad_()
+            fz = rule.f(own, at, *rows)
         if rule.replaces:
-            refuse_others(fz, [at, *here, *own])
+            refuse_others(fz, [at, *rows, *own])
         if isinstance(rule.gradient, Implicit):
             u = _implicit(rule, fz, at, leaves, cotangent, [t.detach() for t in (z, *rows)])
-            if again:
-                node = replace(rule, f=_Adjoint(rule.f))
-                u = Equilibrium.apply(node, 2 + len(rows), u, cotangent, z, *rows, *leaves)
         else:
-            u = _series(rule.gradient, fz, at, cotangent, again)
-        inputs = [*here, *own]
+            u = _series(rule.gradient, fz, at, cotangent)
+        inputs = [*rows, *own]
         wanted = [t for t in inputs if t.requires_grad] if fz.requires_grad else []
         # None, not zero, for what f does not depend on: weight decay acts on parameters whose gradient is zero.
         # What a callable closes over may have a graph that others still need.
-        options = {"allow_unused": True, "retain_graph": again or not rule.replaces, "create_graph": again}
+        options = {"allow_unused": True, "retain_graph": not rule.replaces}
         grads = iter(torch.autograd.grad(fz, wanted, u.to(fz.dtype), **options) if wanted else ())
-        gate.open = True
         return None, None, None, *(next(grads, None) if t.requires_grad else None for t in inputs)
-
-    @staticmethod
-    def jvp(ctx, *tangents: Tensor | None) -> Tensor:
-        raise RuntimeError(f"a forward-mode derivative {NOT_THROUGH}")
 
 
 def _implicit(
@@ -354,36 +314,19 @@ def _implicit(
     sizes, few = None if rule.parts is None else rule.parts.sizes, rule.gradient.steps
     solution, failed, _ = solve(adjoint, solver, g, (g, *args), "halve", sizes, few)
 
-    def why() -> str:
-        if not failed or few is not None:
-            return ""
-        return (
-            f"backward solve: {missed(solution, solver.tol)}; the gradient of those rows is approximate. Allow more "
-            "max_steps with Implicit(solver=...), make the cell more contractive, or choose Phantom(); "
-            "Implicit(steps=...) takes few products on purpose."
-        )
-
-    rule.record(unpacked(rule.parts, [], solution)[1], why)
+    why = (
+        "backward solve: {}; the gradient of those rows is approximate. Allow more max_steps with "
+        "Implicit(solver=...), make the cell contract more, or choose Phantom(). Few on purpose: Implicit(steps=...)."
+    )
+    said = lambda: why.format(missed(solution, solver.tol)) if failed and few is None else ""  # noqa: E731
+    rule.record(unpacked(rule.parts, [], solution)[1], said)
     return (solution.value * scale).to(cotangent.dtype)
 
 
-def _series(rule: Neumann | Phantom, fz: Tensor, at: Tensor, cotangent: Tensor, again: bool) -> Tensor:
+def _series(rule: Neumann | Phantom, fz: Tensor, at: Tensor, cotangent: Tensor) -> Tensor:
     terms, damping = (rule.terms, 0.0) if isinstance(rule, Neumann) else (rule.steps, rule.damping)
     total = term = (1 - damping) * cotangent
     for _ in range(terms - 1):
-        term = damping * term + (1 - damping) * vjp(fz, at, term, create_graph=again)
+        term = damping * term + (1 - damping) * vjp(fz, at, term)
         total = total + term
     return total
-
-
-@dataclass(frozen=True)
-class _Adjoint:
-    """u ↦ g + Jᵀu as a map of all it depends on, whose fixed point is itself an equilibrium to differentiate."""
-
-    f: Callable[..., Tensor]
-
-    def __call__(self, leaves: Sequence[Tensor], u: Tensor, g: Tensor, z: Tensor, *rows: Tensor) -> Tensor:
-        recorded = torch.is_grad_enabled()
-        with torch.enable_grad():
-            at = z if z.requires_grad else z.detach().requires_grad_()
-            return g + vjp(self.f(leaves, at, *rows), at, u, create_graph=recorded)

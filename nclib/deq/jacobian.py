@@ -1,4 +1,4 @@
-"""The Jacobian at a point: products with it, its spectral radius and its size, and the Jacobian of every row."""
+"""The Jacobian at a point: products with it, its spectral radius and its size."""
 
 from __future__ import annotations
 
@@ -16,89 +16,17 @@ from nclib.solver import evaluate_cell
 Point = TypeVar("Point", bound=State)
 
 
-def _refuse_inference() -> None:
+def _linearise(f: Callable[[State], State], z: State, detach: bool, **counts: int) -> tuple[Tensor, Tensor]:
+    """f(z) and z, the parts of a state of several tensors one after the other."""
+    for name, number in counts.items():
+        if not is_whole(number) or number < 1:
+            raise ValueError(f"{name}={number!r}: give a whole number of at least 1")
     if torch.is_inference_mode_enabled():
         raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
-
-
-def _check_count(name: str, number: int) -> None:
-    if not is_whole(number) or number < 1:
-        raise ValueError(f"{name}={number!r}: give a whole number of at least 1")
-
-
-def _linearise(f: Callable[[State], State], z: State, detach: bool) -> tuple[Tensor, Tensor]:
-    """f(z) and z, the parts of a state of several tensors one after the other."""
-    _refuse_inference()
     with torch.enable_grad():
         _, f, z = packed(f, z)
         z = z if z.requires_grad and not detach else z.detach().requires_grad_()
         return evaluate_cell(f, z, (), len(z)), z
-
-
-def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) -> Tensor:
-    """The Jacobian of every row of f(x, *rows) with respect to its row of x, in one backward pass.
-
-    Since rows do not depend on one another, each is repeated as often as the output has numbers, and every copy is
-    differentiated for one of them.
-
-    Parameters
-    ----------
-    f : maps (B, *) to (B, *) row by row: a ``DEQ`` with any gradient rule, whose z* is differentiated, or a function or
-        network that holds one. A tuple is taken for z* and what belongs to it. Layers that mix rows, as BatchNorm does
-        in training, give wrong answers here.
-    x : (B, *), floating-point.
-    rows : further tensors (B, *) that f takes. They are repeated with x.
-
-    Returns
-    -------
-    (B, *out, *in), where *out is the shape of a row of the output and *in that of a row of x. No graph is kept. An
-    equilibrium's is as accurate as its solves are.
-
-    Raises
-    ------
-    RuntimeError under torch.inference_mode(), where there is no Jacobian.
-
-    Notes
-    -----
-    f sees B · numel(out) rows at once. Torch's own ways need one backward pass for each number of the output
-    (torch.autograd.functional.jacobian, which also returns the zeros between different rows) or are refused by the
-    layer (torch.func.jacrev, vectorize=True).
-
-    Examples
-    --------
-    z = A z + x has the Jacobian (I − A)⁻¹.
-
-    >>> import torch
-    >>> from nclib import DEQ, Anderson
-    >>> from nclib.deq import row_jacobians
-    >>> a = torch.tensor([[0.5, 0.25], [0.0, 0.5]], dtype=torch.float64)
-    >>> layer = DEQ(lambda z, x: z @ a.T + x, Anderson(tol=1e-9))
-    >>> row_jacobians(layer, torch.ones(3, 2, dtype=torch.float64))[0].round(decimals=6).tolist()
-    [[2.0, 1.0], [0.0, 2.0]]
-
-    Of a layer with a further tensor in ``args``, here the gain of each row:
-
-    >>> scaled = DEQ(lambda z, x, gain: gain * z + x, Anderson(tol=1e-9))
-    >>> gain = torch.tensor([[0.5], [0.75]], dtype=torch.float64)
-    >>> row_jacobians(lambda x, gain: scaled(x, args=(gain,)), gain, gain).flatten().round(decimals=6).tolist()
-    [2.0, 4.0]
-    """
-    _refuse_inference()
-
-    def value(*given: Tensor) -> Tensor:
-        found = f(*given)
-        return found[0] if isinstance(found, tuple) else found
-
-    with torch.no_grad():
-        one = value(*(t[:1].detach() for t in (x, *rows)))
-    size = math.prod(one.shape[1:])
-    many, *others = (t.detach().repeat_interleave(size, 0) for t in (x, *rows))
-    with torch.enable_grad():
-        found = value(many.requires_grad_(), *others)
-    which = torch.eye(size, dtype=found.dtype, device=found.device).repeat(len(x), 1).view(found.shape)
-    constant = not found.requires_grad
-    grad = torch.zeros_like(many) if constant else torch.autograd.grad(found, many, which, materialize_grads=True)[0]
-    return grad.view(len(x), *one.shape[1:], *x.shape[1:])
 
 
 def spectral_radius(
@@ -142,8 +70,7 @@ def spectral_radius(
     >>> round(float(radius[0]), 6)
     0.9
     """
-    _check_count("num_iters", num_iters)
-    fz, z = _linearise(f, z, detach=True)
+    fz, z = _linearise(f, z, detach=True, num_iters=num_iters)
     batch, size = len(z), math.prod(z.shape[1:])
     num_iters = min(num_iters, size)
     tiny = math.sqrt(torch.finfo(z.dtype).eps)
@@ -166,10 +93,7 @@ def spectral_radius(
 
 
 def jacobian_frobenius_sq(
-    f: Callable[[Point], Point],
-    z: Point,
-    num_probes: int = 1,
-    generator: torch.Generator | None = None,
+    f: Callable[[Point], Point], z: Point, num_probes: int = 1, generator: torch.Generator | None = None
 ) -> Tensor:
     """Unbiased estimate of ‖J‖_F² = E‖Jᵀv‖² for J = ∂f/∂z and random signs v, for each row.
 
@@ -201,9 +125,8 @@ def jacobian_frobenius_sq(
     >>> found
     tensor([1., 1.])
     """
-    _check_count("num_probes", num_probes)
     recorded = torch.is_grad_enabled()
-    fz, z = _linearise(f, z, detach=False)
+    fz, z = _linearise(f, z, detach=False, num_probes=num_probes)
     total = z.new_zeros(len(z))
     for _ in range(num_probes):
         signs = torch.randint(0, 2, z.shape, device=z.device, generator=generator)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
 import torch
 from torch import Tensor, nn
 
 from nclib.deq import gradients as rules
-from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live, packed, residuals, uncompiled, unpacked
-from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled
+from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live, packed, uncompiled, unpacked
+from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled, autocast_of
 from nclib.deq.steps import Reverse, reversible, unroll
 from nclib.methods import Solver, check_solver, is_whole, paper_solver
-from nclib.solver import HALF_FLOOR, Solution, check_rows, solve
+from nclib.solver import HALF, Solution, check_rows, solve
 
 OnFailure = Literal["warn", "raise", "ignore"]
+Yes = Literal[True]
+No = Literal[False]
+Parts = tuple[Tensor, ...]
 
 
 class ForwardNotConverged(RuntimeWarning):
@@ -34,19 +37,6 @@ class ForwardNotConverged(RuntimeWarning):
     ...     print(str(error)[:77])
     forward solve: 1 of 1 rows missed tol=0.0001, worst relative residual 5.1e-01
     """
-
-
-class _More(TypedDict, total=False):
-    args: Sequence[Tensor]
-    solver: Solver | None
-    gradient: Gradient | None
-
-
-class _Options(TypedDict, total=False):
-    z0: Literal["x", "zeros"] | Callable[[Tensor], State]
-    allow_live: bool
-    eval_solver: Solver | None
-    on_failure: OnFailure
 
 
 Returned = TypeVar("Returned", bound=bool)  # whether a call returns the Solution, too
@@ -113,12 +103,12 @@ class DEQ(nn.Module, Generic[Returned]):
     fullgraph=True and torch.export are refused, since values decide how many steps a solve takes. Torch runs a whole
     loop eager in which a graph breaks, nn.Sequential too: compile its other modules one by one there.
 
-    torch.func (vmap, grad, jacrev, jvp) passes through ``Unrolled`` and is refused by the other rules, with what to use
-    instead; ``row_jacobians`` gives the Jacobian of every row.
+    torch.func (vmap, grad, jacrev, jvp) passes through ``Unrolled`` and fails with the other rules;
+    torch.autograd.functional.jacobian works with all of them, one number of the output after the other.
 
-    Under autocast x and the state are float32; the smallest tol allowed is 5e-4 for bfloat16, which gentle cells reach.
-    Convolution cells stop higher, from 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a
-    cell in float32, as the networks of this library do.
+    Under autocast x and the state are float32. In bfloat16 gentle cells reach residuals of 5e-4 and convolution cells
+    of 5e-4 to 4e-3, so that ``paper_solver()`` solves few rows or none: compute such a cell in float32, as the networks
+    of this library do.
 
     The backward pass evaluates the cell again. Until then nothing that it computes with may change: torch refuses
     buffers and frozen parameters that have changed in place. Python numbers, and what a plain callable closes over,
@@ -170,50 +160,20 @@ class DEQ(nn.Module, Generic[Returned]):
     if TYPE_CHECKING:  # what torch.nn.Module leaves open
 
         @overload
-        def __init__(
-            self: DEQ[Literal[True]],
-            cell: Cell,
-            solver: Solver | None = None,
-            gradient: Gradient | None = None,
-            *,
-            return_solution: Literal[True] = True,
-            **more: Unpack[_Options],
-        ) -> None: ...
+        def __init__(self: DEQ[Yes], cell: Cell, *more: Any, return_solution: Yes = ..., **options: Any) -> None: ...
         @overload
-        def __init__(
-            self: DEQ[Literal[False]],
-            cell: Cell,
-            solver: Solver | None = None,
-            gradient: Gradient | None = None,
-            *,
-            return_solution: Literal[False],
-            **more: Unpack[_Options],
-        ) -> None: ...
+        def __init__(self: DEQ[No], cell: Cell, *more: Any, return_solution: No, **options: Any) -> None: ...
 
         @overload
-        def __call__(
-            self: DEQ[Literal[True]], x: Tensor, z0: Tensor | None = None, **more: Unpack[_More]
-        ) -> tuple[Tensor, Solution]: ...
+        def __call__(self: DEQ[Yes], x: Tensor, z0: Tensor | None = ..., **more: Any) -> tuple[Tensor, Solution]: ...
         @overload
-        def __call__(
-            self: DEQ[Literal[True]], x: Tensor, z0: tuple[Tensor, ...], **more: Unpack[_More]
-        ) -> tuple[tuple[Tensor, ...], Solution]: ...
+        def __call__(self: DEQ[Yes], x: Tensor, z0: Parts, **more: Any) -> tuple[Parts, Solution]: ...
         @overload
-        def __call__(
-            self: DEQ[Literal[True]], x: Tensor, z0: State | None = None, *, at: Sequence[int], **more: Unpack[_More]
-        ) -> tuple[list[Any], Solution]: ...
+        def __call__(self: DEQ[No], x: Tensor, z0: Tensor | None = ..., **more: Any) -> Tensor: ...
         @overload
-        def __call__(
-            self: DEQ[Literal[False]], x: Tensor, z0: Tensor | None = None, **more: Unpack[_More]
-        ) -> Tensor: ...
+        def __call__(self: DEQ[No], x: Tensor, z0: Parts, **more: Any) -> Parts: ...
         @overload
-        def __call__(
-            self: DEQ[Literal[False]], x: Tensor, z0: tuple[Tensor, ...], **more: Unpack[_More]
-        ) -> tuple[Tensor, ...]: ...
-        @overload
-        def __call__(
-            self: DEQ[Literal[False]], x: Tensor, z0: State | None = None, *, at: Sequence[int], **more: Unpack[_More]
-        ) -> list[Any]: ...
+        def __call__(self, x: Tensor, z0: State | None = ..., *, at: Sequence[int], **more: Any) -> Any: ...
 
     def __init__(
         self,
@@ -251,21 +211,7 @@ class DEQ(nn.Module, Generic[Returned]):
             raise ValueError(f"on_failure={choice!r}: allowed are 'warn', 'raise' and 'ignore'")
         self._on_failure, self._told = choice, set()
 
-    def extra_repr(self) -> str:
-        shown = {"gradient": self.gradient, "z0": self.z0}
-        if not isinstance(self.gradient, rules.OWN_STEPS):
-            shown = {"solver": self.solver, "eval_solver": self.eval_solver} | shown
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items() if value is not None)
-
-    def forward(
-        self,
-        x: Tensor,
-        z0: State | None = None,
-        args: Sequence[Tensor] = (),
-        solver: Solver | None = None,
-        gradient: Gradient | None = None,
-        at: Sequence[int] | None = None,
-    ) -> tuple[State | list[State], Solution] | State | list[State]:
+    def forward(self, x, z0=None, args=(), solver=None, gradient=None, at=None):  # typed as __call__ above
         call = _call_eager if torch.compiler.is_compiling() else DEQ._call
         gradient = self.gradient if gradient is None else gradient
         states, solution = call(self, x, z0, args, solver, gradient, () if at is None else at)
@@ -277,66 +223,47 @@ class DEQ(nn.Module, Generic[Returned]):
         _check_rule(gradient, solver=solver)
         _check_at(at, gradient)
         self.last_solution = None  # its memory is free for this solve
-        start = self.start(x) if z0 is None else z0
-        _check_call(x, start, args)
         self._refuse_live()
-        if not isinstance(gradient, Unrolled):
-            own = self.cell.parameters() if isinstance(self.cell, nn.Module) else ()
-            rules.refuse_transforms(x, *(start if isinstance(start, tuple) else (start,)), *args, *own)
-        try:
-            states, self.last_solution = self._solve(x, start, args, solver, gradient, at)
-        except (RuntimeError, ValueError, TypeError) as error:
-            if z0 is None:
-                error.add_note(
-                    f"The layer called cell(z, x, *args); z0={self.z0!r} made z of x {tuple(x.shape)}. If the state "
-                    "has another shape, give its start: layer(x, z0=torch.zeros(...)) or layer(x, z0=(z1, z2))."
-                )
-            raise
-        return states, self.last_solution
-
-    def _solve(
-        self, x: Tensor, start: State, args: Sequence[Tensor], solver: Solver | None, gradient: Gradient, at: Any
-    ) -> tuple[list[State], Solution]:
-        parts, cell, start = packed(self.cell, start)
+        parts, cell, start = packed(self.cell, self.start(x) if z0 is None else z0)
+        check_rows(len(x), {"z0": start} | {f"args[{i}]": arg for i, arg in enumerate(args)})
         if torch.is_autocast_enabled(x.device.type):  # or what f adds x to would be rounded to half precision each time
-            x, start = (t.float() if t.dtype in HALF_FLOOR else t for t in (x, start))
+            x, start = (t.float() if t.dtype in HALF else t for t in (x, start))
         rows = (x, *args)
         if isinstance(gradient, Unrolled):
-            return unroll(cell, parts, gradient, at, start, *rows)
+            states, self.last_solution = unroll(cell, parts, gradient, at, start, *rows)
+            return states, self.last_solution
         if solver is None:
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver
+        original = uncompiled(self.cell)
         if isinstance(gradient, Reversible):
-            original = uncompiled(self.cell) if parts is None else parts.wrap(uncompiled(self.cell))
-            y, z, solution = reversible(original, parts, gradient, start, *rows)
-            states = [solution.value]
+            y, z, solution = reversible(
+                original if parts is None else parts.wrap(original), parts, gradient, start, *rows
+            )
+            states, failed = [solution.value], 0
         else:
             # What is compiled or looked up for each shape, as kernels on a GPU are, should see few of them.
-            how = "halve" if x.is_cuda or uncompiled(self.cell) is not self.cell else "leave"
+            how = "halve" if x.is_cuda or original is not self.cell else "leave"
             sizes, held = None if parts is None else parts.sizes, [t.detach() for t in rows]
             solution, failed, states = solve(cell, solver, start.detach(), held, how, sizes, at=at)
             states.append(solution.value)
-            if failed:
-                self.last_solution = unpacked(parts, [], solution)[1]  # for whoever catches the error
-                self._tell(ForwardNotConverged, lambda: self._why(solution, solver.tol, cell, *held))
-        if torch.is_grad_enabled():
-            rule, leaves = self._rule(gradient, solver, parts, solution.value, *rows)
-            if isinstance(gradient, Reversible):
-                nodes = [Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves)]
-            else:
-                early = replace(rule, gradient=Phantom()) if isinstance(gradient, Implicit) else rule
-                given = zip([*(early for _ in at), rule], states, strict=True)
-                nodes = [Equilibrium.apply(each, len(rows), state, *rows, *leaves) for each, state in given]
-            return unpacked(parts, nodes, solution)[0], unpacked(parts, [], solution)[1]
-        return unpacked(parts, states, solution)
-
-    def _rule(self, gradient: Gradient, solver: Solver, parts: Any, *rows: Tensor) -> tuple[Rule, list[Tensor]]:
-        """What the backward pass needs besides the tensors, and the leaves of the cell."""
-        device, is_module = rows[0].device.type, isinstance(self.cell, nn.Module)
-        amp = rules.Autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+        found, self.last_solution = unpacked(parts, states, solution)
+        if failed:
+            self._tell(ForwardNotConverged, lambda: _why(solution, solver.tol))
+        if not torch.is_grad_enabled():
+            return found, self.last_solution
+        amp = autocast_of(x)
         with amp():
-            f, leaves = functional_form(self.cell, parts, *rows)
+            f, leaves = functional_form(self.cell, parts, solution.value, *rows)
         fixed = [] if self.allow_live else fixed_tensors(self.cell)
-        return Rule(f, gradient, solver, amp, is_module, parts, fixed, self._refuse_live, self._record), leaves
+        replaces = isinstance(self.cell, nn.Module)
+        rule = Rule(f, gradient, solver, amp, replaces, parts, fixed, self._refuse_live, self._record)
+        if isinstance(gradient, Reversible):
+            nodes = [Reverse.apply(rule, len(rows), y, z, start, *rows, *leaves)]
+        else:
+            early = replace(rule, gradient=Phantom()) if isinstance(gradient, Implicit) else rule
+            given = zip([*(early for _ in at), rule], states, strict=True)
+            nodes = [Equilibrium.apply(each, len(rows), state, *rows, *leaves) for each, state in given]
+        return unpacked(parts, nodes, solution)[0], self.last_solution
 
     def _record(self, solution: Solution, why: Callable[[], str]) -> None:
         self.last_backward = solution
@@ -351,36 +278,12 @@ class DEQ(nn.Module, Generic[Returned]):
             raise kind(message)
         if message:
             self._told.add(kind)
-            warnings.warn(message, kind, stacklevel=7)
-
-    def _why(self, solution: Solution, tol: float, cell: Cell, *rows: Tensor) -> str:
-        """How many rows of a forward solve failed, and what to try."""
-        said = f"forward solve: {rules.missed(solution, tol)}. "
-        lost = int(solution.residual.isinf().sum())
-        if lost:
-            return said + (
-                f"Of {lost} no evaluation was finite, so that their z* is NaN: look for NaN and inf in x and in the "
-                "parameters of the cell."
-            )
-        with torch.no_grad():
-            first, second = (cell(solution.value, *rows) for _ in range(2))
-        if not bool((residuals(first, second, None) <= tol).all()):
-            return said + (
-                "The cell gives another value each time it is called at the same point, so there is no fixed point to "
-                "find: put torch.nn.functional.dropout, noise and batch statistics outside the cell, or draw one mask "
-                "for the whole solve and give it in the call, layer(x, args=(mask,))."
-            )
-        return said + (
-            "Their z* is the best iterate. Allow more max_steps, raise tol, or make the cell contract more "
-            "(nclib.spectral_radius at z* should be below 1)."
-        )
+            warnings.warn(message, kind, stacklevel=6)
 
     def start(self, x: Tensor) -> State:
         """Where the solve begins when the call names no ``z0``."""
         if callable(self.z0):
             return self.z0(x)
-        if not x.is_floating_point():
-            raise ValueError(f"x is {x.dtype}, so it cannot be where z starts; give the start: layer(x, z0=...)")
         return x if self.z0 == "x" else torch.zeros_like(x)
 
     def _refuse_live(self) -> None:
@@ -389,9 +292,8 @@ class DEQ(nn.Module, Generic[Returned]):
         for name, module in self.cell.named_modules():
             if is_live(module):
                 raise ValueError(
-                    f"cell.{name} is a live {type(module).__name__}: it changes the map from one evaluation to the "
-                    "next, so there is no fixed point to find. Use GroupNorm, put the module outside the cell or in "
-                    "eval mode until backward() is done, or pass allow_live=True."
+                    f"cell.{name} is a live {type(module).__name__}, another map at each evaluation. Use GroupNorm, "
+                    "put it outside the cell or in eval mode until backward() is done, or pass allow_live=True."
                 )
 
 
@@ -399,21 +301,24 @@ class DEQ(nn.Module, Generic[Returned]):
 _call_eager = torch._compile._disable_dynamo(DEQ._call)
 
 
+def _why(solution: Solution, tol: float) -> str:
+    """How many rows of a forward solve failed, and what to try."""
+    return (
+        f"forward solve: {rules.missed(solution, tol)}. z* is NaN for {int(solution.residual.isinf().sum())} of them, "
+        "without any finite evaluation, and the best iterate for the others. Allow more max_steps, raise tol, or make "
+        "the cell contract more; print(nclib.diagnose(layer, x)) looks for the cause."
+    )
+
+
 def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
     """A gradient rule, and the solvers given together with it."""
     if not isinstance(gradient, Gradient):
-        raise TypeError(
-            f"gradient={gradient!r}: give an Implicit(), Neumann(...), Phantom(), Unrolled(...) or Reversible(...)"
-        )
+        raise TypeError(f"gradient={gradient!r}: give an Implicit(), Neumann(...), Phantom(), Unrolled(...), …")
     for name, solver in solvers.items():
-        if solver is None:
-            continue
-        check_solver(f"{name}=%r", solver)
-        if isinstance(gradient, rules.OWN_STEPS):
-            raise ValueError(
-                f"{name}={solver!r} has nothing to do: gradient={gradient!r} applies the cell a fixed number of times. "
-                f"Leave {name} out, or choose Implicit() or Phantom()"
-            )
+        if solver is not None:
+            check_solver(f"{name}=%r", solver)
+            if isinstance(gradient, rules.OWN_STEPS):
+                raise ValueError(f"{name}={solver!r} has nothing to do: gradient={gradient!r} has steps of its own")
 
 
 def _check_at(at: Sequence[int], gradient: Gradient) -> None:
@@ -421,13 +326,3 @@ def _check_at(at: Sequence[int], gradient: Gradient) -> None:
         raise ValueError(f"at={at!r}: give numbers of evaluations of at least 1, such as at=[5, 10]")
     if at and isinstance(gradient, Reversible):
         raise ValueError("at=...: Reversible(steps) keeps no states on the way; use Unrolled(steps) or a solver")
-
-
-def _check_call(x: Tensor, z0: State, args: Sequence[Tensor]) -> None:
-    if isinstance(args, Tensor):
-        raise TypeError("args is a tensor; give a tuple of tensors: layer(x, args=(tensor,))")
-    if isinstance(z0, Mapping):
-        raise TypeError("the parts of a state have no names here: give a tuple, layer(x, z0=tuple(state.values()))")
-    parts = {f"z0[{i}]": part for i, part in enumerate(z0)} if isinstance(z0, (tuple, list)) else {"z0": z0}
-    rows = len(x) if isinstance(x, Tensor) and x.dim() else 0
-    check_rows(rows, {"x": x} | parts | {f"args[{i}]": arg for i, arg in enumerate(args)})

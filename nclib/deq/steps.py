@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from nclib.deq.cell import Cell, Parts, State, flat_rows, refuse_others, residuals, unpacked
-from nclib.deq.gradients import Equilibrium, Reversible, Rule, Unrolled, missed
-from nclib.solver import EPSILON, Solution, Status, evaluate_cell
+from nclib.deq.gradients import Reversible, Rule, Unrolled, missed, refuse_twice
+from nclib.solver import EPSILON, Solution, Status, evaluate_cell, own_weights
 
 REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
 
@@ -31,6 +31,7 @@ def unroll(
     return unpacked(parts, [*(states.get(count, z) for count in at), z], solution)
 
 
+@own_weights()
 @torch.no_grad()
 def reversible(
     cell: Cell, parts: Parts | None, gradient: Reversible, start: Tensor, *rows: Tensor
@@ -60,18 +61,13 @@ class Reverse(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, rule: Rule, num_rows: int, y: Tensor, z: Tensor, start: Tensor, *tensors: Tensor) -> Tensor:
-        ctx.rule, ctx.num_rows = rule, num_rows
-        ctx.count = len(tensors)
+        ctx.rule, ctx.num_rows, ctx.count = rule, num_rows, len(tensors)
         ctx.save_for_backward(y, z, start, *tensors, *rule.fixed)
         return z.to(start.dtype, copy=True)
 
     @staticmethod
     def backward(ctx, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "Reversible(steps) cannot be differentiated twice, since its backward pass is not recorded; use "
-                "Implicit() or Unrolled(steps)"
-            )
+        refuse_twice()
         rule, beta = ctx.rule, ctx.rule.gradient.beta
         y, z, start, *tensors = ctx.saved_tensors[: 3 + ctx.count]  # once, or torch.utils.checkpoint refuses
         last = z
@@ -89,8 +85,6 @@ class Reverse(torch.autograd.Function):
                 value = rule.f(own, at, *rows)
             if rule.replaces:
                 refuse_others(value, [at, *rows, *own])
-            if not value.requires_grad:
-                return value.to(z.dtype), torch.zeros_like(z)
             options = {"allow_unused": True, "retain_graph": not rule.replaces}
             through, *grads = torch.autograd.grad(value, [at, *wanted], u.to(value.dtype), **options)
             for i, grad in enumerate(grads):
@@ -105,32 +99,21 @@ class Reverse(torch.autograd.Function):
             z, along_y, along_z = (z - beta * value) / (1 - beta), along_y + through, (1 - beta) * along_z
             value, through = evaluate(z, beta * along_y)
             y, along_z, along_y = (y - beta * value) / (1 - beta), along_z + through, (1 - beta) * along_y
-        rule.record(*_reversal((y, z), start, last, rule))
+        _record((y, z), start, last, rule)
         found = iter(totals)
         grads = (next(found) if t.requires_grad else None for t in (*rows, *own))
         return None, None, None, None, (along_y + along_z).to(start.dtype) if start.requires_grad else None, *grads
 
-    jvp = staticmethod(Equilibrium.jvp)
 
-
-def _reversal(found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) -> tuple[Solution, Callable[[], str]]:
+def _record(found: Sequence[Tensor], start: Tensor, last: Tensor, rule: Rule) -> None:
     """By how much y and z miss the start, relative to the larger of it and the last z, and what to say of it."""
-    missed_by, *sizes = (
-        torch.linalg.vector_norm(flat_rows(t), dim=1) for t in (torch.cat([t - start for t in found]), start, last)
-    )
-    off = torch.maximum(*missed_by.chunk(2)) / (torch.maximum(*sizes) + EPSILON)
+    y_off, z_off, *sizes = (flat_rows(t).norm(dim=1) for t in (*(t - start for t in found), start, last))
+    off = torch.maximum(y_off, z_off) / (torch.maximum(*sizes) + EPSILON)
     solution, calls = _evidence(found[1], [off[:, None]], REVERSAL, None), 2 * rule.gradient.steps
     solution = replace(solution, steps=calls * solution.steps, num_evals=calls)
-
-    def why() -> str:
-        if bool(solution.converged.all()):
-            return ""
-        return (
-            f"reversible backward, the way back to the start: {missed(solution, REVERSAL)}. Rounding has grown too "
-            "large, and the gradient of those rows is wrong. Take fewer steps or a beta nearer to 0."
-        )
-
-    return unpacked(rule.parts, [], solution)[1], why
+    why = "the way back of a reversible pass: {}. Rounding has grown. Take fewer steps or a beta nearer to 0."
+    said = lambda: "" if solution.converged.all() else why.format(missed(solution, REVERSAL))  # noqa: E731
+    rule.record(unpacked(rule.parts, [], solution)[1], said)
 
 
 def _evidence(z: Tensor, by_part: Sequence[Tensor], tol: float, parts: Parts | None) -> Solution:

@@ -1,7 +1,6 @@
 """What is accepted as features, labels, logits, classifier rows and classes; everything else is refused."""
 
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Literal
 
@@ -21,10 +20,6 @@ def as_tensor(x: Array) -> Tensor:
     if x.dtype.kind not in "biuf":
         raise ValueError(f"give a tensor or an array of numbers, not one of {x.dtype}")
     return torch.from_numpy(np.require(x, requirements="CW"))  # copies what torch could not share
-
-
-def is_whole(number: object) -> bool:
-    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
 def check_weighting(weighting: Weighting) -> Weighting:
@@ -61,10 +56,9 @@ def check_batch(h: Array, labels: Array, num_classes: int, dim: int) -> tuple[Te
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers, got {labels.dtype}; convert them with labels.long()")
     labels = labels.long()
-    if len(labels):
-        low, high = torch.stack(labels.aminmax()).tolist()  # one wait for a device
-        if low < 0 or high >= num_classes:
-            raise ValueError(f"labels must lie in 0 … {num_classes - 1}, got {low} … {high}")
+    low, high = torch.stack(labels.aminmax()).tolist() if len(labels) else (0, 0)  # one wait for a device
+    if low < 0 or high >= num_classes:
+        raise ValueError(f"labels must lie in 0 … {num_classes - 1}, got {low} … {high}")
     return h, labels
 
 
@@ -91,13 +85,11 @@ def scaled_rows(v: Array, name: str) -> Tensor:
 def class_mask(classes: Classes, num_classes: int) -> Tensor:
     """(K,) bool from a mask or from class ids."""
     classes = as_tensor(classes)
-    if classes.dtype == torch.bool:
-        if classes.shape != (num_classes,):
-            raise ValueError(f"a mask of classes must have shape ({num_classes},), got {tuple(classes.shape)}")
+    if classes.dtype == torch.bool and classes.shape == (num_classes,):
         return classes
-    ids = [int(k) for k in classes]
-    if len(set(ids)) < len(ids) or not all(0 <= k < num_classes for k in ids):
-        raise ValueError(f"class ids must be different and lie in 0 … {num_classes - 1}, got {ids}")
-    mask = torch.zeros(num_classes, dtype=torch.bool)
-    mask[ids] = True
-    return mask
+    ids = classes.flatten().tolist()
+    if classes.dtype == torch.bool or len(set(ids)) < len(ids) or not all(0 <= k < num_classes for k in ids):
+        raise ValueError(
+            f"classes must be a ({num_classes},) mask or different ids in 0 … {num_classes - 1}, got {ids}"
+        )
+    return torch.zeros(num_classes, dtype=torch.bool).index_fill(0, classes.long(), True)

@@ -8,15 +8,8 @@ import math
 import torch
 from torch import Tensor
 
-from nclib.metrics.checks import (
-    Array,
-    as_tensor,
-    check_batch,
-    check_features,
-    check_logits,
-    is_whole,
-    scaled_rows,
-)
+from nclib.methods import is_whole
+from nclib.metrics.checks import Array, as_tensor, check_batch, check_features, check_logits, scaled_rows
 from nclib.metrics.moments import ClassMoments, chunks
 
 
@@ -125,16 +118,11 @@ def nc1_pinv_class_balanced(h: Array, labels: Array, m: ClassMoments) -> float:
         As ``ClassMoments.update``.
     """
     h, labels = check_batch(h, labels, m.num_classes, m.dim)
-    return class_balanced_pinv(h, labels, m)
-
-
-def class_balanced_pinv(h: Tensor, labels: Tensor, m: ClassMoments) -> float:
-    """`nc1_pinv_class_balanced` of checked input; samples labelled −1 belong to no class of ``m``."""
     return mean_of_whitened(whitened_squares(h, labels, m), m)
 
 
 def whitened_squares(h: Tensor, labels: Tensor, m: ClassMoments) -> Tensor:
-    """(K,) Σ_i (h_i − μ_k)ᵀ Σ_B† (h_i − μ_k), to be added up over batches."""
+    """(K,) Σ_i (h_i − μ_k)ᵀ Σ_B† (h_i − μ_k), to be added up over batches; samples labelled −1 are in no class."""
     values, directions = m.between_eigen()
     whiten = directions / values.sqrt()  # (d, r), Σ_B† = whiten whitenᵀ
     means = m.means_from_origin @ whiten  # (K, r)
@@ -512,6 +500,10 @@ def paper_eq14_uncentred(w: Array, m: ClassMoments) -> float:
 
 def ratio(numerator: Tensor, denominator: Tensor) -> float:
     return float(numerator / denominator)  # in tensors: x/0 is inf and 0/0 NaN, where Python would raise
+
+
+def share_of_samples(of_classes: Tensor, m: ClassMoments) -> float:
+    return ratio(of_classes.sum(), m.counts.sum())
 
 
 def _etf_gram(num_classes: int, device: torch.device) -> Tensor:

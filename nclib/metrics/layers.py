@@ -29,14 +29,13 @@ def module_named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> dict[str, Pool]:
     """The pooling of every layer that is wanted by name."""
-    if found_for(modules, layers):
-        found = blocks_of(modules[""]) if layers is None else singles_of(modules)
-        named: dict[str, Pool] = dict.fromkeys(found, pool)
-    elif isinstance(layers, Mapping):
-        named = dict(layers)
+    if layers is None:
+        names = blocks_of(modules[""])
+    elif found_for(modules, layers):  # every single layer that computes something in evaluation mode
+        names = [name for name, m in modules.items() if _is_single(m) and not isinstance(m, _NO_BLOCKS)]
     else:
-        names = [layers] if isinstance(layers, str) else list(layers)
-        named = dict.fromkeys(names, pool)
+        names = [layers] if isinstance(layers, str) else layers
+    named: dict[str, Pool] = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, pool)
     for name, how in {"": pool, **named}.items():
         if not (callable(how) or how in ("mean", "flatten", "cls")):
             raise ValueError(f"pool must be 'mean', 'flatten', 'cls' or a function that returns (B, d), got {how!r}")
@@ -50,15 +49,6 @@ def found_for(modules: Mapping[str, nn.Module], layers: Layers) -> bool:
     return layers is None or (isinstance(layers, str) and layers == "all" and "all" not in modules)
 
 
-def singles_of(modules: Mapping[str, nn.Module]) -> list[str]:
-    """Names of the layers of ``layers="all"``: modules without submodules that compute something in evaluation mode."""
-    return [
-        name
-        for name, module in modules.items()
-        if next(module.children(), None) is None and not isinstance(module, _NO_BLOCKS)
-    ]
-
-
 def blocks_of(model: nn.Module) -> list[str]:
     """Names of the blocks of ``layers=None``; see the notes of ``measure``."""
     found: list[str] = []
@@ -70,11 +60,12 @@ def blocks_of(model: nn.Module) -> list[str]:
         runs = isinstance(parent, nn.Sequential)
         last = None  # of a run of single layers
         for name, child in children:
-            single = next(child.children(), None) is None
+            single = _is_single(child)
             if not runs or not single or _has_weight(child):
                 found.extend([last] if last else [])
                 last = None
             wrapper = not single and type(parent) not in _CONTAINERS and _has_stage(child)
+            wrapper &= not hasattr(child, "last_solution")  # an equilibrium layer is measured at its equilibrium
             if type(child) in _CONTAINERS or wrapper:
                 visit(child, f"{name}.")
             elif not single or (_has_weight(child) and not runs):
@@ -87,17 +78,18 @@ def blocks_of(model: nn.Module) -> list[str]:
     return found
 
 
+def _is_single(module: nn.Module) -> bool:
+    return next(module.children(), None) is None
+
+
 def _has_weight(layer: nn.Module) -> bool:
-    """A convolution, linear or embedding layer: one with a weight of two or more axes (or a lazy one)."""
+    """A convolution, linear or embedding layer: one with a weight of two or more axes."""
     weight = getattr(layer, "weight", None)
-    return isinstance(weight, nn.parameter.UninitializedParameter) or (isinstance(weight, Tensor) and weight.ndim > 1)
+    return isinstance(weight, Tensor) and weight.ndim > 1
 
 
 def _has_stage(module: nn.Module) -> bool:
     """Whether a sequence of blocks is somewhere inside."""
     containers = (part for part in module.modules() if type(part) in _CONTAINERS)
-    return any(
-        next(child.children(), None) is not None and type(child) not in _CONTAINERS
-        for container in containers
-        for child in container.children()
-    )
+    children = (child for container in containers for child in container.children())
+    return any(not _is_single(child) and type(child) not in _CONTAINERS for child in children)

@@ -6,10 +6,8 @@ for the features that ``keep`` allows. Torch and NumPy are enough to import this
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,18 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from nclib.metrics.alone import effective_rank, nc0
-from nclib.metrics.checks import Weighting, check_weighting, scaled_rows
-from nclib.metrics.definitions import (
-    mean_of_whitened,
-    nc1_cdnv,
-    ncc_mismatches,
-    ratio,
-    whitened_squares,
-)
-from nclib.metrics.hooks import Batch, run
+from nclib.metrics.checks import Weighting, check_finite, scaled_rows
+from nclib.metrics.definitions import nc1_cdnv, ncc_mismatches, ratio, share_of_samples, whitened_squares
+from nclib.metrics.hooks import Reader
 from nclib.metrics.layers import Layers, Pool
 from nclib.metrics.moments import ClassMoments, EmptyClassWarning
-from nclib.metrics.report import in_order, moments_report, nc_report, tell_of_no_simplex
+from nclib.metrics.report import nc_report, tell_of_no_simplex
+from nclib.metrics.table import Given, computed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,9 +68,9 @@ def measure(
         every block, see Notes; "all" the output of every single layer in place of the blocks.
     num_classes : K; left out, the number of columns of the network's output, or else of its last linear layer's.
     pool : how a feature map becomes a vector. "mean" averages over the positions of (B, C, H, W) and over the tokens
-        of (B, T, D), "cls" takes the first token of (B, T, D) and is "mean" elsewhere, "flatten" keeps all numbers, a
-        function takes the output and returns (B, d). With layers=None the function is given feature maps alone: what
-        is (B, d) already stays as it is.
+        of (B, T, D); which of them it is, Notes say. "cls" takes the first token of (B, T, D) and is "mean" elsewhere,
+        "flatten" keeps all numbers, a function takes the output and returns (B, d). With layers=None the function is
+        given feature maps alone: what is (B, d) already stays as it is.
     per_class : add rows for each class, with a column ``class``, which is missing in the rows of whole layers. Then
         ``table.pivot(index=["metric", "class"], columns="layer", values="value")`` has them all, and
         ``table[table["class"].isna()]`` is the table without them.
@@ -117,7 +110,7 @@ def measure(
     ------
     ValueError
         A layer that does not exist or is not called, an output that has no samples along its first axis, labels that
-        do not fit, NaN or infinite features, several layers that may be the classifier.
+        do not fit, NaN or infinite features or logits, several layers that may be the classifier.
     ImportError
         pandas is not installed.
 
@@ -146,10 +139,10 @@ def measure(
     A module that is called several times in one forward pass, such as a tied cell, is measured at its last call; one
     that stands under several names and is called as often, such as a single ReLU in an ``nn.Sequential``, at each call
     under one name. Of a tuple that a layer returns the first tensor is taken, of a mapping ``last_hidden_state`` or
-    else the first tensor; of one that the network returns ``logits`` or else the first tensor (B, K). Three axes are
-    (B, T, D), tokens and features, except in a network with Conv1d layers, where they are (B, C, L); in one with both
-    Conv1d and attention, recurrent, embedding or LayerNorm layers, and of layers with ``batch_first=False``, "mean" is
-    refused and a function needed.
+    else the first tensor; of one that the network returns ``logits`` or else the first tensor (B, K). Feature maps are
+    (B, C, …) or (B, …, D), as the channels and features of the layer's own modules show, or else those of the network.
+    Where they do not show it, and for layers with ``batch_first=False``, a function is needed as pool. A DEQ is one
+    block, measured at its equilibrium.
 
     Sources of what is measured on test data: Papyan, Han & Donoho 2020 (nearest class mean), Galanti, György & Hutter
     2022 (CDNV), Hui, Belkin & Nakkiran 2022 (weak and strong collapse on test data).
@@ -168,97 +161,69 @@ def measure(
     >>> wide.loc["samples"].index.tolist(), wide.columns.tolist()
     ([<NA>, 0, 1, 2], ['0', '2.input'])
     """
-    try:
-        import pandas
-    except ImportError:
-        raise ImportError("measure returns a pandas table: pip install pandas") from None
-    check_weighting(weighting)
+    import pandas
+
     if second_pass and iter(loader) is loader:
         raise ValueError("second_pass=True reads the loader twice, and an iterator can be read once: pass a list of it")
-    batches = run(model, loader, layers, num_classes, pool, classifier)
-    measured, batch, kept = _first_pass(batches, weighting, max_dim, 0 if second_pass else keep)
-    own = "" if batch.head is None else f"{batch.head.name}.input"
+    reader = Reader(model, layers, num_classes, pool, classifier)
+    with reader.reading():
+        measured, kept = _first_pass(reader, loader, weighting, max_dim, 0 if second_pass else keep)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EmptyClassWarning)  # which the first pass gave
+            for name, *batch in _batches(reader, loader, again=True) if second_pass else kept:
+                measured[name].compare(*batch, measured[name].moments)
+            for name, *batch in () if test is None else _batches(reader, test):
+                measured[name].test(*batch)
     if not kept and not second_pass:
         warnings.warn(
             f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
             "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
             stacklevel=2,
         )
-    present = next(iter(measured.values())).moments.present  # which warns of absent classes
-    settled = (layers, batch.num_classes, pool, None if batch.head is None else batch.head.name)
+    shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins()]
+    tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))
+    w = {f"{reader.head}.input": reader.w}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmptyClassWarning)
-        for seen in _again(run(model, loader, *settled), "") if second_pass else kept:
-            for name in measured.keys() & seen.outputs.keys():
-                measured[name].compare(seen.outputs[name], *seen[1:])
-        if second_pass and not all(torch.equal(x.compared, x.moments.counts.cpu()) for x in measured.values()):
+        if second_pass and any(layer.differs() for layer in shown):
             raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
-        for seen in () if test is None else _again(run(model, test, *settled), ".*This layer is left out"):
-            for name in measured.keys() & seen.outputs.keys():
-                measured[name].test(seen.outputs[name], *seen[1:])
-        rows = [
-            row
-            for name, layer in measured.items()
-            for row in layer.rows(batch.head.weight if name == own else None, per_class)
-        ]
-    tell_of_no_simplex({repr(name): layer.moments.dim for name, layer in measured.items()}, int(present.sum()))
+        rows = [row for layer in shown for row in layer.rows(w.get(layer.name), per_class)]
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 
 
 def _first_pass(
-    batches: Any, weighting: Weighting, max_dim: int, room: int
-) -> tuple[dict[str, _Layer], Batch, list[_Seen]]:
-    """The layers, the last batch, and all batches where their features take no more bytes than there is room for."""
+    reader: Reader, loader: Iterable[Any], weighting: Weighting, max_dim: int, room: int
+) -> tuple[dict[str, _Layer], list[tuple]]:
+    """The layers, and all batches where their features take no more bytes than there is room for."""
     measured: dict[str, _Layer] = {}
-    kept: list[_Seen] = []
-    twins: set[str] | None = None  # found layers that give what the classifier takes
-    with closing(batches):
-        for batch in batches:
-            seen = _Seen.of(batch)
-            for name in measured.keys() - batch.outputs.keys():  # left out since this batch
-                del measured[name]
-            for name, h in batch.outputs.items():
-                if name not in measured:
-                    measured[name] = _Layer(name, batch.num_classes, h.shape[1], weighting, max_dim)
-                measured[name].update(h, *seen[1:])
-                room -= h.nbytes
-            kept.append(seen)
-            if room < 0:
-                kept.clear()
-            if batch.head is not None and batch.found:
-                now = _like(batch.outputs, f"{batch.head.name}.input")
-                twins = now if twins is None else now & twins
-    for name in twins or ():
-        measured.pop(name, None)
-    return measured, batch, kept
+    kept = []
+    for name, h, labels, predicted in _batches(reader, loader):
+        if name not in measured:
+            d, whole = h.shape[1], h.shape[1] <= max_dim
+            if not whole:
+                warnings.warn(
+                    f"layer {name!r} has {d} features, and its {d} × {d} moments would take {8e-9 * d**2:.1f} GB: "
+                    f'nc1_pinv and effective_rank are left out. Give it pool="mean", or pass max_dim={d}',
+                    stacklevel=3,
+                )
+            measured[name] = _Layer(name, ClassMoments(reader.num_classes, d, weighting, covariance=whole))
+        measured[name].update(h, labels, predicted)
+        room -= h.nbytes
+        kept.append((name, h.cpu(), labels, predicted))
+        if room < 0:
+            kept.clear()
+    _ = next(iter(measured.values())).moments.present  # warns of absent classes, once for all layers
+    return measured, kept
 
 
-class _Seen(NamedTuple):
-    """A batch, on the CPU."""
-
-    outputs: dict[str, Tensor]
-    labels: Tensor
-    predicted: Tensor | None
-
-    @classmethod
-    def of(cls, batch: Batch) -> _Seen:
-        predicted = None if batch.logits is None else batch.logits.argmax(1).cpu()
-        return cls({name: h.cpu() for name, h in batch.outputs.items()}, batch.labels, predicted)
-
-
-def _again(batches: Any, said: str) -> Iterator[_Seen]:
-    """The batches of another pass, without the warnings that the first gave."""
-    with warnings.catch_warnings(), closing(batches):
-        warnings.filterwarnings("ignore", said)
-        yield from map(_Seen.of, batches)
-
-
-def _like(outputs: dict[str, Tensor], own: str) -> set[str]:
-    """The other layers whose features are those of the layer ``own``, up to rounding: a mean may be taken twice."""
-    h = outputs[own]
-    alike = (name for name, other in outputs.items() if name != own and other.shape == h.shape)
-    return {name for name in alike if bool((outputs[name] - h).abs().max() <= 1e-5 * h.abs().max())}
+def _batches(reader: Reader, loader: Iterable[Any], again: bool = False) -> Iterator[tuple]:
+    """Name, features, labels and predicted classes, of every layer and batch."""
+    for outputs, labels, logits in reader.batches(loader, again):
+        predicted = None if logits is None else logits.argmax(1).cpu()
+        yield from ((name, h, labels, predicted) for name, h in outputs.items())
+        if logits is not None:
+            check_finite(logits, "logits")  # after the features, which are refused with the name of their layer
 
 
 def features(
@@ -299,16 +264,16 @@ def features(
     >>> found.h.shape, found.w.shape
     (torch.Size([60, 16]), torch.Size([3, 16]))
     """
-    found = []
-    with closing(run(model, loader, layer or (), num_classes, pool, classifier)) as batches:
-        for batch in batches:
-            name = layer or f"{batch.head.name}.input"
-            logits = torch.empty(0, 0) if batch.logits is None else batch.logits.cpu()
-            found.append((batch.outputs[name].cpu(), batch.labels, logits))
+    reader = Reader(model, layer or (), num_classes, pool, classifier)
+    with reader.reading():
+        found = [(*(h.cpu() for h in outputs.values()), *rest) for outputs, *rest in reader.batches(loader)]
     h, labels, logits = zip(*found, strict=True)
-    join = torch.cat if isinstance(labels[0], Tensor) else np.concatenate
-    w = batch.head.weight if batch.head is not None and name == f"{batch.head.name}.input" else None
-    return Features(torch.cat(h), join(labels), torch.cat(logits) if len(logits[0]) else None, w)
+    return Features(
+        torch.cat(h),
+        torch.cat(labels) if isinstance(labels[0], Tensor) else np.concatenate(labels),
+        None if logits[0] is None else torch.cat(logits).cpu(),
+        reader.w if layer in (None, f"{reader.head}.input") else None,
+    )
 
 
 def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
@@ -336,106 +301,101 @@ def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
 
 
 class _Layer:
-    """What is accumulated of a layer, and the rows of the table that follow from it."""
+    """What is accumulated of a layer, of training or of test data."""
 
-    def __init__(self, name: str, num_classes: int, dim: int, weighting: Weighting, max_dim: int) -> None:
-        if dim > max_dim:
-            warnings.warn(
-                f"layer {name!r} has {dim} features, and its {dim} × {dim} moments would take {8e-9 * dim**2:.1f} GB: "
-                f'nc1_pinv and effective_rank are left out. Give it pool="mean", or pass max_dim={dim}',
-                stacklevel=3,
-            )
-        self.name, self.moments = name, ClassMoments(num_classes, dim, weighting, covariance=dim <= max_dim)
-        self.compared = torch.zeros(num_classes, dtype=torch.int64)  # samples that ``compare`` has seen
-        # of each class: Σ_i ‖h_i‖, samples that are predicted or not as near as what is, and whitened_squares
-        self.norms, self.right, self.mismatched, self.whitened = torch.zeros(4, num_classes, dtype=torch.float64)
-        self.tested: _Tested | None = None
+    def __init__(self, name: str, moments: ClassMoments) -> None:
+        self.name, self.moments = name, moments
+        self.predicts, self.tested = False, None
+        self.compared = ClassMoments(moments.num_classes, moments.dim, covariance=False)  # what ``compare`` has seen
+        # Of each class: Σ_i ‖h_i‖; samples that are predicted; whose nearest mean is not that of the predicted class;
+        # whose nearest mean is not that of their class; whitened_squares.
+        sums = torch.zeros(5, moments.num_classes, dtype=torch.float64)
+        self.norms, self.right, self.mismatched, self.elsewhere, self.whitened = sums
 
     def update(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         try:
             self.moments.update(h, labels)
         except ValueError as error:
             raise ValueError(f"layer {self.name!r}: {error}") from None
-        self.norms.index_add_(0, labels.long(), torch.linalg.vector_norm(h.double(), dim=1).cpu())
-        self.right += _by_class(None if predicted is None else predicted == labels, labels, self.right)
+        labels = labels.long()
+        self.norms.index_add_(0, labels, torch.linalg.vector_norm(h.double(), dim=1).cpu())
+        self.predicts = predicted is not None
+        if self.predicts:
+            self.right += self._count(labels[predicted == labels])
 
-    def compare(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
-        """With the final class means."""
-        wrong = None if predicted is None else ncc_mismatches(h, predicted, self.moments).cpu()
-        self.compared += torch.bincount(labels, minlength=len(self.compared))
-        self.whitened += whitened_squares(h, labels.long(), self.moments).cpu()
-        self.mismatched += _by_class(wrong, labels, self.mismatched)
+    def compare(self, h: Tensor, labels: Tensor, predicted: Tensor | None, means: ClassMoments) -> None:
+        """With the final class means of the training data."""
+        labels = labels.long()
+        if predicted is not None:
+            self.mismatched += self._count(labels[ncc_mismatches(h, predicted, means).cpu()])
+        if means is self.moments:
+            self.compared.update(h, labels)
+            self.whitened += whitened_squares(h, labels, means).cpu()
+        else:
+            self.elsewhere += self._count(labels[ncc_mismatches(h, labels, means).cpu()])
+
+    def differs(self) -> bool:
+        """Whether ``compare`` has seen other samples: class means that moved by more than 0.001 of how far samples are
+        from the first one, which is above the rounding of a network."""
+        first, again = self.moments, self.compared
+        moved = torch.linalg.vector_norm(first.class_means - again.class_means, dim=1)  # NaN of absent classes
+        return not torch.equal(first.counts, again.counts) or bool((moved > 1e9 * first.resolution).any())
 
     def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
-        self.tested = self.tested or _Tested(self.moments)
-        self.tested.update(h, labels.long(), predicted)
+        if self.tested is None:
+            self.tested = _Layer(self.name, ClassMoments(self.moments.num_classes, self.moments.dim, covariance=False))
+        self.tested.update(h, labels, predicted)
+        self.tested.compare(h, labels, predicted, self.moments)
 
-    def rows(self, w: Tensor | None, per_class: bool) -> list[tuple[str, int | None, str, float]]:
+    def _count(self, labels: Tensor) -> Tensor:
+        return torch.bincount(labels, minlength=self.moments.num_classes)
+
+    def rows(self, w: Tensor | None, per_class: bool) -> Iterator[tuple[str, int | None, str, float]]:
         """w : of the classifier's input alone"""
-        m, counts = self.moments, self.moments.counts.cpu().double()
-        known = moments_report(m, None if w is None else scaled_rows(w, "w").to(m.device))
+        m, counts = self.moments, self.moments.counts.cpu()
+        given = Given(m, None if w is None else scaled_rows(w, "w").to(m.device))
         by_class = {
             "samples": counts,
             "nc1_trace_ratio": m.class_variances / m.between_rows.square().sum(),
             "feature_norm": self.norms / counts,
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
-        if self.compared.any():
-            known["nc1_pinv_class_balanced"] = mean_of_whitened(self.whitened.to(m.device), m)
-            known["nc4_ncc_mismatch"] = ratio(self.mismatched.sum(), counts.sum())
-            by_class["nc4_ncc_mismatch"] = self.mismatched / counts
-        report = {"dim": m.dim, "samples": counts.sum(), **in_order(known, m.num_classes)}
-        report["feature_norm"] = ratio(self.norms.sum(), counts.sum())
+        if self.compared.counts.any():
+            given = given._replace(whitened=self.whitened.to(m.device))
+            if self.predicts:
+                given = given._replace(mismatches=self.mismatched)
+                by_class["nc4_ncc_mismatch"] = self.mismatched / counts
+        report = {"dim": m.dim, "samples": m.num_samples, **computed(given)}
+        report["feature_norm"] = share_of_samples(self.norms, m)
         if m.scatter is not None:
             report["effective_rank"] = effective_rank(m)
         if w is not None:
-            report |= {"nc0": nc0(w), "accuracy": ratio(self.right.sum(), counts.sum())}
-            by_class["accuracy"] = self.right / counts
+            report["nc0"] = nc0(w)
+            if self.predicts:
+                report["accuracy"] = share_of_samples(self.right, m)
+                by_class["accuracy"] = self.right / counts
         if self.tested is not None:
-            report |= self.tested.report(w is not None)
-        if self.right.isnan().any():  # the network predicts nothing
-            for name in ("accuracy", "nc4_ncc_mismatch", "accuracy_test", "nc4_ncc_mismatch_test"):
-                report.pop(name, None), by_class.pop(name, None)
-        rows = [(self.name, None, metric, float(value)) for metric, value in report.items()]
+            report |= self.tested.against(m, w is not None)
+        yield from ((self.name, None, metric, float(value)) for metric, value in report.items())
         if per_class:
             values = {metric: of_classes.tolist() for metric, of_classes in by_class.items()}
-            rows += [(self.name, k, metric, float(values[metric][k])) for k in range(len(counts)) for metric in values]
-        return rows
+            yield from ((self.name, k, name, float(values[name][k])) for k in range(len(counts)) for name in values)
 
-
-class _Tested:
-    """What is accumulated of test data in a layer, against the moments of the training data."""
-
-    def __init__(self, train: ClassMoments) -> None:
-        self.train, self.moments = train, ClassMoments(train.num_classes, train.dim, covariance=False)
-        # samples whose nearest training mean is that of their class; is not what was predicted; that are predicted
-        self.nearest = self.mismatched = self.right = 0.0
-
-    def update(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
-        self.moments.update(h, labels)
-        self.nearest += float((~ncc_mismatches(h, labels, self.train)).sum())
-        self.mismatched += math.nan if predicted is None else float(ncc_mismatches(h, predicted, self.train).sum())
-        self.right += math.nan if predicted is None else float((predicted == labels).sum())
-
-    def report(self, of_classifier: bool) -> dict[str, float]:
-        m, train = self.moments, self.train
-        samples, both = m.num_samples, (m.counts > 0) & (train.counts > 0)
+    def against(self, train: ClassMoments, of_classifier: bool) -> dict[str, float]:
+        """The report of test data."""
+        m, both = self.moments, (self.moments.counts > 0) & (train.counts > 0)
         # Σ_i ‖h_i − ν‖² = n ‖μ − ν‖² + Σ_i ‖h_i − μ‖²
         moved = (m.class_means - train.class_means)[both].square().sum(1)
         around = (m.counts[both] * (moved + m.class_variances[both])).sum() / m.counts[both].sum()
-        return {
-            "samples_test": samples,
+        report = {
+            "samples_test": m.num_samples,
             "absent_classes_test": int((m.counts == 0).sum()),
             "nc1_trace_ratio_test": ratio(around, train.between_rows.square().sum()),
             "nc1_cdnv_test": nc1_cdnv(m),
-            "ncc_accuracy_test": self.nearest / samples,
-            "nc4_ncc_mismatch_test": self.mismatched / samples,
-            **({"accuracy_test": self.right / samples} if of_classifier else {}),
+            "ncc_accuracy_test": share_of_samples(m.counts.cpu() - self.elsewhere, m),
         }
-
-
-def _by_class(chosen: Tensor | None, labels: Tensor, like: Tensor) -> Tensor:
-    """(K,) how many samples of each class are chosen; NaN where that is not known."""
-    return (
-        torch.bincount(labels[chosen], minlength=len(like)) if chosen is not None else torch.full_like(like, math.nan)
-    )
+        if self.predicts:
+            report["nc4_ncc_mismatch_test"] = share_of_samples(self.mismatched, m)
+            if of_classifier:
+                report["accuracy_test"] = share_of_samples(self.right, m)
+        return report

@@ -2,22 +2,14 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nclib.metrics.checks import (
-    Array,
-    Classes,
-    Weighting,
-    as_tensor,
-    check_batch,
-    check_weighting,
-    class_mask,
-    is_whole,
-)
+from nclib.methods import is_whole
+from nclib.metrics.checks import Array, Classes, Weighting, as_tensor, check_batch, check_weighting, class_mask
 
 RANK_RTOL = 1e-10  # eigenvalues of Σ_B below this fraction of the largest count as zero, always
 _COINCIDE = 1e-12  # class means closer than this fraction of ``resolution``'s scale differ by rounding only
@@ -27,18 +19,6 @@ CHUNK_NUMBERS = 2**21  # float64 numbers per chunk: 16 MiB
 
 class EmptyClassWarning(UserWarning):
     """A class without samples has no mean and is left out of every metric."""
-
-
-@dataclass
-class _Sums:
-    """What is accumulated, relative to ``shift``, the first sample: a common shift is never squared."""
-
-    shift: Tensor  # (d,)
-    counts: Tensor  # (K,) int64
-    means: Tensor  # (K, d), class means minus shift; 0 where there is no sample
-    squares: Tensor  # (K,) Σ_i ‖h_i − μ_k‖²
-    scatter: Tensor | None  # (d, d) lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None where it is not kept
-    version: int = 0  # counts the changes, so that derived quantities know when they are stale
 
 
 class ClassMoments:
@@ -57,11 +37,10 @@ class ClassMoments:
 
     They are the same for balanced classes.
 
-    Batches and accumulators are combined by Chan's update: no large number is ever subtracted
-    from another, so neither a common shift of the features nor class means far apart cost any digit.
-    Splitting, ordering and merging change the result by rounding only. A class without samples is left out (K
-    above is then the number of the others) with an ``EmptyClassWarning``; its rows in ``class_means`` and
-    ``class_variances`` are NaN.
+    Batches are combined by Chan's update: no large number is ever subtracted from another, so neither a common shift
+    of the features nor class means far apart cost any digit. Splitting and ordering change the result by rounding
+    only. A class without samples is left out (K above is then the number of the others) with an
+    ``EmptyClassWarning``; its rows in ``class_means`` and ``class_variances`` are NaN.
 
     Parameters
     ----------
@@ -70,6 +49,14 @@ class ClassMoments:
     weighting : "class", "sample" or "mixed", see above. ``with_weighting`` gives another view of the same sums.
     covariance : False keeps no (d, d) matrix, for features too wide for one: there is no ``within_cov`` then, and
         what needs it (``nc1_pinv``, ``effective_rank``) is refused.
+
+    Attributes
+    ----------
+    origin : (d,), the first sample, around which everything is added up: a common shift is never squared.
+    counts : (K,) int64, samples per class.
+    means_from_origin : (K, d), μ_k minus the origin; 0 for classes without samples.
+    squares : (K,), Σ_i ‖h_i − μ_k‖².
+    scatter : (d, d), lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None where it is not kept.
 
     Raises
     ------
@@ -100,22 +87,12 @@ class ClassMoments:
         self.num_classes, self.dim = num_classes, dim
         self.weighting = check_weighting(weighting)
         with torch.inference_mode(False):  # tensors made in that mode could not be updated outside of it
-            self._sums = _Sums(
-                shift=torch.zeros(dim, dtype=torch.float64),
-                counts=torch.zeros(num_classes, dtype=torch.int64),
-                means=torch.zeros(num_classes, dim, dtype=torch.float64),
-                squares=torch.zeros(num_classes, dtype=torch.float64),
-                scatter=torch.zeros(dim, dim, dtype=torch.float64) if covariance else None,
-            )
-        self._selected = False
-        self._derived: dict[str, tuple] = {}
-
-    def __repr__(self) -> str:
-        kept = "" if self._sums.scatter is not None else ", covariance=False"
-        return (
-            f"ClassMoments(num_classes={self.num_classes}, dim={self.dim}, weighting={self.weighting!r}{kept}: "
-            f"{int(self.counts.sum())} samples of {int((self.counts > 0).sum())} classes)"
-        )
+            self.origin = torch.zeros(dim, dtype=torch.float64)
+            self.counts = torch.zeros(num_classes, dtype=torch.int64)
+            self.means_from_origin = torch.zeros(num_classes, dim, dtype=torch.float64)
+            self.squares = torch.zeros(num_classes, dtype=torch.float64)
+            self.scatter = torch.zeros(dim, dim, dtype=torch.float64) if covariance else None
+        self._derived: dict[str, tuple[int, Any]] = {}
 
     def update(self, h: Array, labels: Array) -> "ClassMoments":
         """Add a batch.
@@ -135,76 +112,15 @@ class ClassMoments:
             Wrong shape or dtype, a label out of range, a NaN or infinite feature. Nothing is added then.
         """
         h, labels = check_batch(h, labels, self.num_classes, self.dim)
-        if self._selected:
-            raise ValueError("a selection of classes is read-only; update the moments it was selected from")
-        if self._sums.version == 0:
-            self.to(h.device)
-        device = self._sums.means.device
         with torch.inference_mode(False):
             for rows in chunks(h):
-                self._add(h[rows].to(device), labels[rows].to(device))
-        return self
-
-    def merge(self, other: "ClassMoments") -> "ClassMoments":
-        """Add the samples of another accumulator, in place; ``other`` stays as it is.
-
-        Parameters
-        ----------
-        other : moments with the same K and d, its weighting and device do not matter.
-
-        Returns
-        -------
-        self.
-
-        Raises
-        ------
-        ValueError
-            K or d differ.
-        """
-        if (self.num_classes, self.dim) != (other.num_classes, other.dim):
-            raise ValueError(
-                f"cannot merge moments of {other.num_classes} classes × {other.dim} features "
-                f"into {self.num_classes} × {self.dim}"
-            )
-        mine, theirs = self._sums, other._sums
-        if self._selected or other._selected:
-            raise ValueError("a selection of classes cannot be merged; merge the moments it was selected from")
-        if (mine.scatter is None) != (theirs.scatter is None):
-            raise ValueError("moments with a covariance cannot be merged with moments made with covariance=False")
-        if theirs.version == 0:
-            return self
-        if mine.version == 0:
-            self.to(theirs.means.device)
-            mine.shift.copy_(theirs.shift)
-        device = mine.means.device
-        n_mine, n_theirs = mine.counts, theirs.counts.to(device)
-        total = (n_mine + n_theirs).clamp(min=1)
-        gap = theirs.means.to(device) + (theirs.shift.to(device) - mine.shift) - mine.means  # (K, d)
-        weight = (n_mine * n_theirs / total.double())[:, None]  # (K, 1)
-        if mine.scatter is not None:
-            mine.scatter += theirs.scatter.to(device) + (weight * gap).T @ gap
-        mine.squares += theirs.squares.to(device) + (weight * gap * gap).sum(1)
-        mine.means += gap * (n_theirs / total.double())[:, None]
-        mine.counts += n_theirs
-        mine.version += 1
-        return self
-
-    def to(self, device: torch.device | str) -> "ClassMoments":
-        """Move the sums to a device, in place; to the CPU before they are sent to another process.
-
-        Returns
-        -------
-        self.
-        """
-        sums = self._sums
-        for name in ("shift", "counts", "means", "squares", "scatter"):
-            if getattr(sums, name) is not None:
-                setattr(sums, name, getattr(sums, name).to(device))
-        self._derived = {}
+                if not self.counts.any():
+                    self._begin(h[0])
+                self._add(h[rows].to(self.device), labels[rows].to(self.device))
         return self
 
     def with_weighting(self, weighting: Weighting) -> "ClassMoments":
-        """The same sums seen under another weighting: a view, it follows later updates.
+        """The same sums seen under another weighting: a view, it follows later updates of what has samples.
 
         Parameters
         ----------
@@ -223,8 +139,8 @@ class ClassMoments:
     def select(self, classes: Classes) -> "ClassMoments":
         """A copy with some of the classes alone, renumbered 0, 1, … in ascending order.
 
-        Σ_W is kept only as the sum over all classes, so a selection has no ``within_cov`` (and no
-        ``nc1_pinv``), and it cannot be updated; all else is as if there were no other classes.
+        Σ_W is kept only as the sum over all classes, so a selection has no ``within_cov`` (and no ``nc1_pinv``); all
+        else is as if there were no other classes.
 
         Parameters
         ----------
@@ -235,21 +151,17 @@ class ClassMoments:
         ValueError
             The mask has the wrong length, an id is out of range or named twice.
         """
-        mask, sums = class_mask(classes, self.num_classes).to(self.device), self._sums
+        mask = class_mask(classes, self.num_classes).to(self.device)
         part = copy.copy(self)
-        part.num_classes, part._selected, part._derived = int(mask.sum()), True, {}
-        part._sums = _Sums(sums.shift, sums.counts[mask], sums.means[mask], sums.squares[mask], None, sums.version)
+        part.num_classes, part.scatter, part._derived = int(mask.sum()), None, {}
+        for name in ("counts", "means_from_origin", "squares"):
+            setattr(part, name, getattr(self, name)[mask])
         return part
 
     @property
     def device(self) -> torch.device:
         """Where the sums live: the device of the first batch."""
-        return self._sums.means.device
-
-    @property
-    def counts(self) -> Tensor:
-        """(K,) int64, samples per class."""
-        return self._sums.counts
+        return self.counts.device
 
     @property
     def num_samples(self) -> int:
@@ -272,26 +184,6 @@ class ClassMoments:
         return shares / shares.sum()
 
     @property
-    def origin(self) -> Tensor:
-        """(d,), the first sample, around which everything is added up."""
-        return self._sums.shift
-
-    @property
-    def means_from_origin(self) -> Tensor:
-        """(K, d), μ_k minus the origin; 0 for classes without samples."""
-        return self._sums.means
-
-    @property
-    def squares(self) -> Tensor:
-        """(K,), Σ_i ‖h_i − μ_k‖²."""
-        return self._sums.squares
-
-    @property
-    def scatter(self) -> Tensor | None:
-        """(d, d), lower half of Σ_k Σ_i (h_i − μ_k)(h_i − μ_k)ᵀ; None where it is not kept."""
-        return self._sums.scatter
-
-    @property
     def between_rows(self) -> Tensor:
         """(K, d) of the classes that have samples, rowsᵀ rows = Σ_B."""
         return (self.shares.sqrt()[:, None] * self.centred_means)[self.present]
@@ -306,17 +198,17 @@ class ClassMoments:
     @property
     def present(self) -> Tensor:
         """(K,) bool, the classes that have samples. Warns once (``EmptyClassWarning``) of the others."""
-        return self._derive("present", self._present)
+        return self._derive("present", self._find_present)
 
     @property
     def class_means(self) -> Tensor:
         """(K, d), μ_k; NaN rows for classes without samples."""
-        return self._sums.shift + self._relative_means
+        return self.origin + self._relative_means
 
     @property
     def global_mean(self) -> Tensor:
         """(d,), μ = Σ_k c_k μ_k: the mean of class means, or the sample mean."""
-        return self._sums.shift + self.weights @ self._sums.means
+        return self.origin + self.weights @ self.means_from_origin
 
     @property
     def centred_means(self) -> Tensor:
@@ -326,21 +218,18 @@ class ClassMoments:
         one shorter than 1e-12 of the largest root mean square distance, over the classes, of samples from the first
         sample. What rounding did to the features before they came here is taken as data.
         """
-        centred = self._relative_means - self.weights @ self._sums.means
+        centred = self._relative_means - self.weights @ self.means_from_origin
         noise = torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self.resolution
         return centred.masked_fill_(noise, 0.0)
 
     @property
     def within_cov(self) -> Tensor:
         """(d, d), Σ_W: mean over all samples of (h − μ_k)(h − μ_k)ᵀ."""
-        scatter = self._sums.scatter
-        if scatter is None:
+        if self.scatter is None:
             raise ValueError(
-                "the within-class covariance is kept for all classes together, not for a selection of them"
-                if self._selected
-                else "these moments were made with covariance=False and have no within-class covariance"
+                "there is no within-class covariance of a selection of classes, or of moments with covariance=False"
             )
-        return (scatter.tril() + scatter.tril(-1).T) / self.num_samples
+        return (self.scatter.tril() + self.scatter.tril(-1).T) / self.num_samples
 
     @property
     def between_cov(self) -> Tensor:
@@ -351,7 +240,7 @@ class ClassMoments:
     @property
     def class_variances(self) -> Tensor:
         """(K,), mean of ‖h − μ_k‖² over the samples of class k; NaN for classes without samples."""
-        return torch.where(self.present, self._sums.squares / self.counts.clamp(min=1), torch.nan)
+        return torch.where(self.present, self.squares / self.counts.clamp(min=1), torch.nan)
 
     @property
     def rank_between(self) -> int:
@@ -369,36 +258,39 @@ class ClassMoments:
 
     # -- how it is done
 
+    def _begin(self, first: Tensor) -> None:
+        """On the device of the first sample, and around it."""
+        for name in ("origin", "counts", "means_from_origin", "squares", "scatter"):
+            if getattr(self, name) is not None:
+                setattr(self, name, getattr(self, name).to(first.device))
+        self.origin.copy_(first)
+
     def _add(self, h: Tensor, labels: Tensor) -> None:
-        sums = self._sums
-        if sums.version == 0:
-            sums.shift.copy_(h[0])
-        h = h.to(torch.float64, copy=True).sub_(sums.shift)  # (B, d)
+        h = h.to(torch.float64, copy=True).sub_(self.origin)  # (B, d)
         classes, place, added = torch.unique(labels, return_inverse=True, return_counts=True)  # (C,), (B,), (C,)
-        before = sums.counts[classes]
+        before = self.counts[classes]
         total = (before + added).double()  # two integer tensors would divide in float32
-        h -= sums.means.index_select(0, labels)
+        h -= self.means_from_origin.index_select(0, labels)
         gap = h.new_zeros(len(classes), self.dim).index_add_(0, place, h).div_(added[:, None])  # (C, d)
         # gap is the mean of h in its class, whose scatter grows by Σ h hᵀ − n_added² gap gapᵀ / n_total. That is Σ x xᵀ
         # with x = h − (1 − √(n_before / n_total)) gap: no squares are subtracted, and one symmetric product serves.
         part = 1 - (before / total).sqrt()
         h.addcmul_(gap.index_select(0, place), part.index_select(0, place)[:, None], value=-1)
-        sums.means.index_add_(0, classes, gap.mul_((added / total)[:, None]))
-        sums.counts.index_add_(0, classes, added)
-        sums.squares.index_add_(0, labels, torch.linalg.vector_norm(h, dim=1).square_())
-        for start in range(0, self.dim if sums.scatter is not None else 0, _STRIP):
+        self.means_from_origin.index_add_(0, classes, gap.mul_((added / total)[:, None]))
+        self.counts.index_add_(0, classes, added)
+        self.squares.index_add_(0, labels, torch.linalg.vector_norm(h, dim=1).square_())
+        for start in range(0, self.dim if self.scatter is not None else 0, _STRIP):
             end = start + _STRIP
-            sums.scatter[start:end, :end].addmm_(h[:, start:end].T, h[:, :end])
-        sums.version += 1
+            self.scatter[start:end, :end].addmm_(h[:, start:end].T, h[:, :end])
 
-    def _derive(self, name: str, compute) -> object:
-        version, value = self._derived.get(name, (None, None))
-        if version != self._sums.version:
-            value = compute()
-            self._derived[name] = (self._sums.version, value)
-        return value
+    def _derive(self, name: str, compute: Callable[[], Any]) -> Any:
+        """What was computed when there were as many samples as now, or else is computed now."""
+        samples = int(self.counts.sum())
+        if name not in self._derived or self._derived[name][0] != samples:
+            self._derived[name] = samples, compute()
+        return self._derived[name][1]
 
-    def _present(self) -> Tensor:
+    def _find_present(self) -> Tensor:
         present = self.counts > 0
         if self.num_samples and not present.all():
             absent = (~present).nonzero().flatten().tolist()
@@ -412,7 +304,7 @@ class ClassMoments:
 
     @property
     def _relative_means(self) -> Tensor:
-        return torch.where(self.present[:, None], self._sums.means, torch.nan)
+        return torch.where(self.present[:, None], self.means_from_origin, torch.nan)
 
     def _between_eigen(self) -> tuple[Tensor, Tensor]:
         _, singular, directions = torch.linalg.svd(self.between_rows, full_matrices=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nclib.metrics.checks import as_tensor, check_features, check_logits
 from nclib.metrics.measuring import Features
-from nclib.metrics.moments import CHUNK_NUMBERS, ClassMoments
+from nclib.metrics.moments import ClassMoments
 
 Scores = Literal["neco", "nci", "mahalanobis"]
 
@@ -76,25 +76,21 @@ def ood_scores(
         logits = features.logits if logits is None else logits
         w, features = features.w if w is None else w, features.h
     h = check_features(features, moments.dim).to(moments.device).double()
-    sampled = moments.with_weighting("sample")
     if method == "mahalanobis":
         return _mahalanobis(h, moments)
+    sampled = moments.with_weighting("sample")
     if method == "neco":
-        classes = int((moments.counts > 0).sum())
-        given, dim = dim, classes - 1 if dim is None else dim
+        dim = int((moments.counts > 0).sum()) - 1 if dim is None else dim
         if not 1 <= dim < moments.dim:
-            why = "" if given is not None else f", which is one less than the {classes} classes: pass another"
             raise ValueError(
                 f"dim must lie in 1 … {moments.dim - 1}, since all {moments.dim} components hold the whole of h and "
-                f"every score is 1; got {dim}{why}"
+                f"every score is 1; got {dim}. Left out, it is one less than the classes that have samples"
             )
         components = torch.linalg.eigh(moments.within_cov + sampled.between_cov)[1][:, -dim:]
         return _quotient(torch.linalg.vector_norm(h @ components, dim=1), torch.linalg.vector_norm(h, dim=1))
     if w is None:
         raise ValueError('"nci" compares features with the classifier: pass w, its (K, d) weight')
-    w = as_tensor(w).to(h).detach()
-    if w.shape != (moments.num_classes, moments.dim):
-        raise ValueError(f"w must have shape ({moments.num_classes}, {moments.dim}), got {tuple(w.shape)}")
+    w = as_tensor(w).to(h)
     scores = h @ w.T if logits is None else check_logits(logits, len(h), len(w)).to(h.device)
     centred = h - sampled.global_mean
     proximity = (centred * w[scores.argmax(1)]).sum(1)
@@ -108,12 +104,8 @@ def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
         raise ValueError("the training features do not vary within their classes: there is no Mahalanobis distance")
     whiten = directions[:, keep] / values[keep].sqrt()
     means = m.means_from_origin[m.present] @ whiten  # around the first sample, as the features
-    step = max(1, CHUNK_NUMBERS // max(h.shape[1], len(means)))
-    near = [
-        torch.cdist((part - m.origin) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
-        for part in h.split(step)
-    ]
-    return -torch.cat(near).square()
+    gaps = torch.cdist((h - m.origin) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist")
+    return -gaps.amin(1).square()
 
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:

@@ -6,36 +6,10 @@ import warnings
 import torch
 from torch import Tensor
 
-from nclib.metrics.alone import classifier_norm_ratio, minority_cosine
-from nclib.metrics.checks import (
-    Array,
-    Classes,
-    Weighting,
-    as_tensor,
-    check_logits,
-    class_mask,
-    scaled_rows,
-)
-from nclib.metrics.definitions import (
-    class_balanced_pinv,
-    nc1_cdnv,
-    nc1_pinv,
-    nc1_trace_ratio,
-    nc2_equiangular,
-    nc2_equinorm,
-    nc2_etf_distance,
-    nc3_alignment,
-    nc3_self_duality,
-    ncc_mismatches,
-    paper_eq13_uncentred,
-    paper_eq13_uncentred_printed_constant,
-    paper_eq14_uncentred,
-    ratio,
-)
+from nclib.metrics.checks import Array, Classes, Weighting, as_tensor, check_logits, class_mask, scaled_rows
+from nclib.metrics.definitions import ncc_mismatches, whitened_squares
 from nclib.metrics.moments import ClassMoments, class_moments
-from nclib.metrics.table import METRICS, ideal_values
-
-SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
+from nclib.metrics.table import Given, computed, ideal_values
 
 
 def nc_report(
@@ -122,103 +96,49 @@ def report_of(
     minority: Classes | None = None,
 ) -> dict[str, float]:
     """``nc_report`` from the moments of these features, in their weighting."""
-    labels, num_classes = labels.long(), m.num_classes
-    w = None if w is None else scaled_rows(w, "w").to(m.device)
+    labels = labels.to(m.device, torch.long)
     tell_of_no_simplex({"h": m.dim}, int(m.present.sum()))
-    report = moments_report(m, w)
-    report["nc1_pinv_class_balanced"] = class_balanced_pinv(h, labels, m)
-    mismatches = None
+    given = Given(m, whitened=whitened_squares(h, labels, m))
+    if w is not None:
+        given = given._replace(classifier=scaled_rows(w, "w").to(m.device))
     if logits is not None:
-        logits = check_logits(logits, len(h), num_classes)
-        mismatches = torch.zeros_like(m.squares)  # (K,) samples of each class, exact
-        wrong = ncc_mismatches(h, logits.argmax(1), m).double()
-        mismatches.index_add_(0, labels.to(m.device), wrong)
-        report["nc4_ncc_mismatch"] = ratio(mismatches.sum(), m.counts.sum())
-    if minority is not None:
-        mask = class_mask(minority, num_classes).to(m.device)
-        if mask.all() or not mask.any():
-            raise ValueError(f"minority must be some but not all of the {num_classes} classes, got {int(mask.sum())}")
-        if w is not None:
-            report["minority_cosine"] = minority_cosine(w, mask)
-            report["classifier_norm_ratio"] = classifier_norm_ratio(w, mask)
-        for name, block in (("majority", ~mask), ("minority", mask)):
-            values = _block(h, labels, mismatches, m, w, block)
-            report |= {f"{key}_{name}": value for key, value in values.items()}
-    return in_order(report, num_classes)
+        wrong = ncc_mismatches(h, check_logits(logits, len(h), m.num_classes).argmax(1), m)
+        given = given._replace(mismatches=torch.zeros_like(m.squares).index_add_(0, labels, wrong.double()))
+    if minority is None:
+        return computed(given)
+    mask = class_mask(minority, m.num_classes).to(m.device)
+    if mask.all() or not mask.any():
+        raise ValueError(f"minority must be some but not all of the {m.num_classes} classes, got {int(mask.sum())}")
+    report = computed(given._replace(minority=mask))
+    for name, block in (("majority", ~mask), ("minority", mask)):
+        report |= {f"{key}_{name}": value for key, value in _of_block(given, h, labels, block).items()}
+    return report
+
+
+def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[str, float]:
+    m, w, block = given.moments, given.classifier, block & given.moments.present
+    if not block.any():
+        return dict.fromkeys(computed(given, block=True), math.nan)
+    part = m.select(block)
+    renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
+    own = Given(
+        part,
+        None if w is None else w[block] - part.weights @ w[block],
+        whitened_squares(h, renumber[labels], part),
+        None if given.mismatches is None else given.mismatches[block],
+    )
+    return computed(own, block=True)
 
 
 def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
     """Warn where there are more classes than a simplex has corners; dims by what has them, such as a layer."""
     few = {name: dim for name, dim in dims.items() if dim < num_classes - 1}
-    if not few:
-        return
-    least = {dim: ideal_values(num_classes, dim)["nc2_etf_distance"].value for dim in few.values()}
-    where = ", ".join(f"{name} (d = {dim}: {least[dim]:.3f})" for name, dim in list(few.items())[:6])
-    warnings.warn(
-        f"there is no simplex of {num_classes} classes in fewer than {num_classes - 1} dimensions, so that "
-        f"nc2_etf_distance and nc3_alignment have a least value above 0: {where}{', …' if len(few) > 6 else ''}. See "
-        f"nclib.ideal_values({num_classes}, dim={max(least)})",
-        stacklevel=3,
-    )
-
-
-def in_order(report: dict[str, float], num_classes: int) -> dict[str, float]:
-    return {key: report[key] for key in ideal_values(max(num_classes, 2)) if key in report}
-
-
-def moments_report(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
-    """What follows from moments and classifier without the features; ``nc1_pinv`` only where there is a covariance."""
-    report = {
-        **_distances(m, w),
-        "rank_between": float(m.rank_between),
-        "paper_eq13_uncentred": paper_eq13_uncentred(m),
-        "paper_eq13_uncentred_printed_constant": paper_eq13_uncentred_printed_constant(m),
-        "absent_classes": float((m.counts == 0).sum()),
-        "small_classes": float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum()),
-    }
-    if m.scatter is not None:
-        report["nc1_pinv"] = nc1_pinv(m)
-    if w is not None:
-        report |= {
-            "nc2_etf_distance_classifier": nc2_etf_distance(w),
-            "nc2_equinorm_classifier": nc2_equinorm(w),
-            "nc2_equiangular_classifier": nc2_equiangular(w),
-            "paper_eq14_uncentred": paper_eq14_uncentred(w, m),
-        }
-    return report
-
-
-def _distances(m: ClassMoments, w: Tensor | None) -> dict[str, float]:
-    means = m.centred_means[m.present]
-    told = len(means) != 2  # two centred means are opposite, whatever the features are
-    duality = {} if w is None else {"nc3_self_duality": nc3_self_duality(w, m), "nc3_alignment": nc3_alignment(w, m)}
-    return {
-        "nc1_trace_ratio": nc1_trace_ratio(m),
-        "nc1_cdnv": nc1_cdnv(m),
-        "nc2_etf_distance": nc2_etf_distance(means) if told else math.nan,
-        "nc2_equinorm": nc2_equinorm(means) if told else math.nan,
-        "nc2_equiangular": nc2_equiangular(means) if told else math.nan,
-        **duality,
-    }
-
-
-def _block(
-    h: Tensor,
-    labels: Tensor,
-    mismatches: Tensor | None,
-    m: ClassMoments,
-    w: Tensor | None,
-    block: Tensor,
-) -> dict[str, float]:
-    block = block & m.present
-    if not block.any():
-        lacking = ("nc3",) * (w is None) + ("nc4",) * (mismatches is None)
-        return {key: math.nan for key, metric in METRICS.items() if metric.block and not key.startswith(lacking)}
-    part = m.select(block)
-    renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
-    labels = renumber[labels.to(m.device)]
-    w = None if w is None else w[block] - part.weights @ w[block]
-    values = {"nc1_pinv_class_balanced": class_balanced_pinv(h, labels, part), **_distances(part, w)}
-    if mismatches is not None:
-        values["nc4_ncc_mismatch"] = ratio(mismatches[block].sum(), part.counts.sum())
-    return values
+    least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
+    if few:
+        warnings.warn(
+            f"there is no simplex of {num_classes} classes in fewer than {num_classes - 1} dimensions, so that "
+            "nc2_etf_distance and nc3_alignment have a least value above 0: "
+            f"{', '.join(f'{name} (d = {dim}: {least[name]:.3f})' for name, dim in few.items())}. See "
+            f"nclib.ideal_values({num_classes}, dim={max(few.values())})",
+            stacklevel=3,
+        )

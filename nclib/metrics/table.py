@@ -1,38 +1,66 @@
-"""What readers need to know of each metric: label, ideal value and range, where it is read, and how."""
+"""Every metric once: how it is computed, what readers call it, its ideal value and its range."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nclib.metrics.checks import is_whole
+import torch
+from torch import Tensor
 
+from nclib.methods import is_whole
+from nclib.metrics import alone
+from nclib.metrics import definitions as d
+from nclib.metrics.moments import ClassMoments
+
+SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
 Number = float | Callable[[int, int], float]
+
+
+class Given(NamedTuple):
+    """What metrics are computed from; None where it is not known."""
+
+    moments: ClassMoments
+    classifier: Tensor | None = None  # (K, d), of ``scaled_rows``
+    whitened: Tensor | None = None  # (K,), ``whitened_squares`` of all samples
+    mismatches: Tensor | None = None  # (K,), how many samples NC4 counts
+    minority: Tensor | None = None  # (K,) bool
+
+    @property
+    def with_covariance(self) -> ClassMoments | None:
+        return None if self.moments.scatter is None else self.moments
+
+    @property
+    def means(self) -> Tensor:
+        """Centred means of the classes that have samples; 0, which is NaN in every NC2, where there are two: those are
+        opposite whatever the features are."""
+        means = self.moments.centred_means[self.moments.present]
+        return means if len(means) != 2 else torch.zeros_like(means)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the tables below.
+    """One row of the table.
 
     Parameters
     ----------
+    of : the function that computes it
+    given : the function's arguments, as ``Given`` calls them; without one of these the metric does not exist
     label : what readers call it; empty where it goes by the name of its function
     ideal : the value under perfect collapse, a number or a function of K and r = min(d, K − 1), how many dimensions K
         centred means can have; where r < K − 1 the least value that exists
     low, high : the closed range (NaN aside), alike
-    splits : the splits of a run's history in which it is looked for, in this order
-    log : whether its axis is logarithmic
     centred : whether it depends on where the class means are centred
     block : whether it is reported of majority and minority alone too
-    block_high : the upper end of the range there, where it is another one
+    block_high : the upper end of the range there, where it is another one: 1.5 = k/(k − 1) for k = 3, NaN for two
     """
 
+    of: Callable[..., float]
+    given: str
     label: str = ""
     ideal: Number = 0.0
     low: Number = 0.0
     high: Number = math.inf
-    splits: tuple[str, ...] = ("train",)
-    log: bool = False
     centred: bool = False
     block: bool = False
     block_high: Number | None = None
@@ -55,57 +83,66 @@ def _of_a_simplex(value: Number) -> Callable[[int, int], float]:
     return lambda k, r: math.nan if r < k - 1 else value(k, r) if callable(value) else value
 
 
+def _small_classes(m: ClassMoments) -> float:
+    return float(((m.counts > 0) & (m.counts < SMALL_CLASS)).sum())
+
+
+_SIMPLEX = {"ideal": _least_distance, "low": _least_distance, "high": math.sqrt(2)}
+_LENGTHS = {"high": lambda k, r: math.sqrt(k - 1)}
+_ANGLES = {"ideal": _of_a_simplex(0.0), "high": lambda k, r: k / (k - 1)}
+_PRINTED = {"ideal": _printed_minimum, "low": _printed_minimum, "high": lambda k, r: math.sqrt(k / (k - 1))}
+_COSINE = {"ideal": _of_a_simplex(lambda k, r: -1 / (k - 1)), "low": -1.0, "high": 1.0}
+_FEW = {"high": lambda k, r: k}
+_BOTH = {"centred": True, "block": True}
+
 METRICS = {
-    "nc1_pinv": Metric("NC1, eq. 12", log=True, centred=True),
-    "nc1_pinv_class_balanced": Metric("NC1, class-balanced", log=True, block=True),
-    "nc1_trace_ratio": Metric("NC1, trace ratio", log=True, centred=True, block=True),
-    "nc1_cdnv": Metric("NC1, CDNV", log=True, centred=True, block=True),
-    "nc2_etf_distance": Metric(
-        "NC2, centred", ideal=_least_distance, low=_least_distance, high=math.sqrt(2), centred=True, block=True
-    ),
-    "nc2_equinorm": Metric(
-        "NC2, lengths", ideal=_of_a_simplex(0.0), high=lambda k, r: math.sqrt(k - 1), centred=True, block=True
-    ),
-    "nc2_equiangular": Metric(
-        "NC2, angles",
-        ideal=_of_a_simplex(0.0),
-        high=lambda k, r: k / (k - 1),
-        centred=True,
-        block=True,
-        block_high=1.5,  # NaN for two classes
-    ),
-    "nc3_self_duality": Metric("NC3, centred", high=2.0, centred=True, block=True),
+    "nc1_pinv": Metric(d.nc1_pinv, "with_covariance", "NC1, eq. 12", centred=True),
+    "nc1_pinv_class_balanced": Metric(d.mean_of_whitened, "whitened moments", "NC1, class-balanced", block=True),
+    "nc1_trace_ratio": Metric(d.nc1_trace_ratio, "moments", "NC1, trace ratio", **_BOTH),
+    "nc1_cdnv": Metric(d.nc1_cdnv, "moments", "NC1, CDNV", **_BOTH),
+    "nc2_etf_distance": Metric(d.nc2_etf_distance, "means", "NC2, centred", **_SIMPLEX, **_BOTH),
+    "nc2_equinorm": Metric(d.nc2_equinorm, "means", "NC2, lengths", ideal=_of_a_simplex(0.0), **_LENGTHS, **_BOTH),
+    "nc2_equiangular": Metric(d.nc2_equiangular, "means", "NC2, angles", **_ANGLES, **_BOTH, block_high=1.5),
+    "nc3_self_duality": Metric(d.nc3_self_duality, "classifier moments", "NC3, centred", high=2.0, **_BOTH),
     "nc3_alignment": Metric(
-        "NC3, alignment", ideal=_least_distance, low=_least_distance, high=2.0, centred=True, block=True
+        d.nc3_alignment, "classifier moments", "NC3, alignment", **_SIMPLEX | {"high": 2.0}, **_BOTH
     ),
-    "nc4_ncc_mismatch": Metric("NC4, not the nearest mean", high=1.0, block=True),
-    "nc2_etf_distance_classifier": Metric(ideal=_least_distance, low=_least_distance, high=math.sqrt(2)),
-    "nc2_equinorm_classifier": Metric(high=lambda k, r: math.sqrt(k - 1)),
-    "nc2_equiangular_classifier": Metric(ideal=_of_a_simplex(0.0), high=lambda k, r: k / (k - 1)),
-    "rank_between": Metric(ideal=lambda k, r: r, low=0, high=lambda k, r: r),
-    "paper_eq13_uncentred": Metric("NC2, eq. 13", ideal=_least_distance, low=_least_distance, high=math.sqrt(2)),
-    "paper_eq13_uncentred_printed_constant": Metric(
-        ideal=_printed_minimum, low=_printed_minimum, high=lambda k, r: math.sqrt(k / (k - 1))
+    "nc4_ncc_mismatch": Metric(
+        d.share_of_samples, "mismatches moments", "NC4, not the nearest mean", high=1.0, block=True
     ),
-    "paper_eq14_uncentred": Metric("NC3, eq. 14", high=2.0),
-    "absent_classes": Metric(ideal=0, low=0, high=lambda k, r: k),
-    "small_classes": Metric(ideal=0, low=0, high=lambda k, r: k),
-    "minority_cosine": Metric(
-        "cosine among minority classes", ideal=_of_a_simplex(lambda k, r: -1 / (k - 1)), low=-1.0, high=1.0
-    ),
-    "classifier_norm_ratio": Metric(ideal=1.0),
+    "nc2_etf_distance_classifier": Metric(d.nc2_etf_distance, "classifier", **_SIMPLEX),
+    "nc2_equinorm_classifier": Metric(d.nc2_equinorm, "classifier", **_LENGTHS),
+    "nc2_equiangular_classifier": Metric(d.nc2_equiangular, "classifier", **_ANGLES),
+    "rank_between": Metric(lambda m: float(m.rank_between), "moments", ideal=lambda k, r: r, high=lambda k, r: r),
+    "paper_eq13_uncentred": Metric(d.paper_eq13_uncentred, "moments", "NC2, eq. 13", **_SIMPLEX),
+    "paper_eq13_uncentred_printed_constant": Metric(d.paper_eq13_uncentred_printed_constant, "moments", **_PRINTED),
+    "paper_eq14_uncentred": Metric(d.paper_eq14_uncentred, "classifier moments", "NC3, eq. 14", high=2.0),
+    "absent_classes": Metric(lambda m: float((m.counts == 0).sum()), "moments", **_FEW),
+    "small_classes": Metric(_small_classes, "moments", **_FEW),
+    "minority_cosine": Metric(alone.minority_cosine, "classifier minority", "cosine among minority classes", **_COSINE),
+    "classifier_norm_ratio": Metric(alone.classifier_norm_ratio, "classifier minority", ideal=1.0),
 }
 """What ``nc_report`` can have of all classes together, in its order."""
 
-LOGGED = {
-    "accuracy_balanced": Metric("accuracy", ideal=1.0, high=1.0, splits=("test", "train")),
-    "accuracy_majority": Metric("majority accuracy", ideal=1.0, high=1.0, splits=("test",)),
-    "accuracy_minority": Metric("minority accuracy", ideal=1.0, high=1.0, splits=("test",)),
-    "loss": Metric("loss", splits=("train", "test"), log=True),
-    "solver_steps": Metric("solver evaluations", splits=("steps",)),
-    "not_converged": Metric("share not converged", high=1.0, splits=("steps",)),
+LABELS = {name: metric.label for name, metric in METRICS.items() if metric.label} | {
+    "accuracy_balanced": "accuracy",
+    "accuracy_majority": "majority accuracy",
+    "accuracy_minority": "minority accuracy",
+    "loss": "loss",
+    "solver_steps": "solver evaluations",
+    "not_converged": "share not converged",
 }
-"""What a run logs beside it and readers look at."""
+"""What readers call the metrics, and what else a run logs; others keep their names."""
+
+
+def computed(given: Given, block: bool = False) -> dict[str, float]:
+    """Every metric that follows from what is given; ``block``: those of a block of classes alone."""
+    values = {}
+    for name, metric in METRICS.items():
+        arguments = [getattr(given, argument) for argument in metric.given.split()]
+        if (metric.block or not block) and not any(argument is None for argument in arguments):
+            values[name] = metric.of(*arguments)
+    return values
 
 
 class Ideal(NamedTuple):
@@ -150,7 +187,7 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     >>> round(nc.ideal_values(1000, dim=256)["nc2_etf_distance"].value, 3)
     0.994
     """
-    if not is_whole(num_classes) or num_classes < 2 or not is_whole(1 if dim is None else dim) or (dim or 1) < 1:
+    if not (is_whole(num_classes) and num_classes >= 2 and (dim is None or (is_whole(dim) and dim >= 1))):
         raise ValueError(f"neural collapse needs at least 2 classes and 1 dimension, got {num_classes!r} and {dim!r}")
     full = num_classes - 1
     rank = full if dim is None else min(dim, full)
@@ -162,8 +199,7 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     for group in ("majority", "minority"):
         for name, metric in METRICS.items():
             if metric.block:
-                high = metric.high if metric.block_high is None else metric.block_high
-                of_block = ideal(metric, full, high)
+                of_block = ideal(metric, full, metric.block_high or metric.high)
                 known = rank == full or not callable(metric.ideal)
                 values[f"{name}_{group}"] = of_block if known else of_block._replace(value=math.nan)
     return values

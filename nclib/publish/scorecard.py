@@ -17,17 +17,15 @@ from typing import Any
 
 import pandas as pd
 
-from nclib.metrics.table import LOGGED
-from nclib.metrics.table import METRICS as REPORTED
+from nclib.metrics.table import LABELS
 from nclib.system import paths, words
 
 COLUMNS = ["id", "part", "item", "printed", "regenerated", "interval", "detectable", "seeds"]
 COLUMNS += ["settings_found", "settings_planned", "verdict", "scale", "remark", "lead", "saved", "notebook", "runs"]
 PAPERS_DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-METRICS = {name: metric.label for name, metric in {**REPORTED, **LOGGED}.items() if metric.label}
-METRICS |= {
+METRICS = LABELS | {
     f"{name}_{group}": f"{label}, {group} classes"
-    for name, label in METRICS.items()
+    for name, label in LABELS.items()
     for group in ("majority", "minority")
     if name.startswith("nc")
 }

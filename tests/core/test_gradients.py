@@ -7,7 +7,7 @@ import torch
 from cells import EXACT, ConvCell, TanhCell, linear_layer, random, with_rule
 from marks import slow
 from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import gradcheck
 from torch.utils.checkpoint import checkpoint
 
 from nclib.deq import (
@@ -25,7 +25,7 @@ from nclib.solver import Broyden, FixedPointIteration
 
 
 @pytest.mark.parametrize("solver", [EXACT[1], *slow(EXACT[0], EXACT[2])], ids=lambda s: type(s).__name__)
-def test_gradients_and_their_gradients_through_every_solver(solver):
+def test_gradients_through_every_solver(solver):
     cell = TanhCell()
     layer, x = DEQ(cell, solver), random(3, 4, seed=3).requires_grad_()
 
@@ -33,7 +33,7 @@ def test_gradients_and_their_gradients_through_every_solver(solver):
         return layer(x)[0]
 
     inputs = (x, *cell.parameters())
-    assert gradcheck(value, inputs) and gradgradcheck(value, inputs)
+    assert gradcheck(value, inputs)
 
 
 @pytest.mark.parametrize("terms", [1, 2, 5])
@@ -63,44 +63,12 @@ def test_phantom_equals_its_series_and_backpropagation_through_damped_steps(step
     assert torch.allclose(x.grad, gy, rtol=0, atol=1e-10) and torch.allclose(a.grad, ga, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "gradient, series",
-    [
-        (Implicit(), lambda j: 1 / (1 - j)),
-        (Neumann(1), torch.ones_like),
-        (Neumann(4), lambda j: 1 + j + j**2 + j**3),
-        (Phantom(1), torch.ones_like),
-        (Phantom(3, 0.4), lambda j: 0.6 * sum((0.4 + 0.6 * j) ** i for i in range(3))),
-    ],
-    ids=["implicit", "neumann 1", "neumann 4", "phantom 1", "phantom 3"],
-)
-@pytest.mark.parametrize("module", [True, False])
-def test_second_derivatives_are_those_of_the_closed_form_of_each_rule(gradient, series, module):
-    """With z = f(z), f = tanh(az + x) and j = ∂f/∂z, a rule gives dz = series(j)·∂f. Of that again: z* depends on x and
-    a by the same rule, and j on all three."""
-
-    class Cell(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a = nn.Parameter(torch.tensor(0.7).double())
-
-        def forward(self, z, x):
-            return torch.tanh(self.a * z + x)
-
-    cell, x = Cell(), random(5, 1, seed=3).requires_grad_()
-    z, solution = with_rule(cell if module else cell.forward, FixedPointIteration(1e-14, 300), gradient)(x)
-    first = torch.autograd.grad(z.sum(), (x, cell.a), create_graph=True)
-
-    point = [t.clone().requires_grad_() for t in (solution.value, x.detach(), cell.a.detach().expand(5, 1))]
-    at, given, a = point
-    slope = 1 - torch.tanh(a * at + given) ** 2
-    rule_x, rule_a = slope * series(a * slope), at * slope * series(a * slope)
-    assert torch.allclose(first[0], rule_x, rtol=1e-12) and torch.allclose(first[1], rule_a.sum(), rtol=1e-12)
-    for got, rule in ((first[0], rule_x), (first[1], rule_a)):
-        along_z, along_x, along_a = torch.autograd.grad(rule.sum(), point, retain_graph=True)
-        second = torch.autograd.grad(got.sum(), (x, cell.a), retain_graph=True)
-        assert torch.allclose(second[0], along_x + along_z * rule_x, rtol=1e-9, atol=1e-12)
-        assert torch.allclose(second[1], (along_a + along_z * rule_a).sum(), rtol=1e-9, atol=1e-12)
+@pytest.mark.parametrize("gradient", [Implicit(), Neumann(4), Phantom(3, 0.4), Reversible(3)], ids=str)
+def test_a_second_derivative_is_refused_and_not_wrong(gradient):
+    x = random(3, 4).requires_grad_()
+    z, _ = with_rule(TanhCell(), EXACT[2], gradient)(x)
+    with pytest.raises(RuntimeError, match="not differentiated twice"):
+        torch.autograd.grad(z.sum(), x, create_graph=True)
 
 
 def test_unrolled_is_backpropagation_through_the_steps():
@@ -370,7 +338,11 @@ def test_parametrised_weights_that_are_cached_have_their_gradient(rule, module):
     layer = with_rule(cell if module else cell.forward, EXACT[2], rule)
     expected = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()))
     with nn.utils.parametrize.cached():
+        with torch.no_grad():
+            layer(x)  # leaves nothing in the cache
         got = torch.autograd.grad(layer(x)[0].sum(), list(cell.parameters()))
+        own = torch.autograd.grad(cell(x, x).sum(), list(cell.parameters()))
+    assert all(g.abs().sum() > 0 for g in own)
     assert all(
         torch.allclose(a, b, rtol=1e-9, atol=0) and b.abs().sum() > 0 for a, b in zip(got, expected, strict=True)
     )

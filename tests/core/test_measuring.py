@@ -567,7 +567,7 @@ def test_signals_have_channels_first():
     table = nc.measure(net, batches(x))
     assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"1": 5, "5.input": 6}
     both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
-    with pytest.raises(ValueError, match=r"may be \(B, C, L\), .*: pass a function"):
+    with pytest.raises(ValueError, match=r"may be \(B, C, …\), .*: pass a function"):
         nc.measure(both, batches(x), "1")
 
 

@@ -490,7 +490,7 @@ def test_cuda_gives_the_same_report():
     on_device = tuple(x.cuda() for x in problem)
     assert class_moments(*on_device[:2], K).within_cov.device.type == "cuda"
     assert nc_report(*on_device, minority=torch.tensor(MINORITY)) == pytest.approx(expected, rel=1e-9)
-    mixed = class_moments(*on_device[:2], K).merge(class_moments(*problem[:2], K))
+    mixed = class_moments(*on_device[:2], K).update(*problem[:2])
     close(mixed.within_cov.cpu(), class_moments(*problem[:2], K).within_cov)
 
 

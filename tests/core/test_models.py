@@ -173,24 +173,6 @@ def test_implicit_gradient_is_that_of_the_unrolled_network():
         torch.testing.assert_close(implicit, unrolled, rtol=1e-6, atol=1e-8)
 
 
-# ---- options of the read-out
-
-
-def test_feature_ball_scales_long_features_and_leaves_short_ones():
-    model, x = _build("explicit").eval(), _images()
-    free = model(x).features.detach()
-    norms = free.norm(dim=1)
-    radius = norms.median().item()
-    model.feature_ball = radius**2
-    out = model(x)
-    torch.testing.assert_close(out.features.norm(dim=1), norms.clamp_max(radius))
-    torch.testing.assert_close(nn.functional.normalize(out.features), nn.functional.normalize(free))
-    torch.testing.assert_close(out.logits, out.features @ model.classifier.weight.T)
-    assert torch.equal(out.features[norms < radius], free[norms < radius])
-    with torch.no_grad():
-        assert model.read_out(torch.zeros(2, 16, 1, 1), None).features.abs().max() == 0
-
-
 # ---- refusals
 
 

@@ -37,9 +37,8 @@ def test_trap_9_no_shift_costs_a_digit(shift, dtype):
         close(getattr(shifted_moments, name), getattr(moments, name), rtol=1e-12)
     close(shifted_moments.within_cov, numpy_moments(exact, labels, "class")["within_cov"], rtol=1e-12)
     assert bool((shifted_moments.within_cov.diagonal() >= 0).all())
-    merged = ClassMoments(K, D).update(shifted[:20], labels[:20]).update(shifted[20:40], labels[20:40])
-    merged.merge(ClassMoments(K, D).update(shifted[40:], labels[40:]))
-    close(merged.within_cov, moments.within_cov, rtol=1e-12)
+    parts = ClassMoments(K, D).update(shifted[:20], labels[:20]).update(shifted[20:], labels[20:])
+    close(parts.within_cov, moments.within_cov, rtol=1e-12)
 
 
 def test_means_far_apart_do_not_drown_a_small_spread():
@@ -69,28 +68,13 @@ STATE = ("counts", "class_means", "global_mean", "within_cov", "between_cov", "c
 @pytest.mark.parametrize("batch", [1, 2, 7, 64, 91])
 def test_batches_add_up(batch):
     h, labels, _, _ = random_problem()
+    labels, order = labels.sort()  # by class: batches that miss classes altogether
+    h = h[order] + 1e6
     whole, parts = class_moments(h, labels, K), ClassMoments(K, D)
     for x, y in zip(h.split(batch), labels.split(batch), strict=True):
         assert parts.update(x, y) is parts
-    for name in STATE:
-        close(getattr(parts, name), getattr(whole, name), rtol=1e-13)
-
-
-@pytest.mark.parametrize("sizes", [(91, 0), (0, 91), (1, 90), (45, 46), (10, 20, 30, 31)])
-def test_merging_equals_one_pass_in_either_order(sizes):
-    h, labels, _, _ = random_problem()
-    labels, order = labels.sort()  # by class: parts that miss classes altogether
-    h = h[order] + 1e6
-    whole = class_moments(h, labels, K)
-    parts = list(zip(h.split(sizes), labels.split(sizes), strict=True))
-    for sequence in (parts, parts[::-1]):
-        merged = ClassMoments(K, D)
-        for x, y in sequence:
-            other = ClassMoments(K, D, "sample").update(x, y)
-            assert merged.merge(other) is merged
-            assert int(other.counts.sum()) == len(x)  # untouched
-        for name in ("counts", "centred_means", "within_cov", "between_cov", "class_variances"):
-            close(getattr(merged, name), getattr(whole, name), rtol=1e-12)
+    for name in ("counts", "centred_means", "within_cov", "between_cov", "class_variances"):
+        close(getattr(parts, name), getattr(whole, name), rtol=1e-12)
 
 
 def test_a_view_follows_and_a_selection_does_not():
@@ -108,12 +92,8 @@ def test_a_view_follows_and_a_selection_does_not():
     assert not torch.allclose(view.between_eigen()[0], stale)
     close(view.between_eigen()[0], expected.between_eigen()[0])
     assert torch.equal(part.class_means, frozen)
-    with pytest.raises(ValueError, match="for all classes together"):
+    with pytest.raises(ValueError, match="no within-class covariance"):
         _ = part.within_cov
-    with pytest.raises(ValueError, match="read-only"):
-        part.update(h[:1], labels[:1] * 0)
-    with pytest.raises(ValueError, match="cannot be merged"):
-        part.merge(part)
 
 
 def test_a_class_without_samples_is_left_out_with_a_warning():
@@ -182,7 +162,7 @@ def test_class_means_that_all_coincide_up_to_rounding_are_no_geometry(weighting,
     labels, w = torch.arange(classes).repeat_interleave(30), normal(classes, 4, seed=1)
     m = class_moments(h, labels, classes, weighting)
     if offset < 1e8:  # there the features lie on a coarse grid, whose sums are exact
-        assert bool((m._sums.means != m._sums.means[0]).any())  # what rounding leaves
+        assert bool((m.means_from_origin != m.means_from_origin[0]).any())  # what rounding leaves
     report = report_of(m, h, labels, h @ w.T, w)
     assert report["nc1_trace_ratio"] == report["nc1_cdnv"] == math.inf and report["rank_between"] == 0
     for key in ("nc1_pinv", "nc1_pinv_class_balanced", "nc2_etf_distance", "nc2_equinorm", "nc3_self_duality"):

@@ -10,15 +10,12 @@ import pytest
 import nclib as nc
 from nclib.config import ConfigError
 from nclib.deq import Reversible
-from nclib.imbalance import exponential_imbalance, step_imbalance
 
 WRONG = {"nan": float("nan"), "infinity": float("inf"), "bool": True, "text": "x", "list": [1]}
 VALID = {
     nc.RunConfig: {},
     nc.jacobian_frobenius_sq: {"f": lambda z: z / 2, "z": [[1.0]]},
     nc.spectral_radius: {"f": lambda z: z / 2, "z": [[1.0]]},
-    step_imbalance: {"num_classes": 3, "n_max": 10, "num_majority": 1, "ratio": 2.0},
-    exponential_imbalance: {"num_classes": 3, "n_max": 10, "ratio": 2.0},
 }
 """What else a call needs."""
 TAKERS = (

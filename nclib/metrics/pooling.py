@@ -1,0 +1,75 @@
+"""How what a layer gives becomes one vector for each sample."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+_CHANNELS = ("in_channels", "out_channels", "num_channels", "num_features")  # sizes of axis 1
+_FEATURES = (
+    "in_features",
+    "out_features",
+    "embedding_dim",
+    "embed_dim",
+    "hidden_size",
+    "normalized_shape",
+)  # of the last
+
+
+def vectors(x: Tensor, pool: str, layer: nn.Module, network: nn.Module, said: str) -> Tensor:
+    """Pool maps (B, C, …) or tokens (B, …, D).
+
+    Parameters
+    ----------
+    x : what the layer gave or was given
+    pool : "mean", "cls" or "flatten"
+    layer, network : their modules show which axis has the features
+    said : how an error begins
+
+    Raises
+    ------
+    ValueError
+        If the axis of the features is not clear.
+    """
+    if x.ndim == 2 or pool == "flatten":
+        return x.flatten(1)
+    x = x.float() if x.element_size() == 2 else x
+    last = _features_last(x, layer, network)
+    if last is None:
+        raise ValueError(
+            f"{said}, which may be (B, C, …), (B, …, D) or (T, B, D): pass a function as its pool that returns (B, d)"
+        )
+    if not last:
+        return x.flatten(2).mean(2)
+    return x[:, 0] if pool == "cls" and x.ndim == 3 else x.flatten(1, -2).mean(1)
+
+
+def _features_last(x: Tensor, layer: nn.Module, network: nn.Module) -> bool | None:
+    """Whether the features are on the last axis and not on axis 1, by the modules of the layer, else by those of the
+    network, else by the number of axes; None where that is not clear."""
+    if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):
+        return None
+    first, last = _shown(x, layer)
+    if first != last:
+        return last
+    elsewhere = _shown(x, network)
+    if (first and last) or (x.ndim == 3 and all(elsewhere)):
+        return None
+    if any(elsewhere):  # a map whose width is by chance that of some linear layer stays a map
+        return not elsewhere[0]
+    return None if x.ndim == 3 and any(isinstance(part, nn.Conv1d) for part in network.modules()) else x.ndim == 3
+
+
+def _shown(x: Tensor, within: nn.Module) -> tuple[bool, bool]:
+    """Whether a module has the size of axis 1 as its channels, and that of the last axis as its features."""
+    first, last = (any(x.shape[axis] in _sizes(part)[axis] for part in within.modules()) for axis in (1, -1))
+    return first, last
+
+
+def _sizes(part: nn.Module) -> dict[int, set[int]]:
+    """The sizes that a module takes or gives on axis 1 and on the last. By torch's convention one whose name ends with
+    1d, 2d or 3d has channels first, as a LayerNorm2d."""
+    channels, features = ({getattr(part, name, None) for name in names} for names in (_CHANNELS, _FEATURES))
+    features = {size[0] if isinstance(size, tuple) and len(size) == 1 else size for size in features}
+    if type(part).__name__.endswith(("1d", "2d", "3d")):
+        return {1: channels | features, -1: set()}
+    return {1: channels, -1: features}

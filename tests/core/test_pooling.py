@@ -1,0 +1,107 @@
+"""How feature maps become vectors, and which layers are found: maps with channels last, tokens, equilibria."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import nclib as nc
+
+K = 4
+LABELS = torch.arange(60) % K
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+IMAGES = normal(60, 1, 16, 12)
+
+
+def batches(x):
+    return list(zip(x.split(25), LABELS.split(25), strict=True))
+
+
+class ChannelsLast(nn.Module):
+    """As a Swin transformer: a strided convolution, then maps (B, H, W, D)."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(1, 6, 2, 2)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.Tanh()) for _ in range(2))
+        self.head = nn.Linear(6, K)
+
+    def forward(self, x):
+        h = self.patch(x).permute(0, 2, 3, 1)
+        for block in self.blocks:
+            h = h + block(h)
+        return self.head(h.mean((1, 2)))
+
+
+def test_maps_with_channels_last_are_averaged_over_positions():
+    net = ChannelsLast()
+    table = nc.measure(net, batches(IMAGES))
+    assert set(table[table["metric"] == "dim"]["value"]) == {6} and table["layer"].nunique() == 4
+    h = nc.features(net, batches(IMAGES), "blocks.0").h
+    full = nc.features(net, batches(IMAGES), "blocks.0", lambda h: h.flatten(1)).h
+    torch.testing.assert_close(h, full.reshape(len(h), -1, 6).mean(1))
+
+
+def test_tokens_after_a_convolution_have_their_features_last():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patch, self.block = nn.Conv1d(3, 6, 2, 2), nn.Sequential(nn.RMSNorm(6), nn.Linear(6, 6))
+            self.head = nn.Linear(6, K)
+
+        def forward(self, x):
+            return self.head(self.block(self.patch(x).transpose(1, 2)).mean(1))
+
+    table = nc.measure(Net(), batches(normal(60, 3, 8)))
+    assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"patch": 6, "head.input": 6}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_layer_that_gives_nested_tensors_is_left_out_and_a_head_of_tokens_is_named():
+    net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 2)
+    lengths = torch.randint(2, 6, (60, 1), generator=torch.Generator().manual_seed(0))
+    inputs = {"src": normal(60, 5, 8), "src_key_padding_mask": torch.arange(5)[None] >= lengths}
+    with pytest.warns(UserWarning, match="gives a nested tensor"), contextlib.suppress(ValueError):
+        nc.measure(net, [(inputs, LABELS)], classifier=None, num_classes=K)
+
+    class PerToken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.fc = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, K)
+
+        def forward(self, x):
+            return self.fc(self.layer(x)).mean(1)
+
+    with pytest.warns(UserWarning, match="name it with classifier='fc'"):
+        nc.measure(PerToken(), batches(normal(60, 5, 8)))
+
+
+def test_an_equilibrium_layer_is_one_block():
+    class Stages(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+
+        def forward(self, z, x):
+            for block in self.blocks:
+                z = 0.3 * block(z)
+            return z + x
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.deq = nc.DEQ(Stages(), nc.Anderson(), return_solution=False)
+            self.out, self.head = nn.Linear(8, 6), nn.Linear(6, K)
+
+        def forward(self, x):
+            return self.head(F.relu(self.out(self.deq(x))))
+
+    table = nc.measure(Net(), batches(normal(60, 8)))
+    assert list(table["layer"].unique()) == ["deq", "out", "head.input"]
