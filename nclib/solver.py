@@ -300,18 +300,13 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
         if _versions(z, args) != before:
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
-        tell_rows(error, z, batch)
+        if len(z) < batch:  # as the rows that are solved leave
+            error.add_note(
+                f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to "
+                "the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+            )
         raise
     return fz
-
-
-def tell_rows(error: Exception, z: Tensor, batch: int) -> None:
-    """Solved rows leave, and of a plain callable the layer evaluates the first row alone."""
-    if len(z) < batch:
-        error.add_note(
-            f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
-            "rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
-        )
 
 
 def _versions(z: Tensor, args: Sequence[Tensor]) -> list[int]:

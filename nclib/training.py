@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
@@ -245,17 +245,10 @@ class _Trainer:
         return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint; raises `ConfigError` for one whose network is not that of this code."""
-        try:
-            self.model.load_state_dict(state["model"])
-            self.optimiser.load_state_dict(state["optimiser"])
-            self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
-            self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"the checkpoint was written by another version of the library ({type(error).__name__}: {error}). "
-                f"To train from the start, remove it: nclib runs remove {run_id(self.config)}"
-            ) from None
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
+        self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
 
     def train_epoch(self) -> None:
         """One pass over the training set; raises `TrainingDiverged` when the loss is not finite."""

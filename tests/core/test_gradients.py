@@ -182,7 +182,7 @@ def test_a_differentiable_tensor_that_a_module_cell_does_not_own_is_refused():
     cell, weight = WithContext(), random(4).requires_grad_()
     cell.context = torch.sin(weight)
     z, _ = DEQ(cell, EXACT[2])(random(3, 4))
-    with pytest.raises(RuntimeError, match=r"shape \(4,\)\).*args=\(tensor,\)"):
+    with pytest.raises(RuntimeError, match=r"shape \(4,\).*args=\(tensor,\)"):
         z.sum().backward()
     cell.context = torch.sin(weight).detach()
     DEQ(cell, EXACT[2])(random(3, 4))[0].sum().backward()
