@@ -236,7 +236,7 @@ def solve(
     Returns the solution, how many rows did not converge, which the host knows without waiting for the device, and the
     states after each number of evaluations in ``at``.
     """
-    check_solver("solver=%r", solver)
+    check_solver("solver", solver)
     _check_start(z0)
     check_rows(len(z0), {f"args[{i}]": arg for i, arg in enumerate(args)})
     batch, max_steps, rows = len(z0), max_steps or solver.max_steps, rows if args else "stay"

@@ -111,9 +111,7 @@ def _start_distance(model: Classifier, x: Tensor, z: Tensor) -> Tensor:
     return moved / size.clamp_min(torch.finfo(z.dtype).tiny)
 
 
-def _loss(
-    model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig, class_loss: Callable[..., Tensor]
-) -> _Step:
+def _loss(model: Classifier, images: Tensor, labels: Tensor, class_loss: Callable[..., Tensor]) -> _Step:
     """The objective of a batch."""
     x = model.encoder(images)
     z, solution = model.transform(x)
@@ -261,7 +259,7 @@ class _Trainer:
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
-            step = _loss(model, images, labels, train, lambda logits, labels: self.class_loss(logits, labels, epoch))
+            step = _loss(model, images, labels, partial(self.class_loss, epoch=epoch))
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 step.loss.backward()
