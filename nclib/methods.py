@@ -131,15 +131,11 @@ class Options:
         check_numbers(self, [field.name for field in fields(self) if field.name in ALLOWED.keys() - left_out])
 
 
-def check_solver(given: str, solver: object) -> None:
-    """``given`` has a %r where the solver stands in what was typed."""
+def check_solver(name: str, solver: object) -> None:
     if isinstance(solver, (FixedPointIteration, Anderson, Broyden)):
         return  # which was checked when it was made
     if isinstance(solver, type) or not isinstance(solver, Solver):
-        raise TypeError(
-            f"{given % (solver,)}: give a FixedPointIteration(...), Anderson(...) or Broyden(...), or a solver of your "
-            "own, see nclib.solver.Solver"
-        )
+        raise TypeError(f"{name}={solver!r}: give an Anderson(...), Broyden(...) or another nclib.solver.Solver")
     check_numbers(solver, ("tol", "max_steps"))
 
 

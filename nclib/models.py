@@ -184,11 +184,15 @@ class OwnNetwork(Classifier):
     """A user's whole network, taken apart at its last Linear: what comes before is the encoder, that is the classifier,
     and its input, (B, d), the features. Keeps the initial weights it comes with, and the bias of its classifier."""
 
-    def __init__(self, network: nn.Module, classifier: str, cfg: ModelConfig) -> None:
-        linear = network.get_submodule(classifier)
-        above, _, last = classifier.rpartition(".")
+    def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
+        name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
+        if name == "" or linear.out_features != num_classes:
+            raise ConfigError(
+                f"network {cfg.network} does not end in a torch.nn.Linear with {num_classes} outputs, its classifier"
+            )
+        above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
-        super().__init__(network, nn.Identity(), linear.in_features, linear.out_features, cfg)
+        super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
         self.classifier = linear
 
     def transform(self, x: Tensor) -> tuple[Tensor, Solution | None]:
@@ -226,14 +230,12 @@ def build_solver(cfg: SolverConfig) -> solver.FixedPointIteration | solver.Ander
 
 def build_gradient(cfg: GradientConfig, tol: float) -> deq.Gradient:
     """The gradient of an equilibrium `cfg` describes; `tol` is what counts as converged after a number of steps."""
-    rules = {
-        "implicit": lambda: deq.Implicit(),
-        "phantom": lambda: deq.Phantom(steps=cfg.steps, damping=cfg.damping),
-        "neumann": lambda: deq.Neumann(terms=cfg.steps),
-        "reversible": lambda: deq.Reversible(steps=cfg.steps, beta=cfg.beta, tol=tol),
-        "unrolled": lambda: deq.Unrolled(steps=cfg.steps, tol=tol),
-    }
-    return rules[cfg.method]()
+    options = cfg.model_dump(exclude={"method"}, exclude_none=True)
+    if cfg.method == "neumann":
+        return deq.Neumann(terms=cfg.steps)
+    if cfg.method in ("unrolled", "reversible"):
+        options["tol"] = tol
+    return getattr(deq, cfg.method.capitalize())(**options)
 
 
 def _own(cfg: ModelConfig, seed: int, *arguments: int, **options: int) -> nn.Module:
@@ -257,9 +259,7 @@ def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
     if cfg.kind == "explicit":
         return BasicBlock(channels, channels)
     if cfg.own_code is None and channels % cfg.groups:
-        raise ConfigError(
-            f"groups={cfg.groups} does not divide the {channels} channels of the cell; width sets them (8·width)"
-        )
+        raise ConfigError(f"groups={cfg.groups} does not divide the {channels} channels of the cell, 8·width")
     if cfg.kind == "explicit_flops":
         return UntiedCells(channels, cfg.groups, cfg.num_blocks)
     if cfg.own_code is not None:
@@ -272,17 +272,6 @@ def _block(cfg: ModelConfig, channels: int, seed: int) -> nn.Module:
         # the output of a classifier has its solution, and evaluations report the share that converged
         return DEQ(cell, solver, rule, z0=cfg.start, on_failure="ignore")
     return WeightTied(cell, 1 if cfg.kind == "explicit_matched" else cfg.unroll)
-
-
-def _own_network(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int) -> OwnNetwork:
-    network = _own(cfg, seed, num_classes, in_channels, width=cfg.width)
-    linear = [name for name, part in network.named_modules() if isinstance(part, nn.Linear)]
-    if not linear or linear[-1] == "":
-        raise ConfigError(f"network {cfg.network} has no layers that end in a torch.nn.Linear, its classifier")
-    outputs = network.get_submodule(linear[-1]).out_features
-    if outputs != num_classes:
-        raise ConfigError(f"network {cfg.network} has {outputs} outputs ({linear[-1]}) for {num_classes} classes")
-    return OwnNetwork(network, linear[-1], cfg)
 
 
 def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int = 0) -> Classifier:
@@ -320,7 +309,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
     """
     if cfg.kind == "network":
         with torch.random.fork_rng(devices=[]):
-            return _own_network(cfg, num_classes, in_channels, 3 * seed)
+            return OwnNetwork(_own(cfg, 3 * seed, num_classes, in_channels, width=cfg.width), num_classes, cfg)
     dim = 8 * cfg.width
     if dim < num_classes - 1:
         need = -(-(num_classes - 1) // 8)

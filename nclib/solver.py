@@ -250,7 +250,7 @@ def solve(
     Returns the solution, how many rows did not converge, which the host knows without waiting for the device, and the
     states after each number of evaluations in ``at``.
     """
-    check_solver("solver=%r", solver)
+    check_solver("solver", solver)
     _check_start(z0)
     check_rows(len(z0), {f"args[{i}]": arg for i, arg in enumerate(args)})
     batch, max_steps, rows = len(z0), max_steps or solver.max_steps, rows if args else "stay"
@@ -314,18 +314,13 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
         if _versions(z, args) != before:
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
-        tell_rows(error, z, batch)
+        if len(z) < batch:  # as the rows that are solved leave
+            error.add_note(
+                f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to "
+                "the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+            )
         raise
     return fz
-
-
-def tell_rows(error: Exception, z: Tensor, batch: int) -> None:
-    """Solved rows leave, and of a plain callable the layer evaluates the first row alone."""
-    if len(z) < batch:
-        error.add_note(
-            f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to the "
-            "rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
-        )
 
 
 def _versions(z: Tensor, args: Sequence[Tensor]) -> list[int]:

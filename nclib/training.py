@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged
 from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
@@ -111,9 +111,7 @@ def _start_distance(model: Classifier, x: Tensor, z: Tensor) -> Tensor:
     return moved / size.clamp_min(torch.finfo(z.dtype).tiny)
 
 
-def _loss(
-    model: Classifier, images: Tensor, labels: Tensor, train: TrainConfig, class_loss: Callable[..., Tensor]
-) -> _Step:
+def _loss(model: Classifier, images: Tensor, labels: Tensor, class_loss: Callable[..., Tensor]) -> _Step:
     """The objective of a batch."""
     x = model.encoder(images)
     z, solution = model.transform(x)
@@ -245,17 +243,10 @@ class _Trainer:
         return {"epoch": self.epoch, "sessions": sessions, **networks, **self.tables}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint; raises `ConfigError` for one whose network is not that of this code."""
-        try:
-            self.model.load_state_dict(state["model"])
-            self.optimiser.load_state_dict(state["optimiser"])
-            self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
-            self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"the checkpoint was written by another version of the library ({type(error).__name__}: {error}). "
-                f"To train from the start, remove it: nclib runs remove {run_id(self.config)}"
-            ) from None
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.epoch, self.earlier = int(state["epoch"]), list(state["sessions"])
+        self.tables = {name: [tuple(row) for row in state[name]] for name in _COLUMNS}
 
     def train_epoch(self) -> None:
         """One pass over the training set; raises `TrainingDiverged` when the loss is not finite."""
@@ -268,7 +259,7 @@ class _Trainer:
             rate = learning_rate(train, self.epoch * steps + i, train.epochs * steps)
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
-            step = _loss(model, images, labels, train, lambda logits, labels: self.class_loss(logits, labels, epoch))
+            step = _loss(model, images, labels, partial(self.class_loss, epoch=epoch))
             self.optimiser.zero_grad(set_to_none=True)
             with torch.autocast(self.device.type, enabled=False):
                 step.loss.backward()

@@ -14,7 +14,6 @@ from nclib.config.parts import LAST_EPOCHS as LAST_EPOCHS
 from nclib.config.parts import RECIPES as RECIPES
 from nclib.config.parts import DataConfig as DataConfig
 from nclib.config.parts import GradientConfig as GradientConfig
-from nclib.config.parts import LossName as LossName
 from nclib.config.parts import ModelConfig as ModelConfig
 from nclib.config.parts import SolverConfig as SolverConfig
 from nclib.config.parts import TrainConfig as TrainConfig

@@ -121,14 +121,10 @@ class DataConfig(Config):
 
     dataset: str = option("--dataset", "Name of a data set, or folder:PATH.", "digits")
     imbalance: Literal["balanced", "step", "exponential"] = "balanced"
-    num_majority: int | None = option(
-        "--K_A --num-majority", "Number of majority classes; goes with R.", None, "balanced", ge=1
-    )
+    num_majority: int | None = option("--K_A --num-majority", "Number of majority classes.", None, "balanced", ge=1)
     ratio: float | None = option("--R --ratio", "Imbalance n_A / n_B; goes with K_A.", None, "1", ge=1)
     majority: Literal["first", "random"] | None = None
-    n_max: int | None = option(
-        "--n-max", "Images of a majority class, n_A.", None, "as many as there are", ge=1, lt=2**32
-    )
+    n_max: int | None = option("--n-max", "Images of a majority class, n_A.", None, "all there are", ge=1, lt=2**32)
     test_per_class: int | None = pydantic.Field(default=None, ge=1, lt=2**32)
     augment: Literal["dataset", "none"] = "dataset"
     subset_seed: int | None = added_later(None, ge=0, lt=2**32)
@@ -206,12 +202,7 @@ class ModelConfig(Config):
     start: Literal["x", "zeros"] | None = None
     unroll: int | None = pydantic.Field(default=None, ge=1)
     num_blocks: int | None = pydantic.Field(default=None, ge=1)
-    network: str | None = option(
-        "--network",
-        "package.module:function that makes a network of your own, for --model network.",
-        None,
-        field=added_later,
-    )
+    network: str | None = option("--network", "package.module:function, for --model network.", None, field=added_later)
     source: str | None = added_later(None, pattern="^[0-9a-f]{16}$")
     name: str | None = added_later(None, pattern=r"^\S[^\n\r\t<>]{0,59}$")
 

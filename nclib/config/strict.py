@@ -101,18 +101,11 @@ class Config(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _prepare(cls, options: Any) -> Any:
-        """Fill in what was left out, and make configurations within this one from dictionaries of their options."""
-        if not isinstance(options, dict):
-            return options  # refused by its type
-        options = cls._complete(options)
-        for name, field in cls.model_fields.items():
-            for kind in (field.annotation, *typing.get_args(field.annotation)):
-                if isinstance(options.get(name), dict) and isinstance(kind, type) and issubclass(kind, Config):
-                    options = options | {name: kind(**options[name])}
-        return options
+        return cls._complete(options) if isinstance(options, dict) else options  # refused by its type
 
     @classmethod
     def _complete(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with what was left out."""
         return options
 
     @classmethod
@@ -130,8 +123,8 @@ class Config(pydantic.BaseModel):
         if others := sorted(given & set().union(*table.values()) - mine.keys()):
             raise ValueError(f"{', '.join(others)} does not apply to {by} {choice!r}; leave it out")
         if missing := [name for name in mine if mine[name] is ... and name not in given]:
-            typed = [(cls.model_fields[name].json_schema_extra or {}).get("option") for name in missing]
-            shown = [f"{name} ({option})" if option else name for name, option in zip(missing, typed, strict=True)]
+            extra = {name: cls.model_fields[name].json_schema_extra or {} for name in missing}
+            shown = [f"{name} ({known['option']})" if "option" in known else name for name, known in extra.items()]
             raise ValueError(f"{by} {choice!r} needs {' and '.join(shown)}")
         return options | {name: value for name, value in mine.items() if name not in given}
 

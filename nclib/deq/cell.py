@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from nclib.solver import EPSILON, Solution, check_rows, tell_rows
+from nclib.solver import EPSILON, Solution, check_rows
 
 State = Tensor | tuple[Tensor, ...]
 Cell = Callable[..., State]
@@ -103,21 +103,15 @@ def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
     seen = {torch.autograd.graph.get_gradient_edge(t).node for t in known if t.requires_grad}
     for leaf in _leaves_behind(fz, seen):
         raise RuntimeError(
-            "the cell uses a tensor that requires a gradient, or was made of one (shape "
-            f"{tuple(leaf.shape)}), and is none of its parameters, so the gradient would be lost. Give it in the call, "
-            "layer(x, args=(tensor,)), register it in the cell by register_parameter or register_buffer, or detach() "
-            "it."
+            f"the cell computes with a tensor of shape {tuple(leaf.shape)} that is none of its parameters, so its "
+            "gradient would be lost: give it in the call, layer(x, args=(tensor,)), register it, or detach() it."
         )
 
 
 def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:
     """What the graph of one row reaches."""
     own = [t[:1].detach().requires_grad_(t.is_floating_point()) for t in rows]
-    try:
-        value = cell(*own)
-    except Exception as error:
-        tell_rows(error, own[0], len(rows[0]))
-        raise
+    value = cell(*own)
     return [leaf for leaf in _leaves_behind(value, set()) if all(leaf is not t for t in own)]
 
 

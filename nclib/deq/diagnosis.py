@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Sequence
+import timeit
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.benchmark import Timer
 
 from nclib.deq.cell import State, flat_rows, in_one_tensor
 from nclib.deq.gradients import Gradient, Implicit, Unrolled, autocast_of
@@ -294,11 +294,11 @@ def _gradient(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]
 
 
 def _cost(rows: _Rows) -> dict[str, Any]:
-    ones, threads = torch.ones_like(rows.start), torch.get_num_threads()
-    one, whole = (
-        Timer("run()", globals={"run": run}, num_threads=threads).timeit(3).mean
-        for run in (lambda: rows.f(rows.start), lambda: rows.gradients(rows.start, ones))
-    )
+    def seconds(work: Callable[[], object]) -> float:
+        return min(timeit.repeat(lambda: (work(), torch.cuda.synchronize() if z.is_cuda else None), number=1, repeat=4))
+
+    z = rows.start
+    one, whole = seconds(lambda: rows.f(z)), seconds(lambda: rows.gradients(z, torch.ones_like(z)))
     says = f"A step, forward and backward, takes {whole / one:.0f} times as long as one evaluation."
     return {"ok": None, "says": says, "step_seconds": whole, "evaluation_seconds": one, "ratio": whole / one}
 

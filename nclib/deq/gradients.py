@@ -79,7 +79,7 @@ class Implicit(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.solver is not None:
-            check_solver("Implicit(solver=%r)", self.solver)
+            check_solver("solver", self.solver)
 
 
 class Neumann(Options):

@@ -165,6 +165,8 @@ class DEQ(nn.Module, Generic[Returned]):
         def __init__(self: DEQ[No], cell: Cell, *more: Any, return_solution: No, **options: Any) -> None: ...
 
         @overload
+        def __call__(self, x: Tensor, z0: State | None = ..., *, at: Sequence[int], **more: Any) -> Any: ...
+        @overload
         def __call__(self: DEQ[Yes], x: Tensor, z0: Tensor | None = ..., **more: Any) -> tuple[Tensor, Solution]: ...
         @overload
         def __call__(self: DEQ[Yes], x: Tensor, z0: Parts, **more: Any) -> tuple[Parts, Solution]: ...
@@ -172,8 +174,6 @@ class DEQ(nn.Module, Generic[Returned]):
         def __call__(self: DEQ[No], x: Tensor, z0: Tensor | None = ..., **more: Any) -> Tensor: ...
         @overload
         def __call__(self: DEQ[No], x: Tensor, z0: Parts, **more: Any) -> Parts: ...
-        @overload
-        def __call__(self, x: Tensor, z0: State | None = ..., *, at: Sequence[int], **more: Any) -> Any: ...
 
     def __init__(
         self,
@@ -194,9 +194,7 @@ class DEQ(nn.Module, Generic[Returned]):
         self.eval_solver = eval_solver
         if not callable(z0) and z0 not in ("x", "zeros"):
             raise ValueError(f"z0={z0!r}: allowed are 'x', 'zeros' and a function of x that returns the start")
-        self.z0 = z0
-        self.allow_live = allow_live
-        self.return_solution = return_solution
+        self.z0, self.allow_live, self.return_solution = z0, allow_live, return_solution
         self.on_failure = on_failure
         self.last_solution: Solution | None = None
         self.last_backward: Solution | None = None
@@ -304,9 +302,8 @@ _call_eager = torch._compile._disable_dynamo(DEQ._call)
 def _why(solution: Solution, tol: float) -> str:
     """How many rows of a forward solve failed, and what to try."""
     return (
-        f"forward solve: {rules.missed(solution, tol)}. z* is NaN for {int(solution.residual.isinf().sum())} of them, "
-        "without any finite evaluation, and the best iterate for the others. Allow more max_steps, raise tol, or make "
-        "the cell contract more; print(nclib.diagnose(layer, x)) looks for the cause."
+        f"forward solve: {rules.missed(solution, tol)}; z* is NaN for {int(solution.residual.isinf().sum())} of them. "
+        "Allow more max_steps, raise tol, or make the cell contract more; nclib.diagnose(layer, x) looks for the cause."
     )
 
 
@@ -316,7 +313,7 @@ def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
         raise TypeError(f"gradient={gradient!r}: give an Implicit(), Neumann(...), Phantom(), Unrolled(...), …")
     for name, solver in solvers.items():
         if solver is not None:
-            check_solver(f"{name}=%r", solver)
+            check_solver(name, solver)
             if isinstance(gradient, rules.OWN_STEPS):
                 raise ValueError(f"{name}={solver!r} has nothing to do: gradient={gradient!r} has steps of its own")
 

@@ -88,15 +88,10 @@ def test_options_that_do_not_apply_are_refused(make, says):
         make()
 
 
-def test_a_configuration_cannot_be_changed():
+def test_a_configuration_cannot_be_changed_but_by_another():
     with pytest.raises(Exception, match="frozen"):
         TrainConfig().epochs = 3
-
-
-def test_replace_validates_like_a_new_one():
     assert TrainConfig().replace(epochs=3).epochs == 3
-    with pytest.raises(ConfigError, match="epochs"):
-        TrainConfig().replace(epoch=3)
 
 
 def test_defaults_are_filled_in_so_that_two_ways_of_writing_are_one_run():
@@ -178,12 +173,6 @@ def test_json_round_trip_keeps_the_identity():
     assert RunConfig.from_json(text) == config
     assert run_id(RunConfig.from_json(text)) == run_id(config)
     assert "profile" not in json.loads(json.dumps(config.canonical()))
-
-
-def test_integers_and_floats_of_equal_value_are_one_run():
-    one = DataConfig(imbalance="step", num_majority=3, ratio=10)
-    other = DataConfig(imbalance="step", num_majority=3, ratio=10.0)
-    assert run_id(RunConfig(data=one)) == run_id(RunConfig(data=other))
 
 
 def test_recipes_state_the_papers_protocol_and_a_workable_one():

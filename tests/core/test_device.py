@@ -101,19 +101,6 @@ def test_an_equilibrium_waits_once_an_evaluation_and_a_product(waits, problem, g
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_the_spectral_radius_and_the_regulariser_stay_on_the_device(waits, problem):
-    cell, x = problem
-    (there,), on_device = _there([x]), ResidualCell(8, 2).to(GPU)
-    on_device.load_state_dict(cell.state_dict())
-    for measure in (deq.spectral_radius, deq.jacobian_frobenius_sq):
-        torch.manual_seed(0)
-        expected = measure(lambda z: cell(z, x), x.clone())
-        torch.manual_seed(0)
-        waits.clear()
-        found = measure(lambda z: on_device(z, there), there.clone())
-        assert not waits and torch.equal(found.cpu(), expected)
-
-
 def _config(kind, *, epochs=2, train=None, **model):
     if kind == "deq":
         model = {"groups": 2} | model

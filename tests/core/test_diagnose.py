@@ -54,10 +54,7 @@ BAD = {
         {"starts"},
     ),
     "expansive, Broyden": (lambda: nc.DEQ(Expansive(), nc.Broyden(1e-6)), {"spectral_radius"}),
-    "expansive, plain": (
-        lambda: nc.DEQ(Expansive(), nc.FixedPointIteration()),
-        {"converged", "spectral_radius"},
-    ),
+    "expansive, plain": (lambda: nc.DEQ(Expansive(), nc.FixedPointIteration()), {"converged", "spectral_radius"}),
     "loose": (lambda: nc.DEQ(lambda z, x: 0.9 * z.flip(1) + x, nc.Anderson(tol=0.3)), {"gradient"}),
     "few steps": (lambda: nc.DEQ(TanhCell(), nc.FixedPointIteration(1e-6, 4)), {"converged"}),
     "dead input": (lambda: nc.DEQ(lambda z, x: torch.tanh(0.5 * z + 0.3), nc.Anderson()), {"input"}),
@@ -76,13 +73,7 @@ def test_a_bad_layer_is_complained_about_for_what_is_wrong_with_it_alone(name):
     make, complaints = BAD[name]
     found = nc.diagnose(make(), X)
     assert set(found.complaints) == complaints, found
-
-
-@pytest.mark.parametrize("fault", [None, "buffer"])
-def test_a_buffer_that_changes_while_gradients_are_recorded_is_what_makes_the_gradient_wrong(fault):
-    told = nc.diagnose(nc.DEQ(Wrong(fault), nc.Anderson()), X).as_dict()["gradient"]
-    assert told["ok"] is (fault is None)
-    assert ("buffer" in told["says"]) is (fault == "buffer")
+    assert ("buffer" in found.as_dict()["gradient"]["says"]) is (name == "a buffer that changes")
 
 
 class Normed(nn.Module):

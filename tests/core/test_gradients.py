@@ -10,18 +10,8 @@ from torch import nn
 from torch.autograd import gradcheck
 from torch.utils.checkpoint import checkpoint
 
-from nclib.deq import (
-    DEQ,
-    BackwardNotConverged,
-    Implicit,
-    Neumann,
-    Phantom,
-    Reversible,
-    Unrolled,
-)
+from nclib.deq import DEQ, BackwardNotConverged, Implicit, Neumann, Phantom, Reversible, Unrolled
 from nclib.solver import Broyden, FixedPointIteration
-
-# ---- truth
 
 
 @pytest.mark.parametrize("solver", [EXACT[1], *slow(EXACT[0], EXACT[2])], ids=lambda s: type(s).__name__)
@@ -82,9 +72,6 @@ def test_unrolled_is_backpropagation_through_the_steps():
     assert solution.num_evals == 4 and solution.trace.shape == (4, 3) and solution.steps.tolist() == [4] * 3
     true = (cell(z, x) - z).norm(dim=1) / (cell(z, x).norm(dim=1) + 1e-8)
     assert torch.allclose(solution.residual, true, rtol=0, atol=1e-12)
-
-
-# ---- gradients in use
 
 
 def test_gradients_follow_the_recording_and_not_the_mode():
@@ -152,12 +139,6 @@ def test_rows_of_the_backward_solve_leave_the_work():
     assert torch.allclose(got, torch.autograd.grad(unrolled.sum(), y)[0], rtol=1e-8, atol=1e-12)
 
 
-class WithUnused(TanhCell):
-    def __init__(self):
-        super().__init__()
-        self.unused = nn.Parameter(random(3))
-
-
 @pytest.mark.parametrize("gradient", [Implicit(), Neumann(60), Phantom(60)], ids=str)
 def test_parameters_given_by_functional_call_are_those_of_the_backward_pass(gradient):
     """The parameters given got a gradient of 0, and x one that mixed both sets."""
@@ -182,7 +163,7 @@ def test_a_differentiable_tensor_that_a_module_cell_does_not_own_is_refused():
     cell, weight = WithContext(), random(4).requires_grad_()
     cell.context = torch.sin(weight)
     z, _ = DEQ(cell, EXACT[2])(random(3, 4))
-    with pytest.raises(RuntimeError, match=r"shape \(4,\)\).*args=\(tensor,\)"):
+    with pytest.raises(RuntimeError, match=r"shape \(4,\).*args=\(tensor,\)"):
         z.sum().backward()
     cell.context = torch.sin(weight).detach()
     DEQ(cell, EXACT[2])(random(3, 4))[0].sum().backward()
@@ -225,9 +206,6 @@ def test_layers_can_be_checkpointed(gradient):
     (expected,) = torch.autograd.grad(layer(x)[0].sum(), x)
     kept = checkpoint(lambda x: layer(x)[0], x, use_reentrant=False)
     assert torch.equal(torch.autograd.grad(kept.sum(), x)[0], expected)
-
-
-# ---- reversible steps
 
 
 def reversible_by_hand(cell, z, x, steps, beta):
@@ -300,20 +278,17 @@ def test_a_buffer_that_changes_before_the_backward_pass_is_refused(rule):
 
 def test_few_products_on_purpose_do_not_warn_and_leave_their_error_on_record():
     a = 0.5 * torch.linalg.qr(random(6, 6, seed=1))[0]
-    for solver in (None, FixedPointIteration(1e-12, 100), Broyden(1e-12, 100)):
-        for steps in (1, 2, 5):
-            layer, x = DEQ(lambda z, x: z @ a.T + x, EXACT[2], Implicit(solver, steps)), random(3, 6).requires_grad_()
-            layer.on_failure = "raise"
-            g = random(3, 6, seed=2)
-            (got,) = torch.autograd.grad(layer(x)[0], x, g)
-            record, exact = layer.last_backward, torch.linalg.solve(torch.eye(6).double() - a.T, g.T).T
-            assert record.num_evals == steps and not record.converged.any()
-            size = (g + got @ a).norm(dim=1)
-            assert torch.allclose(record.residual, (g + got @ a - got).norm(dim=1) / size, rtol=1e-6)
-            assert ((got - exact).norm(dim=1) <= record.residual * size / (1 - 0.5) * (1 + 1e-9)).all(), "as documented"
-            if solver == FixedPointIteration(1e-12, 100):
-                series = torch.autograd.grad(layer(x, gradient=Neumann(steps))[0], x, g)[0]
-                assert torch.allclose(got, series, rtol=0, atol=1e-12)
+    for steps in (1, 2, 5):
+        layer, x = DEQ(lambda z, x: z @ a.T + x, EXACT[2], Implicit(FixedPointIteration(1e-12), steps)), random(3, 6)
+        layer.on_failure, g = "raise", random(3, 6, seed=2)
+        (got,) = torch.autograd.grad(layer(x.requires_grad_())[0], x, g)
+        record, exact = layer.last_backward, torch.linalg.solve(torch.eye(6).double() - a.T, g.T).T
+        assert record.num_evals == steps and not record.converged.any()
+        size = (g + got @ a).norm(dim=1)
+        assert torch.allclose(record.residual, (g + got @ a - got).norm(dim=1) / size, rtol=1e-6)
+        assert ((got - exact).norm(dim=1) <= record.residual * size / (1 - 0.5) * (1 + 1e-9)).all(), "as documented"
+        series = torch.autograd.grad(layer(x, gradient=Neumann(steps))[0], x, g)[0]
+        assert torch.allclose(got, series, rtol=0, atol=1e-12)
     for steps in (0, 2.0, True):
         with pytest.raises(ValueError, match="steps must be"):
             Implicit(steps=steps)

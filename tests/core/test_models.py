@@ -40,9 +40,6 @@ def _contract(model, scale=0.1):
     return model
 
 
-# ---- sizes (specification A1)
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "block"),
     [
@@ -78,9 +75,6 @@ def test_shapes(kind, channels, height, width):
     torch.testing.assert_close(out.logits, out.features @ model.classifier.weight.T)
 
 
-# ---- what the arms share
-
-
 @pytest.mark.parametrize("seed", [0, 5])
 def test_arms_of_one_seed_share_encoder_classifier_and_cell(seed):
     models = {kind: _build(kind, seed=seed) for kind in ARMS}
@@ -107,9 +101,6 @@ def test_building_leaves_the_global_random_state_alone():
     torch.manual_seed(99)
     two = _build("deq", seed=4)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-
-
-# ---- one cell, three ways to use it
 
 
 @pytest.mark.parametrize("cell", ["residual", "mdeq"])
@@ -152,16 +143,6 @@ def test_the_feature_of_a_deq_is_the_pool_of_a_fixed_point(start):
     assert solution.residual.max() <= 1e-12
 
 
-def test_the_feature_of_an_image_does_not_depend_on_its_batch_mates():
-    x = _images(8, dtype=torch.float64)
-    model = _build("deq").double().eval()
-    together = model(x)
-    for i in range(len(x)):
-        alone = model(x[i : i + 1])
-        torch.testing.assert_close(alone.features[0], together.features[i], rtol=1e-9, atol=1e-11)
-        assert alone.solution.steps[0] == together.solution.steps[i]
-
-
 def test_implicit_gradient_is_that_of_the_unrolled_network():
     x = _images(dtype=torch.float64)
     grads = []
@@ -171,9 +152,6 @@ def test_implicit_gradient_is_that_of_the_unrolled_network():
         grads.append([p.grad for p in model.parameters()])
     for implicit, unrolled in zip(*grads, strict=True):
         torch.testing.assert_close(implicit, unrolled, rtol=1e-6, atol=1e-8)
-
-
-# ---- refusals
 
 
 @pytest.mark.parametrize(("classes", "width", "need"), [(100, 8, 13), (100, 12, 13), (18, 2, 3)])
@@ -187,9 +165,6 @@ def test_too_narrow_a_network_names_the_width_to_use(classes, width, need):
 def test_groups_that_do_not_divide_the_channels_are_refused(kind):
     with pytest.raises(ConfigError, match=r"groups=5 does not divide the 16 channels"):
         _build(kind, groups=5)
-
-
-# ---- state and precision
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ARMS if kind != "explicit"])
@@ -210,34 +185,16 @@ def test_under_bfloat16_autocast_cells_stay_in_float32(kind):
     assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in model.parameters())
 
 
-# ---- small regressors
-
-
-def _points(count, inputs, dtype=torch.float64):
-    return torch.randn(count, inputs, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
-
-
 @pytest.mark.parametrize("activation", ["relu", "sine"])
-def test_a_constrained_relu_deq_is_solved_and_differentiated_at_its_equilibrium(activation):
+def test_a_constrained_relu_deq_is_solved_at_its_norm(activation):
     config = RegressorConfig(kind="deq", width=6, tol=1e-3, activation=activation, spread=2.0)
     model = config.build(3, seed=0).double()
     model.deq.solver = FixedPointIteration(tol=1e-13, max_steps=2000)
-    w, x = model.deq.cell.weight, _points(4, 3)
+    w, x = model.deq.cell.weight, torch.randn(4, 3, generator=torch.Generator().manual_seed(5)).double()
     assert torch.linalg.matrix_norm(w, 2).item() == pytest.approx(0.95)
-    out = model(x)
-    act = {"relu": torch.relu, "sine": torch.sin}[activation]
+    out, act = model(x), {"relu": torch.relu, "sine": torch.sin}[activation]
     torch.testing.assert_close(act(out.features @ w.T + model.injection(x)), out.features, atol=1e-10, rtol=0)
     torch.testing.assert_close(model.read_out(out.features)[:, 0], out.values)
-
-    def loss(weight):
-        z = torch.zeros(4, 6, dtype=torch.float64)
-        for _ in range(800):
-            z = act(z @ weight.T + model.injection(x))
-        return model.read_out(z).sum()
-
-    (by_layer,) = torch.autograd.grad(out.values.sum(), w)
-    (through_steps,) = torch.autograd.grad(loss(w), w)
-    torch.testing.assert_close(by_layer, through_steps, atol=1e-8, rtol=1e-6)
 
 
 def test_sizes_of_the_regressors():
