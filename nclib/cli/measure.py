@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,10 +33,8 @@ def measure(
     try:
         if not source.endswith(".npz"):
             model, loader, *test = _model_and_loaders(source)
-            wanted = "all" if layer == ["all"] else layer
-            table = measuring.measure(model, loader, wanted, classes, pool, per_class, test=test[0] if test else None)
-        elif layer or per_class or pool != "mean":
-            raise ValueError("--layer, --pool and --per-class are for a network; a file holds one layer")
+            layers = "all" if layer == ["all"] else layer
+            table = measuring.measure(model, loader, layers, classes, pool, per_class, test=test[0] if test else None)
         else:
             table = pd.DataFrame(measuring.measure_file(source, classes).items(), columns=["metric", "value"])
     except ValueError as error:
@@ -54,13 +51,11 @@ def measure(
 def _model_and_loaders(source: str) -> tuple[Any, ...]:
     """What the function named returns. Raises ValueError with a sentence where there is none, or it returns another."""
     module, _, name = source.partition(":")
-    sys.path.append(os.getcwd())
+    sys.path.append("")
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor a .npz file: {error}"
-        ) from None
+        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor an .npz: {error}") from None
     found = function()
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")

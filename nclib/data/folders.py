@@ -9,7 +9,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import filelock
 import numpy as np
@@ -22,9 +22,6 @@ from nclib.data.base import DATASETS, SPLITS, DataError, Dataset
 from nclib.system import paths
 from nclib.system.files import sha256, write_atomic
 
-if TYPE_CHECKING:
-    from os import PathLike
-
 MAX_SIDE = 64
 """Longest side an image folder keeps; larger images are scaled down (`resolve_dataset` states the rule)."""
 
@@ -34,7 +31,7 @@ _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _Tree = dict[str, dict[str, list[Path]]]  # split -> class -> files, all sorted
 
 
-def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
+def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> str:
     """The name of a data set as a configuration may hold it: no path, the same on every machine.
 
     Built-in and already resolved names come back unchanged. ``folder:PATH``, a tree ``train/<class>/*`` and
@@ -79,7 +76,7 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
     return resolved
 
 
-def _identified(name: str, base: str | PathLike[str] | None = None) -> tuple[Path, _Tree, str]:
+def _identified(name: str, base: str | os.PathLike[str] | None = None) -> tuple[Path, _Tree, str]:
     """The folder of ``folder:PATH``, its files, and what it resolves to."""
     folder = Path(os.path.abspath(Path(base or ".") / os.path.expanduser(name.removeprefix("folder:"))))
     tree = _scan(folder)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nclib.metrics.layers import Layers, Pool, found_for, module_named, modules_of, pools_of
+from nclib.metrics.layers import Layers, Pool, module_named, modules_of, pools_of
 
 _LENGTHS = (nn.Conv1d, nn.ConvTranspose1d)
 _TOKENS = (nn.LayerNorm, nn.MultiheadAttention, nn.Embedding, nn.RNNBase)
@@ -36,19 +36,18 @@ class Reader:
         if isinstance(self.model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             self.model = self.model.module
         self.modules = modules_of(self.model)
-        self.pool, self.pools = pool, pools_of(self.modules, layers, pool)
-        self.found = found_for(self.modules, layers)  # whether the layers were found, not named
+        self.pools, self.found = pools_of(self.modules, layers, pool)  # whether the layers were found, not named
         self.names_of: dict[nn.Module, list[str]] = {}
         for name, module in self.modules.items():
             self.names_of.setdefault(module, []).append(name)
         self.left: set[str] = set()  # layers that were found and are left out
         self.twins: set[str] = set()  # those that give what the classifier takes
         self.names: set[str] | None = None  # the layers of every batch
-        self.num_classes, self.named, self.head, self.w = num_classes, classifier != "auto", "", None
-        if classifier == "auto":
-            self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear)}
-        else:
+        self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
+        self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear)}
+        if self.named:
             self.heads = {} if classifier is None else self._head_named(classifier)
+        self.solved = {names[0]: module for module, names in self.names_of.items() if _is_solved(module)}
         self.lengths = any(isinstance(module, _LENGTHS) for module in self.names_of)  # signals, (B, C, L)
         self.unclear = self.lengths and any(isinstance(module, _TOKENS) for module in self.names_of)
 
@@ -77,8 +76,9 @@ class Reader:
                 self.calls = {}  # of layers that may be the classifier: input, output, how many of ``given`` before
                 self.given, self.count = {}, Counter()  # (module, "" or ".input", call), in the order of the calls
                 output = _forward(self.model, inputs)
-                for failures in () if again else self.failures:
-                    failures.count()
+                for name, layer in () if again else self.solved.items():
+                    if (solution := layer.last_solution) is not None:
+                        self.residuals[name].append(solution.residual.masked_fill(solution.converged, -1).cpu())
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
@@ -134,10 +134,7 @@ class Reader:
         else:
             h = x
         if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size or not h.is_floating_point():
-            raise ValueError(
-                f"{said}, and not features of {self.size} samples, its first axis: pass a function as its pool that "
-                "returns (B, d)"
-            )
+            raise ValueError(f"{said}, and not features of {self.size} samples: pass a pool that returns (B, d)")
         return h.clone()
 
     def _vectors(self, x: Tensor, pool: Pool, module: nn.Module, said: str) -> Tensor:
@@ -175,8 +172,7 @@ class Reader:
             self.names = set(outputs if self.found or not self.pools else self.pools)
             if not self.names:
                 raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
-        odd = (self.names ^ set(outputs)) - self.left
-        if odd:
+        if odd := (self.names ^ set(outputs)) - self.left:
             raise ValueError(f"the forward pass does not always call {', '.join(sorted(odd))}; name other layers")
         # cloned: a network may write the next batch into the same memory
         return outputs, labels, None if logits is None else logits.clone()
@@ -190,12 +186,9 @@ class Reader:
             if self.num_classes < 2:
                 raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
         names = [name for name, (_, out, _) in self.calls.items() if self.named or out.shape[1] == self.num_classes]
-        names = [name for name in names if any(_same(x, self.calls[name][1]) for x in returned)] or names
+        names = [name for name in names if any(_alike(x, self.calls[name][1]) for x in returned)] or names
         if len(names) > 1:
-            raise ValueError(
-                f"several layers have {self.num_classes} outputs and may be the classifier: "
-                f"{', '.join(map(repr, names))}. Name it with classifier=…, or pass classifier=None"
-            )
+            raise ValueError(f"{names} have {self.num_classes} outputs each: pass classifier= one of them, or None")
         if names:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
@@ -219,12 +212,11 @@ class Reader:
             return returned[0] if returned else None
         if not returned:
             return own
-        logits = next((x for x in returned if _same(x, own)), returned[0])
+        logits = next((x for x in returned if _alike(x, own)), returned[0])
         if first and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
             warnings.warn(
-                f"the network's output does not follow, row by row, from that of {self.head!r}, which is taken "
-                "for its classifier. Where rows change their order, or other layers enter the output, features and "
-                "classifier do not belong together: name another with classifier=…, or None",
+                f"the network's output does not follow, row by row, from that of {self.head!r}, which is taken for its "
+                "classifier: name another with classifier=…, or None",
                 stacklevel=2,
             )
         return logits
@@ -232,36 +224,25 @@ class Reader:
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
-        self.failures = [_Failures(names[0], module) for module, names in self.names_of.items() if _is_solved(module)]
+        choices = {layer: layer._on_failure for layer in self.solved.values()}
+        self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved}  # −1 of rows that converged
+        for layer in choices:
+            layer._on_failure = "ignore"
         try:
             yield
         finally:
-            for failures in self.failures:
-                failures.tell()
-
-
-class _Failures:
-    """The rows that an equilibrium layer did not solve."""
-
-    def __init__(self, name: str, layer: Any) -> None:
-        self.name, self.layer, self.rows, self.failed, self.worst = name, layer, 0, 0, 0.0
-        self.choice, layer._on_failure = layer._on_failure, "ignore"
-
-    def count(self) -> None:
-        if (solution := self.layer.last_solution) is not None:
-            residuals = solution.residual[~solution.converged].nan_to_num(math.inf, math.inf).tolist()
-            self.rows, self.failed = self.rows + len(solution.converged), self.failed + len(residuals)
-            self.worst = max([self.worst, *residuals])
-
-    def tell(self) -> None:
-        self.layer._on_failure = self.choice
-        if self.failed:
-            warnings.warn(
-                f"the equilibrium layer {self.name!r} did not converge on {self.failed} of {self.rows} rows (worst "
-                f"residual {self.worst:.1e}): their features, there and in later layers, are not those of a fixed "
-                "point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
-                stacklevel=2,
-            )
+            for layer, choice in choices.items():
+                layer._on_failure = choice
+            for name, parts in self.residuals.items():
+                rows = torch.cat([torch.empty(0), *parts])
+                failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
+                if len(failed):
+                    warnings.warn(
+                        f"the equilibrium layer {name!r} did not converge on {len(failed)} of {len(rows)} rows (worst "
+                        f"residual {failed.max():.1e}): their features, there and in later layers, are not those of a "
+                        "fixed point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
+                        stacklevel=2,
+                    )
 
 
 def _is_solved(module: nn.Module) -> bool:
@@ -297,10 +278,7 @@ def _forward(model: nn.Module, inputs: Any) -> Any:
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise ValueError(
-            f'a batch must be (inputs, labels), got a {type(batch).__name__}: pass ((b["…"], b["…"]) for b in loader), '
-            "with the names or numbers of the inputs and of the labels"
-        )
+        raise ValueError('a batch must be (inputs, labels): pass ((b["…"], b["…"]) for b in loader), with their names')
     inputs, labels = batch
     if isinstance(labels, Tensor):
         return inputs, labels.detach().cpu()
@@ -319,10 +297,6 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(part)
 
 
-def _same(output: Tensor, logits: Tensor) -> bool:
-    return output.shape == logits.shape and torch.allclose(output.float(), logits.float())
-
-
 def _alike(a: Tensor, b: Tensor) -> bool:
-    """Equal up to rounding: a mean may be taken twice."""
+    """Equal up to rounding."""
     return a.shape == b.shape and bool((a - b).abs().max() <= 1e-5 * b.abs().max())

@@ -85,8 +85,7 @@ def test_measure_reads_arrays(tmp_path):
         (["text.npz"], "text.npz "),
         (["objects.npz"], "objects.npz cannot be read"),
         (["strange.npz"], "must hold h and labels, and may hold logits and w; it holds ['h', 'x']"),
-        (["short.npz"], "labels must have shape (6,)"),
-        (["short.npz", "--per-class"], "a file holds one layer"),
+        (["short.npz"], "labels must be integers of shape (6,)"),
     ],
 )
 def test_measure_refuses_by_a_sentence(own, arguments, message):
