@@ -1,5 +1,6 @@
 """Any network: closed forms and hooks by hand first, then what a network may look like, then what is refused."""
 
+import contextlib
 import doctest
 import math
 import subprocess
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import nclib as nc
 from nclib import metrics
-from nclib.metrics import layers, measuring, ood
+from nclib.metrics import hooks, layers, measuring, ood
 from nclib.publish.plotting import lines
 
 K = 4
@@ -36,21 +37,31 @@ def values(table, layer):
     return table[table["layer"] == layer].set_index("metric")["value"]
 
 
-class CNN(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.norm, self.conv2 = nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 6, 3)
-        self.head = nn.Linear(6, K)
+class Net(nn.Module):
+    """Modules by name, and what is done with them."""
 
-    def forward(self, x):
-        h = F.relu(self.conv2(F.relu(self.norm(self.conv1(x)))))
-        return self.head(h.mean((2, 3)))
+    def __init__(self, does, **modules):
+        super().__init__()
+        for name, module in modules.items():
+            setattr(self, name, module)
+        self.does = does
+
+    def forward(self, *args, **kwargs):
+        return self.does(self, *args, **kwargs)
 
 
 @pytest.fixture
 def cnn():
     torch.manual_seed(0)
-    return CNN()
+    return Net(
+        lambda net, x: net.head(F.relu(net.conv2(F.relu(net.norm(net.conv1(x))))).mean((2, 3))),
+        **{
+            "conv1": nn.Conv2d(1, 5, 3),
+            "norm": nn.BatchNorm2d(5),
+            "conv2": nn.Conv2d(5, 6, 3),
+            "head": nn.Linear(6, K),
+        },
+    )
 
 
 IMAGES = normal(60, 1, 8, 8)
@@ -60,7 +71,7 @@ IMAGES = normal(60, 1, 8, 8)
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (measuring, ood, metrics.alone, metrics.definitions, metrics.report, lines):
+    for module in (measuring, ood, metrics.alone, metrics.definitions, metrics.report, metrics.table, lines):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
         assert tests
         for test in tests:
@@ -105,11 +116,6 @@ def test_class_rows_add_up_to_the_layer(cnn):
 # ------------------------------------------------------------------------------- the network is left as it was
 
 
-class Failing(nn.Module):
-    def forward(self, x):
-        raise KeyError("out of order")
-
-
 def test_mode_hooks_and_random_state_are_as_before(cnn):
     cnn.train()
     cnn.norm.eval()
@@ -123,16 +129,13 @@ def test_mode_hooks_and_random_state_are_as_before(cnn):
     before, modes = state(), [m.training for m in cnn.modules()]
     nc.measure(cnn, loader)
     nc.features(cnn, loader)
-    cnn.add_module("bad", Failing())
-    cnn.forward = lambda x: cnn.bad(cnn.conv1(x))
+    cnn.forward = lambda x: {"conv1": cnn.conv1(x)}["out of order"]
     with pytest.raises(KeyError, match="out of order"):
         nc.measure(cnn, loader)
     cnn.forward = lambda x: cnn.head(cnn.conv1(x).mean((2, 3))[:, :1].expand(-1, 6) * math.nan)
     with pytest.raises(ValueError, match="NaN or infinite"):
         nc.measure(cnn, loader)
-    del cnn.bad
-    after = state()
-    assert before == after and modes == [m.training for m in cnn.modules()]
+    assert before == state() and modes == [m.training for m in cnn.modules()]
     assert torch.equal(statistics, cnn.norm.running_mean)
     assert all(p.grad is None and p.requires_grad for p in cnn.parameters())
 
@@ -148,31 +151,6 @@ class Block(nn.Module):
 
     def forward(self, x):
         return self.short(x) + self.inner(x)
-
-
-class Adjusted(nn.Module):
-    """Does something to the outputs of its last linear layer."""
-
-    def __init__(self, after):
-        super().__init__()
-        self.head, self.after = nn.Linear(8, 3), after
-
-    def forward(self, x):
-        return self.after(self.head(x))
-
-
-@pytest.mark.parametrize(
-    "after",
-    [torch.neg, lambda x: x + torch.tensor([0.0, 0.0, 9.0]), lambda x: x[:, [2, 0, 1]]],
-    ids=["negated", "adjusted", "in another order"],
-)
-@pytest.mark.filterwarnings("ignore:the network's output does not follow")
-def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_classifier(after):
-    net, x, labels = Adjusted(after), torch.randn(60, 8), torch.arange(60) % 3
-    with pytest.warns(UserWarning, match=r"does not follow, row by row, from that of 'head'"):
-        table = nc.measure(net, [(x, labels)], layers=["head.input"]).set_index("metric")["value"]
-    assert table["accuracy"] == pytest.approx((net(x).argmax(1) == labels).double().mean().item())
-    assert torch.equal(nc.features(net, [(x, labels)]).logits, net(x).detach())
 
 
 def test_the_blocks_of_common_networks():
@@ -220,23 +198,19 @@ def test_all_layers_are_those_without_submodules(cnn):
     assert list(nc.measure(named, batches(normal(60, 7)), "all")["layer"].unique()) == ["all"]  # a module of that name
 
 
-class Transformer(nn.Module):
+def transformer():
     """Tokens (B, T, D); a tuple as output; the same cell twice."""
 
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
-        self.cell = nn.Linear(8, 8)
-        self.out = nn.Linear(8, K)
+    def does(net, x, scale=1.0):
+        h = net.cell(F.relu(net.cell(net.layer(scale * x))))
+        return net.out(h[:, 0]), h
 
-    def forward(self, x, scale=1.0):
-        h = self.layer(scale * x)
-        h = self.cell(F.relu(self.cell(h)))
-        return self.out(h[:, 0]), h
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
+    return Net(does, layer=layer, cell=nn.Linear(8, 8), out=nn.Linear(8, K))
 
 
 def test_tokens_tuples_and_a_module_that_is_called_twice():
-    net, x = Transformer(), normal(60, 5, 8)
+    net, x = transformer(), normal(60, 5, 8)
     table = nc.measure(net, batches(x))
     assert list(table["layer"].unique()) == ["layer", "cell", "out.input"]
     net.eval()
@@ -248,12 +222,10 @@ def test_tokens_tuples_and_a_module_that_is_called_twice():
     mean = nc.nc_report(tokens.mean(1), LABELS, logits)
     assert values(table, "cell")[list(mean)].to_dict() == pytest.approx(mean, rel=1e-4)
     mapping = nc.measure(net, batches(x), {"layer": "flatten", "cell": "mean", "cell.input": lambda h: h[:, 1]})
-    assert mapping[mapping["metric"] == "dim"].set_index("layer")["value"].to_dict() == {
-        "layer": 40, "cell": 8, "cell.input": 8
-    }  # fmt: skip
+    dims = mapping[mapping["metric"] == "dim"].set_index("layer")["value"].to_dict()
+    assert dims == {"layer": 40, "cell": 8, "cell.input": 8}
     several = nc.measure(net, [((x, torch.ones(())), LABELS)])
-    named = nc.measure(net, [({"x": x, "scale": torch.ones(())}, LABELS)])
-    assert several.equals(named) and len(several) == len(table)
+    assert several.equals(nc.measure(net, [({"x": x, "scale": torch.ones(())}, LABELS)])) and len(several) == len(table)
 
 
 def test_the_classifier_is_found_named_or_left_out(cnn):
@@ -282,44 +254,48 @@ def test_a_module_that_stands_in_several_places_is_measured_at_each():
     assert list(nc.measure(shared, batches(x))["layer"].unique()) == ["1", "3", "6.input"]
 
 
-class Several(nn.Module):
+def several(output):
     """Returns what ``output`` makes of the features and of the outputs of two heads."""
 
-    def __init__(self, output):
-        super().__init__()
-        self.encoder, self.a, self.b, self.output = nn.Linear(8, 16), nn.Linear(16, K), nn.Linear(16, K), output
+    def does(net, x):
+        h = net.encoder(x).relu()
+        return output(h, net.a(h), net.b(h))
 
-    def forward(self, x):
-        h = self.encoder(x).relu()
-        return self.output(h, self.a(h), self.b(h))
+    return Net(does, encoder=nn.Linear(8, 16), a=nn.Linear(16, K), b=nn.Linear(16, K))
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        lambda h, a, b: (h, -a),
-        lambda h, a, b: {"features": h, "scores": [-a]},
-        lambda h, a, b: (-a, h),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:the network's output does not follow")
-def test_predictions_of_a_network_that_returns_several_tensors_are_its_own(output):
-    net, x = Several(output), normal(60, 8)
-    table = nc.measure(net, batches(x), classifier="a")
-    right = (-net.a(net.encoder(x).relu())).argmax(1) == LABELS
-    assert values(table, "a.input")["accuracy"] == pytest.approx(right.double().mean().item())
+OUTPUTS = [
+    lambda h, a, b: (h, -a),
+    lambda h, a, b: {"features": h, "scores": [-a]},
+    lambda h, a, b: (-a, h),
+    lambda h, a, b: a + torch.tensor([0.0, 0.0, 9.0, 0.0]),
+    lambda h, a, b: a[:, [2, 0, 1, 3]],
+]
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_predictions_are_those_of_the_network_which_need_not_follow_from_its_classifier(output):
+    torch.manual_seed(0)
+    net, x = several(output), normal(60, 8)
+    with pytest.warns(UserWarning, match=r"does not follow, row by row, from that of 'a'"):
+        table = nc.measure(net, batches(x), classifier="a")
+        found = nc.features(net, batches(x), classifier="a")
+    logits = next(part for part in hooks.tensors(net(x)) if part.shape[1] == K)
+    right = (logits.argmax(1) == LABELS).double().mean().item()
+    assert values(table, "a.input")["accuracy"] == pytest.approx(right)
+    torch.testing.assert_close(found.logits, logits.detach())
 
 
 @pytest.mark.filterwarnings("ignore:the network's output does not follow")
 def test_two_heads_are_asked_for_and_not_guessed():
     x = normal(60, 8)
     for output in (lambda h, a, b: (a, b), lambda h, a, b: (a + b) / 2, lambda h, a, b: h):
-        net = Several(output)
-        with pytest.raises(ValueError, match=r"several layers have 4 outputs .*'a', 'b'\. Name it with classifier=…"):
+        net = several(output)
+        with pytest.raises(ValueError, match=r"\['a', 'b'\] have 4 outputs each: pass classifier="):
             nc.measure(net, batches(x), num_classes=K)
         assert "a.input" in set(nc.measure(net, batches(x), num_classes=K, classifier="a")["layer"])
     for output in (lambda h, a, b: a, lambda h, a, b: (h, a), lambda h, a, b: {"h": h, "logits": a}):
-        net = Several(output)
+        net = several(output)
         assert torch.equal(nc.features(net, batches(x), num_classes=K).w, net.a.weight)
     chain = nn.Sequential(nn.Linear(8, K), nn.ReLU(), nn.Linear(K, K))  # wide layers before are no heads
     assert torch.equal(nc.features(chain, batches(x)).w, chain[2].weight)
@@ -332,13 +308,9 @@ def test_a_compiled_network_that_has_run_is_measured_as_it_is(cnn):
     with torch.no_grad():
         cnn(IMAGES)
     assert nc.measure(cnn, batches(IMAGES), "all").equals(expected)
-    torch.manual_seed(0)
-    parts, x = (
-        nn.Sequential(nn.Linear(7, 6), nn.ReLU(), nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, K)),
-        normal(60, 7),
-    )
+    parts, x = nn.Sequential(nn.Linear(7, 6), nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, K)), normal(60, 7)
     expected = {names: nc.measure(parts, batches(x), names) for names in (None, "all")}
-    for i in (0, 2):
+    for i in (0, 1):
         parts[i] = torch.compile(parts[i], backend="eager")
     with torch.no_grad():
         parts.eval()(x)
@@ -363,17 +335,9 @@ def test_features_hand_labels_back_as_they_are(cnn):
 
 
 def test_cls_takes_the_first_token():
-    class Tokens(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.patches = nn.Conv2d(1, 8, 2, 2)
-            self.stage = nn.Sequential(*[nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)])
-            self.head = nn.Linear(8, K)
-
-        def forward(self, x):
-            return self.head(self.stage(self.patches(x).flatten(2).mT)[:, 0])
-
-    net = Tokens()
+    stage = nn.Sequential(*[nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)])
+    net = Net(lambda net, x: net.head(net.stage(net.patches(x).flatten(2).mT)[:, 0]),
+              patches=nn.Conv2d(1, 8, 2, 2), stage=stage, head=nn.Linear(8, K))  # fmt: skip
     table = nc.measure(net, batches(IMAGES), ["patches", "stage.0", "stage.1", "head.input"], pool="cls")
     by_hand = {"patches": "mean", "stage.0": lambda h: h[:, 0], "stage.1": lambda h: h[:, 0], "head.input": "mean"}
     pd.testing.assert_frame_equal(table, nc.measure(net, batches(IMAGES), by_hand))
@@ -384,23 +348,9 @@ def test_cls_takes_the_first_token():
 # ------------------------------------------------------------------------------------------------ equilibrium layers
 
 
-class Equilibrium(nn.Module):
-    """Rows of size ``hard`` take more evaluations than others."""
+class Injected(nn.Module):
+    """Large rows take more evaluations than others."""
 
-    def __init__(self, cell=None, **choices):
-        super().__init__()
-        self.linear, self.head = nn.Linear(6, 6, bias=False), nn.Linear(6, K)
-        self.linear.weight.data = torch.linalg.qr(normal(6, 6)).Q
-        self.cell = nn.Sequential(self.linear, nn.Tanh()) if cell is None else cell
-        self.deq = nc.DEQ(
-            _Injected(self.cell), **(choices or {"solver": nc.FixedPointIteration(tol=1e-5, max_steps=60)})
-        )
-
-    def forward(self, x):
-        return self.head(self.deq(x)[0] * 2)
-
-
-class _Injected(nn.Module):
     def __init__(self, inner):
         super().__init__()
         self.inner = inner
@@ -409,12 +359,20 @@ class _Injected(nn.Module):
         return self.inner(0.1 + 0.9 * z) * (0.1 + 0.85 * (x[:, :1].abs() > 1)) + x
 
 
+def equilibrium(**choices):
+    linear, choices = nn.Linear(6, 6, bias=False), choices or {"solver": nc.FixedPointIteration(tol=1e-5, max_steps=60)}
+    linear.weight.data = torch.linalg.qr(normal(6, 6)).Q
+    cell = nn.Sequential(linear, nn.Tanh())
+    deq, head = nc.DEQ(Injected(cell), **choices), nn.Linear(6, K)
+    return Net(lambda net, x: net.head(net.deq(x)[0] * 2), linear=linear, cell=cell, head=head, deq=deq)
+
+
 @pytest.mark.parametrize("hard", [slice(0, 60), slice(30, 31)])  # in every batch, and in the second alone
 @pytest.mark.parametrize("several_names", [True, False])
 def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, several_names):
     x = 0.5 * normal(60, 6).clamp(-1, 1)
     x[hard] = 2 * normal(60, 6)[hard]
-    net, names = Equilibrium(), ("linear", "cell.0", "cell.1")
+    net, names = equilibrium(), ("linear", "cell.0", "cell.1")
     if not several_names:
         del net.linear, net.cell
         names = ("deq.cell.inner.0", "deq.cell.inner.1")
@@ -431,32 +389,25 @@ def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, several_names):
 def test_rows_that_did_not_converge_are_counted():
     x = normal(60, 6)
     few = {"solver": nc.FixedPointIteration(tol=1e-5, max_steps=10)}
-    net = Equilibrium(**few)
+    net = equilibrium(**few)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the layer may say so too
         missed = int((~net.eval().deq(x)[1].converged).sum())
     assert 0 < missed < 60
     for function in (nc.measure, nc.features):
-        with pytest.warns(
-            UserWarning, match=rf"layer 'deq' did not converge on {missed} of 60 rows \(worst res"
-        ) as said:
+        told = rf"layer 'deq' did not converge on {missed} of 60 rows \(worst res"
+        with pytest.warns(UserWarning, match=told) as said:
             function(net, batches(x), *(["head.input"],) * (function is nc.measure))
         assert len(said) == 1
     alone = nn.Sequential(nc.DEQ(net.deq.cell, return_solution=False, **few), nn.Linear(6, K))
     with pytest.warns(UserWarning, match=rf"layer '0' did not converge on {missed} of 60 rows"):
         nc.measure(alone, batches(x), ["1.input"], second_pass=True)
-    nc.measure(Equilibrium(), batches(0.1 * x), ["head.input"])  # nothing to say
-    nc.measure(Equilibrium(gradient=nc.Unrolled(3)), batches(x), ["head.input"])  # a fixed number of steps
-
-
-def test_a_broken_equilibrium_does_not_look_healthy():
-    net, x = Equilibrium(), normal(60, 6)
+    nc.measure(equilibrium(), batches(0.1 * x), ["head.input"])  # nothing to say
+    nc.measure(equilibrium(gradient=nc.Unrolled(3)), batches(x), ["head.input"])  # a fixed number of steps
     net.linear.weight.data *= math.nan
-    with pytest.warns(UserWarning, match=r"'deq' did not converge on \d+ of \d+ rows \(worst residual inf\)"):
-        try:
-            nc.measure(net, batches(x), ["head.input"])
-        except ValueError as error:
-            assert "NaN" in str(error)  # where the layer returns NaN
+    told = r"'deq' did not converge on \d+ of \d+ rows \(worst residual inf\)"
+    with pytest.warns(UserWarning, match=told), contextlib.suppress(ValueError):  # where the layer returns NaN
+        nc.measure(net, batches(x), ["head.input"])
 
 
 # --------------------------------------------------------------------------------------- test data, a second pass
@@ -498,24 +449,17 @@ def test_a_second_pass_has_what_is_kept_otherwise(cnn):
     for given in (batches(IMAGES), loader):
         table = nc.measure(cnn, given, per_class=True, keep=0, second_pass=True)
         pd.testing.assert_frame_equal(table, expected, rtol=1e-5)
-
-    class Shrinking(list):
-        def __iter__(self):
-            yield from [self.pop() for _ in range(len(self))][: len(self) or 2]
-            self.append((IMAGES[:1], LABELS[:1]))
-
     with pytest.raises(ValueError, match="gave other samples the second time"):
-        nc.measure(cnn, Shrinking(batches(IMAGES)), second_pass=True)
+        nc.measure(cnn, iter(batches(IMAGES)), second_pass=True)
 
 
-def test_layers_without_room_for_a_simplex_are_told(cnn):
+def test_layers_without_room_for_a_simplex_are_told():
     labels = torch.arange(60) % 12
     net = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 20), nn.ReLU(), nn.Linear(20, 12))
-    with pytest.warns(
-        UserWarning, match=r"no simplex of 12 classes in fewer than 11 dimensions.*: '1' \(d = 5: 0\.807\)\."
-    ) as said:
+    said = r"no simplex of 12 classes in fewer than 11 dimensions.*: '1' \(d = 5: 0\.807\)\."
+    with pytest.warns(UserWarning, match=said) as warned:
         table = nc.measure(net, batches(normal(60, 8), labels))
-    assert len(said) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807
+    assert len(warned) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807
 
 
 STREAM = """
@@ -567,7 +511,7 @@ def test_signals_have_channels_first():
     table = nc.measure(net, batches(x))
     assert table[table["metric"] == "dim"].set_index("layer")["value"].to_dict() == {"1": 5, "5.input": 6}
     both = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.LayerNorm(7), nn.Flatten(), nn.Linear(35, K))
-    with pytest.raises(ValueError, match=r"may be \(B, C, L\), .*: pass a function"):
+    with pytest.raises(ValueError, match=r"may be \(B, C, L\), "):
         nc.measure(both, batches(x), "1")
 
 
@@ -579,16 +523,10 @@ def test_tokens_along_the_first_axis_are_not_taken_for_the_batch():
 
 
 def test_a_module_with_two_names_is_measured_once_and_by_either_name():
-    class Aliased(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.stage, self.head = nn.Sequential(Block(3), Block(3)), nn.Linear(3, K)
-            self.last, self.out = self.stage[1], self.head
-
-        def forward(self, x):
-            return self.out(F.relu(self.stage(x)).mean((2, 3)))
-
-    net, x = Aliased(), normal(60, 3, 4, 4)
+    stage, head, x = nn.Sequential(Block(3), Block(3)), nn.Linear(3, K), normal(60, 3, 4, 4)
+    net = Net(
+        lambda net, x: net.out(F.relu(net.stage(x)).mean((2, 3))), stage=stage, head=head, last=stage[1], out=head
+    )
     table = nc.measure(net, batches(x))
     assert list(table["layer"].unique()) == ["stage.0", "stage.1", "head.input"]
     for name in ("last", "stage.1"):
