@@ -71,9 +71,6 @@ def cnn():
 IMAGES = normal(60, 1, 8, 8)
 
 
-# ------------------------------------------------------------------------------------------------ what is measured
-
-
 def test_the_examples_of_the_docstrings_run():
     for module in (measuring, ood, metrics.alone, metrics.definitions, metrics.report, metrics.table, lines):
         tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
@@ -98,9 +95,8 @@ def test_a_layer_has_the_metrics_of_its_features_taken_by_hand(cnn):
     got = values(table, "conv1")
     assert {key: got[key] for key in hidden} == pytest.approx(hidden, rel=1e-5)
     assert not [key for key in got.index if key.startswith("nc3") or key in ("nc0", "accuracy")]
-    norms = last.double().norm(dim=1)
     got = values(table, "head.input")
-    assert got["feature_norm"] == pytest.approx(norms.mean().item(), rel=1e-6)
+    assert got["feature_norm"] == pytest.approx(last.double().norm(dim=1).mean().item(), rel=1e-6)
     assert got["dim"] == 6 and got["samples"] == 60
     assert got["accuracy"] == pytest.approx((logits.argmax(1) == LABELS).double().mean().item())
 
@@ -374,13 +370,12 @@ def test_a_layer_that_is_said_to_be_left_out_is_left_out(hard, several_names):
         del net.linear, net.cell
         names = ("deq.cell.inner.0", "deq.cell.inner.1")
     with pytest.warns(UserWarning) as said:
-        table = nc.measure(net, batches(x), layers="all")
+        table = nc.measure(net, batches(x), layers="all", second_pass=several_names)
     told = [str(warning.message) for warning in said]
     left = {name for name in names if any(f"layer '{name}' gives" in text for text in told)}
     assert left and all("This layer is left out" in text for text in told if "gives" in text)
     assert len(told) == len({text.partition(" gives")[0] for text in told})  # once each
-    measured = set(table["layer"])
-    assert measured == {"head.input"} and not left & measured
+    assert listed(table) == ["head.input"]
 
 
 def test_rows_that_did_not_converge_are_counted():
@@ -433,11 +428,6 @@ def test_test_data_are_measured_against_the_class_means_of_the_training_data(cnn
         expected["nc1_cdnv_test"] = metrics.nc1_cdnv(nc.class_moments(test.h, y, K))
     assert {key: value for key, value in got.items() if key.endswith("_test")} == pytest.approx(expected, rel=1e-6)
     assert "accuracy_test" not in values(table, "conv1") and "ncc_accuracy_test" in values(table, "conv1")
-    same = nc.measure(cnn, batches(IMAGES), test=batches(IMAGES))
-    for metric in ("nc1_trace_ratio", "nc4_ncc_mismatch", "nc1_cdnv"):
-        for layer in ("conv1", "head.input"):
-            here = values(same, layer)
-            assert here[f"{metric}_test"] == pytest.approx(here[metric], rel=1e-9), (metric, layer)
 
 
 def test_a_second_pass_has_what_is_kept_otherwise(cnn):

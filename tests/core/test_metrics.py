@@ -212,20 +212,14 @@ def numpy_report(h: Tensor, labels: Tensor, logits: Tensor, w: Tensor, weighting
     def unit(x):
         return x / np.sqrt((x**2).sum())
 
-    def off_diagonal(v):
-        cosines = [
-            v[i] @ v[j] / np.sqrt(v[i] @ v[i] * (v[j] @ v[j])) for i in range(len(v)) for j in range(len(v)) if i != j
-        ]
-        return np.array(cosines)
-
     def norms(v):
         return np.sqrt((v**2).sum(1))
 
-    pairs = [
-        (m["class_variances"][i] + m["class_variances"][j]) / (2 * ((raw[i] - raw[j]) ** 2).sum())
-        for i in range(classes)
-        for j in range(i)
-    ]
+    def off_diagonal(v):
+        return (v @ v.T / np.outer(norms(v), norms(v)))[~np.eye(len(v), dtype=bool)]
+
+    i, j = np.tril_indices(classes, -1)
+    pairs = (m["class_variances"][i] + m["class_variances"][j]) / (2 * norms(raw[i] - raw[j]) ** 2)
     nearest = ((h[:, None, :] - raw[None]) ** 2).sum(2).argmin(1)
     return {
         "nc1_pinv": np.trace(m["within_cov"] @ pinv) / classes,

@@ -48,9 +48,6 @@ def test_moments_agree_with_numpy(weighting, dtype):
     assert torch.equal(m.within_cov, m.within_cov.T)
 
 
-STATE = ("counts", "class_means", "global_mean", "within_cov", "between_cov", "class_variances")
-
-
 @pytest.mark.parametrize("batch", [1, 2, 7, 64, 91])
 def test_batches_add_up(batch):
     h, labels, _, _ = random_problem()
@@ -73,7 +70,7 @@ def test_a_view_follows_and_a_selection_does_not():
     stale = view.between_eigen()[0].clone()
     m.update(h[60:], labels[60:])
     expected = class_moments(h, labels, K, "sample")
-    for name in STATE:
+    for name in ("counts", "class_means", "global_mean", "within_cov", "between_cov", "class_variances"):
         close(getattr(view, name), getattr(expected, name), rtol=1e-13)
     assert not torch.allclose(view.between_eigen()[0], stale)
     close(view.between_eigen()[0], expected.between_eigen()[0])
@@ -101,18 +98,13 @@ def test_a_class_without_samples_is_left_out_with_a_warning():
         # those about the classifier alone have all its rows, and the logits are of all classes
         if not key.endswith(("_classifier", "norm_ratio", "absent_classes")) and not key.startswith("nc4"):
             assert report[key] == pytest.approx(value, rel=1e-10, nan_ok=True), key
-    with pytest.raises(ValueError, match="NaN or infinite values in 1 of 6 rows, the first is row 3"):
-        metrics.nc2_etf_distance(m.centred_means)
 
 
-def test_predicting_an_absent_class_is_a_mismatch():
-    h, labels = torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])
+def test_predicting_an_absent_class_is_a_mismatch_and_a_block_of_absent_classes_is_nan():
     with pytest.warns(metrics.EmptyClassWarning):
-        m = class_moments(h, labels, 3)
-    assert metrics.nc4_ncc_mismatch(h, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 2.0]]), m) == 0.5
-
-
-def test_a_block_whose_classes_are_all_absent_is_nan():
+        m = class_moments(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), 3)
+    logits = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 2.0]])
+    assert metrics.nc4_ncc_mismatch(torch.tensor([[0.0], [1.0]]), logits, m) == 0.5
     h, labels, logits, w = random_problem()
     there = labels < 2
     with pytest.warns(metrics.EmptyClassWarning):
@@ -147,11 +139,7 @@ def test_class_means_that_all_coincide_up_to_rounding_are_no_geometry(weighting,
     assert math.isnan(report["nc3_alignment"]) and math.isnan(metrics.nc2_etf_distance(m.centred_means))
     h[:30] += 1e-6  # small, but no rounding
     apart = class_moments(h, labels, classes, weighting)
-    assert (
-        apart.rank_between == 1
-        and math.isfinite(metrics.nc1_pinv(apart))
-        and math.isfinite(metrics.nc1_trace_ratio(apart))
-    )
+    assert apart.rank_between == 1 and math.isfinite(metrics.nc1_pinv(apart) + metrics.nc1_trace_ratio(apart))
 
 
 def test_two_classes_form_a_simplex_whatever_the_features_are():
