@@ -1,4 +1,4 @@
-"""``nclib data``: data sets fetched, checked, described."""
+"""``nclib data``: data sets fetched and described."""
 
 from __future__ import annotations
 
@@ -20,18 +20,6 @@ def fetch(name: DatasetName) -> None:
     from nclib import data
 
     typer.echo(f"{data.fetch(name)}: complete")
-
-
-@data_app.command()
-def check(name: DatasetName) -> None:
-    """Compare a data set's files with their checksums; changes nothing."""
-    from nclib import data
-
-    states = data.check(name)
-    print_facts(states)
-    if any(state != "ok" for state in states.values()):
-        typer.echo(f"not complete; to get it: nclib data fetch {name}", err=True)
-        raise typer.Exit(1)
 
 
 @data_app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,25 +30,19 @@ def measure(
     from nclib.config import ConfigError
     from nclib.metrics import measuring
 
-    if csv is not None and csv.resolve() == Path(source).resolve():
-        raise ConfigError(f"--csv {csv} would replace the features themselves; name another file")
     try:
-        if source.endswith(".npz"):
-            if layer or per_class or pool != "mean":
-                raise ValueError("--layer, --pool and --per-class are for a network; a file holds one layer")
-            table = pd.DataFrame(measuring.measure_file(source, classes).items(), columns=["metric", "value"])
-        else:
-            wanted = "all" if layer == ["all"] else layer
-            sys.path.append(os.getcwd())
+        if not source.endswith(".npz"):
             model, loader, *test = _model_and_loaders(source)
-            table = measuring.measure(model, loader, wanted, classes, pool, per_class, test=test[0] if test else None)
+            layers = "all" if layer == ["all"] else layer
+            table = measuring.measure(model, loader, layers, classes, pool, per_class, test=test[0] if test else None)
+        else:
+            table = pd.DataFrame(measuring.measure_file(source, classes).items(), columns=["metric", "value"])
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if csv is not None:
         table.to_csv(csv, index=False)
     if "layer" in table:
-        index = ["metric", "class"] if per_class else "metric"
-        order = table["layer"].unique()
+        index, order = ["metric", "class"] if per_class else "metric", table["layer"].unique()
         table = table.pivot_table(index=index, columns="layer", values="value", sort=False, dropna=False)[order]
         table = table.reset_index().rename_axis(columns=None)
     print_frame(table)
@@ -56,19 +50,12 @@ def measure(
 
 def _model_and_loaders(source: str) -> tuple[Any, ...]:
     """What the function named returns. Raises ValueError with a sentence where there is none, or it returns another."""
-    from importlib import import_module
-
-    from nclib.system.own_code import is_name
-
-    if not is_name(source):
-        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor a file that ends in .npz")
     module, _, name = source.partition(":")
+    sys.path.append("")
     try:
-        function = getattr(import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{source}: {error}; type the command in the folder of the module") from None
-    if not callable(function):
-        raise ValueError(f"{module} has no function {name!r}")
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{source!r} is neither MODULE:FUNCTION, such as my_net:load, nor an .npz: {error}") from None
     found = function()
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         raise ValueError(f"{source} must return (model, loader) or (model, loader, test), got {type(found).__name__}")

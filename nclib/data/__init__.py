@@ -11,26 +11,6 @@ are verified by checksum; no data set is ever taken in place of another.
 name to one of them; `split` the images of one run and their batches.
 """
 
-from nclib.data.base import DATASETS, SPLITS, Augment, DataError, Dataset
-from nclib.data.digits import scene_places
-from nclib.data.folders import MAX_SIDE, resolve_dataset
-from nclib.data.sets import check, describe, fetch, load_dataset
-from nclib.data.split import Batches, Split, make_split
+from nclib.system import lazy
 
-__all__ = [
-    "DATASETS",
-    "MAX_SIDE",
-    "SPLITS",
-    "Augment",
-    "Batches",
-    "DataError",
-    "Dataset",
-    "Split",
-    "check",
-    "describe",
-    "fetch",
-    "load_dataset",
-    "make_split",
-    "resolve_dataset",
-    "scene_places",
-]
+__getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

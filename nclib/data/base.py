@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import track
 from torch import Tensor
 
 DATASETS = ("digits", "digit_pairs", "digit_scenes", "cifar10", "cifar100", "mnist", "fashion_mnist")
@@ -18,10 +13,6 @@ DATASETS = ("digits", "digit_pairs", "digit_scenes", "cifar10", "cifar100", "mni
 
 SPLITS = ("train", "test")
 Augment = Literal["none", "flip_crop"]
-
-OFFLINE = (
-    "Without a network: dataset=digits and dataset=digit_pairs are embedded, dataset=folder:PATH reads images of yours"
-)
 
 
 class DataError(ValueError):
@@ -60,9 +51,3 @@ class Dataset:
     def counts(self) -> Tensor:
         """(K,) int64, images of each class."""
         return torch.bincount(self.labels, minlength=len(self.class_names))
-
-
-def tracked(items: Sequence[Any], text: str) -> Iterable[Any]:
-    """The items, with a bar where a person looks on."""
-    bar = {"console": Console(stderr=True), "disable": not sys.stderr.isatty(), "transient": True}
-    return track(items, escape(text), **bar)

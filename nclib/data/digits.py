@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nclib.data.base import SPLITS
+from nclib.data.base import SPLITS, Dataset
 
 _TEST_DIGITS = 40  # images a class
 _PAIRS = {"train": 100, "test": 20}  # images a class; 100 so that R = 100 leaves one
-_DIGITS_SHA256 = "65e5b4619795efb40c1082f4c350c049e4ad552200d369b6ae99e21eef5e72c5"
 
 
 def _stream(*numbers: int) -> np.random.RandomState:
@@ -89,3 +88,16 @@ def scene_places(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
         mask[torch.arange(len(places)), places // 2, :, places % 2] = True
         masks.append(mask.reshape(-1, 32, 32))
     return masks[0], masks[1]
+
+
+EMBEDDED = {
+    "digits": (_digits, "0123456789"),
+    "digit_pairs": (_digit_pairs, [f"{k:02d}" for k in range(100)]),
+    "digit_scenes": (_digit_scenes, [str(k) for k in _SCENE_DIGITS]),
+}
+
+
+def embedded(name: str, split: str) -> Dataset:
+    make, class_names = EMBEDDED[name]
+    images, labels, *_ = make(split)
+    return Dataset(images, labels, tuple(class_names), name)

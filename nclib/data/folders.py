@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import filelock
 import numpy as np
@@ -17,11 +18,9 @@ from PIL import Image, ImageOps
 
 from nclib.config import ConfigError, suggest
 from nclib.config.parts import RESOLVED_FOLDER
-from nclib.data.base import DATASETS, SPLITS, DataError, Dataset, tracked
+from nclib.data.base import DATASETS, SPLITS, DataError, Dataset
 from nclib.system import paths
-
-if TYPE_CHECKING:
-    from os import PathLike
+from nclib.system.files import sha256, write_atomic
 
 MAX_SIDE = 64
 """Longest side an image folder keeps; larger images are scaled down (`resolve_dataset` states the rule)."""
@@ -32,7 +31,7 @@ _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _Tree = dict[str, dict[str, list[Path]]]  # split -> class -> files, all sorted
 
 
-def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
+def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> str:
     """The name of a data set as a configuration may hold it: no path, the same on every machine.
 
     Built-in and already resolved names come back unchanged. ``folder:PATH``, a tree ``train/<class>/*`` and
@@ -65,40 +64,28 @@ def resolve_dataset(name: str, base: str | PathLike[str] | None = None) -> str:
         return name
     if not name.startswith("folder:"):
         raise ConfigError(suggest(name, [*DATASETS, "folder:PATH"], "data set"))
-    folder, tree, resolved = identified(name, base)
+    folder, tree, resolved = _identified(name, base)
     cache = cache_file(resolved)
-    if state(cache) == "ok":
-        return resolved
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(f"{cache}.lock"):
-        if state(cache) != "ok":  # another process may have decoded it meanwhile
-            aside = cache.with_suffix(".writing")
-            try:
-                with aside.open("wb") as file:
-                    np.savez(file, **_decode(folder, tree))
-                os.replace(aside, cache)
-            finally:
-                aside.unlink(missing_ok=True)
+    if not is_intact(cache):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{cache}.lock"):
+            if not is_intact(cache):  # another process may have decoded it meanwhile
+                content = io.BytesIO()
+                np.savez(content, **_decode(folder, tree))
+                write_atomic(cache, content.getvalue())
     return resolved
 
 
-def identified(name: str, base: str | PathLike[str] | None = None) -> tuple[Path, _Tree, str]:
+def _identified(name: str, base: str | os.PathLike[str] | None = None) -> tuple[Path, _Tree, str]:
     """The folder of ``folder:PATH``, its files, and what it resolves to."""
-    typed = name.removeprefix("folder:")
-    if not typed.strip():
-        raise DataError("folder: names no folder; write folder:PATH, for instance folder:data/cifar10-jpeg")
-    folder = Path(os.path.abspath(Path(base or ".") / os.path.expanduser(typed)))
+    folder = Path(os.path.abspath(Path(base or ".") / os.path.expanduser(name.removeprefix("folder:"))))
     tree = _scan(folder)
     files = [path for split in SPLITS for found in tree[split].values() for path in found]
     total = hashlib.sha256(f"decoding rule {_DECODING_RULE}\n".encode())
-    for path, content in zip(files, _each(folder, files, "Reading", _digest), strict=True):
+    for path, content in zip(files, _each(folder, files, lambda path: sha256(path.read_bytes())), strict=True):
         total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.") or "images"
     return folder, tree, f"folder:{plain}@{total.hexdigest()[:12]}"
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _scan(folder: Path) -> _Tree:
@@ -110,23 +97,23 @@ def _scan(folder: Path) -> _Tree:
         split: {place.name: _files(place) for place in sorted((folder / split).glob("[!.]*")) if place.is_dir()}
         for split in SPLITS
     }
-    faults = [f"{split}/{name} has no files" for split in SPLITS for name, files in tree[split].items() if not files]
-    faults += [f"{name!r} is in one of the two alone" for name in sorted(tree["train"].keys() ^ tree["test"].keys())]
-    if faults or len(tree["train"]) < 2:
+    names = sorted(tree["train"].keys() | tree["test"].keys())
+    faults = [f"{split}/{name} has no files" for name in names for split in SPLITS if not tree[split].get(name)]
+    if faults or len(names) < 2:
         raise DataError(f"{folder} has not the same two or more classes in train/ and test/. {shape}; {faults[:5]}")
     return tree
 
 
 def _files(folder: Path) -> list[Path]:
     found = (path for path in folder.rglob("*") if not path.is_dir())
-    return sorted((p for p in found if not any(part.startswith(".") for part in p.relative_to(folder).parts)),
-                  key=Path.as_posix)  # fmt: skip
+    shown = (path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    return sorted(shown, key=Path.as_posix)
 
 
-def _each(folder: Path, files: list[Path], doing: str, function: Callable[[Path], Any]) -> list[Any]:
+def _each(folder: Path, files: list[Path], function: Callable[[Path], Any]) -> list[Any]:
     """The function's value of every file; all files that it fails at are counted."""
     values, faults = [], []
-    for path in tracked(files, f"{doing} {folder.name}"):
+    for path in files:
         try:
             values.append(function(path))
         except Exception as error:  # Pillow answers damaged files with exceptions of many kinds
@@ -142,15 +129,12 @@ def _each(folder: Path, files: list[Path], doing: str, function: Callable[[Path]
 def _decode(folder: Path, tree: _Tree) -> dict[str, np.ndarray]:
     """The pixels and labels of a whole tree, and the names of its classes."""
     files = {split: [path for found in tree[split].values() for path in found] for split in SPLITS}
-    sizes = {split: _each(folder, files[split], "Measuring", _size) for split in SPLITS}
+    sizes = {split: _each(folder, files[split], _size) for split in SPLITS}
     distinct, short = set(sizes["train"] + sizes["test"]), sorted(map(min, sizes["train"]))
-    width, height = next(iter(distinct))
-    if len(distinct) > 1 or max(width, height) > MAX_SIDE:
-        width = height = min(MAX_SIDE, short[len(short) // 2])
-    pixels = {
-        split: np.stack(_each(folder, files[split], "Decoding", lambda path: _decode_file(path, (width, height))))
-        for split in SPLITS
-    }
+    size = next(iter(distinct))
+    if len(distinct) > 1 or max(size) > MAX_SIDE:
+        size = (min(MAX_SIDE, short[len(short) // 2]),) * 2
+    pixels = {split: np.stack(_each(folder, files[split], lambda path: _decode_file(path, size))) for split in SPLITS}
     grey = all(np.array_equal(images[:, :1], images[:, c : c + 1]) for images in pixels.values() for c in (1, 2))
     arrays = {"class_names": np.array(list(tree["train"]))}
     for split in SPLITS:
@@ -188,23 +172,21 @@ def cache_file(resolved: str) -> Path:
     return paths.data() / "cache" / f"{resolved.removeprefix('folder:').replace('@', '-')}.npz"
 
 
-def state(cache: Path) -> str:
-    """ "ok", "missing" or "damaged": every part of an .npz file has a checksum."""
+def is_intact(cache: Path) -> bool:
+    """Whether it is there and whole: every part of an .npz file has a checksum."""
     try:
         with zipfile.ZipFile(cache) as stored:
-            return "damaged" if stored.testzip() else "ok"
-    except FileNotFoundError:
-        return "missing"
+            return stored.testzip() is None
     except (OSError, zipfile.BadZipFile):
-        return "damaged"
+        return False
 
 
 def read_cache(resolved: str, split: str) -> Dataset:
     cache = cache_file(resolved)
-    if (found := state(cache)) != "ok":
+    if not is_intact(cache):
         raise DataError(
-            f"the images of {resolved} are {found} in {cache.parent}; run `nclib data fetch folder:PATH` with the "
-            "folder they were made from, its files unchanged"
+            f"the images of {resolved} are missing or damaged in {cache.parent}; run `nclib data fetch folder:PATH` "
+            "with the folder they were made from, its files unchanged"
         )
     with np.load(cache, allow_pickle=False) as stored:
         images, labels = (torch.from_numpy(stored[f"{split}_{part}"]) for part in ("images", "labels"))

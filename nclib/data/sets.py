@@ -1,16 +1,14 @@
-"""Data sets by name: load, fetch, check and describe whichever kind a name stands for."""
+"""Data sets by name: load, fetch and describe whichever kind a name stands for."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
 from nclib.config import ConfigError, suggest
-from nclib.config.parts import RESOLVED_FOLDER
-from nclib.data.base import DATASETS, SPLITS, Dataset
-from nclib.data.digits import _DIGITS_SHA256, _SCENE_DIGITS, _digit_pairs, _digit_scenes, _digits, _raw_digits
-from nclib.data.folders import cache_file, identified, read_cache, resolve_dataset, state
-from nclib.data.originals import TORCHVISION, original, states
+from nclib.data.base import SPLITS, Dataset
+from nclib.data.digits import EMBEDDED, embedded
+from nclib.data.folders import cache_file, is_intact, read_cache, resolve_dataset
+from nclib.data.originals import TORCHVISION, is_here, original
 from nclib.system import paths
 
 
@@ -54,16 +52,8 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     if split not in SPLITS:
         raise ConfigError(suggest(split, SPLITS, "split"))
     name = resolve_dataset(name)
-    if name == "digits":
-        images, labels = _digits(split)
-        return Dataset(images, labels, tuple("0123456789"), name)
-    if name == "digit_pairs":
-        images, labels = _digit_pairs(split)
-        return Dataset(images, labels, tuple(f"{k:02d}" for k in range(100)), name)
-    if name == "digit_scenes":
-        images, labels, _, _ = _digit_scenes(split)
-        return Dataset(images, labels, tuple(map(str, _SCENE_DIGITS)), name)
-    return original(name, split) if name in TORCHVISION else read_cache(name, split)
+    read = embedded if name in EMBEDDED else original if name in TORCHVISION else read_cache
+    return read(name, split)
 
 
 # -------------------------------------------------------------------------------- for `nclib data`
@@ -82,52 +72,29 @@ def fetch(name: str) -> str:
     return found.name
 
 
-def check(name: str) -> dict[str, str]:
-    """Compare every file of a data set with its checksum; nothing is changed, downloaded or decoded.
-
-    Returns
-    -------
-    For each file "ok", "missing" or "damaged". For the embedded digits the one entry is scikit-learn's array; for a
-    folder it is the cache of its decoded images.
-    """
-    if name.startswith("folder:") and not RESOLVED_FOLDER.fullmatch(name):
-        name = identified(name)[2]
-    name = resolve_dataset(name)
-    if name in TORCHVISION:
-        return {path.relative_to(paths.data()).as_posix(): found for path, found in states(name).items()}
-    if name in DATASETS:
-        content = hashlib.sha256(b"".join(array.tobytes() for array in _raw_digits.__wrapped__())).hexdigest()
-        return {"sklearn.datasets.load_digits": "ok" if content == _DIGITS_SHA256 else "damaged"}
-    return {cache_file(name).name: state(cache_file(name))}
-
-
 def describe(name: str) -> dict[str, Any]:
     """Facts about a data set, without downloading it; ``folder:PATH`` is decoded first.
 
     Returns
     -------
-    name, where, present, bytes (on disk, its own files only); and if present also classes (K), class_names, train and
-    test (images of each class), shape (C, H, W), augment.
+    name, where, present; and if present also classes (K), class_names, train and test (images of each class), shape
+    (C, H, W), augment.
     """
     name = resolve_dataset(name)
-    facts: dict[str, Any] = {"name": name, "where": "embedded in scikit-learn", "present": True, "bytes": 0}
-    files = []
-    if name in TORCHVISION:
-        found = states(name)
-        files = list(found)
-        facts |= {"where": str(files[0].parent), "present": set(found.values()) == {"ok"}}
-    elif name not in DATASETS:
-        files = [cache_file(name)]
-        facts |= {"where": str(files[0]), "present": state(files[0]) == "ok"}
-    facts["bytes"] = sum(path.stat().st_size for path in files if path.is_file())
+    if name in EMBEDDED:
+        facts = {"name": name, "where": "embedded in scikit-learn", "present": True}
+    elif name in TORCHVISION:
+        facts = {"name": name, "where": str(paths.data()), "present": is_here(name)}
+    else:
+        facts = {"name": name, "where": str(cache_file(name)), "present": is_intact(cache_file(name))}
     if not facts["present"]:
         return facts
-    for split in SPLITS:
-        dataset = load_dataset(name, split)
-        facts[split] = dataset.counts.tolist()
+    train, test = (load_dataset(name, split) for split in SPLITS)
     return facts | {
-        "classes": len(dataset.class_names),
-        "class_names": dataset.class_names,
-        "shape": tuple(dataset.images.shape[1:]),
-        "augment": dataset.augment,
+        "train": train.counts.tolist(),
+        "test": test.counts.tolist(),
+        "classes": len(train.class_names),
+        "class_names": train.class_names,
+        "shape": tuple(train.images.shape[1:]),
+        "augment": train.augment,
     }

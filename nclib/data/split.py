@@ -78,21 +78,13 @@ def make_split(cfg: DataConfig, seed: int) -> Split:
         wanted = torch.full((num_classes,), cfg.test_per_class)
         _refuse_shortage(f"test_per_class={cfg.test_per_class}", wanted, test, "test")
         test_indices = imbalance.subsample_indices(test.labels, wanted, seed)
-    mean, std = _channel_moments(train.images)
-    return Split(
-        train_images=train.images[train_indices],
-        train_labels=train.labels[train_indices],
-        test_images=test.images[test_indices],
-        test_labels=test.labels[test_indices],
-        counts=counts,
-        minority=minority,
-        class_names=train.class_names,
-        train_indices=train_indices,
-        test_indices=test_indices,
-        mean=mean,
-        std=std,
-        augment=train.augment if cfg.augment == "dataset" else "none",
-    )
+    rows = (*_rows(train, train_indices), *_rows(test, test_indices))
+    scale, augment = _channel_moments(train.images), train.augment if cfg.augment == "dataset" else "none"
+    return Split(*rows, counts, minority, train.class_names, train_indices, test_indices, *scale, augment)
+
+
+def _rows(dataset: Dataset, indices: Tensor) -> tuple[Tensor, Tensor]:
+    return dataset.images[indices], dataset.labels[indices]
 
 
 def _counts(cfg: DataConfig, num_classes: int, n_max: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -110,13 +102,11 @@ def _counts(cfg: DataConfig, num_classes: int, n_max: int, seed: int) -> tuple[T
 
 
 def _refuse_shortage(option: str, counts: Tensor, dataset: Dataset, kind: str) -> None:
-    short = (counts > dataset.counts).nonzero().flatten().tolist()
-    if short:
-        worst = min(short, key=lambda k: int(dataset.counts[k]))
+    lacking = int((counts - dataset.counts).argmax())
+    if counts[lacking] > dataset.counts[lacking]:
         raise ValueError(
-            f"{option} asks for {int(counts[worst])} {kind} images of class {dataset.class_names[worst]!r} "
-            f"of {dataset.name}, which has {int(dataset.counts[worst])}; {len(short)} of {len(counts)} "
-            f"classes have too few. At most {int(dataset.counts.min())} suits every class"
+            f"{option} asks for {int(counts[lacking])} {kind} images of class {dataset.class_names[lacking]!r} of "
+            f"{dataset.name}, which has {int(dataset.counts[lacking])}; {int(dataset.counts.min())} suit every class"
         )
 
 
@@ -157,8 +147,8 @@ class Batches:
 
     Raises
     ------
-    TypeError, ValueError
-        Images, labels or sizes that do not fit, with the numbers.
+    TypeError
+        Images that are not uint8.
     """
 
     def __init__(
@@ -175,9 +165,6 @@ class Batches:
     ) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise TypeError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
-        if not len(images) or labels.shape != images.shape[:1] or batch_size < 1:
-            raise ValueError(f"need N ≥ 1 images, as many labels and a batch size, got {len(images)}, {len(labels)}, "
-                             f"{batch_size}")  # fmt: skip
         self.images, self.labels = images.to(device), labels.to(device, torch.long)
         self.batch_size, self.augment, self.dtype = batch_size, augment, dtype
         exact = torch.promote_types(dtype, torch.float32)

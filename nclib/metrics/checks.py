@@ -24,10 +24,7 @@ def as_tensor(x: Array) -> Tensor:
 
 def check_weighting(weighting: Weighting) -> Weighting:
     if weighting not in ("class", "sample", "mixed"):
-        raise ValueError(
-            "weighting must be 'class' (mean of class means), 'sample' (sample mean) or 'mixed' (sample mean, classes "
-            f"alike in Σ_B), got {weighting!r}"
-        )
+        raise ValueError(f"weighting must be 'class', 'sample' or 'mixed', got {weighting!r}; see ClassMoments")
     return weighting
 
 
@@ -41,20 +38,16 @@ def check_finite(x: Tensor, name: str) -> None:
 
 def check_features(h: Array, dim: int) -> Tensor:
     h = as_tensor(h)
-    if h.ndim != 2 or h.shape[1] != dim:
-        raise ValueError(f"h must have shape (N, {dim}), got {tuple(h.shape)}")
-    if not h.is_floating_point():
-        raise ValueError(f"h must be floating point, got {h.dtype}; convert it with h.double()")
+    if h.ndim != 2 or h.shape[1] != dim or not h.is_floating_point():
+        raise ValueError(f"h must be floating-point features of shape (N, {dim}), got {h.dtype} {tuple(h.shape)}")
     check_finite(h, "h")
     return h
 
 
 def check_batch(h: Array, labels: Array, num_classes: int, dim: int) -> tuple[Tensor, Tensor]:
     h, labels = check_features(h, dim), as_tensor(labels)
-    if labels.shape != h.shape[:1]:
-        raise ValueError(f"labels must have shape ({len(h)},) as h has {len(h)} rows, got {tuple(labels.shape)}")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be integers, got {labels.dtype}; convert them with labels.long()")
+    if labels.shape != h.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers of shape ({len(h)},), got {labels.dtype} {tuple(labels.shape)}")
     labels = labels.long()
     low, high = torch.stack(labels.aminmax()).tolist() if len(labels) else (0, 0)  # one wait for a device
     if low < 0 or high >= num_classes:
@@ -90,6 +83,6 @@ def class_mask(classes: Classes, num_classes: int) -> Tensor:
     ids = classes.flatten().tolist()
     if classes.dtype == torch.bool or len(set(ids)) < len(ids) or not all(0 <= k < num_classes for k in ids):
         raise ValueError(
-            f"classes must be a ({num_classes},) mask or different ids in 0 … {num_classes - 1}, got {ids}"
+            f"give a ({num_classes},) mask of classes or different ids in 0 … {num_classes - 1}, got {ids}"
         )
     return torch.zeros(num_classes, dtype=torch.bool).index_fill(0, classes.long(), True)

@@ -437,15 +437,11 @@ def ncc_mismatches(h: Tensor, predicted: Tensor, m: ClassMoments) -> Tensor:
         chosen = predicted[rows].to(m.device)[:, None]
         mismatch = ~near.gather(1, chosen)[:, 0]
         unsure = (~mismatch & (near.sum(1) > 1)).nonzero()[:, 0]  # none in ordinary features
-        mismatch[unsure] = _farther(x[unsure], means, near[unsure], chosen[unsure])
+        distances = torch.cdist(x[unsure], means, compute_mode="donot_use_mm_for_euclid_dist")
+        distances.masked_fill_(~near[unsure], torch.inf)
+        mismatch[unsure] = distances.gather(1, chosen[unsure])[:, 0] > distances.amin(1)
         mismatches.append(mismatch)
     return torch.cat(mismatches)
-
-
-def _farther(x: Tensor, means: Tensor, near: Tensor, predicted: Tensor) -> Tensor:
-    """(B,) bool, whether another of the ``near`` (B, K) means is nearer than that of the predicted class (B, 1)."""
-    distances = torch.cdist(x, means, compute_mode="donot_use_mm_for_euclid_dist").masked_fill_(~near, torch.inf)
-    return distances.gather(1, predicted)[:, 0] > distances.amin(1)
 
 
 # --------------------------------------------------------- the paper's own equations, uncentred, for comparison with it
@@ -502,7 +498,7 @@ def ratio(numerator: Tensor, denominator: Tensor) -> float:
     return float(numerator / denominator)  # in tensors: x/0 is inf and 0/0 NaN, where Python would raise
 
 
-def share_of_samples(of_classes: Tensor, m: ClassMoments) -> float:
+def share(of_classes: Tensor, m: ClassMoments) -> float:
     return ratio(of_classes.sum(), m.counts.sum())
 
 

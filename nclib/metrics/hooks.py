@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nclib.metrics.layers import Layers, Pool, found_for, module_named, modules_of, pools_of
+from nclib.metrics.layers import Layers, Pool, module_named, modules_of, pools_of
 from nclib.metrics.pooling import vectors
 
 
@@ -34,19 +34,19 @@ class Reader:
         if isinstance(self.model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             self.model = self.model.module
         self.modules = modules_of(self.model)
-        self.pool, self.pools = pool, pools_of(self.modules, layers, pool)
-        self.found = found_for(self.modules, layers)  # whether the layers were found, not named
+        self.pools, self.found = pools_of(self.modules, layers, pool)  # whether the layers were found, not named
         self.names_of: dict[nn.Module, list[str]] = {}
         for name, module in self.modules.items():
             self.names_of.setdefault(module, []).append(name)
         self.left: set[str] = set()  # layers that were found and are left out
         self.apart: dict[str, Tensor] = {}  # (2, d): largest differences from the classifier's input, and its sizes
         self.names: set[str] | None = None  # the layers of every batch
-        self.num_classes, self.named, self.head, self.w = num_classes, classifier != "auto", "", None
-        if classifier == "auto":
-            self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear)}
-        else:
+        self.num_classes, self.pool, self.named, self.head, self.w = num_classes, pool, classifier != "auto", "", None
+        self.heads = {m: names[0] for m, names in self.names_of.items() if isinstance(m, nn.Linear)}
+        if self.named:
             self.heads = {} if classifier is None else self._head_named(classifier)
+        self.solved = {module: names[0] for module, names in self.names_of.items() if _is_solved(module)}
+        self.counted = False  # whether rows that did not converge have been counted
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
         head = module_named(self.modules, name)
@@ -66,8 +66,7 @@ class Reader:
     def batches(self, loader: Iterable[Any], again: bool = False) -> Iterator[tuple[dict[str, Tensor], Any, Any]]:
         """Of every batch: features (B, d) by layer, labels (B,) on the CPU, and what the network returned (B, K), if it
         did; ``again``: failures have been counted."""
-        for failures in self.failures:
-            failures.counted = again
+        self.counted = again
         for batch in loader:
             inputs, labels = _inputs_and_labels(batch)
             if len(labels):
@@ -132,10 +131,7 @@ class Reader:
         else:
             h = x
         if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size or not h.is_floating_point():
-            raise ValueError(
-                f"{said}, and not features of {self.size} samples, its first axis: pass a function as its pool that "
-                "returns (B, d)"
-            )
+            raise ValueError(f"{said}, and not features of {self.size} samples: pass a pool that returns (B, d)")
         return h.clone()
 
     def twins(self) -> set[str]:
@@ -167,8 +163,7 @@ class Reader:
             self.names = set(outputs if self.found or not self.pools else self.pools)
             if not self.names:
                 raise ValueError("no block and no classifier was found: name a layer of model.named_modules()")
-        odd = (self.names ^ set(outputs)) - self.left
-        if odd:
+        if odd := (self.names ^ set(outputs)) - self.left:
             raise ValueError(f"the forward pass does not always call {', '.join(sorted(odd))}; name other layers")
         # cloned: a network may write the next batch into the same memory
         return outputs, labels, None if logits is None else logits.clone()
@@ -182,12 +177,9 @@ class Reader:
             if self.num_classes < 2:
                 raise ValueError("the number of classes cannot be read from the network; pass num_classes=…")
         names = [name for name, (_, out, _) in self.calls.items() if self.named or out.shape[1] == self.num_classes]
-        names = [name for name in names if any(_same(x, self.calls[name][1]) for x in returned)] or names
+        names = [name for name in names if any(_alike(x, self.calls[name][1]) for x in returned)] or names
         if len(names) > 1:
-            raise ValueError(
-                f"several layers have {self.num_classes} outputs and may be the classifier: "
-                f"{', '.join(map(repr, names))}. Name it with classifier=…, or pass classifier=None"
-            )
+            raise ValueError(f"{names} have {self.num_classes} outputs each: pass classifier= one of them, or None")
         unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
         if not self.named and not names and (unseen or any(x.shape[1] == self.num_classes for x in returned)):
             warnings.warn(
@@ -218,12 +210,11 @@ class Reader:
             return returned[0] if returned else None
         if not returned:
             return own
-        logits = next((x for x in returned if _same(x, own)), returned[0])
+        logits = next((x for x in returned if _alike(x, own)), returned[0])
         if first and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
             warnings.warn(
-                f"the network's output does not follow, row by row, from that of {self.head!r}, which is taken "
-                "for its classifier. Where rows change their order, or other layers enter the output, features and "
-                "classifier do not belong together: name another with classifier=…, or None",
+                f"the network's output does not follow, row by row, from that of {self.head!r}, which is taken for its "
+                "classifier: name another with classifier=…, or None",
                 stacklevel=2,
             )
         return logits
@@ -231,39 +222,33 @@ class Reader:
     @contextmanager
     def _failures_told(self) -> Iterator[None]:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
-        self.failures = [_Failures(names[0], module) for module, names in self.names_of.items() if _is_solved(module)]
+        choices = {layer: layer._on_failure for layer in self.solved}
+        self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved.values()}  # −1: converged
+        hooks = [layer.register_forward_hook(self._solved) for layer in self.solved]
+        for layer in choices:
+            layer._on_failure = "ignore"
         try:
             yield
         finally:
-            for failures in self.failures:
-                failures.tell()
+            for hook in hooks:
+                hook.remove()
+            for layer, choice in choices.items():
+                layer._on_failure = choice
+            for name, parts in self.residuals.items():
+                rows = torch.cat([torch.empty(0), *parts])
+                failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
+                if len(failed):
+                    warnings.warn(
+                        f"the equilibrium layer {name!r} did not converge on {len(failed)} of {len(rows)} rows (worst "
+                        f"residual {failed.max():.1e}): their features, there and in later layers, are not those of a "
+                        "fixed point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
+                        stacklevel=2,
+                    )
 
-
-class _Failures:
-    """The rows that an equilibrium layer did not solve."""
-
-    def __init__(self, name: str, layer: Any) -> None:
-        self.name, self.layer, self.rows, self.failed, self.worst, self.counted = name, layer, 0, 0, 0.0, False
-        self.choice, layer._on_failure = layer._on_failure, "ignore"
-        self.hook = layer.register_forward_hook(self.count)
-
-    def count(self, layer: Any, *_: Any) -> None:
-        """Of one call, unless the data have been ``counted``."""
+    def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:
-            residuals = solution.residual[~solution.converged].nan_to_num(math.inf, math.inf).tolist()
-            self.rows, self.failed = self.rows + len(solution.converged), self.failed + len(residuals)
-            self.worst = max([self.worst, *residuals])
-
-    def tell(self) -> None:
-        self.hook.remove()
-        self.layer._on_failure = self.choice
-        if self.failed:
-            warnings.warn(
-                f"the equilibrium layer {self.name!r} did not converge on {self.failed} of {self.rows} rows (worst "
-                f"residual {self.worst:.1e}): their features, there and in later layers, are not those of a fixed "
-                "point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
-                stacklevel=2,
-            )
+            residual = solution.residual.masked_fill(solution.converged, -1).cpu()
+            self.residuals[self.solved[layer]].append(residual)
 
 
 def _is_solved(module: nn.Module) -> bool:
@@ -305,10 +290,7 @@ def _forward(model: nn.Module, inputs: Any) -> Any:
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Tensor | np.ndarray]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise ValueError(
-            f'a batch must be (inputs, labels), got a {type(batch).__name__}: pass ((b["…"], b["…"]) for b in loader), '
-            "with the names or numbers of the inputs and of the labels"
-        )
+        raise ValueError('a batch must be (inputs, labels): pass ((b["…"], b["…"]) for b in loader), with their names')
     inputs, labels = batch
     if isinstance(labels, Tensor):
         return inputs, labels.detach().to("cpu", copy=True)  # a loader may write into the same memory
@@ -327,5 +309,6 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(part)
 
 
-def _same(output: Tensor, logits: Tensor) -> bool:
-    return output.shape == logits.shape and torch.allclose(output.float(), logits.float())
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Equal up to rounding."""
+    return a.shape == b.shape and bool((a - b).abs().max() <= 1e-5 * b.abs().max())

@@ -27,11 +27,12 @@ def module_named(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
     return modules[name]
 
 
-def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> dict[str, Pool]:
-    """The pooling of every layer that is wanted by name."""
+def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> tuple[dict[str, Pool], bool]:
+    """The pooling of every layer by name, and whether the choice of layers was left to us."""
+    every = layers == "all" and "all" not in modules
     if layers is None:
         names = blocks_of(modules[""])
-    elif found_for(modules, layers):  # every single layer that computes something in evaluation mode
+    elif every:  # single layers that compute something in evaluation mode
         names = [name for name, m in modules.items() if _is_single(m) and not isinstance(m, _NO_BLOCKS)]
     else:
         names = [layers] if isinstance(layers, str) else layers
@@ -41,12 +42,7 @@ def pools_of(modules: Mapping[str, nn.Module], layers: Layers, pool: Pool) -> di
             raise ValueError(f"pool must be 'mean', 'flatten', 'cls' or a function that returns (B, d), got {how!r}")
         if name not in modules:
             module_named(modules, name.removesuffix(".input"))
-    return named
-
-
-def found_for(modules: Mapping[str, nn.Module], layers: Layers) -> bool:
-    """Whether the user left the choice of layers to us: None, or "all" where no module has that name."""
-    return layers is None or (isinstance(layers, str) and layers == "all" and "all" not in modules)
+    return named, every or layers is None
 
 
 def blocks_of(model: nn.Module) -> list[str]:

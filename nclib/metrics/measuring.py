@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nclib.metrics.alone import effective_rank, nc0
 from nclib.metrics.checks import Weighting, check_finite, scaled_rows
-from nclib.metrics.definitions import nc1_cdnv, ncc_mismatches, ratio, share_of_samples, whitened_squares
+from nclib.metrics.definitions import nc1_cdnv, ncc_mismatches, ratio, share, whitened_squares
 from nclib.metrics.hooks import Reader
 from nclib.metrics.layers import Layers, Pool
 from nclib.metrics.moments import ClassMoments, EmptyClassWarning
@@ -163,31 +163,23 @@ def measure(
     """
     import pandas
 
-    if second_pass and iter(loader) is loader:
-        raise ValueError("second_pass=True reads the loader twice, and an iterator can be read once: pass a list of it")
     reader = Reader(model, layers, num_classes, pool, classifier)
-    with reader.reading():
+    with reader.reading(), warnings.catch_warnings():
         measured, kept = _first_pass(reader, loader, weighting, max_dim, 0 if second_pass else keep)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", EmptyClassWarning)  # which the first pass gave
-            for name, *batch in _batches(reader, loader, again=True) if second_pass else kept:
-                measured[name].compare(*batch, measured[name].moments)
-            for name, *batch in () if test is None else _batches(reader, test):
-                measured[name].test(*batch)
-    if not kept and not second_pass:
-        warnings.warn(
-            f"the features take more than keep={keep} bytes: nc4_ncc_mismatch and nc1_pinv_class_balanced are left "
-            "out. Pass second_pass=True, which reads the loader twice, or a larger keep, or fewer layers",
-            stacklevel=2,
-        )
-    shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins()]
-    tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))
-    w = {f"{reader.head}.input": reader.w}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EmptyClassWarning)
+        warnings.simplefilter("ignore", EmptyClassWarning)  # which the first pass gave
+        for name, *batch in _batches(reader, loader, again=True) if second_pass else kept:
+            measured[name].compare(*batch, measured[name].moments)
+        for name, *batch in () if test is None else _batches(reader, test):
+            measured[name].test(*batch)
+        shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins()]
         if second_pass and any(layer.differs() for layer in shown):
-            raise ValueError("the loader gave other samples the second time; second_pass=True needs the same ones")
+            raise ValueError("the loader gave other samples the second time: pass one that can be read twice")
+        w = {f"{reader.head}.input": reader.w}
         rows = [row for layer in shown for row in layer.rows(w.get(layer.name), per_class)]
+    if not kept and not second_pass:
+        said = f"beyond keep={keep} bytes: pass second_pass=True, which reads the loader twice, or a larger keep"
+        warnings.warn(f"nc4_ncc_mismatch and nc1_pinv_class_balanced are left out {said}", stacklevel=2)
+    tell_of_no_simplex({repr(x.name): x.moments.dim for x in shown}, int((shown[0].moments.counts > 0).sum()))
     frame = pandas.DataFrame(rows, columns=["layer", "class", "metric", "value"])
     return frame.astype({"class": "Int64"}) if per_class else frame.drop(columns="class")
 
@@ -338,8 +330,10 @@ class _Layer:
         """Whether ``compare`` has seen other samples: class means that moved by more than 0.001 of how far samples are
         from the first one, which is above the rounding of a network."""
         first, again = self.moments, self.compared
+        if not torch.equal(first.counts, again.counts):
+            return True
         moved = torch.linalg.vector_norm(first.class_means - again.class_means, dim=1)  # NaN of absent classes
-        return not torch.equal(first.counts, again.counts) or bool((moved > 1e9 * first.resolution).any())
+        return bool((moved > 1e9 * first.resolution).any())
 
     def test(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         if self.tested is None:
@@ -365,14 +359,13 @@ class _Layer:
             if self.predicts:
                 given = given._replace(mismatches=self.mismatched)
                 by_class["nc4_ncc_mismatch"] = self.mismatched / counts
-        report = {"dim": m.dim, "samples": m.num_samples, **computed(given)}
-        report["feature_norm"] = share_of_samples(self.norms, m)
+        report = {"dim": m.dim, "samples": m.num_samples, **computed(given), "feature_norm": share(self.norms, m)}
         if m.scatter is not None:
             report["effective_rank"] = effective_rank(m)
         if w is not None:
             report["nc0"] = nc0(w)
             if self.predicts:
-                report["accuracy"] = share_of_samples(self.right, m)
+                report["accuracy"] = share(self.right, m)
                 by_class["accuracy"] = self.right / counts
         if self.tested is not None:
             report |= self.tested.against(m, w is not None)
@@ -392,10 +385,10 @@ class _Layer:
             "absent_classes_test": int((m.counts == 0).sum()),
             "nc1_trace_ratio_test": ratio(around, train.between_rows.square().sum()),
             "nc1_cdnv_test": nc1_cdnv(m),
-            "ncc_accuracy_test": share_of_samples(m.counts.cpu() - self.elsewhere, m),
+            "ncc_accuracy_test": share(m.counts.cpu() - self.elsewhere, m),
         }
         if self.predicts:
-            report["nc4_ncc_mismatch_test"] = share_of_samples(self.mismatched, m)
+            report["nc4_ncc_mismatch_test"] = share(self.mismatched, m)
             if of_classifier:
-                report["accuracy_test"] = share_of_samples(self.right, m)
+                report["accuracy_test"] = share(self.right, m)
         return report

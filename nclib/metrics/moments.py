@@ -79,11 +79,8 @@ class ClassMoments:
     """
 
     def __init__(self, num_classes: int, dim: int, weighting: Weighting = "class", *, covariance: bool = True) -> None:
-        if not (is_whole(num_classes) and is_whole(dim) and min(num_classes, dim) >= 1 and num_classes * dim < 2**40):
-            raise ValueError(
-                "num_classes and dim must be whole numbers of at least 1, and their product below 2^40, got "
-                f"{num_classes!r} and {dim!r}"
-            )
+        if not (is_whole(num_classes) and is_whole(dim) and min(num_classes, dim) >= 1):
+            raise ValueError(f"num_classes and dim must be integers of at least 1, got {num_classes!r} and {dim!r}")
         self.num_classes, self.dim = num_classes, dim
         self.weighting = check_weighting(weighting)
         with torch.inference_mode(False):  # tensors made in that mode could not be updated outside of it
@@ -203,7 +200,7 @@ class ClassMoments:
     @property
     def class_means(self) -> Tensor:
         """(K, d), μ_k; NaN rows for classes without samples."""
-        return self.origin + self._relative_means
+        return torch.where(self.present[:, None], self.origin + self.means_from_origin, torch.nan)
 
     @property
     def global_mean(self) -> Tensor:
@@ -218,7 +215,8 @@ class ClassMoments:
         one shorter than 1e-12 of the largest root mean square distance, over the classes, of samples from the first
         sample. What rounding did to the features before they came here is taken as data.
         """
-        centred = self._relative_means - self.weights @ self.means_from_origin
+        means = torch.where(self.present[:, None], self.means_from_origin, torch.nan)
+        centred = means - self.weights @ self.means_from_origin
         noise = torch.linalg.vector_norm(centred, dim=1, keepdim=True) <= self.resolution
         return centred.masked_fill_(noise, 0.0)
 
@@ -226,9 +224,7 @@ class ClassMoments:
     def within_cov(self) -> Tensor:
         """(d, d), Σ_W: mean over all samples of (h − μ_k)(h − μ_k)ᵀ."""
         if self.scatter is None:
-            raise ValueError(
-                "there is no within-class covariance of a selection of classes, or of moments with covariance=False"
-            )
+            raise ValueError("there is no within_cov of a selection of classes, or with covariance=False")
         return (self.scatter.tril() + self.scatter.tril(-1).T) / self.num_samples
 
     @property
@@ -293,18 +289,10 @@ class ClassMoments:
     def _find_present(self) -> Tensor:
         present = self.counts > 0
         if self.num_samples and not present.all():
-            absent = (~present).nonzero().flatten().tolist()
-            warnings.warn(
-                f"{len(absent)} of {self.num_classes} classes have no samples and are left out: "
-                f"{', '.join(map(str, absent[:10]))}{' …' if len(absent) > 10 else ''}",
-                EmptyClassWarning,
-                stacklevel=2,
-            )
+            absent = ", ".join(map(str, (~present).nonzero().flatten().tolist()))
+            said = f"{int((~present).sum())} of {self.num_classes} classes have no samples and are left out: {absent}"
+            warnings.warn(said, EmptyClassWarning, stacklevel=2)
         return present
-
-    @property
-    def _relative_means(self) -> Tensor:
-        return torch.where(self.present[:, None], self.means_from_origin, torch.nan)
 
     def _between_eigen(self) -> tuple[Tensor, Tensor]:
         _, singular, directions = torch.linalg.svd(self.between_rows, full_matrices=False)
@@ -347,10 +335,7 @@ def class_moments(h: Array, labels: Array, num_classes: int, weighting: Weightin
     torch.Size([3, 4])
     """
     h = as_tensor(h)
-    if h.ndim != 2 or 0 in h.shape:
-        hint = "; of feature maps give h.mean((2, 3)) or h.flatten(1)" if h.ndim == 4 else ""
-        raise ValueError(f"h must have shape (N, d) with N, d ≥ 1, got {tuple(h.shape)}{hint}")
-    moments = ClassMoments(num_classes, h.shape[1], weighting).update(h, labels)
+    moments = ClassMoments(num_classes, h.shape[-1], weighting).update(h, labels)
     _ = moments.present  # warn here, where the data is named, and not at the first metric
     return moments
 

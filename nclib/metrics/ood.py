@@ -87,14 +87,14 @@ def ood_scores(
                 f"every score is 1; got {dim}. Left out, it is one less than the classes that have samples"
             )
         components = torch.linalg.eigh(moments.within_cov + sampled.between_cov)[1][:, -dim:]
-        return _quotient(torch.linalg.vector_norm(h @ components, dim=1), torch.linalg.vector_norm(h, dim=1))
+        return (torch.linalg.vector_norm(h @ components, dim=1) / torch.linalg.vector_norm(h, dim=1)).nan_to_num(0.0)
     if w is None:
         raise ValueError('"nci" compares features with the classifier: pass w, its (K, d) weight')
     w = as_tensor(w).to(h)
     scores = h @ w.T if logits is None else check_logits(logits, len(h), len(w)).to(h.device)
     centred = h - sampled.global_mean
     proximity = (centred * w[scores.argmax(1)]).sum(1)
-    return _quotient(proximity, torch.linalg.vector_norm(centred, dim=1)) + alpha * h.abs().sum(1)
+    return (proximity / torch.linalg.vector_norm(centred, dim=1)).nan_to_num(0.0) + alpha * h.abs().sum(1)
 
 
 def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
@@ -106,7 +106,3 @@ def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
     means = m.means_from_origin[m.present] @ whiten  # around the first sample, as the features
     gaps = torch.cdist((h - m.origin) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist")
     return -gaps.amin(1).square()
-
-
-def _quotient(a: Tensor, b: Tensor) -> Tensor:
-    return torch.where(b > 0, a / b, 0.0)

@@ -88,12 +88,7 @@ def nc_report(
 
 
 def report_of(
-    m: ClassMoments,
-    h: Tensor,
-    labels: Tensor,
-    logits: Array | None = None,
-    w: Array | None = None,
-    minority: Classes | None = None,
+    m: ClassMoments, h: Tensor, labels: Tensor, logits: Array | None, w: Array | None, minority: Classes | None = None
 ) -> dict[str, float]:
     """``nc_report`` from the moments of these features, in their weighting."""
     labels = labels.to(m.device, torch.long)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nclib.methods import is_whole
-from nclib.metrics import alone
 from nclib.metrics import definitions as d
+from nclib.metrics.alone import classifier_norm_ratio, minority_cosine
 from nclib.metrics.moments import ClassMoments
 
 SMALL_CLASS = 5  # below it, the within-class trace is too small by more than a fifth (factor 1 − 1/n)
@@ -88,6 +88,7 @@ def _small_classes(m: ClassMoments) -> float:
 
 
 _SIMPLEX = {"ideal": _least_distance, "low": _least_distance, "high": math.sqrt(2)}
+_ALIGNED = _SIMPLEX | {"high": 2.0}
 _LENGTHS = {"high": lambda k, r: math.sqrt(k - 1)}
 _ANGLES = {"ideal": _of_a_simplex(0.0), "high": lambda k, r: k / (k - 1)}
 _PRINTED = {"ideal": _printed_minimum, "low": _printed_minimum, "high": lambda k, r: math.sqrt(k / (k - 1))}
@@ -104,12 +105,8 @@ METRICS = {
     "nc2_equinorm": Metric(d.nc2_equinorm, "means", "NC2, lengths", ideal=_of_a_simplex(0.0), **_LENGTHS, **_BOTH),
     "nc2_equiangular": Metric(d.nc2_equiangular, "means", "NC2, angles", **_ANGLES, **_BOTH, block_high=1.5),
     "nc3_self_duality": Metric(d.nc3_self_duality, "classifier moments", "NC3, centred", high=2.0, **_BOTH),
-    "nc3_alignment": Metric(
-        d.nc3_alignment, "classifier moments", "NC3, alignment", **_SIMPLEX | {"high": 2.0}, **_BOTH
-    ),
-    "nc4_ncc_mismatch": Metric(
-        d.share_of_samples, "mismatches moments", "NC4, not the nearest mean", high=1.0, block=True
-    ),
+    "nc3_alignment": Metric(d.nc3_alignment, "classifier moments", "NC3, alignment", **_ALIGNED, **_BOTH),
+    "nc4_ncc_mismatch": Metric(d.share, "mismatches moments", "NC4, not the nearest mean", high=1.0, block=True),
     "nc2_etf_distance_classifier": Metric(d.nc2_etf_distance, "classifier", **_SIMPLEX),
     "nc2_equinorm_classifier": Metric(d.nc2_equinorm, "classifier", **_LENGTHS),
     "nc2_equiangular_classifier": Metric(d.nc2_equiangular, "classifier", **_ANGLES),
@@ -119,8 +116,8 @@ METRICS = {
     "paper_eq14_uncentred": Metric(d.paper_eq14_uncentred, "classifier moments", "NC3, eq. 14", high=2.0),
     "absent_classes": Metric(lambda m: float((m.counts == 0).sum()), "moments", **_FEW),
     "small_classes": Metric(_small_classes, "moments", **_FEW),
-    "minority_cosine": Metric(alone.minority_cosine, "classifier minority", "cosine among minority classes", **_COSINE),
-    "classifier_norm_ratio": Metric(alone.classifier_norm_ratio, "classifier minority", ideal=1.0),
+    "minority_cosine": Metric(minority_cosine, "classifier minority", "cosine among minority classes", **_COSINE),
+    "classifier_norm_ratio": Metric(classifier_norm_ratio, "classifier minority", ideal=1.0),
 }
 """What ``nc_report`` can have of all classes together, in its order."""
 

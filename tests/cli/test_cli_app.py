@@ -48,7 +48,7 @@ def test_help_needs_nothing_heavy():
         (["train", "--recipe", "papr"], "'paper'"),
         (["train", "--dataset", "digit"], "'digits'"),
         (["train", "-s", "model.widht=4"], "'width'"),
-        (["data", "check", "cifar"], "'cifar10'"),
+        (["data", "describe", "cifar"], "'cifar10'"),
     ],
 )
 def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):

@@ -3,17 +3,12 @@
 import torch
 from command import nclib
 
-from nclib import data
 from nclib.engine import profiles
 
 
-def test_data_is_fetched_checked_and_described(monkeypatch):
+def test_data_is_fetched_and_described():
     assert "digits: complete" in nclib("data", "fetch", "digits").stdout
-    assert nclib("data", "check", "digits").exit_code == 0
     assert "embedded in scikit-learn" in nclib("data", "describe", "digits").stdout
-    monkeypatch.setattr(data, "check", lambda name: {"a": "ok", "b": "damaged"})
-    result = nclib("data", "check", "digits")
-    assert result.exit_code == 1 and "b  damaged" in result.stdout
 
 
 def test_the_doctor_tells_what_there_is_and_what_it_costs(project):
