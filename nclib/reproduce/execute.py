@@ -121,12 +121,14 @@ def run_cells(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, 
 
 def _engine() -> str:
     """The name of an engine of papermill that runs cells in this process, where a kernel would start anew."""
+    from IPython.core.interactiveshell import InteractiveShell
     from papermill.engines import Engine, papermill_engines
+    from traitlets.config import Config
 
     class InThisProcess(Engine):
         @classmethod
         def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
-            shell, shown = _shell(), {}
+            shell, shown = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}})), {}
             for number, cell in enumerate((cell for cell in nb_man.nb.cells if cell.cell_type == "code"), 1):
                 cell.execution_count = number
                 if not _run_cell(shell, cell, shown):
@@ -134,24 +136,6 @@ def _engine() -> str:
 
     papermill_engines.register("nclib", InThisProcess)
     return "nclib"
-
-
-def _shell() -> Any:
-    """An IPython that keeps what cells show, in ``display_pub.outputs``."""
-    from IPython.core.displayhook import DisplayHook
-    from IPython.core.displaypub import CapturingDisplayPublisher
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    class Shown(DisplayHook):
-        def write_output_prompt(self) -> None:
-            pass
-
-        def write_format_data(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
-            self.shell.display_pub.publish(data, metadata)
-
-    options = {"displayhook_class": Shown, "display_pub_class": CapturingDisplayPublisher}
-    return InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}), **options)
 
 
 def _run_cell(shell: Any, cell: Any, shown: dict[str, Any]) -> bool:
@@ -162,18 +146,17 @@ def _run_cell(shell: Any, cell: Any, shown: dict[str, Any]) -> bool:
     from IPython.utils.capture import capture_output
     from nbformat.v4 import new_output
 
-    with capture_output(display=False) as streams:
+    with shell.display_trap, capture_output() as seen:
         done = shell.run_cell(cell.source)
-    texts = {"stdout": streams.stdout, "stderr": streams.stderr}
+    texts = {"stdout": seen.stdout, "stderr": seen.stderr}
     cell.outputs = [new_output("stream", name=stream, text=text) for stream, text in texts.items() if text]
-    for each in shell.display_pub.outputs:
-        place, content = (each.get("transient") or {}).get("display_id"), dict(each["data"])
-        if each.get("update") and place in shown:
-            shown[place].data = content
+    for each in seen.outputs:
+        place = (each.transient or {}).get("display_id")
+        if each.update and place in shown:
+            shown[place].data = each.data
             continue
-        cell.outputs.append(new_output("display_data", data=content, metadata=each["metadata"] or {}))
+        cell.outputs.append(new_output("display_data", data=each.data, metadata=each.metadata or {}))
         shown[place] = cell.outputs[-1]
-    shell.display_pub.outputs.clear()
     if done.success:
         return True
     fault = done.error_before_exec or done.error_in_exec

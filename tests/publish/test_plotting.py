@@ -61,12 +61,14 @@ def test_curve_is_the_mean_over_seeds_and_the_band_one_sample_std():
 
 
 def test_colour_and_marker_are_the_model_and_line_style_the_split():
-    ax = plotting.curves(frame(), "accuracy", axes(), ["test", "train"])
-    lines = drawn(ax)
+    ax = axes()
+    for split in ("test", "train"):
+        plotting.curves(frame(), "accuracy", ax, split)
+    lines = [drawn(ax)[place] for place in (0, 2, 1, 3)]
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-", "--"]
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
     assert lines[0].get_marker() == lines[1].get_marker() != lines[2].get_marker()
-    assert ax.get_legend_handles_labels()[1] == ["ResNet-18", "DEQ", "test", "train"]
+    assert list(dict.fromkeys(ax.get_legend_handles_labels()[1])) == ["ResNet-18", "DEQ", "test", "train"]
 
 
 def test_mixed_settings_are_not_averaged():
@@ -150,10 +152,10 @@ def _arm_rows():
 
 def test_arms_are_geometric_means_with_the_range_of_seeds():
     ax = plotting.arms(_arm_rows(), plt.figure().subplots(), label="error", across="step")
-    assert [line.get_label() for line in ax.lines] == ["DEQ", "FNN a", "FNN b"]
+    assert ax.get_legend_handles_labels()[1] == ["DEQ", "FNN a", "FNN b"]
     np.testing.assert_allclose(ax.lines[0].get_ydata(), 10.0 ** -np.array([1.5, 2.5, 3.5]))
-    assert len({line.get_color() for line in ax.lines}) == 3
-    assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "--"]
+    assert len({line.get_color() for line in drawn(ax)}) == 3
+    assert [line.get_linestyle() for line in drawn(ax)] == ["-", "--", "--"]
     assert ax.get_yscale() == "log" and len(ax.collections) == 3
 
 

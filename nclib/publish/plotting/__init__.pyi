@@ -2,10 +2,8 @@
 
 from .lines import (
     arms as arms,
-    cobweb as cobweb,
     curves as curves,
     figure_legend as figure_legend,
-    layers as layers,
     sweep as sweep,
     traces as traces,
 )
@@ -19,7 +17,6 @@ from .matrices import (
 )
 from .style import (
     GROUP_STYLE as GROUP_STYLE,
-    KIND_COLOURS as KIND_COLOURS,
     METHOD_STYLE as METHOD_STYLE,
     MODEL_STYLE as MODEL_STYLE,
     ONE_COLUMN as ONE_COLUMN,

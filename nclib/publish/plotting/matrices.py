@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
-from nclib.publish.plotting.style import _PALETTE, Style, _ordered, _styles
+from nclib.publish.plotting.style import PALETTE, Style, styles_of
 
 _HALO = [patheffects.withStroke(linewidth=1.8, foreground="white")]
 
@@ -87,7 +87,7 @@ def embedding(
     """
     points, labels, minority = np.asarray(points, dtype=float), np.asarray(labels), {int(k) for k in minority}
     classes = [int(k) for k in np.unique(labels)]
-    colours = _PALETTE if len(classes) <= len(_PALETTE) else sns.color_palette("viridis", len(classes)).as_hex()
+    colours = PALETTE if len(classes) <= len(PALETTE) else sns.color_palette("viridis", len(classes)).as_hex()
     for k in sorted(classes, key=lambda k: k in minority):  # few minority points: drawn on top
         look = {"marker": "x", "s": 12, "linewidths": 0.9} if k in minority else {"s": 5, "linewidths": 0, "alpha": 0.7}
         ax.scatter(*points[labels == k].T, color=colours[classes.index(k)], **look)
@@ -111,7 +111,6 @@ def forest(
     *,
     label: str,
     names: Sequence[str],
-    by: str = "row",
     models: bool = True,
     most: float = math.inf,
 ) -> Axes:
@@ -119,8 +118,8 @@ def forest(
 
     Parameters
     ----------
-    rows : value, half (NaN draws no bar), model, and the column `by`, which names the line each is drawn on. Several
-        models on one line stand a little apart. A column note, where there is one, is written above the dots.
+    rows : value, half (NaN draws no bar), model, and row, which names the line each is drawn on. Several models on one
+        line stand a little apart. A column note, where there is one, is written above the dots.
     label : what the axis calls the value.
     names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models : colour and marker by model, as elsewhere; False draws every row alike.
@@ -131,12 +130,11 @@ def forest(
     ax, with a thin line at 0 where the values are on both sides of it or models is False.
     """
     names = list(names)
-    present = _ordered(rows["model"].unique(), None) if models else [None]
-    apart = 0.16 if rows.groupby(by)["model"].nunique().max() > 1 else 0.0
-    styles = _styles(present) if models else {None: Style("0.15", "o", "")}
+    styles = styles_of(rows["model"].unique()) if models else {None: Style("0.15", "o", "")}
+    apart = 0.16 if rows.groupby("row")["model"].nunique().max() > 1 else 0.0
     for place, (model, style) in enumerate(styles.items()):
         chosen = rows if model is None else rows[rows["model"] == model]
-        heights = np.array([names.index(name) for name in chosen[by]]) + apart * (place - (len(present) - 1) / 2)
+        heights = np.array([names.index(name) for name in chosen["row"]]) + apart * (place - (len(styles) - 1) / 2)
         ax.errorbar(
             chosen["value"], heights, xerr=chosen["half"].fillna(0), fmt=style.marker, color=style.colour,
             markersize=4, elinewidth=1, capsize=2, label=style.label or None,
@@ -144,8 +142,6 @@ def forest(
         for value, height, note in zip(chosen["value"], heights, chosen.get("note", ()), strict=False):
             above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
             ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=_HALO, **above)
-    if rows["value"].nunique() == 1 and not rows["half"].gt(0).any():  # else the axis would show rounding
-        ax.set_xlim(rows["value"].iloc[0] - 1, rows["value"].iloc[0] + 1)
     low, high = ax.get_xlim()
     if high > most:
         ax.axvspan(most, high, color="0.9", linewidth=0, zorder=0)
@@ -176,8 +172,6 @@ def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
     Ideal: a simplex ETF has 1 on the diagonal and −1/(K−1) elsewhere, when centred.
     """
     vectors = np.asarray(vectors, dtype=float)
-    if centred:
-        vectors = vectors - vectors.mean(axis=0)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
+    vectors = vectors - vectors.mean(axis=0) * centred
+    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return directions @ directions.T
