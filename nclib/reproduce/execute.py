@@ -14,12 +14,11 @@ import os
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nclib.publish import artefacts
 from nclib.publish.notebooks import executed, source
@@ -34,16 +33,7 @@ _context = multiprocessing.get_context("forkserver" if sys.platform == "linux" e
 _running: set[Any] = set()
 
 
-class Execution(NamedTuple):
-    """How executing one notebook went: how long it took, what went wrong, and the digest of each file it left behind,
-    by name relative to the profile's folder."""
-
-    seconds: float
-    error: str
-    files: dict[str, str]
-
-
-def execute(name: str, values: Mapping[str, Any], profile: str) -> Execution:
+def execute(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, dict[str, str]]:
     """Run one notebook from top to bottom in its own folder.
 
     The result is moved to `executed` when complete. A notebook that fails is kept beside it as ``<name>.failed.ipynb``
@@ -53,23 +43,27 @@ def execute(name: str, values: Mapping[str, Any], profile: str) -> Execution:
     ----------
     name : "paper/notebook".
     values : parameters to inject, already checked.
+
+    Returns
+    -------
+    What went wrong, and the digest of each file that it left behind, by name relative to the profile's folder.
     """
     if sys.platform == "linux":
         points = [*plugins.added("experiments").values(), *plugins.added("kinds").values()]
         _context.set_forkserver_preload([*_LOADED, *(point.module for point in points)])
-    clock, (receiver, sender) = time.monotonic(), _context.Pipe(duplex=False)
+    receiver, sender = _context.Pipe(duplex=False)
     child = _context.Process(target=_be_notebook, args=(sender, dict(os.environ), name, dict(values), profile))
     child.start()
     _running.add(child)
     sender.close()
     try:
-        error, files = receiver.recv()
+        return receiver.recv()
     except EOFError:
         child.join()
-        error, files = f"its process died (exit code {child.exitcode})", {}
-    child.join()
-    _running.discard(child)
-    return Execution(time.monotonic() - clock, error, files)
+        return f"its process died (exit code {child.exitcode})", {}
+    finally:
+        child.join()
+        _running.discard(child)
 
 
 def end_all() -> None:
@@ -170,17 +164,18 @@ def environment() -> Iterator[None]:
     """What the processes started in the block inherit: absolute folders, because a notebook runs in its own one; one
     thread; this very nclib."""
     values = {
-        "NCLIB_ROOT": str(paths.root()),
-        "NCLIB_RESULTS": str(paths.results()),
-        "NCLIB_DATA": str(paths.data()),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "PASSIVE",
-        "MPLBACKEND": os.environ.get("MPLBACKEND") or _INLINE,
+        "NCLIB_ROOT": paths.root(),
+        "NCLIB_RESULTS": paths.results(),
+        "NCLIB_DATA": paths.data(),
         "NCLIB_WITH": "",
     }
-    with processes.environment_restored([*values, "PYTHONPATH"]):
+    values["NCLIB_WITH"] = ""
+    defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MPLBACKEND": _INLINE}
+    with processes.environment_restored([*values, *defaults, "PYTHONPATH"]):
         given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-        os.environ.update(values | {"PYTHONPATH": os.pathsep.join([_links().name, *given])})
+        os.environ["PYTHONPATH"] = os.pathsep.join([_links().name, *given])
+        os.environ.update({name: str(value) for name, value in values.items()})
+        os.environ.update({name: os.environ.get(name) or value for name, value in defaults.items()})
         yield
 
 
