@@ -3,7 +3,6 @@
 from .compute import (
     class_triangle as class_triangle,
     image_traces as image_traces,
-    plane_map as plane_map,
     walks as walks,
 )
 from .panels import (

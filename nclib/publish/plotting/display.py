@@ -1,16 +1,20 @@
 """What a notebook shows beside figures and tables: a progress line, numbers in sentences, pictures with words."""
 
+from __future__ import annotations
+
 import base64
 import html
 import io
 import math
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
-from IPython.display import HTML, display
-from IPython.display import Markdown as prose
 from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from IPython.display import HTML, Markdown
 
 _SCREEN_DPI = 96  # pixels an inch on a page; the picture holds twice as many
 
@@ -37,6 +41,8 @@ def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
 
 def live() -> Callable[[object], None]:
     """A ``show(value)`` for a loop: each call shows its value in the place of the last one."""
+    from IPython.display import display
+
     handle = None
 
     def show(value: object) -> None:
@@ -47,6 +53,13 @@ def live() -> Callable[[object], None]:
             handle = display(value, display_id=True)
 
     return show
+
+
+def prose(text: str) -> Markdown:
+    """Markdown as the value of a cell: ``plotting.prose(f"It took **{steps}** steps.")``."""
+    from IPython.display import Markdown
+
+    return Markdown(text)
 
 
 def picture(fig: Figure, alt: str) -> HTML:
@@ -60,6 +73,8 @@ def picture(fig: Figure, alt: str) -> HTML:
     ----------
     alt : what is drawn and what one should see in it.
     """
+    from IPython.display import HTML
+
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=2 * _SCREEN_DPI, metadata={"Software": None})
     plt.close(fig)
