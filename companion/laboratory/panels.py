@@ -208,7 +208,7 @@ def _known() -> list[str]:
     return sorted({*default_store().ids(), *reference_store().ids()})
 
 
-def compare(profile: str = "quick") -> widgets.VBox:
+def compare(profile: str = "quick") -> widgets.interactive:
     """Lay the curves of stored and tracked runs over one another.
 
     Parameters
@@ -217,23 +217,15 @@ def compare(profile: str = "quick") -> widgets.VBox:
     """
     known = _known()
     first = [run for run in map(run_id, experiment("fig2", profile)[:2]) if run in known]
-    runs = widgets.SelectMultiple(options=known, value=first, rows=10, **_WIDE)
-    words = widgets.Text("", description="only with", placeholder="digits KA5 deq s0", **_WIDE)
     names = {metric.label: name for name, metric in (metrics.LOGGED | metrics.METRICS).items()}
-
-    def narrow(_: object) -> None:
-        fitting = [run for run in _known() if all(word in run for word in words.value.split())]
-        kept = [run for run in runs.value if run in fitting]
-        runs.options, runs.value = fitting, kept
-
-    words.observe(narrow, "value")
+    runs = widgets.TagsInput(value=first, allowed_tags=known, allow_duplicates=False, **_WIDE)
     metric = widgets.Dropdown(options=names, value="nc1_trace_ratio")
-    return widgets.VBox([words, _panel(_compare, runs=runs, metric=metric, split=["train", "test", "steps"])])
+    return _panel(_compare, runs=runs, metric=metric, split=["train", "test", "steps"])
 
 
-def _compare(runs: tuple[str, ...], metric: str, split: str, logarithmic: bool = True) -> object:
+def _compare(runs: list[str], metric: str, split: str, logarithmic: bool = True) -> object:
     if not runs:
-        raise ConfigError("choose runs from the list; Ctrl adds another one")
+        raise ConfigError("type the name of a run; a list offers those that fit")
     rows = pd.concat([load_run(run).history.assign(run=run) for run in runs], ignore_index=True)
     rows = rows[(rows["metric"] == metric) & (rows["split"] == split) & np.isfinite(rows["value"])]
     if not len(rows):

@@ -27,12 +27,7 @@ WRITTEN: dict[Path, str] = {}
 
 
 def save_figure(
-    fig: Figure,
-    name: str,
-    caption: str,
-    runs: Iterable[str],
-    profile: str,
-    data: pd.DataFrame | None = None,
+    fig: Figure, name: str, caption: str, runs: Iterable[str], profile: str, data: pd.DataFrame | None = None
 ) -> dict[str, Path]:
     """Save a figure as PDF (TrueType fonts embedded) and PNG (300 dpi), its numbers as CSV, and a sidecar.
 
@@ -74,12 +69,7 @@ def save_figure(
 
 
 def save_table(
-    frame: pd.DataFrame,
-    name: str,
-    caption: str,
-    runs: Iterable[str],
-    profile: str,
-    display: pd.DataFrame | None = None,
+    frame: pd.DataFrame, name: str, caption: str, runs: Iterable[str], profile: str, display: pd.DataFrame | None = None
 ) -> dict[str, Path]:
     """Save a table as CSV (the raw numbers), Markdown (what a reader sees), and a sidecar.
 

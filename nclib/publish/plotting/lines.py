@@ -76,14 +76,7 @@ def curves(
 
 
 def sweep(
-    rows: pd.DataFrame,
-    by: str,
-    ax: Axes,
-    *,
-    label: str,
-    across: str,
-    log: bool = False,
-    log_across: bool = False,
+    rows: pd.DataFrame, by: str, ax: Axes, *, label: str, across: str, log: bool = False, log_across: bool = False
 ) -> Axes:
     """A quantity against the number that a sweep goes over: mean over seeds, with a band of ± one standard deviation.
 

@@ -106,13 +106,7 @@ def embedding(
 
 
 def forest(
-    rows: pd.DataFrame,
-    ax: Axes,
-    *,
-    label: str,
-    names: Sequence[str],
-    models: bool = True,
-    most: float = math.inf,
+    rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], models: bool = True, most: float = math.inf
 ) -> Axes:
     """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
 
