@@ -21,6 +21,7 @@ NAMES = {
     "lower_in": "lower in",
     "settings_found": "settings",
     "printed": "the paper",
+    "regenerated": "found",
 }
 """Columns that readers call by another name."""
 
@@ -59,13 +60,13 @@ class Readable:
         return "\n".join(filter(None, [table, self.note]))
 
 
-def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
+def readable(table: pd.DataFrame, note: str = "") -> Readable:
     """A table of verdicts for readers: panel, claim and verdict first, in the names that captions use.
 
     Parameters
     ----------
     table : with a column "verdict"; it is not changed, and what is saved is the table itself
-    digits : significant digits of numbers
+    note : a sentence below it
 
     Returns
     -------
@@ -84,5 +85,5 @@ def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
     if "model" in shown:
         shown = shown.assign(model=shown["model"].str.replace("_", " "))
     numbers = shown.select_dtypes("floating").columns
-    texts = {name: ["" if pd.isna(value) else f"{value:.{digits}g}" for value in shown[name]] for name in numbers}
-    return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES))
+    texts = {name: ["" if pd.isna(value) else f"{value:.3g}" for value in shown[name]] for name in numbers}
+    return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES), note)

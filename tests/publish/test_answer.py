@@ -30,14 +30,14 @@ def save(table, name=f"{FIG3}_claims"):
 
 def lines(name=FIG3, since=0.0):
     found = answer.read_answer(name, "smoke", since)
-    return [] if found is None else found.table.to_numpy().tolist()
+    return [] if found is None else found.table.to_dict("records")
 
 
 def test_the_row_named_beforehand_comes_first_and_the_others_are_counted():
     save(claims())
-    said = "b, NC2, eq. 13, DEQ − explicit: +0.0937 ± 0.0612 (95 % interval); 3 seeds; the paper: DEQ lower"
-    assert lines()[0] == ["lower", "toy", said] and lines()[1][:2] == ["not significant", "toy"]
-    assert lines()[1][2].endswith("; and 1 more")
+    lead = {"item": "b, NC2, eq. 13, DEQ − explicit", "the paper": "DEQ lower", "verdict": "lower", "scale": "toy"}
+    assert lines()[0] == lead | {"found": "+0.0937", "± 95 %": "0.0612", "seeds": 3, "rows": 1}
+    assert [(line["verdict"], line["rows"]) for line in lines()] == [("lower", 1), ("not significant", 2)]
     box = answer.read_answer(FIG3, "smoke")
     assert words.SCALES["toy"] in box.note and "toy scale" in box._repr_html_()
 
@@ -45,7 +45,7 @@ def test_the_row_named_beforehand_comes_first_and_the_others_are_counted():
 def test_of_statements_the_false_one_comes_first_and_of_experiments_the_most_frequent():
     def order(verdicts, scale):
         save({"claim": "a", "evidence": "b", "scale": scale, "verdict": verdicts}, f"{NTK}_checks")
-        return [line[0] for line in lines(NTK)]
+        return [line["verdict"] for line in lines(NTK)]
 
     assert order(["holds", "holds", "not run", "typo", "false"], "") == ["false", "typo", "holds", "not run"]
     assert order(["supported", "contradicted"] + ["not significant"] * 3, "paper")[0] == "not significant"

@@ -17,27 +17,10 @@ def style():
         yield
 
 
-def frame(models=("explicit", "deq"), seeds=(0, 1, 2), epochs=4, splits=("train", "test"), R=1):
-    rows = [
-        {
-            "run_id": f"{m}-{s}",
-            "profile": "quick",
-            "dataset": "digits",
-            "model": m,
-            "K_A": 10,
-            "R": R,
-            "seed": s,
-            "split": split,
-            "epoch": e,
-            "metric": "accuracy",
-            "value": 10.0 * i + s + e + (split == "train"),
-        }
-        for i, m in enumerate(models)
-        for s in seeds
-        for split in splits
-        for e in range(1, epochs + 1)
-    ]
-    return pd.DataFrame(rows)
+def frame(models=("explicit", "deq"), seeds=(0, 1, 2), splits=("train", "test")):
+    points = [(m, s, split, e) for m in models for s in seeds for split in splits for e in range(1, 5)]
+    rows = pd.DataFrame(points, columns=["model", "seed", "split", "epoch"]).assign(metric="accuracy")
+    return rows.assign(value=10.0 * rows["model"].map(models.index) + rows["seed"] + rows["epoch"])
 
 
 def drawn(ax):
@@ -72,7 +55,7 @@ def test_colour_and_marker_are_the_model_and_line_style_the_split():
 
 
 def test_mixed_settings_are_not_averaged():
-    mixed = pd.concat([frame(R=1), frame(R=100)])
+    mixed = pd.concat([frame(), frame()])
     with pytest.raises(ValueError, match="select one setting first"):
         plotting.curves(mixed, "accuracy", axes())
 
@@ -113,30 +96,18 @@ def test_forest_draws_a_mark_and_an_interval_a_row():
     assert explicit.lines[0].get_ydata().round().tolist() == [1, 0]  # by name, not by place in the frame
 
 
-# ---- sweeps over the solver
-
-
-def swept(names=("fixed_point", "broyden"), by="method", splits=("train",), at=(1, 2, 5, 50)):
-    rows = [
-        {by: name, "seed": s, "split": split, "at": x, "value": 1.0 + 10 * i + s + x}
-        for i, name in enumerate(names)
-        for s in (0, 1, 2)
-        for split in splits
-        for x in at
-    ]
-    return pd.DataFrame(rows)
-
-
 def test_a_sweep_is_drawn_as_mean_and_std_over_seeds():
-    ax = axes()
-    drawing = plotting.sweep(swept(), "method", ax, label="residual", across="T", log=True, log_across=True)
+    points = [(name, seed, at) for name in ("fixed_point", "broyden") for seed in range(3) for at in (1, 2, 5, 50)]
+    rows = pd.DataFrame(points, columns=["method", "seed", "at"]).assign(split="train")
+    rows["value"] = 1.0 + 10 * (rows["method"] == "broyden") + rows["seed"] + rows["at"]
+    ax = plotting.sweep(rows, "method", axes(), label="residual", across="T", log=True, log_across=True)
     plain, broyden = drawn(ax)
     np.testing.assert_allclose(plain.get_ydata(), [3, 4, 7, 52])  # 1 + T + mean seed
     np.testing.assert_allclose(broyden.get_ydata(), [13, 14, 17, 62])
     band = ax.collections[0].get_paths()[0].vertices
     np.testing.assert_allclose([band[band[:, 0] == 5, 1].min(), band[band[:, 0] == 5, 1].max()], [6, 8])
-    assert drawing is ax and (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel()) == ("log", "log", "T")
-    assert ax.get_legend_handles_labels()[1] == ["plain iteration", "Broyden", "train"]
+    assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel()) == ("log", "log", "T")
+    assert ax.get_legend_handles_labels()[1] == ["plain iteration", "Broyden"]
 
 
 def _arm_rows():

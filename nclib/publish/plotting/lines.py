@@ -10,7 +10,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from nclib.publish.plotting.style import GROUP_STYLE, METHOD_STYLE, MODEL_STYLE, SPLIT_LINE, Style, plain_log, styles_of
 
@@ -58,12 +58,12 @@ def curves(
     ValueError
         For a metric that the frame lacks, and for a frame that mixes settings.
     """
-    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)].rename(columns={"epoch": "at"})
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
     if rows.empty:
         raise ValueError(f"no row has the metric {metric!r} and the split {split!r}")
     if log:
         plain_log(ax)
-    _of_seeds(ax, rows, "model", styles_of(rows["model"].unique()), log)
+    _of_seeds(ax, rows, styles_of(rows["model"].unique()), split, log)
     if ideal is not None:
         ax.axhline(ideal, color="black", linestyle=":", linewidth=0.8, zorder=1, label="ideal")
     ax.set(xlabel="epoch", ylabel=metric if label is None else label)
@@ -83,30 +83,32 @@ def sweep(
     Parameters
     ----------
     rows : seed, split, at (the number), value, and the column `by`; one quantity, each point and seed at most once.
-    by : "method" or "group", whose values are drawn in the styles of METHOD_STYLE and GROUP_STYLE; line style is the
-        split, as in `curves`.
+    by : "method" or "group", whose values are drawn in the colours of METHOD_STYLE and GROUP_STYLE; line style is the
+        split.
     label, across : what the axes call the quantity and the number
-    log, log_across : logarithmic ones. A sweep over tolerances, all below 1, is logarithmic and runs from coarse to
-        fine.
+    log, log_across : logarithmic ones. A sweep over tolerances, all below 1, runs from coarse to fine.
 
     Returns
     -------
     ax.
     """
-    known = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
+    styles = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
+    sns.lineplot(
+        rows.assign(**{by: rows[by].map({name: style.label for name, style in styles.items()})}),
+        x="at",
+        y="value",
+        hue=by,
+        style="split" if rows["split"].nunique() > 1 else None,
+        palette={style.label: style.colour for style in styles.values()},
+        errorbar="sd",
+        ax=ax,
+    )
+    ax.get_legend().remove()
     if log:
         plain_log(ax)
-    _of_seeds(ax, rows, by, {name: style for name, style in known.items() if (rows[by] == name).any()}, log)
+    ax.set(xscale="log" if log_across else "linear", xlabel=across, ylabel=label)
     if rows["at"].max() < 1:
-        ax.set(xscale="log", xlim=(rows["at"].max() * 1.4, rows["at"].min() / 1.4))
-    elif log_across:
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        ax.xaxis.set_minor_locator(NullLocator())
-    else:
-        _whole_numbers(ax)
-    ax.set(xlabel=across, ylabel=label)
+        ax.invert_xaxis()
     return ax
 
 
@@ -190,33 +192,27 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
     return ax
 
 
-def _of_seeds(ax: Axes, rows: pd.DataFrame, by: str, styles: Mapping[str, Style], log: bool) -> None:
-    """Mean and standard deviation over seeds, a line for each name in the column `by` and each split, and their
-    entries in a legend. Methods may agree: their markers take turns, the first line is broad, the last slender."""
-    if rows.duplicated([by, "split", "seed", "at"]).any():
-        raise ValueError(f"some points share {by}, split, seed and place: select one setting first")
-    splits = sorted(rows["split"].unique(), key=[*SPLIT_LINE, "steps"].index)
-    for number, (name, style) in enumerate(styles.items()):
-        turn = {"markevery": (number, len(styles)), "linewidth": 1.2 + 0.7 * (len(styles) - 1 - number)}
-        for split in splits:
-            chosen = rows[(rows[by] == name) & (rows["split"] == split)]
-            values = chosen.pivot(index="at", columns="seed", values="value").replace([np.inf, -np.inf], np.nan)
-            mean, std = (values.agg(what, axis="columns", skipna=False) for what in ("mean", "std"))
-            low = mean - std
-            if log:  # the band ends where the axis has no room for it
-                low = low.where(low > 0, values.min(axis="columns"))
-            _curve(ax, mean, style, linestyle=SPLIT_LINE.get(split, "-."), **(turn if by == "method" else {}))
-            ax.fill_between(mean.index, low, mean + std, color=style.colour, alpha=0.2, linewidth=0)
+def _of_seeds(ax: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], split: str, log: bool) -> None:
+    """Mean and standard deviation over seeds, a line for each model, and their entries in a legend."""
+    if rows.duplicated(["model", "seed", "epoch"]).any():
+        raise ValueError("some points share model, seed and epoch: select one setting first")
+    for name, style in styles.items():
+        values = rows[rows["model"] == name].pivot(index="epoch", columns="seed", values="value")
+        values = values.replace([np.inf, -np.inf], np.nan)
+        mean, std = (values.agg(what, axis="columns", skipna=False) for what in ("mean", "std"))
+        low = mean - std
+        if log:  # the band ends where the axis has no room for it
+            low = low.where(low > 0, values.min(axis="columns"))
+        _curve(ax, mean, style, linestyle=SPLIT_LINE[split])
+        ax.fill_between(mean.index, low, mean + std, color=style.colour, alpha=0.2, linewidth=0)
     for style in styles.values():
         ax.plot([], [], label=style.label, color=style.colour, marker=style.marker)
-    for split in splits:
-        text = "training steps" if split == "steps" else split
-        ax.plot([], [], label=text, color="0.3", linestyle=SPLIT_LINE.get(split, "-."))
+    ax.plot([], [], label=split, color="0.3", linestyle=SPLIT_LINE[split])
 
 
 def _curve(ax: Axes, values: pd.Series, style: Style, **line: object) -> None:
-    line = {"markevery": max(1, len(values) // _MARKS_PER_CURVE)} | line
-    ax.plot(values.index, values, color=style.colour, marker=style.marker, **line)
+    every = max(1, len(values) // _MARKS_PER_CURVE)
+    ax.plot(values.index, values, color=style.colour, marker=style.marker, markevery=every, **line)
 
 
 def _whole_numbers(ax: Axes) -> None:
