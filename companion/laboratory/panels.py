@@ -102,19 +102,6 @@ class Training:
         return f"failed: {self.said()[-1]}" if self.said() else "failed"
 
 
-def history(run: str) -> pd.DataFrame:
-    """The history of a run, finished or not: of an unfinished one from its checkpoint, as far as that is.
-
-    Raises
-    ------
-    CorruptRun
-        Where there is nothing of it yet, or what there is is damaged.
-    """
-    store = default_store()
-    state = None if store.has(run) else store.checkpoint(run).load()
-    return load_run(run).history[HISTORY] if state is None else pd.DataFrame(state["history"], columns=HISTORY)
-
-
 VIEWS = {
     "loss": ["loss"],
     "accuracy": ["accuracy_balanced", "accuracy_majority", "accuracy_minority"],
@@ -188,13 +175,12 @@ def _typed(said: str, words: list[str]) -> object:
 
 def _watch(training: Training) -> object:
     """How far a training is: its curves once there are some."""
-    status, run = training.status(), training.run()
-    try:
-        rows = history(run) if run else pd.DataFrame(columns=HISTORY)
-    except CorruptRun:
-        if not training.running():
-            raise
-        rows = pd.DataFrame(columns=HISTORY)  # no epoch is finished yet
+    status, run, store = training.status(), training.run(), default_store()
+    rows = pd.DataFrame(columns=HISTORY)
+    if run and store.has(run):
+        rows = load_run(run).history[HISTORY]
+    elif run and (state := store.checkpoint(run).load()):
+        rows = pd.DataFrame(state["history"], columns=HISTORY)
     said = f"**{status}**" + (f", epoch {rows['epoch'].max()} of {run}" if len(rows) else "")
     if len(rows):
         display(plotting.picture(_draw_history(rows), f"Loss, accuracy, collapse and solver by epoch: {said}."))

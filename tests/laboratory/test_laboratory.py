@@ -16,7 +16,6 @@ from nclib.engine.store import default_store
 from nclib.metrics import simplex_etf
 from nclib.models import build_solver
 from nclib.solver import fixed_point
-from nclib.system import paths
 
 
 @pytest.fixture(autouse=True)
@@ -90,19 +89,6 @@ def _as_the_network_itself(run):
         images, _ = next(loaders["test"].in_order())
         own = model(images[5:6])
     assert torch.equal(mine.trace, own.solution.trace) and found.label == split.class_names[split.test_labels[5]]
-
-
-def test_a_damaged_run_gives_a_sentence():
-    run = "digits-balanced-deq-s0-0123456789ab"
-    (paths.runs() / run).mkdir(parents=True)
-    (paths.runs() / run / "DONE").write_text("{}")
-    for panel, chosen in (
-        (laboratory.compare(), [run]),
-        (laboratory.one_image(), run),
-        (laboratory.three_classes(), run),
-    ):
-        said = _answer(panel, **{"runs" if isinstance(chosen, list) else "run": chosen})
-        assert said.startswith("**Not drawn:**") and run in said and "DONE is damaged" in said
 
 
 @pytest.mark.parametrize("name", compute.MAPS)

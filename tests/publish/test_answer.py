@@ -57,12 +57,6 @@ def test_what_an_earlier_execution_saved_is_left_out_and_nothing_judged_has_no_a
     assert lines() and not lines(since=time.time() - 30) and not lines("neural_collapse/fig4")
 
 
-def test_the_scorecard_has_at_most_one_lead_for_each_notebook():
-    card = pd.read_csv(paths.reference() / "tables/scorecard-quick.csv")
-    leads = card[card["lead"]].groupby("notebook").size()
-    assert {"table1", "table4", "fig2", "fig3", "controls", "remedies"} <= set(leads.index) and set(leads) == {1}
-
-
 @pytest.fixture
 def shown(monkeypatch):
     """What a kernel would show: the first value, and each later one of the same place."""

@@ -60,14 +60,10 @@ def test_mixed_settings_are_not_averaged():
         plotting.curves(mixed, "accuracy", axes())
 
 
-def test_embedding_separates_minority_from_majority():
-    points = np.random.default_rng(0).normal(size=(40, 2))
-    labels = np.repeat([0, 1, 2, 3], 10)
-    ax = plotting.embedding(points, labels, axes(), minority=[3])
-    assert sum(len(c.get_offsets()) for c in ax.collections[:4]) == 40
-    assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
-    assert [text.get_fontweight() for text in ax.texts] == ["normal"] * 3 + ["bold"]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["majority class", "minority class, bold"]
+def test_what_is_not_finite_leaves_a_gap():
+    values = frame(seeds=(0,), models=("deq",), splits=("train",)).assign(value=[0.01, 0.0, np.inf, 1.0])
+    ax = plotting.curves(values, "accuracy", axes(), "train", log=True)
+    assert np.isnan(drawn(ax)[0].get_ydata()[2])
 
 
 def test_forest_draws_a_mark_and_an_interval_a_row():

@@ -4,11 +4,11 @@ import time
 
 import pandas as pd
 import pytest
-from reproduction import DRAW, figure, run_of, runs_of_seeds, write_notebook
+from reproduction import DRAW, figure, run_of, write_notebook
 
 from nclib import data
 from nclib.config import ConfigError
-from nclib.engine import jobs, profiles, runs
+from nclib.engine import jobs, runs
 from nclib.engine.store import default_store
 from nclib.reproduce import drawing, reproduce
 from nclib.system import other_parameters, paths
@@ -31,17 +31,6 @@ def test_a_bad_call_is_refused_before_any_training(bench, options, message):
     with pytest.raises(ConfigError, match=message):
         bench.reproduce(**options)
     assert not bench.trained and not bench.executed and not paths.results().exists()
-
-
-@pytest.mark.parametrize(("change", "message"), [({"images_per_class": 5000}, "5000"), ({"width": 1}, "width=2")])
-def test_runs_that_cannot_be_are_refused_before_any_training(bench, change, message):
-    figure("neural_collapse/fig1")
-    write_notebook("walkthrough/01", "x = 1")
-    narrow = profiles.override(profiles.get_profile("smoke"), **change)
-    bench.wanted["neural_collapse/fig1"] = lambda profile: runs_of_seeds([0])(narrow)
-    with pytest.raises(ConfigError, match=message):
-        bench.reproduce()
-    assert not bench.trained and not bench.executed  # not even what needs no runs
 
 
 # --- runs -------------------------------------------------------------------------------------------------------

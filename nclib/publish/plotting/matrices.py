@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
-from nclib.publish.plotting.style import PALETTE, Style, styles_of
+from nclib.publish.plotting.style import Style, styles_of
 
 _HALO = [patheffects.withStroke(linewidth=1.8, foreground="white")]
 
@@ -83,15 +83,15 @@ def embedding(
     points : (N, 2)
     labels : (N,) class numbers
     minority : the class numbers that are minority.
-    class_names : written at each class (the number where None), for up to 20 classes.
+    class_names : written at each class (the number where None).
     """
     points, labels, minority = np.asarray(points, dtype=float), np.asarray(labels), {int(k) for k in minority}
     classes = [int(k) for k in np.unique(labels)]
-    colours = PALETTE if len(classes) <= len(PALETTE) else sns.color_palette("viridis", len(classes)).as_hex()
+    colours = sns.color_palette("colorblind" if len(classes) <= 10 else "viridis", len(classes))
     for k in sorted(classes, key=lambda k: k in minority):  # few minority points: drawn on top
         look = {"marker": "x", "s": 12, "linewidths": 0.9} if k in minority else {"s": 5, "linewidths": 0, "alpha": 0.7}
-        ax.scatter(*points[labels == k].T, color=colours[classes.index(k)], **look)
-    for k in classes if len(classes) <= 20 else ():
+        ax.scatter(*points[labels == k].T, color=[colours[classes.index(k)]], **look)
+    for k in classes:
         name = str(k) if class_names is None else class_names[k]
         weight = "bold" if k in minority else "normal"
         style = {"fontsize": 7, "fontweight": weight, "ha": "center", "va": "center", "path_effects": _HALO}
