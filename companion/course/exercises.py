@@ -17,7 +17,6 @@ import numpy as np
 from torch import Tensor
 
 from companion.course.answers import EXERCISES, Exercise
-from nclib.config import suggest
 
 _PRINTED_ENTRIES = 6  # of an array, in a sentence
 
@@ -54,7 +53,7 @@ def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
         For an unknown exercise.
     """
     if name not in EXERCISES:
-        raise ValueError(suggest(name, EXERCISES, "exercise"))
+        raise ValueError(f"no exercise {name!r}; there are {', '.join(EXERCISES)}")
     exercise = EXERCISES[name]
     cases = {_call(exercise, case): case for case in exercise.cases}
     found, wrong = [], []
