@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
@@ -95,11 +96,9 @@ def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals
 
 def _seeds_of_settings(configs: Sequence[RunConfig]) -> set[int]:
     """The numbers of seeds that settings have."""
-    found: dict[tuple[object, ...], set[int]] = {}
-    for config in configs:
-        images = config.data
-        found.setdefault((images.dataset, images.imbalance, images.num_majority, images.ratio), set()).add(config.seed)
-    return {len(seeds) for seeds in found.values()}
+    data = [(config.data, config.seed) for config in configs]
+    seeds = {((d.dataset, d.imbalance, d.num_majority, d.ratio), seed) for d, seed in data}
+    return set(Counter(setting for setting, _ in seeds).values())
 
 
 def _describe_optimiser(train: TrainConfig) -> str:

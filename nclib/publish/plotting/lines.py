@@ -93,20 +93,15 @@ def sweep(
     ax.
     """
     styles = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
-    sns.lineplot(
-        rows.assign(**{by: rows[by].map({name: style.label for name, style in styles.items()})}),
-        x="at",
-        y="value",
-        hue=by,
-        style="split" if rows["split"].nunique() > 1 else None,
-        palette={style.label: style.colour for style in styles.values()},
-        errorbar="sd",
-        ax=ax,
-    )
+    named = rows.assign(**{by: rows[by].map({name: style.label for name, style in styles.items()})})
+    colours = {style.label: style.colour for style in styles.values()}
+    look = {"palette": colours, "style": "split", "dashes": {"test": "", "train": (4, 1.5), "steps": (1, 1)}}
+    sns.lineplot(named, x="at", y="value", hue=by, errorbar="sd", ax=ax, **look)
     ax.get_legend().remove()
     if log:
         plain_log(ax)
     ax.set(xscale="log" if log_across else "linear", xlabel=across, ylabel=label)
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     if rows["at"].max() < 1:
         ax.invert_xaxis()
     return ax
@@ -130,19 +125,14 @@ def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = T
     kinds = rows.groupby("model", sort=False)["kind"].first()
     others = iter(_OTHERS)
     ax.set(xscale="log" if log_across else "linear", yscale="log" if log else "linear")
-    sns.lineplot(
-        rows[rows["value"] > 0] if log else rows,
-        x="at",
-        y="value",
-        hue="model",
-        style="model",
-        palette={name: _DEQS.get(kind) or next(others) for name, kind in kinds.items()},
-        dashes={name: (3, 1.5) if kind == "fnn" else "" for name, kind in kinds.items()},
-        markers=dict(zip(kinds.index, itertools.cycle("osD^vP"))),
-        markevery=max(1, rows["at"].nunique() // _MARKS_PER_CURVE),
-        errorbar=("pi", 100),
-        ax=ax,
-    )
+    look = {
+        "palette": {name: _DEQS.get(kind) or next(others) for name, kind in kinds.items()},
+        "dashes": {name: (3, 1.5) if kind == "fnn" else "" for name, kind in kinds.items()},
+        "markers": dict(zip(kinds.index, itertools.cycle("osD^vP"))),
+        "markevery": max(1, rows["at"].nunique() // _MARKS_PER_CURVE),
+    }
+    shown = rows[rows["value"] > 0] if log else rows
+    sns.lineplot(shown, x="at", y="value", hue="model", style="model", errorbar=("pi", 100), ax=ax, **look)
     ax.get_legend().remove()
     ax.set(xlabel=across, ylabel=label)
     return ax
@@ -160,6 +150,8 @@ def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -
     for ax in axes:
         for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
+    for heading in ("method", "group", "split"):  # of seaborn
+        entries.pop(heading, None)
     entries = {text: entries[text] for text in sorted(entries, key=lambda text: text.startswith("paper"))}
     if ncols is None:
         fitting = max(1, int(fig.get_figwidth() / 1.35))  # inches that the longest name takes

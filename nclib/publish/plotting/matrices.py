@@ -40,19 +40,10 @@ def gram(
     span = float(np.nanmax(np.abs(matrix - centre))) or 1.0 if span is None else span
     low, high = max(centre - span, -1), min(centre + span, 1)
     names = range(len(matrix)) if classes is None else list(classes)
-    few = len(matrix) <= 20
-    sns.heatmap(
-        matrix,
-        ax=ax,
-        cmap=sns.color_palette("RdBu_r", as_cmap=True),
-        vmin=centre - span,
-        vmax=centre + span,
-        square=True,
-        xticklabels=names if few else 20,
-        yticklabels=names if few else 20,
-        cbar=colourbar,
-        cbar_kws={"shrink": 0.8, "pad": 0.03, "label": "cosine"},
-    )
+    ticks = names if len(matrix) <= 20 else 20
+    look = {"cmap": "RdBu_r", "vmin": centre - span, "vmax": centre + span, "square": True, "cbar": colourbar}
+    bar = {"shrink": 0.8, "pad": 0.03, "label": "cosine"}
+    sns.heatmap(matrix, ax=ax, xticklabels=ticks, yticklabels=ticks, cbar_kws=bar, **look)
     ax.tick_params(length=0)
     ax.tick_params(axis="y", labelrotation=0)
     if majority is not None and 0 < majority < len(matrix):
