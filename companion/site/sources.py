@@ -19,16 +19,9 @@ from nclib.publish.sites import ReportError
 from nclib.system import paths
 
 COURSE = "walkthrough"
-RESULTS = {
-    "book/collapse": "The answer",
-    "explore": "Explore the curves",
-    "book/findings": "Findings",
-    "book/corrections": "Corrections",
-    "book/reading": "How to read the numbers",
-    "book/protocol": "Protocol",
-    "book/checklists": "Checklists",
-}
-"""Pages that stand above the notebooks in the list at the side, and how; the others stand below them."""
+RESULTS = ("book/collapse", "explore", "book/findings", "book/corrections")
+RESULTS += ("book/reading", "book/protocol", "book/checklists")
+"""Pages that stand above the notebooks in the list at the side; the others stand below them."""
 
 
 class Page(NamedTuple):
@@ -95,7 +88,7 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
 
 def front(pages: list[Page], notes: list[str]) -> list[str]:
     """The front page below its text: pictures that lead to the notebooks, what is not drawn, and the lists of pages."""
-    parts, lists = [], [_toctree("Results", [f"{title} <{name}>" for name, title in RESULTS.items() if name in notes])]
+    parts, lists = [], [_toctree("Results", [name for name in RESULTS if name in notes])]
     for part in dict.fromkeys(page.name.partition("/")[0] for page in pages):
         title = notebooks.PARTS.get(part, part)
         own = [page for page in pages if page.name.startswith(f"{part}/")]
