@@ -92,11 +92,13 @@ def sweep(
     -------
     ax.
     """
-    styles = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
+    known = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
+    styles = {name: style for name, style in known.items() if (rows[by] == name).any()}
     named = rows.assign(**{by: rows[by].map({name: style.label for name, style in styles.items()})})
     colours = {style.label: style.colour for style in styles.values()}
     look = {"palette": colours, "style": "split", "dashes": {"test": "", "train": (4, 1.5), "steps": (1, 1)}}
-    sns.lineplot(named, x="at", y="value", hue=by, errorbar="sd", ax=ax, **look)
+    look |= {"hue_order": list(colours), "size": by, "sizes": dict(zip(colours, (3.2, 2.1, 1.0)))}  # lines may agree
+    sns.lineplot(named, x="at", y="value", hue=by, errorbar="sd", err_kws={"alpha": 0.08}, ax=ax, **look)
     ax.get_legend().remove()
     if log:
         plain_log(ax)
