@@ -97,7 +97,8 @@ def sweep(
     named = rows.assign(**{by: rows[by].map({name: style.label for name, style in styles.items()})})
     colours = {style.label: style.colour for style in styles.values()}
     look = {"palette": colours, "style": "split", "dashes": {"test": "", "train": (4, 1.5), "steps": (1, 1)}}
-    look |= {"hue_order": list(colours), "size": by, "sizes": dict(zip(colours, (3.2, 2.1, 1.0)))}  # lines may agree
+    # lines may agree: the first is broad, the last slender
+    look |= {"hue_order": list(colours), "size": by, "sizes": dict(zip(colours, (3.2, 2.1, 1.0), strict=False))}
     sns.lineplot(named, x="at", y="value", hue=by, errorbar="sd", err_kws={"alpha": 0.08}, ax=ax, **look)
     ax.get_legend().remove()
     if log:
