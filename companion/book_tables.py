@@ -29,7 +29,6 @@ _SPELT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 def found() -> dict[str, str]:
     """Name → table or number."""
-    accuracy = _accuracy(*_digits())
     return {
         "theory-counts": _statements(),
         "theory-steps": _steps(),
@@ -37,7 +36,7 @@ def found() -> dict[str, str]:
         "digits-collapse": _collapse(),
         "digits-beyond": _beyond(),
         "digits-2026": _claims_of_2026(),
-        "digits-accuracy": accuracy,
+        "digits-accuracy": _accuracy(),
         "digits-both": _both_processors(),
         "parts-collapse": _parts(),
         "ling-errors": _ling_errors(),
@@ -103,15 +102,12 @@ def _verdicts() -> str:
     return table(["claims", "processor", *VERDICTS], sorted(rows, key=lambda row: [row[0] != one[0] for one in rows]))
 
 
-def _digits() -> tuple[pd.DataFrame, int]:
-    """The runs of Tables 1 to 4, and how many settings they have."""
+def _accuracy() -> str:
+    """Test accuracy, pooled over the settings of Tables 1 to 4."""
     card = read("tables/scorecard-quick")
     runs = {run for row in card.loc[card["part"] == "tables", "runs"].dropna() for run in row.split()}
     frame = reference_store().frame(sorted(runs))
-    return frame, len(frame[["dataset", "K_A", "R"]].drop_duplicates())
-
-
-def _accuracy(frame: pd.DataFrame, settings: int) -> str:
+    settings = len(frame[["dataset", "K_A", "R"]].drop_duplicates())
     found = pairs(frame, "accuracy_balanced", "test", "last_epochs")
     word = found.verdict("toy", "higher", phase="described").word
     said = f"{found.interval.mean:+.2f} ± {found.interval.half:.2f} points over {settings} settings, {word}"
@@ -210,24 +206,16 @@ def _larger(found: Pairs) -> str:
 
 
 def _ling_errors() -> str:
-    errors = read("sister-papers/ling-errors-quick")
-    rows = [
-        [
-            row["activation"],
-            f"{row['error at n=800']:.3f}",
-            minus(f"{row['slope']:.2f} ± {row['half']:.2f}"),
-            f"*{row['verdict']}*",
-        ]
-        for _, row in errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].iterrows()
-    ]
+    errors, rows = read("sister-papers/ling-errors-quick"), []
+    for _, row in errors[(errors["ratio"] == "p/n = 0.8") & (errors["tau0"] == "empirical")].iterrows():
+        slope = minus(f"{row['slope']:.2f} ± {row['half']:.2f}")
+        rows.append([row["activation"], f"{row['error at n=800']:.3f}", slope, f"*{row['verdict']}*"])
     return table(["activation", "relative error at n = 800", "slope over log n", "verdict"], rows)
 
 
 def _ling_networks() -> str:
-    rows = [
-        [row["trained"], row["DEQ"], f"{_difference(row)} points", f"*{row['verdict']}*"]
-        for _, row in read("sister-papers/ling-networks-quick").iterrows()
-    ]
+    networks = read("sister-papers/ling-networks-quick").iterrows()
+    rows = [[row["trained"], row["DEQ"], f"{_difference(row)} points", f"*{row['verdict']}*"] for _, row in networks]
     return table(["trained", "DEQ", "distance, matched − plain", "verdict"], rows)
 
 
@@ -236,8 +224,8 @@ def _wu_counts() -> str:
     verdicts = read("sister-papers/wu-verdicts-quick")
     said = verdicts.loc[verdicts["part"] == "statement", "verdict"]
     counts = Counter(said)
-    known = [word for word in (*words.STATEMENTS, *words.CLAIMS) if word in counts]
-    return f"{len(said)} statements: " + ", ".join(f"{counts[word]} *{word}*" for word in dict.fromkeys(known))
+    known = [f"{counts[word]} *{word}*" for word in (*words.STATEMENTS, *words.CLAIMS) if word in counts]
+    return f"{len(said)} statements: {', '.join(known)}"
 
 
 def _wu_trained() -> str:
@@ -283,13 +271,12 @@ def _evaluations() -> str:
 
 
 def _survival() -> str:
-    rows = read("bench/survival")
-    kinds = rows["fault"].str.extract(r"^(fuzzed|hostile) ")[0]
-    lines = [
-        [row["fault"], *(f"{row[name]:,}" for name in ("injected", "survived", "epochs_lost"))]
-        for _, row in rows[kinds.isna()].iterrows()
-    ]
-    for kind, said in (("fuzzed", "fuzzed input"), ("hostile", "hostile input")):
-        total = rows[kinds == kind][["injected", "survived", "epochs_lost"]].sum()
-        lines.append([said, *(f"{value:,}" for value in total)])
+    rows, counted = read("bench/survival"), ["injected", "survived", "epochs_lost"]
+    kinds = (
+        rows["fault"]
+        .str.extract(r"^(?:(fuzzed|hostile) )?")[0]
+        .map({"fuzzed": "fuzzed input", "hostile": "hostile input"})
+    )
+    sums = rows.groupby(kinds.fillna(rows["fault"]), sort=False)[counted].sum()
+    lines = [[name, *(f"{value:,}" for value in row)] for name, *row in sums.itertuples()]
     return table(["fault", "injected", "survived", "epochs done again"], lines)

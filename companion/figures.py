@@ -18,13 +18,7 @@ from nclib.reproduce.reproduce import reproduce
 from nclib.system import paths
 from nclib.system.processes import environment_restored
 
-PICTURES = ("fig1", "fig3", "controls", "collapse", "residual_and_error")
-TABLES = (
-    *("scorecard", "equilibrium_or_cell", "collapse_pooled", "internalization", "residual_and_error"),
-    *("depth_and_rank", "optimisers"),
-)
 LARGE = ("fig2", "fig3", "fig4", "fig5")
-LARGE_TABLES = ("collapse_pooled", "collapse_terminal", "collapse_accuracy")
 CIFAR10 = "dataset=folder:cifar10-jpeg@ef1101d4a992"
 
 
@@ -35,26 +29,23 @@ def draw() -> None:
     with environment_restored(["NCLIB_RESULTS"]):
         os.environ["NCLIB_RESULTS"] = str(aside)
         names = [name for name in select(["neural_collapse"]) if not name.endswith("/your_own_cell")]
-        drawn = [
-            reproduce(names, train="never"),
-            reproduce(["collapse", *LARGE], "full", [CIFAR10], train="finished"),
-        ]
+        drawn = [reproduce(names, train="never"), reproduce(["collapse", *LARGE], "full", [CIFAR10], train="finished")]
     if not all(summary.ok for summary in drawn):
         raise SystemExit("not every notebook could be drawn; nothing was copied")
-    _copy(aside / "quick", "quick", PICTURES, TABLES)
+    _copy(aside / "quick", "quick")
     (large,) = (aside / "full/with").iterdir()
-    _copy(large, "full", ("collapse", "collapse_norms", *LARGE), LARGE_TABLES)
+    _copy(large, "full")
     fill_pages(numbers(), write=True)
 
 
-def _copy(results: Path, profile: str, pictures: tuple[str, ...], tables: tuple[str, ...]) -> None:
-    for name in pictures:
-        target = paths.reference() / f"figures/{name}-{profile}.png"
-        _in_few_colours(results / f"figures/neural_collapse/{name}.png").save(target)
-    for name in tables:
-        for end in ("csv", "json"):
-            target = paths.reference() / f"tables/{name}-{profile}.{end}"
-            shutil.copy(results / f"tables/neural_collapse/{name}.{end}", target)
+def _copy(results: Path, profile: str) -> None:
+    """Replace the pictures and tables of a profile that are tracked."""
+    for target in paths.reference().glob(f"[ft]*s/*-{profile}.*"):
+        new = results / target.parent.name / "neural_collapse" / target.name.replace(f"-{profile}.", ".")
+        if target.suffix == ".png":
+            _in_few_colours(new).save(target)
+        else:
+            shutil.copy(new, target)
 
 
 def _in_few_colours(picture: Path) -> Image.Image:

@@ -10,7 +10,7 @@ import pandas as pd
 from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
 from nclib.engine import profiles
 from nclib.publish import artefacts, notebooks
-from nclib.reproduce import execute, reproduce
+from nclib.reproduce import reproduce
 from nclib.system import paths
 
 PARAMETERS = """\
@@ -66,7 +66,7 @@ class Bench:
         store.save(config, {"history": history}, {}, {}, {})
 
     def execute(self, name, values, profile):
-        """Run the cells of a notebook in this process, with the outcome that `execute.execute` would give."""
+        """As `execute.execute`, in this process."""
         self.executed[name] += 1
         self.environment = dict(os.environ)
         namespace, error = {}, ""
@@ -81,7 +81,7 @@ class Bench:
                 namespace |= values
         folder = paths.results(profile)
         files = {path.relative_to(folder).as_posix(): digest for path, digest in artefacts.WRITTEN.items()}
-        return execute.Execution(0.0, error, {} if error else files)
+        return error, {} if error else files
 
     def reproduce(self, *names, **options):
         return reproduce.reproduce(names, **({"profile": "smoke", "workers": 1} | options), echo=self.said.append)

@@ -7,7 +7,6 @@ them away.
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 import traceback
 from collections.abc import Callable
@@ -36,10 +35,6 @@ class Feedback:
         return self.text
 
 
-class _NotYet(Exception):
-    """A first reason why an answer is not right."""
-
-
 def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
     """Compare the reader's function with the right one on a few arguments.
 
@@ -58,42 +53,28 @@ def check_exercise(name: str, answer: Callable[..., Any]) -> Feedback:
         For an unknown exercise.
     """
     if name not in EXERCISES:
-        near = difflib.get_close_matches(name, EXERCISES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXERCISES)}"
-        raise ValueError(f"no exercise {name!r}; {hint}")
+        raise ValueError(f"no exercise {name!r}; there are {', '.join(EXERCISES)}")
     exercise = EXERCISES[name]
-    try:
-        found = [_numbers(exercise, answer, case) for case in exercise.cases]
-    except _NotYet as reason:
-        return Feedback(False, f"**Not yet.** {reason}")
-    if any(got is None for got in found):
-        return Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
-    wrong = [
-        f"{_call(exercise, case)} returned {_difference(got, wanted)}."
-        for got, case in zip(found, exercise.cases, strict=True)
-        if not _same(exercise, got, wanted := _array(exercise.reference(*case)))
-    ]
+    cases = {_call(exercise, case): case for case in exercise.cases}
+    found, wrong = [], []
+    for call, case in cases.items():
+        try:
+            got = answer(*copy.deepcopy(case))
+            numbers = None if got is None or got is Ellipsis else _array(got)
+        except Exception as error:  # whatever it is, it is for the reader
+            said = f"{call} raised {type(error).__name__}: {error}{_place(error, answer)}"
+            return Feedback(False, f"**Not yet.** {said}")
+        if got is Ellipsis:
+            return Feedback(None, "**Not solved yet.** Put your code in place of the dots and run this cell again.")
+        if got is None:
+            return Feedback(False, f"**Not yet.** {call} returned nothing: a `return` is missing.")
+        found.append(numbers)
+        if not _same(exercise, numbers, wanted := _array(exercise.reference(*case))):
+            wrong.append(f"{call} returned {_words(numbers)}; wanted is {_words(wanted)}.")
     if not wrong:
         return Feedback(True, f"**Right**, in all {len(found)} cases tried.")
     hints = [hint for hint, mistake in exercise.mistakes.items() if _agrees(exercise, found, mistake)]
     return Feedback(False, " ".join(["**Not yet.**", wrong[0], *hints]))
-
-
-def _numbers(exercise: Exercise, answer: Callable[..., Any], case: tuple[Any, ...]) -> np.ndarray | None:
-    """What the answer returns for one case; None for the dots of the stub."""
-    call = _call(exercise, case)
-    try:
-        got = answer(*copy.deepcopy(case))
-    except Exception as error:  # whatever it is, it is for the reader
-        raise _NotYet(f"{call} raised {type(error).__name__}: {error}{_place(error, answer)}") from error
-    if got is Ellipsis:
-        return None
-    if got is None:
-        raise _NotYet(f"{call} returned nothing: a `return` is missing.")
-    try:
-        return _array(got)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise _NotYet(f"{call} returned {got!r}; numbers are wanted.") from error
 
 
 def _place(error: Exception, answer: Callable[..., Any]) -> str:
@@ -104,8 +85,7 @@ def _place(error: Exception, answer: Callable[..., Any]) -> str:
 
 
 def _array(value: Any) -> np.ndarray:
-    value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-    return np.asarray(value, dtype=float)
+    return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value, dtype=float)
 
 
 def _same(exercise: Exercise, a: np.ndarray, b: np.ndarray) -> bool:
@@ -117,22 +97,10 @@ def _agrees(exercise: Exercise, found: list[np.ndarray], mistake: Callable[..., 
     return all(_same(exercise, got, _array(mistake(*case))) for got, case in pairs)
 
 
-def _difference(got: np.ndarray, wanted: np.ndarray) -> str:
-    words = _words if got.shape == wanted.shape else _kind
-    return f"{words(got)}; wanted is {words(wanted)}"
-
-
-def _kind(array: np.ndarray) -> str:
-    return f"an array of shape {array.shape}" if array.shape else "a single number"
-
-
 def _words(value: Any) -> str:
-    array = _array(value)
-    if array.size > _PRINTED_ENTRIES:
-        size = " × ".join(map(str, array.shape)) if array.ndim > 1 else f"{array.size} numbers"
-        return f"an array ({size}) with largest entry {array.max():.4g}"
-    rounded = np.array2string(array, separator=", ", formatter={"float": lambda number: f"{number:.6g}"})
-    return rounded.replace("\n", "")
+    array, options = _array(value), {"threshold": _PRINTED_ENTRIES, "edgeitems": 1, "separator": ", "}
+    shown = np.array2string(array, formatter={"float": "{:.6g}".format}, **options).replace("\n", "")
+    return f"{shown}, of shape {array.shape}" if array.size > _PRINTED_ENTRIES else shown
 
 
 def _call(exercise: Exercise, case: tuple[Any, ...]) -> str:

@@ -1,11 +1,6 @@
 """This wing's public names, imported on first use."""
 
-from .compute import (
-    class_triangle as class_triangle,
-    image_traces as image_traces,
-    plane_map as plane_map,
-    walks as walks,
-)
+from .compute import class_triangle as class_triangle, image_traces as image_traces, walks as walks
 from .panels import (
     compare as compare,
     one_image as one_image,

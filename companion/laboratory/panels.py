@@ -33,12 +33,11 @@ from nclib.engine.store import default_store
 from nclib.publish import plotting
 from nclib.solver import Solution, Status
 
-_WIDE = {"style": {"description_width": "110px"}, "layout": widgets.Layout(width="640px")}
-_FIELD = {"style": {"description_width": "110px"}, "layout": widgets.Layout(width="310px")}
-_TYPED = _FIELD | {"continuous_update": False}
+_WIDE = {"layout": widgets.Layout(width="640px")}
+_TOLERANCES = [1e-6, 1e-2, 1e-4, 1e-8]
 
 
-def _panel(draw: Callable[..., object], **controls: widgets.Widget) -> widgets.interactive:
+def _panel(draw: Callable[..., object], **controls: Any) -> widgets.interactive:
     """Controls whose values `draw` takes by name. What cannot be drawn is answered with a sentence."""
 
     @functools.wraps(draw)
@@ -48,22 +47,13 @@ def _panel(draw: Callable[..., object], **controls: widgets.Widget) -> widgets.i
         except (ValueError, CorruptRun, OSError) as error:
             return plotting.prose(f"**Not drawn:** {error}.")
 
-    panel = widgets.interactive(answer, {"manual": False, "auto_display": True}, **controls)
-    panel.layout.flex_flow, panel.out.layout.width = "row wrap", "100%"
-    return panel
+    return widgets.interactive(answer, {"manual": False, "auto_display": True}, **controls)
 
 
 def _show(fig: Figure, alt: str, said: str, code: str, language: str = "python") -> object:
     """The picture, and below it a sentence and what to type to get the same."""
     display(plotting.picture(fig, f"{alt} {said}"))
     return plotting.prose(f"{said}\n```{language}\n{code}\n```")
-
-
-def _float(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{name} must be a number, such as 1e-5, and not {text!r}") from None
 
 
 # --- train ---------------------------------------------------------------------------------------------------
@@ -112,19 +102,6 @@ class Training:
         return f"failed: {self.said()[-1]}" if self.said() else "failed"
 
 
-def history(run: str) -> pd.DataFrame:
-    """The history of a run, finished or not: of an unfinished one from its checkpoint, as far as that is.
-
-    Raises
-    ------
-    CorruptRun
-        Where there is nothing of it yet, or what there is is damaged.
-    """
-    store = default_store()
-    state = None if store.has(run) else store.checkpoint(run).load()
-    return load_run(run).history[HISTORY] if state is None else pd.DataFrame(state["history"], columns=HISTORY)
-
-
 VIEWS = {
     "loss": ["loss"],
     "accuracy": ["accuracy_balanced", "accuracy_majority", "accuracy_minority"],
@@ -158,7 +135,12 @@ def train(profile: str = "quick") -> widgets.VBox:
     current: list[Training] = []
     go, halt = widgets.Button(description="Train", icon="play"), widgets.Button(description="Stop", icon="stop")
     ticks = widgets.Play(interval=1500, max=10**6, layout=widgets.Layout(display="none"))
-    controls = _train_controls(profile)
+    texts = {"dataset": "", "K_A": "3", "R": "10", "epochs": "", "width": "", "lr": "", "seed": "0", "more": ""}
+    controls = {
+        "profile": widgets.Dropdown(options=list(PROFILES), value=profile),
+        "model": widgets.Dropdown(options=list(plotting.MODEL_STYLE), value="deq"),
+        **{name: widgets.Text(text, continuous_update=False) for name, text in texts.items()},
+    }
 
     def draw(ticks_: int, **values: str) -> object:
         words = _words(**values)
@@ -181,21 +163,6 @@ def train(profile: str = "quick") -> widgets.VBox:
     return widgets.VBox([widgets.HBox([go, halt]), panel])
 
 
-def _train_controls(profile: str) -> dict[str, widgets.Widget]:
-    kinds = [(style.label, kind) for kind, style in plotting.MODEL_STYLE.items()]
-    texts = {"dataset": "", "K_A": "3", "R": "10", "epochs": "", "width": "", "lr": "", "seed": "0", "more": ""}
-    hints = {"more": "such as -s train.momentum=0.8"}
-    fields = {
-        name: widgets.Text(text, description=name, placeholder=hints.get(name, "the profile's"), **_TYPED)
-        for name, text in texts.items()
-    }
-    return {
-        "profile": widgets.Dropdown(options=list(PROFILES), value=profile, description="profile", **_FIELD),
-        "model": widgets.Dropdown(options=kinds, value="deq", description="model", **_FIELD),
-        **fields,
-    }
-
-
 def _words(more: str, **values: str) -> list[str]:
     """What is typed after ``nclib train``; a field left empty is not in it."""
     given = {name: text.strip() for name, text in values.items() if text.strip()}
@@ -208,13 +175,12 @@ def _typed(said: str, words: list[str]) -> object:
 
 def _watch(training: Training) -> object:
     """How far a training is: its curves once there are some."""
-    status, run = training.status(), training.run()
-    try:
-        rows = history(run) if run else pd.DataFrame(columns=HISTORY)
-    except CorruptRun:
-        if not training.running():
-            raise
-        rows = pd.DataFrame(columns=HISTORY)  # no epoch is finished yet
+    status, run, store = training.status(), training.run(), default_store()
+    rows = pd.DataFrame(columns=HISTORY)
+    if run and store.has(run):
+        rows = load_run(run).history[HISTORY]
+    elif run and (state := store.checkpoint(run).load()):
+        rows = pd.DataFrame(state["history"], columns=HISTORY)
     said = f"**{status}**" + (f", epoch {rows['epoch'].max()} of {run}" if len(rows) else "")
     if len(rows):
         display(plotting.picture(_draw_history(rows), f"Loss, accuracy, collapse and solver by epoch: {said}."))
@@ -228,7 +194,7 @@ def _known() -> list[str]:
     return sorted({*default_store().ids(), *reference_store().ids()})
 
 
-def compare(profile: str = "quick") -> widgets.VBox:
+def compare(profile: str = "quick") -> widgets.interactive:
     """Lay the curves of stored and tracked runs over one another.
 
     Parameters
@@ -237,29 +203,15 @@ def compare(profile: str = "quick") -> widgets.VBox:
     """
     known = _known()
     first = [run for run in map(run_id, experiment("fig2", profile)[:2]) if run in known]
-    runs = widgets.SelectMultiple(options=known, value=first, rows=10, description="runs", **_WIDE)
-    words = widgets.Text("", description="only with", placeholder="digits KA5 deq s0", **_WIDE)
     names = {label: name for name, label in metrics.LABELS.items()}
-
-    def narrow(_: object) -> None:
-        fitting = [run for run in _known() if all(word in run for word in words.value.split())]
-        kept = [run for run in runs.value if run in fitting]
-        runs.options, runs.value = fitting, kept
-
-    words.observe(narrow, "value")
-    panel = _panel(
-        _compare,
-        runs=runs,
-        metric=widgets.Dropdown(options=names, value="nc1_trace_ratio", description="metric", **_FIELD),
-        split=widgets.Dropdown(options=["train", "test", "steps"], description="images", **_FIELD),
-        logarithmic=widgets.Checkbox(value=True, description="logarithmic", **_FIELD),
-    )
-    return widgets.VBox([words, panel])
+    runs = widgets.TagsInput(value=first, allowed_tags=known, allow_duplicates=False, **_WIDE)
+    metric = widgets.Dropdown(options=names, value="nc1_trace_ratio")
+    return _panel(_compare, runs=runs, metric=metric, split=["train", "test", "steps"])
 
 
-def _compare(runs: tuple[str, ...], metric: str, split: str, logarithmic: bool) -> object:
+def _compare(runs: list[str], metric: str, split: str, logarithmic: bool = True) -> object:
     if not runs:
-        raise ConfigError("choose runs from the list; Ctrl adds another one")
+        raise ConfigError("type the name of a run; a list offers those that fit")
     rows = pd.concat([load_run(run).history.assign(run=run) for run in runs], ignore_index=True)
     rows = rows[(rows["metric"] == metric) & (rows["split"] == split) & np.isfinite(rows["value"])]
     if not len(rows):
@@ -280,28 +232,22 @@ def _compare(runs: tuple[str, ...], metric: str, split: str, logarithmic: bool) 
 def one_image() -> widgets.interactive:
     """How each solver finds the equilibrium of one test image."""
     stored = {run: run for run in reversed(default_store().ids()) if "-deq-" in run}
-    return _panel(
-        _one_image,
-        run=widgets.Dropdown(options=stored | {"a small DEQ, not trained": None}, description="network", **_WIDE),
-        image=widgets.IntSlider(0, 0, 99, description="test image", **_FIELD),
-        tol=widgets.Text("1e-5", description="tolerance", **_TYPED),
-        max_steps=widgets.IntSlider(40, 1, 200, description="evaluations", **_FIELD),
-    )
+    run = widgets.Dropdown(options=stored | {"a small DEQ, not trained": None}, **_WIDE)
+    return _panel(_one_image, run=run, image=(0, 99), tol=_TOLERANCES, max_steps=(1, 200))
 
 
-def _one_image(run: str | None, image: int, tol: str, max_steps: int) -> object:
-    limit = _float(tol, "tolerance")
-    found = compute.image_traces(run, image, limit, max_steps)
+def _one_image(run: str | None, image: int = 0, tol: float = 1e-6, max_steps: int = 40) -> object:
+    found = compute.image_traces(run, image, tol, max_steps)
     fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.0), width_ratios=(1, 2.6))
     pixels = found.image.transpose(1, 2, 0).squeeze()
     left.imshow(pixels, cmap="gray")
     left.set_axis_off()
     left.set_title(f"class {found.label}")
-    plotting.traces({name: solution.trace[:, 0] for name, solution in found.solutions.items()}, right, limit)
+    plotting.traces({name: solution.trace[:, 0] for name, solution in found.solutions.items()}, right, tol)
     right.legend()
     predicted = ", ".join(f"{plotting.METHOD_STYLE[name].label} {label}" for name, label in found.predicted.items())
     said = f"Class {found.label}; predicted: {predicted}. {_ended(found.solutions)}"
-    code = f"from companion import laboratory\nlaboratory.image_traces({run!r}, {image}, {limit:g}, {max_steps})"
+    code = f"from companion import laboratory\nlaboratory.image_traces({run!r}, {image}, {tol:g}, {max_steps})"
     return _show(fig, "A test image, and the residual of its equilibrium by evaluations.", said, code)
 
 
@@ -329,20 +275,13 @@ def three_classes(profile: str = "quick") -> widgets.interactive:
     known, first = _known(), run_id(experiment("fig2", profile)[1])
     if first not in known:
         first = next((run for run in known if "-deq-s0-" in run), None)
-    controls = {
-        name: widgets.BoundedIntText(k, 0, 999, description=f"{name} class", **_FIELD)
-        for k, name in enumerate(("first", "second", "third"))
-    }
-    return _panel(
-        _three_classes,
-        run=widgets.Dropdown(options=known, value=first, description="run", **_WIDE),
-        **controls,
-        turn=widgets.IntSlider(40, -180, 180, description="turn", continuous_update=False, **_FIELD),
-        tilt=widgets.IntSlider(35, -90, 90, description="tilt", continuous_update=False, **_FIELD),
-    )
+    run = widgets.Dropdown(options=known, value=first, **_WIDE)
+    return _panel(_three_classes, run=run, turn=(-180, 180), tilt=(-90, 90))
 
 
-def _three_classes(run: str | None, first: int, second: int, third: int, turn: int, tilt: int) -> object:
+def _three_classes(
+    run: str | None, first: int = 0, second: int = 1, third: int = 2, turn: int = 40, tilt: int = 35
+) -> object:
     if run is None:
         raise ConfigError("choose a run")
     arrays, classes = load_run(run).arrays, [first, second, third]
@@ -387,39 +326,40 @@ def _draw_triangle(seen: compute.Triangle, classes: list[int], turn: int, tilt: 
 
 def plane() -> widgets.interactive:
     """Pick a map of the plane and a start, and follow the solvers step by step."""
-    sliders = {"ρ": ("rho", 0.9, -2), "start z₁": ("z1", -2.0, -4), "start z₂": ("z2", 1.5, -4)}
-    controls = {
-        name: widgets.FloatSlider(value, min=low, max=4, step=0.05, description=label, **_FIELD)
-        for label, (name, value, low) in sliders.items()
-    }
+    side = (-4.0, 4.0, 0.05)
+    maps, counts = list(compute.MAPS), (1, 200)
     return _panel(
-        _plane,
-        name=widgets.Dropdown(options=list(compute.MAPS), value="rotation", description="map", **_FIELD),
-        **controls,
-        tol=widgets.Text("1e-6", description="tolerance", **_TYPED),
-        max_steps=widgets.IntSlider(30, 1, 200, description="evaluations", **_FIELD),
-        step=widgets.IntSlider(8, 1, 200, description="shown up to", **_FIELD),
+        _plane, name=maps, rho=(-2.0, 4.0, 0.05), z1=side, z2=side, tol=_TOLERANCES, max_steps=counts, step=counts
     )
 
 
-def _plane(name: str, rho: float, z1: float, z2: float, tol: str, max_steps: int, step: int) -> object:
-    limit, rho, start = _float(tol, "tolerance"), round(rho, 4), (round(z1, 4), round(z2, 4))
-    walks = compute.walks(name, rho, start, limit, max_steps)
+def _plane(
+    name: str,
+    rho: float = 0.9,
+    z1: float = -2.0,
+    z2: float = 1.5,
+    tol: float = 1e-6,
+    max_steps: int = 30,
+    step: int = 8,
+) -> object:
+    rho, start = round(rho, 4), (round(z1, 4), round(z2, 4))
+    walks = compute.walks(name, rho, start, tol, max_steps)
     fig, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.9))
-    _shade(compute.plane_map(name, rho), left)
-    for method, walk in walks.items():
+    _shade(compute.MAPS[name](rho), left)
+    for method, (points, _) in walks.items():
         look = plotting.METHOD_STYLE[method]
-        left.plot(*walk.points[:step].T, color=look.colour, marker=look.marker, markersize=3.5, linewidth=0.9)
+        left.plot(*points[:step].T, color=look.colour, marker=look.marker, markersize=3.5, linewidth=0.9)
     left.plot(*start, "*", color="gold", markeredgecolor="black", markersize=11)
     left.set(
         xlim=(-4, 4), ylim=(-4, 4), xlabel="z₁", ylabel="z₂", aspect="equal", title=f"the first {step} evaluations"
     )
-    plotting.traces({method: walk.solution.trace[:, 0] for method, walk in walks.items()}, right, limit)
+    solutions = {method: solution for method, (_, solution) in walks.items()}
+    plotting.traces({method: solution.trace[:, 0] for method, solution in solutions.items()}, right, tol)
     right.axvline(step, color="0.7", linewidth=0.8, zorder=0)
     right.legend()
-    said = _ended({method: walk.solution for method, walk in walks.items()})
-    code = f'from companion import laboratory\nlaboratory.walks("{name}", {rho}, {start}, {limit:g}, {max_steps})'
-    return _show(fig, "Left, where each method evaluated f, a star at the start; right, its residual.", said, code)
+    code = f'from companion import laboratory\nlaboratory.walks("{name}", {rho}, {start}, {tol:g}, {max_steps})'
+    alt = "Left, where each method evaluated f, a star at the start; right, its residual."
+    return _show(fig, alt, _ended(solutions), code)
 
 
 def _shade(f: compute.Map, ax: Axes) -> None:

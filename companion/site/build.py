@@ -11,23 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import filelock
-
 from companion.site.sources import Page, executed, lay_out, reference
 from nclib.publish.sites import ReportError, SphinxMissing
 from nclib.system import paths, provenance
 from nclib.system.lazy import install
 
-NEEDED = {
-    "numpydoc": "numpydoc",
-    "sphinx": "sphinx",
-    "myst-nb": "myst_nb",
-    "sphinx-book-theme": "sphinx_book_theme",
-    "sphinx-design": "sphinx_design",
-    "sphinx-mathjax-offline": "sphinx-mathjax-offline",
-    "vl-convert-python": "vl_convert",
-}
-"""What makes the site, and how it is imported."""
+NEEDED = ("numpydoc", "sphinx", "myst_nb", "sphinx_book_theme", "sphinx_design", "sphinx-mathjax-offline", "vl_convert")
+"""Modules that make the site."""
 
 OPTIONS = ("-q",)
 """Of Sphinx; the tests add ``-W``."""
@@ -53,32 +43,28 @@ def build(
 
     Raises
     ------
-    ConfigError
-        Where a notebook is damaged.
     ReportError
         Where nothing has been executed or Sphinx failed (an older site then stays).
     SphinxMissing
         When it is not installed.
     """
     pages, site = executed(profile), paths.results(profile) / "site"
-    lacking = [name for name, module in NEEDED.items() if importlib.util.find_spec(module) is None]
+    lacking = [module for module in NEEDED if importlib.util.find_spec(module) is None]
     if lacking:
         raise SphinxMissing(f"the site is made by Sphinx, and {', '.join(lacking)} is not installed; {install('book')}")
     landing, note, aside = site / "index.html", site / _NOTE, site.with_name(".site")
-    site.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(site.parent / ".site.lock"):
-        inputs = _digest(pages, draft)
-        if not force and landing.exists() and note.exists() and note.read_bytes() == inputs.encode():
-            echo(f"the site is up to date: {landing}")
-            return landing
+    inputs = _digest(pages, draft)
+    if not force and landing.exists() and note.exists() and note.read_text() == inputs:
+        echo(f"the site is up to date: {landing}")
+        return landing
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        _make(pages, aside, draft, echo)
+        (aside / "html" / _NOTE).write_text(inputs)
+        shutil.rmtree(site, ignore_errors=True)
+        (aside / "html").rename(site)
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
-        try:
-            _make(pages, aside, draft, echo)
-            (aside / "html" / _NOTE).write_text(inputs)
-            shutil.rmtree(site, ignore_errors=True)
-            (aside / "html").rename(site)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     echo(f"{len(pages)} notebooks in {landing}")
     return landing
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from companion.neural_collapse.collapse_tables import ROWS
-from nclib.config import RunConfig
+from nclib.config import DataConfig, RunConfig
 from nclib.engine.outline import images_of, scale_of
 from nclib.engine.reference import reference_store
 from nclib.publish.plotting.style import MODEL_STYLE
@@ -40,7 +38,8 @@ from the lowest seed to the highest. Point at a line for its value, its 95 % int
 """
 
 _GIVEN = ("kind", "seed", "train.log_every", "data.dataset", "data.n_max", "data.test_per_class", "model.kind")
-_SETTING = ("data.imbalance", "data.num_majority", "data.ratio")
+_GIVEN += ("data.imbalance", "data.num_majority", "data.ratio")
+"""Options that other menus say, or nobody needs."""
 
 
 def script() -> str:
@@ -57,11 +56,10 @@ def curves() -> pd.DataFrame:
     """One row for each curve: the menus' words, and lists over the epochs."""
     store = reference_store()
     runs = [run for run in map(store.load, store.ids()) if run.config["kind"] == "classifier"]
-    usual = _usual([run.config for run in runs])
     frames = []
-    for run in runs:
+    for run, words in zip(runs, said([run.config for run in runs]).to_dict("records"), strict=True):
         rows = run.history[run.history["metric"].isin(METRICS) & run.history["split"].isin(["train", "test"])]
-        frames.append(rows[["metric", "split", "epoch", "value"]].assign(**_words(run.config, usual)))
+        frames.append(rows[["metric", "split", "epoch", "value"]].assign(**words))
     frame = pd.concat(frames, ignore_index=True).dropna(subset="value")
     frame["value"] *= frame["metric"].str.startswith("accuracy").map({True: 100, False: 1})
     frame["metric"] = frame["metric"].map(METRICS)
@@ -82,51 +80,40 @@ def _over_seeds(frame: pd.DataFrame, menus: list[str]) -> pd.DataFrame:
     return told.assign(seeds=grouped["seed"].agg(lambda seeds: ", ".join(map(str, seeds)))).reset_index()
 
 
-def _options(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """The options of a run by dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        within = isinstance(value, Mapping)
-        found |= _options(value, f"{before}{name}.") if within else {f"{before}{name}": value}
-    return {name: value for name, value in found.items() if value is not None}
+def said(configs: list[dict[str, Any]]) -> pd.DataFrame:
+    """What the menus say of each run. Two runs with the same words differ in nothing but their seed."""
+    options = pd.json_normalize(configs).map(_text)
+    told = options.drop(columns=list(_GIVEN), errors="ignore")
+    family = [options[name] for name in ("data.dataset", "data.n_max", "model.kind")]
+    unusual = told.ne(told.groupby(family).transform(lambda column: column.mode()[0]))
+    parsed = [RunConfig.from_json(json.dumps(config)) for config in configs]
+    kinds = [config.model.kind for config in parsed]
+    return pd.DataFrame(
+        {
+            "images": [f"{images_of(config)} ({scale_of([config])})" for config in parsed],
+            "setting": [_setting(config.data) for config in parsed],
+            "training": [
+                ", ".join(f"{name.partition('.')[2]} = {row[name]}" for name in sorted(told.columns[differs]))
+                or "as usual"
+                for (_, row), differs in zip(told.iterrows(), unusual.to_numpy(), strict=True)
+            ],
+            "model": [MODEL_STYLE[kind].label if kind in MODEL_STYLE else kind for kind in kinds],
+            "seed": [config.seed for config in parsed],
+        }
+    )
 
 
-def _family(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    return config["data"]["dataset"], config["data"]["n_max"], config["model"]["kind"]
+def _text(value: Any) -> str:
+    if value is None or value != value:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _usual(configs: list[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """For each data set and model the value that most of its runs have, by option."""
-    counted: dict[tuple[Any, ...], Counter[Any]] = {}
-    for config in configs:
-        counted.setdefault(_family(config), Counter()).update(_options(config).items())
-    return {family: dict(pair for pair, _ in reversed(counter.most_common())) for family, counter in counted.items()}
-
-
-def _words(config: Mapping[str, Any], usual: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
-    """What the menus say of a run. Two runs with the same words differ in nothing but their seed."""
-    parsed = RunConfig.from_json(json.dumps(config))
-    options, expected = _options(config), usual[_family(config)]
-    unusual = [
-        f"{name.partition('.')[2]} = {options.get(name, 'none')}"
-        for name in sorted({*options, *expected} - {*_GIVEN, *_SETTING})
-        if options.get(name) != expected.get(name)
-    ]
-    kind = config["model"]["kind"]
-    return {
-        "images": f"{images_of(parsed)} ({scale_of([parsed])})",
-        "setting": _setting(config["data"]),
-        "training": ", ".join(unusual) or "as usual",
-        "model": MODEL_STYLE[kind].label if kind in MODEL_STYLE else kind,
-        "seed": config["seed"],
-    }
-
-
-def _setting(data: Mapping[str, Any]) -> str:
-    if data["imbalance"] == "balanced":
+def _setting(images: DataConfig) -> str:
+    if images.imbalance == "balanced":
         return "balanced"
-    head = f"K_A = {data['num_majority']}" if data["num_majority"] else "long tail"
-    return f"{head}, R = {data['ratio']:g}"
+    head = f"K_A = {images.num_majority}" if images.num_majority else "long tail"
+    return f"{head}, R = {images.ratio:g}"
 
 
 _SCRIPT = """

@@ -19,19 +19,9 @@ from nclib.publish.sites import ReportError
 from nclib.system import paths
 
 COURSE = "walkthrough"
-PARTS = {name: title for name, title in notebooks.PARTS.items() if name != COURSE} | {COURSE: notebooks.PARTS[COURSE]}
-"""The main paper first, the course last."""
-
-RESULTS = {
-    "book/collapse": "The answer",
-    "explore": "Explore the curves",
-    "book/findings": "Findings",
-    "book/corrections": "Corrections",
-    "book/reading": "How to read the numbers",
-    "book/protocol": "Protocol",
-    "book/checklists": "Checklists",
-}
-"""Pages that stand above the notebooks in the list at the side, and how; the others stand below them."""
+RESULTS = ("book/collapse", "explore", "book/findings", "book/corrections")
+RESULTS += ("book/reading", "book/protocol", "book/checklists")
+"""Pages that stand above the notebooks in the list at the side; the others stand below them."""
 
 
 class Page(NamedTuple):
@@ -65,19 +55,14 @@ def executed(profile: str) -> list[Page]:
     names = [f"{file.parent.name}/{file.stem}" for file in files if not file.stem.endswith(".failed")]
     found = {name: Page(name, folder, words) for name in names}
     listing = folder / "largest.json"
-    for name, said in json.loads(listing.read_text("utf-8")).items() if listing.exists() else ():
-        words = f"Profile {said['folder'].replace('/with/', ' with ')}: {said['images']} ({said['scale']} scale)"
-        page = Page(name, paths.results() / said["folder"], words.replace(" ( scale)", ""))
-        if page.file.exists():
-            found[name] = page
+    for name, said in json.loads(listing.read_bytes()).items() if listing.exists() else ():
+        words = f"Profile {said['folder'].replace('/with/', ' with ')}: {said['images']}"
+        words += f" ({said['scale']} scale)" * bool(said["scale"])
+        page = Page(name, paths.results() / said["folder"], words)
+        found |= {name: page} if page.file.exists() else {}
     if not found:
         raise ReportError(f"no notebook has been executed in {folder} yet; type: nclib reproduce --profile {profile}")
-    return sorted(found.values(), key=lambda page: (_place(page.name), notebooks.reading_order(page.name)))
-
-
-def _place(name: str) -> int:
-    part = name.partition("/")[0]
-    return list(PARTS).index(part) if part in PARTS else len(PARTS)
+    return sorted(found.values(), key=lambda page: (page.name.startswith(COURSE), notebooks.reading_order(page.name)))
 
 
 def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
@@ -88,26 +73,24 @@ def lay_out(pages: list[Page], folder: Path, more: Iterable[str]) -> None:
     more : pages that are there already, such as the reference.
     """
     book = paths.root() / "book"
-    notes = [note for note in sorted(book.glob("*.md")) if note.stem != "index"]
-    for note in notes:
-        text = note.read_text("utf-8")
-        _write(folder / "book" / note.name, text)
-        _copy_pictures(text, book, folder)
+    shutil.copytree(book, folder / "book", ignore=shutil.ignore_patterns("index.md", "_*", "conf.py"))
+    for kind in ("figures", "bench"):
+        shutil.copytree(paths.reference() / kind, folder / "results/reference" / kind)
     for page in pages:
         _write(folder / f"{page.docname}.ipynb", json.dumps(shown(page)))
         if page.figure:
             _thumbnail(page.figure, folder / _picture(page))
     text = (book / "index.md").read_text("utf-8")
-    _copy_pictures(text, book, folder)
     text = re.sub(r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({os.path.normpath('book/' + link[1])})", text)
-    _write(folder / "index.md", "\n\n".join([text, *front(pages, [*more, *(f"book/{note.stem}" for note in notes)])]))
+    notes = [f"book/{note.stem}" for note in sorted((folder / "book").glob("*.md"))]
+    _write(folder / "index.md", "\n\n".join([text, *front(pages, [*more, *notes])]))
 
 
 def front(pages: list[Page], notes: list[str]) -> list[str]:
     """The front page below its text: pictures that lead to the notebooks, what is not drawn, and the lists of pages."""
-    parts, lists = [], [_toctree("Results", [f"{title} <{name}>" for name, title in RESULTS.items() if name in notes])]
+    parts, lists = [], [_toctree("Results", [name for name in RESULTS if name in notes])]
     for part in dict.fromkeys(page.name.partition("/")[0] for page in pages):
-        title = PARTS.get(part, part.replace("_", " "))
+        title = notebooks.PARTS.get(part, part)
         own = [page for page in pages if page.name.startswith(f"{part}/")]
         cards = "\n".join(_card(page) for page in own if page.figure)
         links = " · ".join(f"[{_short(page)}]({page.docname}.ipynb)" for page in own if not page.figure)
@@ -159,14 +142,6 @@ def reference() -> str:
     public = [name for name in nclib.__all__ if not inspect.ismodule(getattr(nclib, name))]
     names = "\n".join(f"   nclib.{name}" for name in public)
     return f"Reference\n=========\n\n.. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{names}\n"
-
-
-def _copy_pictures(text: str, book: Path, folder: Path) -> None:
-    """The pictures that a page of the book shows, at the same place beside it."""
-    for link in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text):
-        target = folder / os.path.normpath(f"book/{link}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(book / link, target)
 
 
 def _thumbnail(picture: Path, target: Path) -> None:

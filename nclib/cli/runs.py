@@ -86,12 +86,13 @@ def export(
     """Copy small extracts of the stored runs behind notebooks to the tracked reference results."""
     from nclib.engine import runs
     from nclib.engine.experiments import features_drawn
+    from nclib.engine.profiles import given
     from nclib.publish import notebooks
     from nclib.reproduce.reproduce import prepare
 
     tasks = prepare(notebooks.select(names or ()), profile, parameter or ())
     configs = {run: config for task in tasks for run, config in task.needed.items()}
-    drawn = {run for task in tasks for run in features_drawn(profile, **task.settings)}
+    drawn = {run for task in tasks for run in features_drawn(profile, **given(task.values))}
     for run in runs.export_reference(list(configs.values()), collection or profile, finished, drawn):
         typer.echo(run)
 

@@ -55,11 +55,6 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     return configs
 
 
-def runs_of(profile: Profile | str, **overrides: Any) -> Callable[[str], set[str]]:
-    """For `score_claims`: from a notebook's name to the ids of the runs it is made from, at these parameters."""
-    return lambda name: {run_id(config) for config in experiment(name, profile, **overrides)}
-
-
 def features_drawn(profile: str, **overrides: Any) -> set[str]:
     """Ids of the runs whose features a notebook draws, at these parameters; none without ten classes."""
     makes = known().get("neural_collapse/fig2", lambda profile: [])

@@ -6,7 +6,6 @@ comparison did change. Circumstances (time, commit, versions) are in the sidecar
 
 from __future__ import annotations
 
-import html
 import io
 import json
 import re
@@ -26,17 +25,9 @@ if TYPE_CHECKING:
 WRITTEN: dict[Path, str] = {}
 """Files saved by this process, with their digests."""
 
-_MISSING = "–"
-_NAME_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
 
 def save_figure(
-    fig: Figure,
-    name: str,
-    caption: str,
-    runs: Iterable[str],
-    profile: str,
-    data: pd.DataFrame | None = None,
+    fig: Figure, name: str, caption: str, runs: Iterable[str], profile: str, data: pd.DataFrame | None = None
 ) -> dict[str, Path]:
     """Save a figure as PDF (TrueType fonts embedded) and PNG (300 dpi), its numbers as CSV, and a sidecar.
 
@@ -58,7 +49,7 @@ def save_figure(
     Raises
     ------
     ValueError
-        For an empty caption, one that does not name the profile, or an unusable name.
+        For a caption that does not name the profile.
 
     Examples
     --------
@@ -78,14 +69,9 @@ def save_figure(
 
 
 def save_table(
-    frame: pd.DataFrame,
-    name: str,
-    caption: str,
-    runs: Iterable[str],
-    profile: str,
-    display: pd.DataFrame | None = None,
+    frame: pd.DataFrame, name: str, caption: str, runs: Iterable[str], profile: str, display: pd.DataFrame | None = None
 ) -> dict[str, Path]:
-    """Save a table as CSV (the raw numbers), Markdown and HTML (what a reader sees), and a sidecar.
+    """Save a table as CSV (the raw numbers), Markdown (what a reader sees), and a sidecar.
 
     Parameters
     ----------
@@ -98,7 +84,7 @@ def save_table(
     Returns
     -------
     dict
-        "csv", "md", "html" and "json" to absolute paths.
+        "csv", "md" and "json" to absolute paths.
 
     Raises
     ------
@@ -111,33 +97,24 @@ def save_table(
     >>> import nclib as nc
     >>> table = pd.DataFrame({"model": ["deq"], "accuracy": [0.9]})
     >>> sorted(nc.save_table(table, "mine/table", "A table, profile smoke.", [], "smoke"))
-    ['csv', 'html', 'json', 'md']
+    ['csv', 'json', 'md']
     """
     base = _base("tables", name, caption, profile)
-    shown = _as_text(frame if display is None else display)
-    contents = {
-        "csv": csv_bytes(frame),
-        "md": f"{_markdown(shown)}\n\n{caption}\n".encode(),
-        "html": _html(shown, caption).encode(),
-    }
+    shown = _markdown(frame if display is None else display)
+    contents = {"csv": csv_bytes(frame), "md": f"{shown}\n\n{caption}\n".encode()}
     files = _save(base, contents, _sidecar(name, caption, runs, profile))
     answer.fill_in(name, profile)
     return files
 
 
 def _base(kind: str, name: str, caption: str, profile: str) -> Path:
-    """Destination without an ending, once name and caption are found usable."""
-    if not all(_NAME_PART.fullmatch(part) for part in name.split("/")):
-        raise ValueError(f"name {name!r}: use plain names joined by '/', as in 'neural_collapse/fig3'")
-    folder = paths.results(profile) / kind
-    if not caption.strip():
-        raise ValueError(f"{name}: the caption is empty; say what is shown, which profile and how many seeds")
+    """Destination without an ending."""
     if not re.search(rf"(?<![\w-]){re.escape(profile)}(?![\w-])", caption, flags=re.IGNORECASE):
         raise ValueError(
             f"{name}: the caption does not name the profile {profile!r}, so it could pass for another one's; "
             f"write for example 'profile {profile}' into it"
         )
-    return folder / name
+    return paths.results(profile) / kind / name
 
 
 def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) -> dict[str, Path]:
@@ -152,8 +129,6 @@ def _save(base: Path, contents: Mapping[str, bytes], sidecar: dict[str, Any]) ->
 
 
 def _sidecar(name: str, caption: str, runs: Iterable[str], profile: str) -> dict[str, Any]:
-    if isinstance(runs, str):
-        raise TypeError(f"runs must be a list of run ids, not the single string {runs!r}")
     about = {"name": name, "caption": caption, "profile": profile, "runs": sorted({str(run) for run in runs})}
     return about | provenance.capture()
 
@@ -166,40 +141,16 @@ def _render(fig: Figure, kind: str) -> bytes:
     # "standard": nothing is cropped, so the width is the one asked for, whatever a front end has set.
     with mpl.rc_context({"pdf.fonttype": 42, "savefig.bbox": "standard"}):
         fig.savefig(buffer, format=kind, dpi=300, metadata=dict.fromkeys(empty))
-    return _without_alpha(buffer.getvalue()) if kind == "png" else buffer.getvalue()
+    return buffer.getvalue()
 
 
-def _without_alpha(png: bytes) -> bytes:
-    """The same pixels in a tenth less room: Matplotlib stores an alpha channel that is opaque everywhere."""
-    from PIL import Image
-
-    picture, smaller = Image.open(io.BytesIO(png)), io.BytesIO()
-    if picture.mode != "RGBA" or picture.getextrema()[3] != (255, 255):
-        return png
-    picture.convert("RGB").save(smaller, "PNG", optimize=True, dpi=picture.info.get("dpi"))
-    return smaller.getvalue()
-
-
-def _as_text(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.astype(object).map(_cell).set_axis([str(column) for column in frame.columns], axis="columns")
+def _markdown(frame: pd.DataFrame) -> str:
+    rows = [list(map(str, frame.columns)), ["---"] * len(frame.columns), *frame.astype(object).map(_cell).to_numpy()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(value: object) -> str:
     if pd.isna(value):
-        return _MISSING
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _markdown(text: pd.DataFrame) -> str:
-    rows = [list(text.columns), ["---"] * len(text.columns), *text.to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(_one_line(cell) for cell in row) + " |" for row in rows)
-
-
-def _one_line(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
-
-
-def _html(text: pd.DataFrame, caption: str) -> str:
-    with pd.option_context("display.max_colwidth", None):
-        table = text.to_html(index=False, border=0)
-    return table.replace("<thead>", f"<caption>{html.escape(caption)}</caption>\n  <thead>", 1) + "\n"
+        return "–"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")

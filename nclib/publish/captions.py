@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
@@ -26,11 +27,11 @@ def stand_ins(configs: Sequence[RunConfig]) -> dict[str, str]:
     >>> nc.publish.notes.stand_ins(nc.engine.experiments.experiment("fig3", "smoke"))
     {'digits': 'cifar10'}
     """
-    papers = {10: "cifar10", 100: "cifar100"}
-    names = {config.data.dataset for config in configs}
-    return {
-        name.split("@")[0]: papers[outline(name).classes] for name in sorted(names) if outline(name).classes in papers
-    }
+    papers, found = {10: "cifar10", 100: "cifar100"}, {}
+    for name in sorted({config.data.dataset for config in configs}):
+        if (classes := outline(name).classes) in papers:
+            found[name.split("@")[0]] = papers[classes]
+    return found
 
 
 def describe_runs(configs: Sequence[RunConfig]) -> str:
@@ -53,19 +54,18 @@ def describe_runs(configs: Sequence[RunConfig]) -> str:
     """
     configs = [config for config in configs if isinstance(config, RunConfig)]
     first, train = configs[0], configs[0].train
-    maps = sorted({_last_maps(config.data.dataset) for config in configs})
     settings = dict.fromkeys(_describe_data(config.data) for config in configs)
+    tested = dict.fromkeys(_describe_test(config.data) for config in configs)
     counts = _seeds_of_settings(configs)
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else f"{max(counts)}"
     unchanged = " without augmentation" * all(config.data.augment == "none" for config in configs)
-    network = f"ResNet-18 of width {first.model.width} (its last block sees maps of {' and '.join(maps)})"
-    if all(config.model.kind == "network" for config in configs):
-        network = "A network"
+    network = f"ResNet-18 of width {first.model.width}" if first.model.kind != "network" else "A network"
     own = sorted({config.model.own_code for config in configs if config.model.own_code})
     network += f" with {' and '.join(own)}" * bool(own)
+    optimisers = dict.fromkeys(_describe_optimiser(config.train) for config in configs)
     text = (
-        f"Profile {first.profile}: {'; '.join(settings)}. {_describe_test(configs)} {network}, "
-        f"{train.epochs} epochs of {_describe_optimisers(configs)}{unchanged}, "
+        f"Profile {first.profile}: {'; '.join(settings)}. Tested on {' and '.join(tested)}. {network}, "
+        f"{train.epochs} epochs of {' or '.join(optimisers)}{unchanged}, "
         f"{seeds} seed{'s' if seeds != '1' else ', so no spread over seeds'}."
     )
     return text + "".join(dict.fromkeys(_describe_solver(c.model, train) for c in configs if c.model.kind == "deq"))
@@ -96,19 +96,14 @@ def describe_seeds(configs: Sequence[RunConfig], spread: str = "95 % t-intervals
 
 def _seeds_of_settings(configs: Sequence[RunConfig]) -> set[int]:
     """The numbers of seeds that settings have."""
-    found: dict[tuple[object, ...], set[int]] = {}
-    for config in configs:
-        images = config.data
-        found.setdefault((images.dataset, images.imbalance, images.num_majority, images.ratio), set()).add(config.seed)
-    return {len(seeds) for seeds in found.values()}
+    data = [(config.data, config.seed) for config in configs]
+    seeds = {((d.dataset, d.imbalance, d.num_majority, d.ratio), seed) for d, seed in data}
+    return set(Counter(setting for setting, _ in seeds).values())
 
 
-def _describe_optimisers(configs: Sequence[RunConfig]) -> str:
-    names, said = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}, {}
-    for train in (config.train for config in configs):
-        rates = f"lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}"
-        said.setdefault(train.optimiser, f"{names[train.optimiser]} ({rates})")
-    return " or ".join(said.values())
+def _describe_optimiser(train: TrainConfig) -> str:
+    rates = f"lr {train.lr:g}, {train.schedule}, batch {train.batch_size}, weight decay {train.weight_decay:g}"
+    return f"{ {'sgd': 'SGD', 'adam': 'Adam', 'adamw': 'AdamW'}[train.optimiser] } ({rates})"
 
 
 def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
@@ -120,27 +115,16 @@ def _describe_solver(model: ModelConfig, train: TrainConfig) -> str:
     return f" DEQ: {solved}, {gradient.method} gradient; samples that do not converge: {train.skip}."
 
 
-def _last_maps(dataset: str) -> str:
-    """Size of the maps that layer 4 works on, after three halvings."""
-    return "×".join(str(-(-side // 8)) for side in outline(dataset).size)
-
-
 def _data_name(dataset: str) -> str:
     """A data set as sentences name it: without the fingerprint; images read from a folder say so."""
     name = dataset.split("@")[0]
     return f"the image folder {name.removeprefix('folder:')}" if name.startswith("folder:") else name
 
 
-def _describe_test(configs: Sequence[RunConfig]) -> str:
-    """How many images of a class are tested on, data set by data set where they differ."""
-    counts = {}
-    for images in (config.data for config in configs):
-        least, most = (images.test_per_class,) * 2 if images.test_per_class else outline(images.dataset).test or (0, 0)
-        number = f"{least} images" if least == most else f"{least} to {most} images"
-        counts[_data_name(images.dataset)] = number if most else "all test images"
-    if len(set(counts.values())) == 1:
-        return f"Tested on {next(iter(counts.values()))} of each class."
-    return f"Tested on {' and '.join(f'{number} of each class of {name}' for name, number in counts.items())}."
+def _describe_test(images: DataConfig) -> str:
+    least, most = (images.test_per_class,) * 2 if images.test_per_class else outline(images.dataset).test or (0, 0)
+    number = f"{least} images" if least == most else f"{least} to {most} images"
+    return f"{number if most else 'all test images'} of each class of {_data_name(images.dataset)}"
 
 
 def _describe_data(images: DataConfig) -> str:

@@ -7,13 +7,4 @@ from nclib.publish.answer import answer
 from nclib.publish.captions import describe_runs, describe_seeds, stand_ins
 from nclib.publish.readable import readable
 
-__all__ = [
-    "answer",
-    "describe_runs",
-    "describe_seeds",
-    "given",
-    "readable",
-    "runs_provenance",
-    "scale_of",
-    "stand_ins",
-]
+__all__ = ["answer", "describe_runs", "describe_seeds", "given", "readable", "runs_provenance", "scale_of", "stand_ins"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import html
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -20,6 +21,7 @@ NAMES = {
     "lower_in": "lower in",
     "settings_found": "settings",
     "printed": "the paper",
+    "regenerated": "found",
 }
 """Columns that readers call by another name."""
 
@@ -41,27 +43,30 @@ def claim_first(table: pd.DataFrame) -> pd.DataFrame:
     return table[[*first, *(name for name in table if name not in (*first, *last)), *last]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Readable:
-    """A table that a notebook shows, without an index."""
+    """A table that a notebook shows, without an index, and a note below it."""
 
-    table: pd.DataFrame
+    table: pd.DataFrame = field(default_factory=pd.DataFrame)
+    note: str = ""
 
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):
-            return self.table.to_html(index=False, border=0, classes="nc-readable")
+            table = self.table.to_html(index=False, border=0, classes="nc-readable") if len(self.table) else ""
+        return table + f"<p>{html.escape(self.note)}</p>" * bool(self.note)
 
     def __repr__(self) -> str:
-        return self.table.to_string(index=False)
+        table = self.table.to_string(index=False) if len(self.table) else ""
+        return "\n".join(filter(None, [table, self.note]))
 
 
-def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
+def readable(table: pd.DataFrame, note: str = "") -> Readable:
     """A table of verdicts for readers: panel, claim and verdict first, in the names that captions use.
 
     Parameters
     ----------
     table : with a column "verdict"; it is not changed, and what is saved is the table itself
-    digits : significant digits of numbers
+    note : a sentence below it
 
     Returns
     -------
@@ -80,5 +85,5 @@ def readable(table: pd.DataFrame, digits: int = 3) -> Readable:
     if "model" in shown:
         shown = shown.assign(model=shown["model"].str.replace("_", " "))
     numbers = shown.select_dtypes("floating").columns
-    texts = {name: ["" if pd.isna(value) else f"{value:.{digits}g}" for value in shown[name]] for name in numbers}
-    return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES))
+    texts = {name: ["" if pd.isna(value) else f"{value:.3g}" for value in shown[name]] for name in numbers}
+    return Readable(shown.assign(**texts).fillna("").rename(columns=NAMES), note)

@@ -11,8 +11,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -57,10 +56,10 @@ SOURCES = {
     "audit": {"audit_findings": "{claim}"},
     "beyond the paper": {
         "controls_differences": f"controls: {_DIFFERENCE}",
-        "nc_definitions_differences": f"nc definitions, {{setting}}: {_DIFFERENCE}",
-        "remedies_differences": f"remedies, {{setting}}: {_DIFFERENCE}",
-        "long_tail_differences": f"long tail, {{setting}}: {_DIFFERENCE}",
-        "seeds_and_subsets_differences": f"seeds and subsets, {{setting}}: {_DIFFERENCE}",
+        **{
+            f"{name.replace(' ', '_')}_differences": f"{name}, {{setting}}: {_DIFFERENCE}"
+            for name in ("nc definitions", "remedies", "long tail", "seeds and subsets")
+        },
         "remedies_pooled": "remedies: all five, DEQ − explicit, overall accuracy",
         "long_tail_pooled": "long tail: all R, DEQ − explicit, overall accuracy",
         "equilibrium_or_cell": "all cells, {step}: {metric}",
@@ -104,14 +103,12 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
     return pd.read_csv(io.BytesIO(content)), sidecar
 
 
-def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None = None) -> pd.DataFrame:
+def score_claims(profile: str) -> pd.DataFrame:
     """Everything regenerated in a profile, a row for each claim or cell.
 
     Parameters
     ----------
     profile : whose tables are read
-    runs_of : gives the ids of the runs that a notebook is made from. A table with other runs, made at another size or
-        on other data, is then "not run" with that remark; left out: every table is taken
 
     Returns
     -------
@@ -127,33 +124,25 @@ def score_claims(profile: str, runs_of: Callable[[str], Collection[str]] | None 
     Raises
     ------
     StaleTable
-        When a table was changed by hand or written by another version.
+        When a table was changed by hand.
     """
     rows = []
     for part, tables in SOURCES.items():
         for table, item in tables.items():
-            notebook = _ENDS.sub("", table)
-            facts = {"part": part, "notebook": notebook}
-            rows += [facts | row for row in _rows_of(part, notebook, table, item, profile, runs_of)]
+            facts = {"part": part, "notebook": _ENDS.sub("", table)}
+            rows += [facts | row for row in _rows_of(table, item, profile)]
     card = pd.DataFrame(rows, columns=COLUMNS)
     return card.sort_values("part", key=lambda part: part.map(PARTS.index), kind="stable", ignore_index=True)
 
 
-def _rows_of(
-    part: str, notebook: str, table: str, item: str, profile: str, runs_of: Callable[[str], Collection[str]] | None
-) -> list[dict[str, Any]]:
+def _rows_of(table: str, item: str, profile: str) -> list[dict[str, Any]]:
     """The rows of `score_claims` from one of its tables."""
     found = read_table(f"neural_collapse/{table}", profile)
-    runs = found[1]["runs"] if found else []
-    others = bool(runs_of and runs) and not set(runs) <= set(runs_of(notebook))
-    if found is None or others:
+    if found is None:
         idle = {"id": table, "item": table.replace("_", " "), "verdict": "not run", "scale": "", "lead": False}
-        idle |= {"remark": "made at other parameters" if others else "not regenerated", "saved": False}
-        return [idle | {"runs": " ".join(runs)}]
-    needed = {"verdict", *re.findall(r"{(\w+)}", item), *(() if part in ("theory", "audit") else ("scale",))}
-    if lacking := needed - {*found[0]}:  # columns came and went with versions of the library
-        raise StaleTable(f"{table} is of another version, without {min(lacking)}; type: nclib reproduce {notebook}")
-    return [{"runs": " ".join(runs), "saved": True} | row for row in _judged(found[0], table, item)]
+        return [idle | {"remark": "not regenerated", "saved": False, "runs": ""}]
+    runs = " ".join(found[1]["runs"])
+    return [{"runs": runs, "saved": True} | row for row in _judged(found[0], table, item)]
 
 
 def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
@@ -172,20 +161,16 @@ def claims_of(name: str, profile: str, since: float = 0.0) -> pd.DataFrame:
     Raises
     ------
     StaleTable
-        When a table was changed by hand or written by another version.
+        When a table was changed by hand.
     """
     folder, _, notebook = name.partition("/")
-    files = sorted(paths.results(profile).glob(f"tables/{name}*.csv"))
     parts = "" if name == SUMMARY else "(_.*)?"
-    files = [file for file in files if re.fullmatch(re.escape(notebook) + parts, file.stem)]
-    found = [(file.stem, read_table(f"{folder}/{file.stem}", profile)) for file in files if _written(file, since)]
-    rows = [row for table, content in found if content for row in _judged(content[0], table)]
+    rows = []
+    for file in sorted(paths.results(profile).glob(f"tables/{name}*.csv")):
+        own, record = re.fullmatch(re.escape(notebook) + parts, file.stem), file.with_suffix(".json")
+        if own and record.is_file() and record.stat().st_mtime >= since:
+            rows += _judged(read_table(f"{folder}/{file.stem}", profile)[0], file.stem)
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _written(table: Path, since: float) -> bool:
-    record = table.with_suffix(".json")
-    return record.is_file() and record.stat().st_mtime >= since
 
 
 def _judged(table: pd.DataFrame, name: str, item: str = "") -> Iterator[dict[str, Any]]:

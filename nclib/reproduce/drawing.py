@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +40,12 @@ class Task:
     Parameters
     ----------
     values : to inject
-    settings : values in force that choose its runs
     needed : its runs by id
     optional : runs that are drawn where they are there, and never trained for this notebook
     """
 
     name: str
     values: dict[str, Any]
-    settings: dict[str, Any]
     needed: dict[str, StoredConfig]
     optional: dict[str, StoredConfig]
 
@@ -94,7 +93,8 @@ class Drawing:
 
     def urgent_runs(self) -> dict[str, int]:
         """Rank of the runs that are to be trained before all others."""
-        return {run: urgency(task.name) for task in reversed(self._urgent()) for run in task.needed}
+        urgent = [task for task in reversed(self.waiting) if task.name in FIRST]
+        return {run: urgency(task.name) for task in urgent for run in task.needed}
 
     def stored(self, run: str) -> None:
         """A run is there now; what needs no other begins. Nothing else begins before what is urgent."""
@@ -102,11 +102,9 @@ class Drawing:
         while ready := [task for task in self._next() if self.there.issuperset(task.needed)]:
             self._begin(ready)
 
-    def _urgent(self) -> list[Task]:
-        return [task for task in self.waiting if task.name in FIRST]
-
     def _next(self) -> list[Task]:
-        return self._urgent() or [task for task in self.waiting if task.name not in SUMMARIES]
+        urgent = [task for task in self.waiting if task.name in FIRST]
+        return urgent or [task for task in self.waiting if task.name not in SUMMARIES]
 
     def finish(self, failed: Mapping[str, str]) -> list[Row]:
         """Draw all that is left; a row for each notebook, in the order asked for.
@@ -115,9 +113,7 @@ class Drawing:
         ----------
         failed : runs that are not there, with the reason.
         """
-        broken = {
-            task.name: _without_runs(task, failed) for task in self.tasks if not failed.keys().isdisjoint(task.needed)
-        }
+        broken = {task.name: row for task in self.tasks if (row := _without_runs(task, failed))}
         left = [task for task in self.waiting if task.name not in broken]
         for names in ([task.name for task in left if task.name not in SUMMARIES], *zip(SUMMARIES)):
             self._begin([task for task in left if task.name in names])
@@ -134,21 +130,23 @@ class Drawing:
         stamp = executed(task.name, self.profile).with_suffix(".json")
         if not self.force and _unchanged(stamp, folder, made):
             return Row(task.name, "unchanged")
-        done = execute(task.name, task.values, self.profile)
-        status = "failed" if done.error else "executed"
-        self.echo(f"{task.name}: {status} ({duration(done.seconds)}){done.error and ': ' + done.error}")
-        for picture in (file for file in done.files if file.endswith(".png")):
-            self.echo(f"  {folder / picture}")
-        if not done.error:
-            write_atomic(stamp, json_bytes({"made_from": made, "files": done.files}))
-        return Row(task.name, status, round(done.seconds, 1), done.error)
+        began = time.monotonic()
+        error, files = execute(task.name, task.values, self.profile)
+        row = Row(task.name, "failed" if error else "executed", round(time.monotonic() - began, 1), error)
+        self.echo(f"{task.name}: {row.status} ({duration(row.seconds)}){error and ': ' + error}")
+        if not error:
+            write_atomic(stamp, json_bytes({"made_from": made, "files": files}))
+        return row
 
 
-def _without_runs(task: Task, failed: Mapping[str, str]) -> Row:
-    broken = [run for run in task.needed if run in failed]
-    first = next((run for run in broken if failed[run] != OUT_OF_TIME), broken[0])
-    message = f"{len(broken)} of its {len(task.needed)} runs are missing: {first}: {failed[first]}"
-    return Row(task.name, "unfinished" if failed[first] == OUT_OF_TIME else "failed", message=message)
+def _without_runs(task: Task, failed: Mapping[str, str]) -> Row | None:
+    """The row of a notebook that lacks runs."""
+    reasons = {run: failed[run] for run in task.needed if run in failed}
+    if not reasons:
+        return None
+    run, reason = max(reasons.items(), key=lambda each: each[1] != OUT_OF_TIME)
+    message = f"{len(reasons)} of its {len(task.needed)} runs are missing: {run}: {reason}"
+    return Row(task.name, "unfinished" if reason == OUT_OF_TIME else "failed", message=message)
 
 
 def made_from(task: Task, profile: str, code: str) -> str:

@@ -14,12 +14,11 @@ import os
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nclib.publish import artefacts
 from nclib.publish.notebooks import executed, source
@@ -34,16 +33,7 @@ _context = multiprocessing.get_context("forkserver" if sys.platform == "linux" e
 _running: set[Any] = set()
 
 
-class Execution(NamedTuple):
-    """How executing one notebook went: how long it took, what went wrong, and the digest of each file it left behind,
-    by name relative to the profile's folder."""
-
-    seconds: float
-    error: str
-    files: dict[str, str]
-
-
-def execute(name: str, values: Mapping[str, Any], profile: str) -> Execution:
+def execute(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, dict[str, str]]:
     """Run one notebook from top to bottom in its own folder.
 
     The result is moved to `executed` when complete. A notebook that fails is kept beside it as ``<name>.failed.ipynb``
@@ -53,23 +43,27 @@ def execute(name: str, values: Mapping[str, Any], profile: str) -> Execution:
     ----------
     name : "paper/notebook".
     values : parameters to inject, already checked.
+
+    Returns
+    -------
+    What went wrong, and the digest of each file that it left behind, by name relative to the profile's folder.
     """
     if sys.platform == "linux":
         points = [*plugins.added("experiments").values(), *plugins.added("kinds").values()]
         _context.set_forkserver_preload([*_LOADED, *(point.module for point in points)])
-    clock, (receiver, sender) = time.monotonic(), _context.Pipe(duplex=False)
+    receiver, sender = _context.Pipe(duplex=False)
     child = _context.Process(target=_be_notebook, args=(sender, dict(os.environ), name, dict(values), profile))
     child.start()
     _running.add(child)
     sender.close()
     try:
-        error, files = receiver.recv()
+        return receiver.recv()
     except EOFError:
         child.join()
-        error, files = f"its process died (exit code {child.exitcode})", {}
-    child.join()
-    _running.discard(child)
-    return Execution(time.monotonic() - clock, error, files)
+        return f"its process died (exit code {child.exitcode})", {}
+    finally:
+        child.join()
+        _running.discard(child)
 
 
 def end_all() -> None:
@@ -121,12 +115,14 @@ def run_cells(name: str, values: Mapping[str, Any], profile: str) -> tuple[str, 
 
 def _engine() -> str:
     """The name of an engine of papermill that runs cells in this process, where a kernel would start anew."""
+    from IPython.core.interactiveshell import InteractiveShell
     from papermill.engines import Engine, papermill_engines
+    from traitlets.config import Config
 
     class InThisProcess(Engine):
         @classmethod
         def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
-            shell, shown = _shell(), {}
+            shell, shown = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}})), {}
             for number, cell in enumerate((cell for cell in nb_man.nb.cells if cell.cell_type == "code"), 1):
                 cell.execution_count = number
                 if not _run_cell(shell, cell, shown):
@@ -134,24 +130,6 @@ def _engine() -> str:
 
     papermill_engines.register("nclib", InThisProcess)
     return "nclib"
-
-
-def _shell() -> Any:
-    """An IPython that keeps what cells show, in ``display_pub.outputs``."""
-    from IPython.core.displayhook import DisplayHook
-    from IPython.core.displaypub import CapturingDisplayPublisher
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    class Shown(DisplayHook):
-        def write_output_prompt(self) -> None:
-            pass
-
-        def write_format_data(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
-            self.shell.display_pub.publish(data, metadata)
-
-    options = {"displayhook_class": Shown, "display_pub_class": CapturingDisplayPublisher}
-    return InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}), **options)
 
 
 def _run_cell(shell: Any, cell: Any, shown: dict[str, Any]) -> bool:
@@ -162,18 +140,17 @@ def _run_cell(shell: Any, cell: Any, shown: dict[str, Any]) -> bool:
     from IPython.utils.capture import capture_output
     from nbformat.v4 import new_output
 
-    with capture_output(display=False) as streams:
+    with shell.display_trap, capture_output() as seen:
         done = shell.run_cell(cell.source)
-    texts = {"stdout": streams.stdout, "stderr": streams.stderr}
+    texts = {"stdout": seen.stdout, "stderr": seen.stderr}
     cell.outputs = [new_output("stream", name=stream, text=text) for stream, text in texts.items() if text]
-    for each in shell.display_pub.outputs:
-        place, content = (each.get("transient") or {}).get("display_id"), dict(each["data"])
-        if each.get("update") and place in shown:
-            shown[place].data = content
+    for each in seen.outputs:
+        place = (each.transient or {}).get("display_id")
+        if each.update and place in shown:
+            shown[place].data = each.data
             continue
-        cell.outputs.append(new_output("display_data", data=content, metadata=each["metadata"] or {}))
+        cell.outputs.append(new_output("display_data", data=each.data, metadata=each.metadata or {}))
         shown[place] = cell.outputs[-1]
-    shell.display_pub.outputs.clear()
     if done.success:
         return True
     fault = done.error_before_exec or done.error_in_exec
@@ -187,17 +164,18 @@ def environment() -> Iterator[None]:
     """What the processes started in the block inherit: absolute folders, because a notebook runs in its own one; one
     thread; this very nclib."""
     values = {
-        "NCLIB_ROOT": str(paths.root()),
-        "NCLIB_RESULTS": str(paths.results()),
-        "NCLIB_DATA": str(paths.data()),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1",
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "PASSIVE",
-        "MPLBACKEND": os.environ.get("MPLBACKEND") or _INLINE,
+        "NCLIB_ROOT": paths.root(),
+        "NCLIB_RESULTS": paths.results(),
+        "NCLIB_DATA": paths.data(),
         "NCLIB_WITH": "",
     }
-    with processes.environment_restored([*values, "PYTHONPATH"]):
+    values["NCLIB_WITH"] = ""
+    defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MPLBACKEND": _INLINE}
+    with processes.environment_restored([*values, *defaults, "PYTHONPATH"]):
         given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-        os.environ.update(values | {"PYTHONPATH": os.pathsep.join([_links().name, *given])})
+        os.environ["PYTHONPATH"] = os.pathsep.join([_links().name, *given])
+        os.environ.update({name: str(value) for name, value in values.items()})
+        os.environ.update({name: os.environ.get(name) or value for name, value in defaults.items()})
         yield
 
 

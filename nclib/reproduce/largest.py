@@ -32,11 +32,10 @@ def largest(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     A notebook that draws what is there needs one pair of networks. Lessons are left out: they speak of toy data.
     """
     listing, found = paths.reference() / "scales.json", {}
-    claims = [name for name in names if not name.startswith(COURSE)]
     for scale in json.loads(listing.read_bytes()) if listing.is_file() else ():
         folder = f"{scale['profile']}/with/{other_parameters.folder_name(scale['parameters'])}"
-        for name in [name for name in claims if name not in found]:
-            if said := _there(name, scale):
+        for name in names:
+            if name not in found and not name.startswith(COURSE) and (said := _there(name, scale)):
                 found[name] = scale | said | {"folder": folder}
     return found
 
@@ -49,10 +48,11 @@ def _there(name: str, scale: dict[str, Any]) -> dict[str, str] | None:
         return None
     configs = task.needed | task.optional
     networks = [config for config in configs.values() if isinstance(config, RunConfig)]
-    enough = len(finished(configs)) == len(configs)
     if task.optional:
         enough = bool(finished_pairs([config for config in networks if config.model.kind in PAIR]))
-    if not (configs and enough and set(scale["parameters"]) <= set(task.values)):
+    else:
+        enough = bool(configs) and len(finished(configs)) == len(configs)
+    if not enough or not set(scale["parameters"]) <= set(task.values):
         return None
     images = " and ".join(dict.fromkeys(map(images_of, configs.values())))
     return {"images": images, "scale": scale_of(networks) if networks else ""}

@@ -16,38 +16,32 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from nclib import data
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import experiments, profiles, runs
 from nclib.engine.executors import place
 from nclib.engine.options import check_runs
+from nclib.engine.profiles import given
 from nclib.publish.notebooks import MAIN_PAPER, select, source
 from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
-from nclib.system import other_parameters, paths, provenance
-from nclib.system.files import json_bytes, write_atomic
+from nclib.system import other_parameters, paths
 from nclib.system.terminal import duration, progress_bar, short
 
 DRAWN_AS_FAR_AS_THERE = {"neural_collapse/collapse": "neural_collapse/equilibrium_or_cell"}
 """Notebooks that train nothing and draw those of another's runs that are stored or tracked."""
 
-DRAW_A_PART = tuple(
-    f"neural_collapse/{name}"
-    for name in ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard")
-)
+_PARTS = ("table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "scorecard")
+DRAW_A_PART = tuple(f"neural_collapse/{name}" for name in _PARTS)
 """Other notebooks that do so with ``--train finished``: they draw the pairs of runs that are there."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What one call of `reproduce` did; ``summary.json`` beside its notebooks holds the same. `parameters` are those
-    that are not the profile's own."""
+    """What one call of `reproduce` did; `parameters` are those that are not the profile's own."""
 
-    profile: str
     parameters: dict[str, Any]
     rows: list[Row]
-    seconds: float
 
     @property
     def ok(self) -> bool:
@@ -93,7 +87,7 @@ def reproduce(
 
     Raises
     ------
-    ConfigError, DataError or ClusterError
+    ConfigError or ClusterError
         Before anything is trained; KeyboardInterrupt after all processes started here have ended. What was finished by
         then is kept and found by the next call.
     """
@@ -111,22 +105,18 @@ def reproduce(
         others = other_parameters.other_values(task.values for task in tasks)
         os.environ["NCLIB_WITH"] = other_parameters.folder_name(others)
         plan = runs.plan(list(configs.values())).set_index("run_id")
+        stored = plan["state"] == "stored"
         said = other_parameters.in_words(profile, others)
-        echo(
-            f"profile {said}: {len(tasks)} notebooks, {len(plan)} runs, {sum(plan['state'] == 'stored')} of them stored"
-        )
+        echo(f"profile {said}: {len(tasks)} notebooks, {len(plan)} runs, {stored.sum()} of them stored")
         with Drawing(tasks, profile, force, echo) as drawing:
             if train == "missing":
-                lacking = plan[plan["state"] != "stored"]["seconds"].to_dict()
-                failed = _train(configs, lacking, (workers, scheduler), minutes, drawing, echo)
+                failed = _train(configs, plan[~stored]["seconds"], (workers, scheduler), minutes, drawing, echo)
             else:
                 failed = dict.fromkeys(plan.index[plan["state"] == "missing"], f"--train {train} forbids training it")
             rows = drawing.finish(failed)
-        summary = Summary(profile, others, rows, round(time.monotonic() - clock, 1))
-        content = {"ok": summary.ok, "notebooks": [*map(asdict, rows)], "provenance": provenance.capture()}
-        write_atomic(paths.results(profile) / "summary.json", json_bytes(content))
+        summary = Summary(others, rows)
         echo(summary.text())
-        echo(f"{duration(summary.seconds)} in all; results are in {paths.results(profile)}")
+        echo(f"{duration(time.monotonic() - clock)} in all; results are in {paths.results(profile)}")
     return summary
 
 
@@ -151,21 +141,19 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
     tasks, makers = [], experiments.known()
     for name, values in given_values(names, overrides).items():
         declared = parameters(source(name))
-        in_force = {key: parameter.default for key, parameter in declared.items()} | values
-        settings = {key: value for key, value in in_force.items() if key in profiles.OVERRIDES}
         maker, configs = DRAWN_AS_FAR_AS_THERE.get(name, name), {}
         if maker in makers:
-            configs = {run_id(config): config for config in experiments.experiment(maker, profile, **settings)}
+            in_force = {key: parameter.default for key, parameter in declared.items()} | values
+            configs = {run_id(config): config for config in experiments.experiment(maker, profile, **given(in_force))}
         partly = maker != name or (train == "finished" and name in DRAW_A_PART)
-        command = {"profile": profile, "train": train}
-        values |= {key: value for key, value in command.items() if key in declared}
-        tasks.append(Task(name, values, settings, *(({}, configs) if partly else (configs, {}))))
+        values |= {key: value for key, value in {"profile": profile, "train": train}.items() if key in declared}
+        tasks.append(Task(name, values, *(({}, configs) if partly else (configs, {}))))
     return tasks
 
 
 def _train(
     configs: Mapping[str, StoredConfig],
-    lacking: Mapping[str, float],
+    lacking: pd.Series,
     where: tuple[int | None, str | None],
     minutes: float | None,
     drawing: Drawing,
@@ -173,29 +161,13 @@ def _train(
 ) -> dict[str, str]:
     """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason.
     `lacking` has the seconds expected of each run that is not stored, `where` workers and scheduler."""
-    echo(f"to train: {len(lacking)} runs, about {duration(sum(lacking.values()))} of one core")
-    failures = _fetch({run: configs[run] for run in sorted(lacking)})
-    lacking = {run: seconds for run, seconds in lacking.items() if run not in failures}
-    check_runs(configs[run] for run in sorted(lacking))
+    echo(f"to train: {len(lacking)} runs, about {duration(lacking.sum())} of one core")
+    check_runs(configs[run] for run in sorted(lacking.index))
     with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(place(*where, len(lacking), sum(lacking.values()), echo)) if lacking else None
+        executor = stack.enter_context(place(*where, len(lacking), lacking.sum(), echo)) if len(lacking) else None
         progress = stack.enter_context(progress_bar("training", echo))
         options = {"minutes": minutes, "urgency": drawing.urgent_runs(), "stored": drawing.stored}
-        trained = runs.train_missing(
-            [configs[run] for run in configs if run not in failures], executor, progress, **options
-        )
+        trained = runs.train_missing(list(configs.values()), executor, progress, **options)
     echo(trained.text())
-    failures |= {run: short(message) for run, message in trained.failures.items()}
+    failures = {run: short(message) for run, message in trained.failures.items()}
     return failures | dict.fromkeys(trained.unfinished, OUT_OF_TIME)
-
-
-def _fetch(lacking: Mapping[str, StoredConfig]) -> dict[str, str]:
-    """Bring the data of the missing runs here before any process needs it; returns the runs that cannot have theirs."""
-    failures: dict[str, str] = {}
-    wanted = {run: config.data.dataset for run, config in lacking.items() if hasattr(config, "data")}
-    for dataset in sorted(set(wanted.values())):
-        try:
-            data.fetch(dataset)
-        except data.DataError as error:
-            failures |= {run: short(str(error)) for run, name in wanted.items() if name == dataset}
-    return failures

@@ -61,6 +61,6 @@ def test_answers_may_carry_gradients_and_cannot_spoil_the_cases():
     assert check_exercise("04/contractive", in_place).right and check_exercise("04/contractive", in_place).right
 
 
-def test_an_unknown_exercise_suggests_the_nearest():
-    with pytest.raises(ValueError, match="did you mean '01/steps'"):
+def test_an_unknown_exercise_is_told_those_there_are():
+    with pytest.raises(ValueError, match="01/steps"):
         check_exercise("01/step", print)

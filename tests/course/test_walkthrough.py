@@ -7,7 +7,6 @@ import ast
 import json
 import re
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -15,7 +14,7 @@ import torch
 import nclib
 from companion import course
 from companion.course.exercises import EXERCISES, check_exercise
-from nclib.publish import notebooks, plotting
+from nclib.publish import notebooks
 from nclib.system import paths
 
 COURSE = [name for name in notebooks.available() if name.startswith("walkthrough/")]
@@ -64,24 +63,3 @@ def test_has_two_exercises_with_folded_answers_that_are_right(name):
 
 def test_every_exercise_is_used_once():
     assert sorted(exercise for name in COURSE for exercise in _exercises(name)) == sorted(EXERCISES)
-
-
-@pytest.mark.slow
-def test_one_seed_is_called_one_seed(tmp_path, monkeypatch):
-    """Notebook 08 with seeds=1: there is no spread over seeds, so nothing is computed from one."""
-    monkeypatch.setenv("NCLIB_RESULTS", str(tmp_path))
-    monkeypatch.chdir(paths.notebooks())
-    said = []
-    monkeypatch.setattr(plotting, "prose", said.append)
-    monkeypatch.setattr(plotting, "picture", lambda fig, alt: said.append(alt))
-    namespace = {}
-    for kind, text in _cells("walkthrough/08_reading_a_table"):
-        if kind == "code":
-            exec(text, namespace)
-            if "profile: str" in text:
-                namespace |= {"profile": "smoke", "seeds": 1}
-    plt.close("all")
-    assert sum("One seed has no spread over seeds" in text for text in said) == 3
-    assert not [text for text in said if re.search(r"\bnan\b|seeds are needed", text)]
-    assert len(namespace["fig_seeds"].axes) == 1
-    assert not namespace["evidence"].isna().any(axis=None)

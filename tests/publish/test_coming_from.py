@@ -104,31 +104,6 @@ def test_the_port_of_grad_k_is_that_of_torchdeq(steps):
         torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize(("steps", "apart"), [(8, "9 %"), (64, "0.002 %")])
-def test_phantom_differs_from_it_by_what_the_page_says(steps, apart):
-    _, x, weight, layer, ported = stopped_early(steps, 5)
-    exact, phantom = (torch.autograd.grad(z.square().sum(), weight)[0] for z in (ported, layer(x)[0]))
-    off = float((phantom - exact).norm() / exact.norm())
-    assert f"{100 * off:.1g} %" == apart and apart in text_of("coming_from_torchdeq")
-
-
-def test_states_on_the_way_have_the_gradients_of_torchdeq_up_to_its_one_more_step():
-    """torchdeq returns f of each state; a linear loss has the same cotangents, so that the gradients are equal."""
-    torchdeq = pytest.importorskip("torchdeq", reason='the peer is not installed: pip install ".[peers]"')
-    cell, x, weight, _, _ = stopped_early(1, 1)
-    deq = torchdeq.get_deq(
-        f_solver="fixed_point_iter", f_max_iter=12, f_tol=1e-14, grad=1, indexing=[3, 7], core="indexing"
-    )
-    theirs = deq(lambda z: cell(z, x), torch.zeros_like(x))[0]
-    solver = nc.FixedPointIteration(tol=1e-14, max_steps=13)
-    layer = nc.DEQ(cell, solver, nc.Phantom(), z0="zeros", on_failure="ignore")
-    ours, _ = layer(x, at=[3, 7])
-    for state, output in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(cell(state, x), output, atol=1e-14, rtol=0)
-        pair = [torch.autograd.grad(value.sum(), weight)[0] for value in (state, output)]
-        torch.testing.assert_close(*pair, atol=1e-12, rtol=0)
-
-
 def test_the_solver_of_ones_own_that_the_guide_shows_solves(capsys):
     text = text_of("own_cell")
     (code,) = [code for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "class Aitken" in code]

@@ -13,14 +13,3 @@ def test_cosine_gram_of_a_simplex():
     shifted = simplex_etf(4, 6).numpy() + 5.0
     np.testing.assert_allclose(matrices.cosine_gram(shifted, centred=True), np.eye(4) * 4 / 3 - 1 / 3, atol=1e-9)
     assert matrices.cosine_gram(shifted, centred=False).min() > 0.9
-
-
-def test_embedding_is_repeatable_and_keeps_clusters():
-    rng = np.random.default_rng(0)
-    labels = np.repeat([0, 1, 2], 12)
-    features = (10 * np.eye(3, 5)[labels] + rng.normal(size=(36, 5))).astype(np.float16)
-    once, again = matrices.embed(features), matrices.embed(features)
-    assert once.shape == (36, 2) and np.array_equal(once, again)
-    distances = np.linalg.norm(once[:, None] - once[None], axis=2) + np.diag([np.inf] * 36)
-    assert (labels[distances.argmin(1)] == labels).all()
-    assert not np.array_equal(once, matrices.embed(features, perplexity=5))

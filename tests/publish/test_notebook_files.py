@@ -25,7 +25,6 @@ def many(tmp_path, monkeypatch):
         (["fig2"], ["neural_collapse/fig2"]),
         (["kernels/fig2"], ["kernels/fig2"]),
         (["neural_collapse"], ["neural_collapse/fig2", "neural_collapse/fig10"]),
-        (["neural_collapse/"], ["neural_collapse/fig2", "neural_collapse/fig10"]),
         (["fig10", "neural_collapse"], ["neural_collapse/fig10", "neural_collapse/fig2"]),
         (["notebooks/kernels/fig2.ipynb"], ["kernels/fig2"]),
     ],

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from companion.neural_collapse import numbers as measured
 from nclib.cli import app
-from nclib.publish.numbers import SpanError, fill, fill_pages
+from nclib.publish.numbers import SpanError, fill
 
 VALUES = {"fall": "−17 %", "table": "| a |\n|---|\n| 1 |"}
 PAGE = "# A\n\nIt falls by <!--n:fall-->−17 %<!--/n-->.\n\n<!--t:table-->\n| a |\n|---|\n| 1 |\n<!--/t-->\n"
@@ -33,15 +33,6 @@ def test_a_changed_number_is_named_and_written(right, wrong, name):
 def test_a_wrong_mark_is_an_error(text, said):
     with pytest.raises(SpanError, match=f"^p.md.*{said}"):
         fill(text, VALUES, "p.md")
-
-
-def test_no_page_is_written_where_one_has_a_wrong_mark(tmp_path):
-    good, bad = (tmp_path / name for name in ("good.md", "other.md"))
-    good.write_text(PAGE.replace("17", "18"), encoding="utf-8")
-    bad.write_text("<!--n:fall-->", encoding="utf-8")
-    with pytest.raises(SpanError, match=r"^other\.md"):
-        fill_pages(VALUES, pages=[good, bad])
-    assert "18" in good.read_text(encoding="utf-8")
 
 
 def test_the_command_checks_names_what_differs_and_writes(tmp_path, monkeypatch):

@@ -57,7 +57,7 @@ def pages(monkeypatch):
         (aside / "html/index.html").write_text(f"number {len(made)}")
 
     monkeypatch.setattr(build, "_run_sphinx", run)
-    monkeypatch.setattr(build, "NEEDED", {})
+    monkeypatch.setattr(build, "NEEDED", ())
     return made
 
 
@@ -102,14 +102,10 @@ def test_it_is_made_again_only_when_something_has_changed(smoke, pages):
 
 def test_runs_with_the_same_words_differ_in_their_seed_alone():
     """H5: two lines are told apart by every option."""
-    store = explore.reference_store()
+    store, found = explore.reference_store(), {}
     configs = [run.config for run in map(store.load, store.ids()) if run.config["kind"] == "classifier"]
-    usual, found = explore._usual(configs), {}
-    for config in configs:
-        words = explore._words(config, usual)
-        options = explore._options(config)
-        key = tuple(words.values())
-        assert found.setdefault(key, options) == options
+    for config, words in zip(configs, explore.said(configs).itertuples(index=False, name=None), strict=True):
+        assert found.setdefault(words, config) == config
     images = {words[0] for words in found}
     assert {"digits (toy)", "CIFAR-10, all images (reduced)"} <= images and len(images) == 5
 

@@ -47,7 +47,7 @@ def test_outputs_are_kept_in_order_and_a_later_cell_may_replace_one(project, mon
     assert first[2]["data"]["text/plain"] == "7" and "image/png" in first[3]["data"]
     assert (with_seven / f"tables/{name}.csv").is_file()
     stamp = json.loads((with_seven / f"notebooks/{name}.json").read_text(encoding="utf-8"))
-    assert {Path(file).suffix for file in stamp["files"]} == {".csv", ".html", ".md", ".json", ".ipynb"}
+    assert {Path(file).suffix for file in stamp["files"]} == {".csv", ".md", ".json", ".ipynb"}
 
 
 @pytest.mark.slow

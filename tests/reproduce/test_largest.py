@@ -6,7 +6,6 @@ import pytest
 from command import nclib
 from reproduction import DRAW, run_of, write_notebook
 
-from nclib.engine import profiles
 from nclib.engine.reference import reference_store
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import available
@@ -59,11 +58,6 @@ def test_it_is_drawn_in_its_folder_without_training_and_listed(bench, tracked):
     bench.executed.clear()
     largest.draw_largest(profile="smoke", echo=bench.said.append)
     assert not bench.executed
-
-
-def test_beside_real_images_nothing_is_drawn(bench, tracked):
-    assert profiles.get_profile("paper").dataset not in largest.TOYS
-    assert largest.draw_largest(profile="paper") and not paths.results("paper").exists()
 
 
 def test_the_command_draws_it_after_its_own_runs_and_leaves_it_out_with_other_parameters(bench, tracked):

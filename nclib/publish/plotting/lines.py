@@ -1,55 +1,46 @@
-"""Lines: metrics over epochs, layers and sweeps, small models side by side, residuals, one legend for all."""
+"""Lines: metrics over epochs and sweeps, small models side by side, residuals, one legend for all."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
-from nclib.config import suggest
-from nclib.publish.plotting.style import (
-    _MARKERS,
-    _MARKS_PER_CURVE,
-    _PALETTE,
-    GROUP_STYLE,
-    KIND_COLOURS,
-    METHOD_STYLE,
-    MODEL_STYLE,
-    SPLIT_LINE,
-    Style,
-    _ordered,
-    _styles,
-    plain_log,
-)
+from nclib.publish.plotting.style import GROUP_STYLE, METHOD_STYLE, MODEL_STYLE, SPLIT_LINE, Style, plain_log, styles_of
+
+_MARKS_PER_CURVE = 6
+_DEQS = {"deq": "C3", "self_loop_deq": "C3", "unrolled_deq": "C4"}
+_OTHERS = ("C0", "C2", "C9", "0.3", "0.6")
 
 
 def curves(
     frame: pd.DataFrame,
     metric: str,
     ax: Axes,
-    split: str | Sequence[str] = "test",
-    models: Sequence[str] | None = None,
+    split: str = "test",
     *,
     label: str | None = None,
     log: bool = False,
     ideal: float | None = None,
-    printed: Iterable[tuple[str, float, float | None]] = (),
+    printed: Sequence[tuple[str, float, float | None]] = (),
     printed_range: tuple[float, float] | None = None,
 ) -> Axes:
     """A metric against the epoch: mean over seeds, with a band of ± one standard deviation over seeds.
 
     Parameters
     ----------
-    frame : tidy frame of one setting (one data set, K_A and R); each (model, split, seed, epoch) at most once.
+    frame : tidy frame of one setting (one data set, K_A and R); each (model, split, seed, epoch) at most once. Models
+        are drawn in the order of MODEL_STYLE; others, such as layers of a network of your own, take the next colour and
+        marker and come last.
     metric : which one, by the name in the column `metric`
     label : what the axis calls it.
-    split : one or several; solid is test, dashed is train.
-    models : which, and in which order; None means all there are, in the order of MODEL_STYLE. Names that are not in
-        MODEL_STYLE, such as layers of a network of your own, take the next colour and marker and come last.
+    split : solid is test, dashed is train.
     log : logarithmic axis; values <= 0 are not drawn there.
     ideal : a thin dotted line at the value of complete collapse.
     printed : (model, value, std or None) as the paper prints it: a hollow marker with its error bar right of the axes,
@@ -65,100 +56,37 @@ def curves(
     Raises
     ------
     ValueError
-        For a metric, split or model that is not in the frame (the nearest name is suggested), and for a frame that
-        mixes settings.
+        For a metric that the frame lacks, and for a frame that mixes settings.
     """
-    splits = [split] if isinstance(split, str) else list(split)
-    chosen = frame
-    for column, wanted in (("metric", [metric]), ("split", splits), ("model", models or [])):
-        for name in wanted:
-            if name not in set(chosen[column]):
-                raise ValueError(suggest(str(name), sorted(set(chosen[column])), column))
-        chosen = chosen[chosen[column].isin(wanted)] if wanted else chosen
+    rows = frame[(frame["metric"] == metric) & (frame["split"] == split)]
+    if rows.empty:
+        raise ValueError(f"no row has the metric {metric!r} and the split {split!r}")
     if log:
         plain_log(ax)
-    styles = _styles(_ordered(chosen["model"].unique(), models))
-    _of_seeds(ax, chosen.rename(columns={"epoch": "at"}), "model", styles, splits, log)
+    _of_seeds(ax, rows, styles_of(rows["model"].unique()), split, log)
     if ideal is not None:
         ax.axhline(ideal, color="black", linestyle=":", linewidth=0.8, zorder=1, label="ideal")
     ax.set(xlabel="epoch", ylabel=metric if label is None else label)
     _whole_numbers(ax)
-    printed = list(printed)
-    if printed:
+    if len(printed):
         _draw_printed(ax, printed)
     if printed_range is not None:
         _draw_printed_range(ax, *printed_range)
     return ax
 
 
-def layers(
-    table: pd.DataFrame, metrics: str | Sequence[str], ax: Axes, *, label: str | None = None, log: bool = True
-) -> Axes:
-    """Metrics over the layers of a network, from the table of ``nclib.measure``.
-
-    Parameters
-    ----------
-    table : columns layer, metric, value; layers are drawn in the order of their first row. Rows of single classes are
-        left out.
-    metrics : one or several names in the column metric, a line each; a layer without a value is a gap
-    ax : where to draw
-    label : what the axis calls the values; left out, the metric
-    log : logarithmic axis; values <= 0 are not drawn there
-
-    Returns
-    -------
-    Axes
-        ax
-
-    Raises
-    ------
-    ValueError
-        A metric that is not in the table.
-
-    Examples
-    --------
-    >>> import pandas as pd, matplotlib.pyplot as plt
-    >>> from nclib.publish import plotting
-    >>> table = pd.DataFrame({"layer": ["stem", "head"], "metric": "nc1_cdnv", "value": [3.0, 0.1]})
-    >>> plotting.layers(table, "nc1_cdnv", plt.subplots()[1]).get_ylabel()
-    'nc1_cdnv'
-    """
-    metrics = [metrics] if isinstance(metrics, str) else list(metrics)
-    table = table[table["class"].isna()] if "class" in table else table
-    values = table.pivot(index="layer", columns="metric", values="value").reindex(table["layer"].unique())
-    for name, style in _styles(metrics).items():
-        if name not in values:
-            raise ValueError(suggest(str(name), values.columns, "metric"))
-        ax.plot(range(len(values)), values[name].to_numpy(), color=style.colour, marker=style.marker, label=style.label)
-    if log:
-        ax.set_yscale("log", nonpositive="mask")
-    ax.set_xticks(range(len(values)), values.index, rotation=45, ha="right")
-    ax.set_ylabel(label or ", ".join(metrics))
-    if len(metrics) > 1:
-        ax.legend()
-    return ax
-
-
 def sweep(
-    rows: pd.DataFrame,
-    by: str,
-    ax: Axes,
-    *,
-    label: str,
-    across: str,
-    log: bool = False,
-    log_across: bool = False,
+    rows: pd.DataFrame, by: str, ax: Axes, *, label: str, across: str, log: bool = False, log_across: bool = False
 ) -> Axes:
     """A quantity against the number that a sweep goes over: mean over seeds, with a band of ± one standard deviation.
 
     Parameters
     ----------
     rows : seed, split, at (the number), value, and the column `by`; one quantity, each point and seed at most once.
-    by : "method" or "group", whose values are drawn in the styles of METHOD_STYLE and GROUP_STYLE; line style is the
-        split, as in `curves`.
+    by : "method" or "group", whose values are drawn in the colours of METHOD_STYLE and GROUP_STYLE; line style is the
+        split.
     label, across : what the axes call the quantity and the number
-    log, log_across : logarithmic ones. A sweep over tolerances, all below 1, is logarithmic and runs from coarse to
-        fine.
+    log, log_across : logarithmic ones. A sweep over tolerances, all below 1, runs from coarse to fine.
 
     Returns
     -------
@@ -166,22 +94,19 @@ def sweep(
     """
     known = {"method": METHOD_STYLE, "group": GROUP_STYLE}[by]
     styles = {name: style for name, style in known.items() if (rows[by] == name).any()}
+    named = rows.assign(**{by: rows[by].map({name: style.label for name, style in styles.items()})})
+    colours = {style.label: style.colour for style in styles.values()}
+    look = {"palette": colours, "style": "split", "dashes": {"test": "", "train": (4, 1.5), "steps": (1, 1)}}
+    # lines may agree: the first is broad, the last slender
+    look |= {"hue_order": list(colours), "size": by, "sizes": dict(zip(colours, (3.2, 2.1, 1.0), strict=False))}
+    sns.lineplot(named, x="at", y="value", hue=by, errorbar="sd", err_kws={"alpha": 0.08}, ax=ax, **look)
+    ax.get_legend().remove()
     if log:
         plain_log(ax)
-    splits = sorted(rows["split"].unique(), key=[*SPLIT_LINE, "steps"].index)
-    _of_seeds(ax, rows, by, styles, splits, log, in_turn=by == "method")
-    for band in ax.collections:
-        band.set_alpha(0.25 / len(styles))
+    ax.set(xscale="log" if log_across else "linear", xlabel=across, ylabel=label)
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     if rows["at"].max() < 1:
-        ax.set(xscale="log", xlim=(rows["at"].max() * 1.4, rows["at"].min() / 1.4))
-    elif log_across:
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        ax.xaxis.set_minor_locator(NullLocator())
-    else:
-        _whole_numbers(ax)
-    ax.set(xlabel=across, ylabel=label)
+        ax.invert_xaxis()
     return ax
 
 
@@ -190,8 +115,8 @@ def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = T
 
     Parameters
     ----------
-    rows : model (its name in the legend), kind (a key of KIND_COLOURS), seed, at, value; one point for each model, seed
-        and at. Models are drawn in the order of their first row; FNNs are dashed.
+    rows : model (its name in the legend), kind, seed, at, value; one point for each model, seed and at. Equilibrium
+        models keep their colours, the others take the next one; FNNs are dashed.
     label, across : what the axes call value and at
     log, log_across : logarithmic ones. On a logarithmic axis the mean is geometric and values that are not positive are
         left out.
@@ -200,27 +125,24 @@ def arms(rows: pd.DataFrame, ax: Axes, *, label: str, across: str, log: bool = T
     -------
     ax.
     """
-    used = dict.fromkeys(KIND_COLOURS, 0)
-    for number, (name, group) in enumerate(rows.groupby("model", sort=False)):
-        kind = group["kind"].iloc[0]
-        colours, used[kind] = KIND_COLOURS[kind], used[kind] + 1
-        values = group.pivot(index="at", columns="seed", values="value")
-        values = values.where(values > 0) if log else values
-        mean = np.exp(np.log(values).mean(axis="columns")) if log else values.mean(axis="columns")
-        style = Style(colours[(used[kind] - 1) % len(colours)], _MARKERS[number % len(_MARKERS)], name)
-        ends = (values.min(axis="columns"), values.max(axis="columns")) if values.shape[1] > 1 else None
-        _curve(ax, mean, ends, style, label=name, linestyle="--" if kind == "fnn" else "-")
-    if log:
-        ax.set_yscale("log", nonpositive="mask")
-    if log_across:
-        ax.set_xscale("log")
+    kinds = rows.groupby("model", sort=False)["kind"].first()
+    others = iter(_OTHERS)
+    ax.set(xscale="log" if log_across else "linear", yscale="log" if log else "linear")
+    look = {
+        "palette": {name: _DEQS.get(kind) or next(others) for name, kind in kinds.items()},
+        "dashes": {name: (3, 1.5) if kind == "fnn" else "" for name, kind in kinds.items()},
+        "markers": dict(zip(kinds.index, itertools.cycle("osD^vP"))),
+        "markevery": max(1, rows["at"].nunique() // _MARKS_PER_CURVE),
+    }
+    shown = rows[rows["value"] > 0] if log else rows
+    sns.lineplot(shown, x="at", y="value", hue="model", style="model", errorbar=("pi", 100), ax=ax, **look)
+    ax.get_legend().remove()
     ax.set(xlabel=across, ylabel=label)
     return ax
 
 
 def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -> Legend:
-    """One legend below the figure for all panels: every label once, what is drawn first, then splits, the ideal value
-    and what the paper prints.
+    """One legend below the figure for all panels: every label once, what the paper prints last.
 
     Parameters
     ----------
@@ -231,39 +153,13 @@ def figure_legend(fig: Figure, axes: Iterable[Axes], ncols: int | None = None) -
     for ax in axes:
         for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
-    entries = {text: entries[text] for text in sorted(entries, key=_legend_group)}
+    for heading in ("method", "group", "split"):  # of seaborn
+        entries.pop(heading, None)
+    entries = {text: entries[text] for text in sorted(entries, key=lambda text: text.startswith("paper"))}
     if ncols is None:
         fitting = max(1, int(fig.get_figwidth() / 1.35))  # inches that the longest name takes
-        ncols = max(1, math.ceil(len(entries) / math.ceil(len(entries) / fitting)))
+        ncols = math.ceil(len(entries) / math.ceil(len(entries) / fitting))
     return fig.legend(entries.values(), entries, loc="outside lower center", ncols=ncols)
-
-
-def _legend_group(text: str) -> int:
-    if text.startswith("paper"):
-        return 3
-    return 2 if text == "ideal" else 1 if text in (*SPLIT_LINE, "training steps") else 0
-
-
-def cobweb(grid: np.ndarray, values: np.ndarray, path: Sequence[float], ax: Axes) -> Axes:
-    """A scalar iteration as a walk between the graph of f and the diagonal, where the fixed points are.
-
-    Parameters
-    ----------
-    grid, values : (N,) arguments and f of them.
-    path : z_0, z_1 = f(z_0), …; what is not finite is not drawn.
-
-    Returns
-    -------
-    ax, square, showing the range of the grid in both directions.
-    """
-    path = np.asarray(path, dtype=float)
-    corners = np.repeat(path[np.isfinite(path)], 2)  # (z0, z0) up to (z0, z1), across to (z1, z1), …
-    ax.plot(grid, grid, color="0.6", linestyle="--", linewidth=0.8, label="z")
-    ax.plot(grid, values, color=_PALETTE[0], label="f(z)")
-    ax.plot(corners[:-1], corners[1:], color=_PALETTE[1], linewidth=0.9, label="iteration")
-    ax.plot(corners[:1], corners[:1], color=_PALETTE[1], marker="o", linestyle="none", label="start")
-    ax.set(xlim=(grid[0], grid[-1]), ylim=(grid[0], grid[-1]), xlabel="z", aspect="equal")
-    return ax
 
 
 def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None = None) -> Axes:
@@ -279,10 +175,10 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
     -------
     ax.
     """
-    for name, style in _styles(residuals, METHOD_STYLE).items():
+    for name, style in styles_of(residuals, METHOD_STYLE).items():
         values = pd.Series(np.asarray(residuals[name], dtype=float))
         values.index += 1
-        _curve(ax, values.where(np.isfinite(values) & (values > 0)), None, style, label=style.label)
+        _curve(ax, values.where(np.isfinite(values) & (values > 0)), style, label=style.label)
     if tol is not None:
         ax.axhline(tol, color="black", linestyle=":", linewidth=0.8, zorder=1, label="tolerance")
     ax.set_yscale("log")
@@ -291,43 +187,27 @@ def traces(residuals: Mapping[str, Sequence[float]], ax: Axes, tol: float | None
     return ax
 
 
-def _of_seeds(
-    ax: Axes,
-    rows: pd.DataFrame,
-    by: str,
-    styles: Mapping[str, Style],
-    splits: Sequence[str],
-    log: bool,
-    in_turn: bool = False,
-) -> None:
-    """Mean and standard deviation over seeds, a line for each name in the column `by` and each split, and their
-    entries in a legend. `in_turn` is for lines that may agree: markers in turn, the first line broad, the last slender.
-    """
-    if rows.duplicated([by, "split", "seed", "at"]).any():
-        raise ValueError(f"some points share {by}, split, seed and place: select one setting first")
-    for number, (name, style) in enumerate(styles.items()):
-        turn = {"markevery": (number, len(styles)), "linewidth": 1.2 + 0.7 * (len(styles) - 1 - number)}
-        for split in splits:
-            chosen = rows[(rows[by] == name) & (rows["split"] == split)]
-            values = chosen.pivot(index="at", columns="seed", values="value").replace([np.inf, -np.inf], np.nan)
-            mean, std = (values.agg(what, axis="columns", skipna=False) for what in ("mean", "std"))
-            low = mean - std
-            if log:  # the band ends where the axis has no room for it
-                low = low.where(low > 0, values.min(axis="columns"))
-            ends = (low, mean + std) if values.shape[1] > 1 else None
-            _curve(ax, mean, ends, style, linestyle=SPLIT_LINE.get(split, "-."), **(turn if in_turn else {}))
+def _of_seeds(ax: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], split: str, log: bool) -> None:
+    """Mean and standard deviation over seeds, a line for each model, and their entries in a legend."""
+    if rows.duplicated(["model", "seed", "epoch"]).any():
+        raise ValueError("some points share model, seed and epoch: select one setting first")
+    for name, style in styles.items():
+        values = rows[rows["model"] == name].pivot(index="epoch", columns="seed", values="value")
+        values = values.replace([np.inf, -np.inf], np.nan)
+        mean, std = (values.agg(what, axis="columns", skipna=False) for what in ("mean", "std"))
+        low = mean - std
+        if log:  # the band ends where the axis has no room for it
+            low = low.where(low > 0, values.min(axis="columns"))
+        _curve(ax, mean, style, linestyle=SPLIT_LINE[split])
+        ax.fill_between(mean.index, low, mean + std, color=style.colour, alpha=0.2, linewidth=0)
     for style in styles.values():
         ax.plot([], [], label=style.label, color=style.colour, marker=style.marker)
-    for split in splits:
-        text = "training steps" if split == "steps" else split
-        ax.plot([], [], label=text, color="0.3", linestyle=SPLIT_LINE.get(split, "-."))
+    ax.plot([], [], label=split, color="0.3", linestyle=SPLIT_LINE[split])
 
 
-def _curve(ax: Axes, mean: pd.Series, ends: tuple[pd.Series, pd.Series] | None, style: Style, **line: object) -> None:
-    line = {"markevery": max(1, len(mean) // _MARKS_PER_CURVE)} | line
-    ax.plot(mean.index, mean, color=style.colour, marker=style.marker, **line)
-    if ends is not None:
-        ax.fill_between(mean.index, *ends, color=style.colour, alpha=0.2, linewidth=0)
+def _curve(ax: Axes, values: pd.Series, style: Style, **line: object) -> None:
+    every = max(1, len(values) // _MARKS_PER_CURVE)
+    ax.plot(values.index, values, color=style.colour, marker=style.marker, markevery=every, **line)
 
 
 def _whole_numbers(ax: Axes) -> None:

@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 
-from nclib.publish.plotting.style import _PALETTE, Style, _ordered, _styles
+from nclib.publish.plotting.style import Style, styles_of
 
 _HALO = [patheffects.withStroke(linewidth=1.8, foreground="white")]
 
@@ -40,19 +40,10 @@ def gram(
     span = float(np.nanmax(np.abs(matrix - centre))) or 1.0 if span is None else span
     low, high = max(centre - span, -1), min(centre + span, 1)
     names = range(len(matrix)) if classes is None else list(classes)
-    few = len(matrix) <= 20
-    sns.heatmap(
-        matrix,
-        ax=ax,
-        cmap=sns.color_palette("RdBu_r", as_cmap=True),
-        vmin=centre - span,
-        vmax=centre + span,
-        square=True,
-        xticklabels=names if few else 20,
-        yticklabels=names if few else 20,
-        cbar=colourbar,
-        cbar_kws={"shrink": 0.8, "pad": 0.03, "label": "cosine"},
-    )
+    ticks = names if len(matrix) <= 20 else 20
+    look = {"cmap": "RdBu_r", "vmin": centre - span, "vmax": centre + span, "square": True, "cbar": colourbar}
+    bar = {"shrink": 0.8, "pad": 0.03, "label": "cosine"}
+    sns.heatmap(matrix, ax=ax, xticklabels=ticks, yticklabels=ticks, cbar_kws=bar, **look)
     ax.tick_params(length=0)
     ax.tick_params(axis="y", labelrotation=0)
     if majority is not None and 0 < majority < len(matrix):
@@ -83,15 +74,15 @@ def embedding(
     points : (N, 2)
     labels : (N,) class numbers
     minority : the class numbers that are minority.
-    class_names : written at each class (the number where None), for up to 20 classes.
+    class_names : written at each class (the number where None).
     """
     points, labels, minority = np.asarray(points, dtype=float), np.asarray(labels), {int(k) for k in minority}
     classes = [int(k) for k in np.unique(labels)]
-    colours = _PALETTE if len(classes) <= len(_PALETTE) else sns.color_palette("viridis", len(classes)).as_hex()
+    colours = sns.color_palette("colorblind" if len(classes) <= 10 else "viridis", len(classes))
     for k in sorted(classes, key=lambda k: k in minority):  # few minority points: drawn on top
         look = {"marker": "x", "s": 12, "linewidths": 0.9} if k in minority else {"s": 5, "linewidths": 0, "alpha": 0.7}
-        ax.scatter(*points[labels == k].T, color=colours[classes.index(k)], **look)
-    for k in classes if len(classes) <= 20 else ():
+        ax.scatter(*points[labels == k].T, color=[colours[classes.index(k)]], **look)
+    for k in classes:
         name = str(k) if class_names is None else class_names[k]
         weight = "bold" if k in minority else "normal"
         style = {"fontsize": 7, "fontweight": weight, "ha": "center", "va": "center", "path_effects": _HALO}
@@ -106,21 +97,14 @@ def embedding(
 
 
 def forest(
-    rows: pd.DataFrame,
-    ax: Axes,
-    *,
-    label: str,
-    names: Sequence[str],
-    by: str = "row",
-    models: bool = True,
-    most: float = math.inf,
+    rows: pd.DataFrame, ax: Axes, *, label: str, names: Sequence[str], models: bool = True, most: float = math.inf
 ) -> Axes:
     """Values with their intervals, one below the other: a dot and a bar value ± half for each row.
 
     Parameters
     ----------
-    rows : value, half (NaN draws no bar), model, and the column `by`, which names the line each is drawn on. Several
-        models on one line stand a little apart. A column note, where there is one, is written above the dots.
+    rows : value, half (NaN draws no bar), model, and row, which names the line each is drawn on. Several models on one
+        line stand a little apart. A column note, where there is one, is written above the dots.
     label : what the axis calls the value.
     names : the lines from top to bottom; the same for panels that share the axis, whatever the order of their rows.
     models : colour and marker by model, as elsewhere; False draws every row alike.
@@ -131,12 +115,11 @@ def forest(
     ax, with a thin line at 0 where the values are on both sides of it or models is False.
     """
     names = list(names)
-    present = _ordered(rows["model"].unique(), None) if models else [None]
-    apart = 0.16 if rows.groupby(by)["model"].nunique().max() > 1 else 0.0
-    styles = _styles(present) if models else {None: Style("0.15", "o", "")}
+    styles = styles_of(rows["model"].unique()) if models else {None: Style("0.15", "o", "")}
+    apart = 0.16 if rows.groupby("row")["model"].nunique().max() > 1 else 0.0
     for place, (model, style) in enumerate(styles.items()):
         chosen = rows if model is None else rows[rows["model"] == model]
-        heights = np.array([names.index(name) for name in chosen[by]]) + apart * (place - (len(present) - 1) / 2)
+        heights = np.array([names.index(name) for name in chosen["row"]]) + apart * (place - (len(styles) - 1) / 2)
         ax.errorbar(
             chosen["value"], heights, xerr=chosen["half"].fillna(0), fmt=style.marker, color=style.colour,
             markersize=4, elinewidth=1, capsize=2, label=style.label or None,
@@ -144,8 +127,6 @@ def forest(
         for value, height, note in zip(chosen["value"], heights, chosen.get("note", ()), strict=False):
             above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
             ax.annotate(note, (value, height), color="0.3", fontsize=6, path_effects=_HALO, **above)
-    if rows["value"].nunique() == 1 and not rows["half"].gt(0).any():  # else the axis would show rounding
-        ax.set_xlim(rows["value"].iloc[0] - 1, rows["value"].iloc[0] + 1)
     low, high = ax.get_xlim()
     if high > most:
         ax.axvspan(most, high, color="0.9", linewidth=0, zorder=0)
@@ -176,8 +157,6 @@ def cosine_gram(vectors: np.ndarray, centred: bool) -> np.ndarray:
     Ideal: a simplex ETF has 1 on the diagonal and −1/(K−1) elsewhere, when centred.
     """
     vectors = np.asarray(vectors, dtype=float)
-    if centred:
-        vectors = vectors - vectors.mean(axis=0)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
+    vectors = vectors - vectors.mean(axis=0) * centred
+    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return directions @ directions.T
