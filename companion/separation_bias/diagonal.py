@@ -223,10 +223,9 @@ def density_table(draws: int, seed: int = 0) -> pd.DataFrame:
 
 
 class Unseen(NamedTuple):
-    """Limit of training without the points x_k = −1: β_k, the bias, and GOTU, the mean squared error on those."""
+    """Limit of training without the points x_k = −1: β_k and GOTU, the mean squared error on those."""
 
     beta: float
-    bias: float
     gotu: float
 
 
@@ -259,7 +258,7 @@ def gotu_diagonal(f_empty: float, f_k: float, model: str = "deq", beta0: float |
     """
     c = f_empty + f_k
     if model == "deq_bias_feature":
-        return Unseen(c / 2, c / 2, 4 * (f_k - c / 2) ** 2)
+        return Unseen(c / 2, 4 * (f_k - c / 2) ** 2)
     start = (1e-6 if model == "network" else 1.0) if beta0 is None else beta0
 
     # in terms of log β everything stays finite: V is a decreasing function of β
@@ -277,8 +276,7 @@ def gotu_diagonal(f_empty: float, f_k: float, model: str = "deq", beta0: float |
     while excess(high) < 0:
         high += 1.0
     root = scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-14) if low < high else low
-    beta, bias = math.exp(root), -spent(root)
-    return Unseen(beta, bias, 4 * (f_k - beta) ** 2)
+    return Unseen(math.exp(root), 4 * (f_k - math.exp(root)) ** 2)
 
 
 GOTU_CASES = ((0.0, 1.0), (0.0, 2.0), (0.5, 1.0), (0.0, 0.5), (0.0, 0.25), (1.0, 1.0), (2.0, 0.5), (3.0, 2.0))
