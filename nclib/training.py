@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from nclib.config import ConfigError, RunConfig, TrainConfig, run_id
+from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged, jacobian_frobenius_sq
 from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
@@ -298,7 +298,7 @@ class _Trainer:
             what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             raise ConfigError(
                 f"the checkpoint was written by another version of the library ({what}). "
-                f"To train from the start, remove it: nclib runs remove {run_id(self.config)}"
+                f"To train from the start, delete its folder in results/runs"
             ) from None
 
     def train_epoch(self) -> None:

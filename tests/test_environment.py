@@ -20,7 +20,7 @@ import yaml
 from packaging.requirements import Requirement
 
 import nclib
-from nclib.engine import reading
+from nclib.engine import store
 from nclib.system import paths
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,7 +99,7 @@ def test_files_are_not_read_with_a_torch_that_has_known_holes(monkeypatch):
     """The core accepts an older torch than the companion, and both may be installed by hand."""
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1+cpu"))
     with pytest.raises(ImportError, match=r"torch 2\.10 or newer, and this is 2\.9\.1\+cpu"):
-        runpy.run_path(reading.__file__)
+        runpy.run_path(store.__file__)
 
 
 def test_no_page_and_no_message_installs_the_other_project_of_our_import_name():

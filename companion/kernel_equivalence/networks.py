@@ -26,7 +26,6 @@ from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfi
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ
 from nclib.engine.jobs import Job, Result
-from nclib.engine.outline import class_counts
 from nclib.models import build_model, build_solver
 from nclib.solver import Solution
 
@@ -101,9 +100,6 @@ class ShallowConfig(StoredConfig):
         """Roughly its seconds on one core for a thousand images or so."""
         cost = 6 if self.model.kind in _DEQS else 1
         return 0.3 + self.train.epochs * cost * (0.01 + (self.model.width / 1000) ** 2)
-
-    def seconds(self) -> float:
-        return self.work() * int(class_counts(self.data).sum()) / 1400
 
     def needs(self) -> RunConfig | None:
         return self.encoder
@@ -224,7 +220,7 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
     ConfigError
         When the loss is no longer a number: a smaller lr helps.
     """
-    weights = None if job.base is None else job.store.weights(job.base)
+    weights = None if job.base is None else job.store.open(job.base).weights
     device, inputs = job.device, load_inputs(config, weights, job.device)
     classes = int(inputs.train_labels.max()) + 1
     net = ShallowNetwork(config.model, inputs.train.shape[1], classes, config.seed).to(device)

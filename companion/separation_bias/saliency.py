@@ -64,7 +64,7 @@ def analyse(config: CamConfig, job: Job) -> Result:
     """
     epoch, device = config.train.epochs, job.device
     with training.arithmetic(config.train, device):
-        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), device)
+        model, split, loaders = training.reopen(config.base, job.store.open(job.base).weights, device)
         model.eval()
         found = _predictions(model, loaders["test"], device, with_maps=True)
         rows = _summary(config, found, split.test_indices)

@@ -38,11 +38,6 @@ class StoredConfig(Config):
         """Units of progress of the whole run, for the bar that waits for it."""
         return 1.0
 
-    def seconds(self) -> float:
-        """Rough seconds on one core. Plans scale them by the finished runs of this kind, so the ratio between two
-        configurations matters more than the number."""
-        return self.work()
-
     def needs(self) -> StoredConfig | None:
         """The run that this one starts from, which is made first."""
         return None

@@ -7,10 +7,9 @@ that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -19,10 +18,9 @@ import pandas as pd
 from nclib import data
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import experiments, profiles, runs
-from nclib.engine.executors import place
-from nclib.engine.options import check_runs
+from nclib.engine.jobs import place
 from nclib.publish.notebooks import MAIN_PAPER, select, source
-from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, Row, Task, urgency
+from nclib.reproduce.drawing import Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.system import other_parameters, paths, provenance
@@ -81,8 +79,7 @@ def reproduce(
     overrides : "name=value" texts, see `given_values`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
-    workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core, and this
-        process alone for a few seconds of work.
+    workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core.
     train : "never" fails the notebooks whose runs are neither stored nor among the reference results; "finished" draws
         those of `DRAW_A_PART` from the runs that are there, and fails one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
@@ -93,7 +90,7 @@ def reproduce(
 
     Raises
     ------
-    ConfigError, DataError or ClusterError
+    ConfigError or DataError
         Before anything is trained; KeyboardInterrupt after all processes started here have ended. What was finished by
         then is kept and found by the next call.
     """
@@ -117,7 +114,7 @@ def reproduce(
         )
         with Drawing(tasks, profile, force, echo) as drawing:
             if train == "missing":
-                lacking = plan[plan["state"] != "stored"]["seconds"].to_dict()
+                lacking = set(plan.index[plan["state"] != "stored"])
                 failed = _train(configs, lacking, (workers, scheduler), minutes, drawing, echo)
             else:
                 failed = dict.fromkeys(plan.index[plan["state"] == "missing"], f"--train {train} forbids training it")
@@ -165,28 +162,25 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
 
 def _train(
     configs: Mapping[str, StoredConfig],
-    lacking: Mapping[str, float],
+    lacking: Set[str],
     where: tuple[int | None, str | None],
     minutes: float | None,
     drawing: Drawing,
     echo: Callable[[str], None],
 ) -> dict[str, str]:
     """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason.
-    `lacking` has the seconds expected of each run that is not stored, `where` workers and scheduler."""
-    echo(f"to train: {len(lacking)} runs, about {duration(sum(lacking.values()))} of one core")
-    failures = _fetch({run: configs[run] for run in sorted(lacking)})
-    lacking = {run: seconds for run, seconds in lacking.items() if run not in failures}
-    check_runs(configs[run] for run in sorted(lacking))
-    with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(place(*where, len(lacking), sum(lacking.values()), echo)) if lacking else None
-        progress = stack.enter_context(progress_bar("training", echo))
-        options = {"minutes": minutes, "urgency": drawing.urgent_runs(), "stored": drawing.stored}
-        trained = runs.train_missing(
-            [configs[run] for run in configs if run not in failures], executor, progress, **options
-        )
-    echo(trained.text())
-    failures |= {run: short(message) for run, message in trained.failures.items()}
-    return failures | dict.fromkeys(trained.unfinished, OUT_OF_TIME)
+    `where` has workers and scheduler."""
+    failures, clock = _fetch({run: configs[run] for run in sorted(lacking)}), time.monotonic()
+    wanted = [configs[run] for run in drawing.order() if run not in failures]
+    if minutes is not None:  # one seed of everything before the next
+        wanted = sorted((configs[run] for run in configs if run not in failures), key=lambda config: config.seed)
+    executor = place(*where, len(lacking)) if lacking else None
+    echo(f"to train: {len(lacking)} runs" + (f", {executor} at once" if isinstance(executor, int) else ""))
+    with progress_bar("training", echo) as progress:
+        failed = runs.train_missing(wanted, executor, progress, minutes=minutes, stored=drawing.stored)
+    failures |= {run: short(message) for run, message in failed.items()}
+    echo(f"trained {len(lacking - failures.keys())} of {len(lacking)} runs in {duration(time.monotonic() - clock)}")
+    return failures
 
 
 def _fetch(lacking: Mapping[str, StoredConfig]) -> dict[str, str]:

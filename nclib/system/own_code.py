@@ -18,8 +18,6 @@ from nclib.system import plugins
 
 _loaded: dict[str, str] = {}
 """Digest of the source of each module as it was imported here."""
-_FOLDER = "NCLIB_CODE"
-"""The variable that gives the folder where a command was typed to the processes that it starts, see `search_here`."""
 
 
 class OwnCodeError(ValueError):
@@ -46,7 +44,7 @@ def digest(name: str) -> str:
     Raises
     ------
     OwnCodeError
-        When there is no such module, or its source cannot be read.
+        When there is no such module.
 
     Examples
     --------
@@ -67,10 +65,7 @@ def files(name: str) -> dict[str, bytes]:
             f"there is no module {module!r} on the Python path; start Python in its folder, add that to PYTHONPATH, or "
             "install its package"
         )
-    try:
-        return {f"{module}{path.suffix}": path.read_bytes()}
-    except OSError as error:
-        raise OwnCodeError(f"{path.name} cannot be read ({error.strerror})") from None
+    return {f"{module}{path.suffix}": path.read_bytes()}
 
 
 def load(name: str, source: str | None) -> Any:
@@ -120,19 +115,10 @@ def _now(module: str) -> str:
 
 
 def search_here() -> None:
-    """Find modules in the working directory too, after all other places, here and in processes that this one starts:
-    for commands that name one. PYTHONPATH would put it before the standard library."""
-    os.environ[_FOLDER] = os.getcwd()
-    _search()
-
-
-def _search() -> None:
-    folder = os.environ.get(_FOLDER, "")
-    if folder and not {"", folder} & set(sys.path):
-        sys.path.append(folder)
-
-
-_search()
+    """Find modules in the working directory too, after all other places, here and in processes that this one starts.
+    PYTHONPATH would put it before the standard library."""
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
 
 
 def _file(module: str) -> Path | None:

@@ -12,7 +12,7 @@ from command import as_typed, nclib
 from companion import certify
 from nclib import data, training
 from nclib.config import ConfigError, run_id
-from nclib.engine import executors, runs
+from nclib.engine import runs
 from nclib.engine.experiments import experiment
 from nclib.engine.store import CorruptRun
 from nclib.publish import notebooks
@@ -48,7 +48,7 @@ def test_help_needs_nothing_heavy():
         (["train", "--recipe", "papr"], "'paper'"),
         (["train", "--dataset", "digit"], "'digits'"),
         (["train", "-s", "model.widht=4"], "'width'"),
-        (["data", "check", "cifar"], "'cifar10'"),
+        (["data", "fetch", "cifar"], "'cifar10'"),
     ],
 )
 def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
@@ -74,7 +74,6 @@ def test_notebooks_are_listed_with_their_titles():
         (terminal.Terminated(signal.SIGHUP), 129, "stopped by SIGHUP"),
         (ConfigError("wrong word"), 2, "wrong word"),
         (data.DataError("no images"), 2, "no images"),
-        (executors.ClusterError("no scheduler"), 2, "no scheduler"),
         (certify.UnknownCertificate("eq99"), 2, "eq99"),
         (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),
         (runs.MissingRuns("not there"), 1, "not there"),
@@ -139,8 +138,6 @@ def test_a_profile_follows_options_as_a_notebook_its_parameters():
         wanted = experiment("fig3", "quick", epochs=3, width=4, recipe=followed, seeds=1)[1]
         typed = ["--profile", "quick", "--model", "deq", "--epochs", 3, "--width", 4, "--recipe", followed]
         assert run_id(as_typed(typed)) == run_id(wanted)
-    result = nclib("train", "--profile", "quick", "--config", "own.json")
-    assert result.exit_code == 2 and "leave one out" in result.output
 
 
 def test_training_prints_id_and_final_metrics_and_happens_once(trained):

@@ -19,12 +19,11 @@ import nclib as nc
 from nclib import training
 from nclib.config import ConfigError, DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.data import make_split
-from nclib.engine import executors, jobs, runs
+from nclib.engine import jobs, runs
 from nclib.engine.experiments import experiment
-from nclib.engine.reading import FRAME_COLUMNS, StoredRun
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.engine.store import CorruptRun, DamageWarning, RunStore, default_store
+from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
@@ -62,13 +61,13 @@ def trained(monkeypatch):
 
 
 def _same_bits(run, one, other):
-    ours, theirs = one.load(run), other.load(run)
+    ours, theirs = one.open(run), other.open(run)
     for name in ("history", "classes"):
         pd.testing.assert_frame_equal(ours.tables[name], theirs.tables[name], check_exact=True)
     assert ours.arrays.keys() == theirs.arrays.keys()
     for name, values in ours.arrays.items():
         np.testing.assert_array_equal(values, theirs.arrays[name], err_msg=name)
-    weights = one.weights(run), other.weights(run)
+    weights = one.open(run).weights, other.open(run).weights
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0] | weights[1])
 
 
@@ -91,7 +90,7 @@ def test_runs_are_trained_once(trained):
     told = []
     frame = ensure_runs(configs, progress=lambda *state: told.append(state))
     assert sorted(trained) == sorted(run_id(c) for c in configs)
-    assert told[-1][:2] == (2, 2) and [t[0] for t in told] == [1, 2]
+    assert [t[:2] for t in told] == [(1, 2), (2, 2)]
     assert list(frame.columns) == FRAME_COLUMNS
     assert set(frame["model"]) == {"explicit", "deq"} and set(frame["profile"]) == {"smoke"}
     assert set(frame["dataset"]) == {"digits"} and frame["K_A"].isna().all() and (frame["R"] == 1).all()
@@ -100,26 +99,6 @@ def test_runs_are_trained_once(trained):
     assert len(trained) == 2
     pd.testing.assert_frame_equal(frame, again)
     assert debris(default_store()) == []
-
-
-def test_training_uses_one_thread_whatever_the_session_uses(monkeypatch):
-    seen = []
-
-    def looking(config, **options):
-        seen.append(torch.get_num_threads())
-        raise RuntimeError("seen enough")
-
-    monkeypatch.setattr(training, "train", looking)
-    torch.set_num_threads(2)
-    try:
-        for setting in ("", "2"):
-            if setting:
-                monkeypatch.setenv("NCLIB_THREADS", setting)
-            with pytest.raises(RunsFailed, match="seen enough"):
-                ensure_runs([_config()])
-        assert seen == [1, 2] and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
 
 
 # ---- several processes
@@ -168,28 +147,28 @@ def test_processes_give_the_bits_of_a_serial_run_and_open_no_port(undisturbed):
     assert multiprocessing.active_children() == []
 
 
-def _slowed(config, root, version, device=None):
+def _slowed(config, root, device=None):
     """`attempt` of a worker whose trainings take a second an update; it says which process trains."""
     honest = training.learning_rate
     training.learning_rate = lambda *options: time.sleep(0.3) or honest(*options)
     Journal(Path(root).parent / "journal").note("begun", run_id(config))
     try:
-        return jobs.attempt(config, root, version, device)
+        return jobs.attempt(config, root, device)
     finally:
         training.learning_rate = honest
 
 
-def _killer(config, root, version, device=None):
+def _killer(config, root, device=None):
     """The run of seed 1 kills its process each time."""
     if config.seed == 1:
         Journal(Path(root).parent / "journal").note("killer", len(multiprocessing.parent_process().name))
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGKILL)
-    return jobs.attempt(config, root, version, device)
+    return jobs.attempt(config, root, device)
 
 
 def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, monkeypatch):
-    monkeypatch.setattr(executors, "attempt", _slowed)
+    monkeypatch.setattr(jobs, "attempt", _slowed)
     journal, killed, store = Journal(default_store().root.parent / "journal"), [], default_store()
 
     def kill(*_):
@@ -199,14 +178,14 @@ def test_a_killed_process_costs_at_most_the_epoch_it_was_in(undisturbed, monkeyp
                 os.kill(note.process, signal.SIGKILL)
 
     ensure_runs(GRID[:2], 2, progress=kill)
-    assert killed and store.load(killed[0]).provenance["facts"]["continued_from"] != []
+    assert killed and store.open(killed[0]).provenance["facts"]["continued_from"] != []
     for config in GRID[:2]:
         _same_bits(run_id(config), undisturbed, store)
     assert debris(store) == []
 
 
 def test_a_run_that_kills_its_process_is_named_and_no_other(monkeypatch):
-    monkeypatch.setattr(executors, "attempt", _killer)
+    monkeypatch.setattr(jobs, "attempt", _killer)
     wanted = [_config(seed=seed) for seed in range(3)]
     with pytest.raises(RunsFailed, match="its process died 3 times, often for want of memory") as caught:
         ensure_runs(wanted, 2)
@@ -232,20 +211,18 @@ def test_a_killed_command_takes_its_processes_along(tmp_path, number):
 def _busy_client(results):
     os.environ["NCLIB_RESULTS"] = results
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job may ignore it
-    executors.attempt = _slowed
+    jobs.attempt = _slowed
     ensure_runs([_config(seed=seed, epochs=50) for seed in (0, 1)], 2)
 
 
 def test_a_failing_run_is_named_and_does_not_stop_the_others():
     good, greedy, wild = _config(seed=1), _config(n_max=10_000), _config(lr=1e20, clip=None, weight_decay=0.1, epochs=3)
-    with pytest.raises(RunsFailed) as caught:
-        ensure_runs([greedy, wild, good], executor=2)
-    assert set(caught.value.failures) == {run_id(greedy), run_id(wild)}
-    message = str(caught.value)
-    assert "10000 training images" in message and "use a lower lr" in message.lower()
-    assert run_id(greedy) in message and "runs that failed: 2" in message
-    store = default_store()
-    assert store.ids() == [run_id(good)]
+    with pytest.raises(ConfigError, match="10000 training images"):
+        ensure_runs([greedy, good])
+    assert default_store().ids() == [], "what cannot begin is refused before anything is trained"
+    with pytest.raises(RunsFailed, match=r"(?s)runs that failed: 1.*use a lower lr") as caught:
+        ensure_runs([wild, good], executor=2)
+    assert set(caught.value.failures) == {run_id(wild)} and default_store().ids() == [run_id(good)]
 
 
 class _Elsewhere(concurrent.futures.Executor):
@@ -262,25 +239,15 @@ def test_a_run_that_a_worker_has_finished_out_of_sight_is_named():
         ensure_runs([_config()], _Elsewhere())
 
 
-@pytest.mark.parametrize(
-    ("workers", "count", "seconds", "chosen"),
-    [(None, 1, 1e4, None), (None, 9, 5.0, None), (None, 9, 1e4, 4), (2, 9, 5.0, 2), (8, 3, 1e4, 3), (1, 9, 1e4, None)],
-)
-def test_processes_are_started_where_they_are_worth_it(workers, count, seconds, chosen, monkeypatch):
-    monkeypatch.setattr(executors, "default_workers", lambda: 4)
-    with executors.place(workers, None, count, seconds, lambda text: None) as executor:
-        assert executor == chosen
-
-
 def test_each_gpu_has_as_many_runs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    one = executors.Grid({}, default_store(), None, None)
+    one = jobs.Grid({}, default_store(), None, None)
     taken = {}
     for number in range(4):
         taken[number] = "run", one._device(taken)
     assert [device for _, device in taken.values()] == ["cuda:0", "cuda:1"] * 2
     one.device = "cuda:1"
-    assert one._device(taken) == "cuda:1" and executors.default_workers() == 2
+    assert one._device(taken) == "cuda:1" and jobs.default_workers() == 2
 
 
 # ---- a cluster
@@ -308,17 +275,9 @@ def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(m
     honest, store = training.learning_rate, default_store()
     monkeypatch.setattr(training, "learning_rate", lambda *options: time.sleep(0.3) or honest(*options))
     left = runs.train_missing(GRID, minutes=0.05, device="cpu")
-    assert left.failures == {} and left.unfinished and left.runs == 4
-    assert left.unfinished == [run_id(config) for config in GRID if not store.has(run_id(config))]
-    assert any(0 < store.progress(run) < 1 for run in left.unfinished)
-
-
-def test_urgent_runs_come_first_and_the_longest_of_the_others():
-    wanted, told = [_config(seed=seed, epochs=1 + seed) for seed in range(4)], []
-    ensure_runs([wanted[2]])
-    done = runs.train_missing(wanted, urgency={run_id(wanted[0]): 1, run_id(wanted[1]): 0}, stored=told.append)
-    assert told == [run_id(wanted[place]) for place in (2, 1, 0, 3)]
-    assert done.runs == 3 and done.text().startswith("trained 3 of 3 runs in ")
+    assert set(left.values()) == {runs.OUT_OF_TIME}
+    assert [*left] == [run_id(config) for config in GRID if not store.has(run_id(config))]
+    assert any(0 < store.progress(run) < 1 for run in left)
 
 
 # ---- interrupted (killed: test_survival.py)
@@ -331,7 +290,7 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     store = default_store()
     assert store.ids() == [] and store.progress(run_id(config)) == pytest.approx(2 / 3)
     ensure_runs([config])
-    record = store.load(run_id(config)).provenance
+    record = store.open(run_id(config)).provenance
     assert record["facts"]["continued_from"] == [2]
     said = runs.runs_provenance([config])["value"]
     assert said["continued from a checkpoint"] == 1
@@ -374,7 +333,7 @@ def test_reference_results_round_trip(trained, reference):
     frame = ensure_runs(configs)
     assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
     assert runs.export_reference(configs, "small")  # again, without doubling anything
-    whole = default_store().load(run_id(configs[0])).arrays
+    whole = default_store().open(run_id(configs[0])).arrays
     shutil.rmtree(paths.runs())
     from_reference = ensure_runs(configs, train="never")
     columns = ["run_id", "epoch", "split", "metric"]
@@ -399,8 +358,6 @@ def test_plan_says_what_would_be_done(trained):
     plan = runs.plan([*configs, configs[0]])
     assert plan["run_id"].tolist() == [run_id(c) for c in configs]
     assert plan["state"].tolist() == ["reference"] * 2 + ["stored"] * 2 + ["missing"] * 2
-    assert (plan["seconds"] > 0).all()
-    assert plan["seconds"].iloc[1] > plan["seconds"].iloc[0]  # an equilibrium costs more
     assert len(trained) == 4
 
 
@@ -431,15 +388,12 @@ def test_the_network_of_a_stored_run_is_the_trained_one(kind):
     assert model(images).features.detach().numpy() == pytest.approx(stored.arrays["test_features"], abs=1e-9)
 
 
-def test_a_run_without_weights_or_without_a_network_says_so():
+def test_a_run_without_weights_says_so():
     runs.ensure_runs([_study()])
     (run,) = runs.export_reference([_study()], "mine")
-    default_store().remove(run)
-    with pytest.raises(CorruptRun, match=r"reference results alone, which keep no weights.*ensure_runs\(\[config\]\)"):
+    shutil.rmtree(default_store().root / run)
+    with pytest.raises(CorruptRun, match=r"has no weights here; nclib.ensure_runs\(\[config\]\) trains it"):
         nc.load_run(run).network()
-    other = StoredRun("other", {"kind": "regression"}, (), {}.get)
-    with pytest.raises(ConfigError, match="run other has no network: it is of kind 'regression'"):
-        other.network()
 
 
 def test_no_run_is_lost_when_rows_are_grouped_by_setting():

@@ -118,7 +118,7 @@ def test_a_training_process_killed_in_mid_epoch_goes_on_from_the_last_one(refere
             child.join(10)
         assert not after.has(run)
         jobs.train_run(wanted, after)
-        assert after.load(run).provenance["facts"]["continued_from"] == [2]
+        assert after.open(run).provenance["facts"]["continued_from"] == [2]
         assert_equal(run, after, reference)
         assert debris(after) == []
         row["epochs_lost"], row["seconds_lost"] = 1, asked - begun.when
@@ -157,7 +157,7 @@ def test_sigterm_ends_the_command_within_ten_seconds_and_nothing_but_the_epoch_i
             assert child.exitcode == 143, said.read_text()
         assert "stopped by SIGTERM" in said.read_text() and "type the same again" in said.read_text()
         ensure_runs([wanted])
-        assert store.load(run_id(wanted)).provenance["facts"]["continued_from"] == [2]
+        assert store.open(run_id(wanted)).provenance["facts"]["continued_from"] == [2]
         assert_equal(run_id(wanted), store, reference)
         assert debris(store) == []
         row["epochs_lost"], row["seconds_lost"] = 1, asked - begun.when

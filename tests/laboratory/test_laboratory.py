@@ -83,7 +83,7 @@ def _as_the_network_itself(run):
     found = _printed(_answer(laboratory.one_image(), run=run, image=5))
     assert set(found.solutions) == {"fixed_point", "anderson", "broyden"}
     config, model, split = compute.open_network(run)
-    _, _, loaders = training.reopen(config, default_store().weights(run), torch.device("cpu"))
+    _, _, loaders = training.reopen(config, default_store().open(run).weights, torch.device("cpu"))
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
         images, _ = next(loaders["test"].in_order())
         own = model(images[5:6])

@@ -23,7 +23,7 @@ def tracked(bench, monkeypatch):
         write_notebook(f"neural_collapse/{name}", DRAW.format(name=f"neural_collapse/{name}"), parameters=SEEDS)
     bench.reproduce("fig1")
     store = default_store()
-    reference_store().add("small", [store.load(run_of(seed)) for seed in (0, 1)], {})
+    reference_store().add("small", [store.open(run_of(seed)) for seed in (0, 1)], {})
     for seed in (0, 1):
         store.remove(run_of(seed))
 
