@@ -1,11 +1,9 @@
 """The measurements run, at tiny sizes; whether a machine is fast is no test."""
 
 import importlib
-import json
 import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from marks import slow
@@ -33,24 +31,6 @@ def test_each_script_measures_and_writes_nothing_when_quick(name, load, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_results_come_with_their_circumstances_and_a_picture(load, monkeypatch, tmp_path):
-    common = load("common")
-    monkeypatch.setattr("nclib.system.paths.reference", lambda: tmp_path)
-    figures = [
-        common.Figure("a", "kept", "B=1", 0.5, 0.4, 0.6, 1.0, "note"),
-        common.Figure("a", "missed", "B=1", 1.5, 1.4, 1.6, 1.2),
-        common.Figure("a", "told only", "B=1", 3.0, 2.0, 4.0),
-    ]
-    common.finish("some", figures, False, {"fact": 1}, 0.0)
-    stored = pd.read_csv(tmp_path / "bench" / "some.csv")
-    assert stored.ratio.tolist() == [0.5, 1.5, 3.0] and [str(m) for m in stored.met[:2]] == ["True", "False"]
-    record = json.loads((tmp_path / "bench" / "some.json").read_text())
-    assert record["fact"] == 1 and len(record["load_average"]) == 3 and record["versions"]["torch"]
-    assert set(stored.threads) == {record["threads"]} and stored.machine.str.contains(record["cpu"], regex=False).all()
-    assert stored.versions.str.contains(f"torch {record['versions']['torch']}", regex=False).all()
-    assert (tmp_path / "bench" / "core.png").stat().st_size > 10_000
-
-
 def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     bench = load("bench_solver")
     halve = lambda z: 0.5 * z + 1.0  # noqa: E731
@@ -63,27 +43,3 @@ def test_evaluations_are_counted_to_the_first_point_that_is_good_enough(load):
     # The residual at z_k = 2 − 2^(1−k) is about 2^−k / 2.
     assert bench.evaluations(iterate, halve, 2, 1e-6) == 20
     assert bench.evaluations(iterate, lambda z: z + 1.0, 2, 1e-6) == math.inf
-
-
-def test_what_is_no_number_is_shown_and_missed(load, monkeypatch):
-    bench = load("bench_metrics")
-    monkeypatch.setattr(bench, "nc_report", lambda *data: {"nc1_pinv": math.nan})
-    rows = bench.truth(500, 32, 10)
-    assert [figure.met for figure in rows] == [True, False]
-    assert len(load("common").finish("metrics", rows, True, {}, 0.0)) == 2
-
-
-def test_the_simulated_schedule_is_that_of_its_runs(load):
-    bench = load("bench_schedule")
-    runs = [bench.Run(seconds, 10) for seconds in (90.0, 50.0, 40.0, 30.0)]
-    calm = bench.simulate(runs, 2, math.inf, 0)
-    assert calm == (bench.START_SECONDS + 120.0, 0.0, 0)  # 90 + 30 beside 50 + 40
-    rough = [bench.simulate(runs, 2, 60.0, seed) for seed in range(20)]
-    fresh = [bench.simulate(runs, 2, 60.0, seed, checkpoints=False) for seed in range(20)]
-    for outcome in rough:  # each death costs the wait, and less than an epoch, of which the longest is 9 s
-        assert 0 <= outcome.lost - outcome.deaths * bench.RETURN_SECONDS <= outcome.deaths * 9.0
-        assert outcome.makespan >= calm.makespan
-    assert sum(outcome.deaths for outcome in rough) > 20
-    assert sum(outcome.lost for outcome in fresh) > 2 * sum(outcome.lost for outcome in rough)
-    served = bench.simulate([bench.Run(1.0, 1)] * 100, 100, math.inf, 0, per_task=1.0)
-    assert served.makespan == bench.START_SECONDS + 100.0  # handed out one a second

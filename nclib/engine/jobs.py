@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import math
 import multiprocessing
 import os
@@ -122,20 +123,20 @@ def one_thread() -> Iterator[None]:
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def attempt(config: StoredConfig, root: str, device: str | None = None) -> str:
-    """In a worker: make sure that a run is stored; returns why it could not be, "" where it is there.
+def attempt(
+    config: StoredConfig, root: str, device: str | None = None, progress: Note | None = None, log: Log | None = None
+) -> str:
+    """Make sure that a run is stored; returns why it could not be, "" where it is there.
 
     Parameters
     ----------
-    config : of the run
-    root : of the run store, which workers share with the client
-    device : as of `train_run`
+    root : of the run store, which workers share with the client. The others are those of `train_run`
     """
     try:
         if not Path(root).is_dir():
             raise RuntimeError("a worker does not see the run store: put NCLIB_RESULTS on a disk that workers share")
         with _ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
-            train_run(config, RunStore(root), device)
+            train_run(config, RunStore(root), device, progress, log)
     except Exception as error:
         return explain(error)
     return ""
@@ -243,7 +244,7 @@ def connect(scheduler: str) -> Any:
     return Client(**where, timeout=30, set_as_default=False)
 
 
-class _TimeIsUp(Exception):
+class _TimeIsUp(BaseException):
     """Raised in the middle of a training, just after a checkpoint."""
 
 
@@ -283,7 +284,7 @@ class Grid:
         elif isinstance(executor, int):
             self._train_in_processes(executor)
         else:
-            for run in self._train_on(executor, deque(self.configs)):
+            for run in self._train_on(executor, deque(self.configs), itertools.repeat(self.device)):
                 self._end(run, "the executor lost its process")
 
     def _train_here(self) -> None:
@@ -294,73 +295,63 @@ class Grid:
                 if done < total and time.monotonic() > self.until:
                     raise _TimeIsUp
 
-            try:
-                train_run(config, self.store, self.device, note, functools.partial(self.log, run) if self.log else None)
-            except _TimeIsUp:
-                return
-            except Exception as error:  # one failing run does not stop the others
-                self._end(run, explain(error))
-            else:
-                self._end(run)
+            log = functools.partial(self.log, run) if self.log else None
+            with contextlib.suppress(_TimeIsUp):
+                self._end(run, attempt(config, str(self.store.root), self.device, note, log))
             if time.monotonic() > self.until:
                 return
 
     def _train_in_processes(self, workers: int) -> None:
         """A dead process breaks the pool. What was under way goes on from its checkpoints in a new one, after all that
-        waits, so that a run which kills its process stops no other."""
+        waits, so that a run which kills its process stops no other. Runs take the GPUs of this machine in turn."""
+        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        devices = itertools.cycle([self.device] if self.device or not gpus else gpus)
         waiting, losses = deque(self.configs), Counter[str]()
         while waiting and time.monotonic() <= self.until:
             with pool(workers) as executor:
-                lost = self._train_on(executor, waiting, workers)
+                lost = self._train_on(executor, waiting, devices, workers)
             losses.update(lost)
             waiting.extend(run for run in lost if losses[run] < ATTEMPTS)
             for run in [run for run in lost if losses[run] == ATTEMPTS]:
                 self._end(run, f"its process died {ATTEMPTS} times, often for want of memory; go on with fewer workers")
 
     def _train_on(
-        self, executor: concurrent.futures.Executor, waiting: deque[str], at_once: float = math.inf
+        self,
+        executor: concurrent.futures.Executor,
+        waiting: deque[str],
+        devices: Iterator[str | None],
+        at_once: float = math.inf,
     ) -> list[str]:
         """The runs that wait, until none is left, the time is up or a process has died; returns those lost by that."""
-        running: dict[concurrent.futures.Future, tuple[str, str | None]] = {}
+        running: dict[concurrent.futures.Future, str] = {}
         lost: list[str] = []
         while ((waiting and not lost) or running) and time.monotonic() <= self.until:
             while waiting and not lost and len(running) < at_once:
-                run, device = waiting.popleft(), self._device(running) if at_once < math.inf else self.device
-                arguments = self.configs[run], str(self.store.root), device
+                run = waiting.popleft()
                 try:
-                    running[executor.submit(attempt, *arguments)] = run, device
+                    future = executor.submit(attempt, self.configs[run], str(self.store.root), next(devices))
+                    running[future] = run
                 except concurrent.futures.BrokenExecutor:
                     lost.append(run)
             for future in concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
-                run, _ = running.pop(future)
-                error = future.exception()
+                run, error = running.pop(future), future.exception()
                 if isinstance(error, concurrent.futures.BrokenExecutor):
                     lost.append(run)
                 else:
-                    self._end(run, explain(error) if error else future.result(), elsewhere=True)
-            self._report({run: self.store.progress(run) for run, _ in running.values()})
+                    self._end(run, explain(error) if error else future.result())
+            self._report({run: self.store.progress(run) for run in running.values()})
         for future in running:
             future.cancel()
         return lost
 
-    def _device(self, running: Mapping) -> str | None:
-        """The GPU of this machine with the fewest runs."""
-        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        taken = [device for _, device in running.values()]
-        return self.device or (min(gpus, key=taken.count) if gpus else None)
-
-    def _end(self, run: str, failure: str = "", elsewhere: bool = False) -> None:
+    def _end(self, run: str, failure: str) -> None:
         self._ended, self._shares[run] = self._ended + 1, 1.0
-        if elsewhere and not failure and not self.store.has(run):
+        if not failure and not self.store.has(run):
             failure = "a worker has finished it, and it is not to be seen in the run store here"
         if failure:
             self.failures[run] = failure
-            return
-        if elsewhere and self.log:
-            for epoch, rows in self.store.open(run).history.groupby("epoch"):
-                names = rows["split"] + "/" + rows["metric"]
-                self.log(run, int(epoch), dict(zip(names, rows["value"].astype(float), strict=True)))
-        self.stored(run)
+        else:
+            self.stored(run)
 
     def _report(self, shares: Mapping[str, float]) -> None:
         self._shares |= shares

@@ -96,8 +96,8 @@ def ensure_runs(
         "finished" is the same here: `nclib.engine.partial.drawable` has left out the others
     progress : called as ``progress(done, of, text)``, in units of work, for a classifier epochs
     device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
-    log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for TensorBoard and such;
-        the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}. Of an executor, when the run is stored
+    log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for TensorBoard and such,
+        where it is trained here; the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}
 
     Returns
     -------

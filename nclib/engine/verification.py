@@ -8,7 +8,6 @@ arm of here − reference, so it shows the small error that all of them share. A
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -37,17 +36,14 @@ def compare_with_reference(profile: str | None = None) -> tuple[int, int, pd.Dat
     ----------
     profile : only runs first asked for by this one; None for all
     """
-    pairs = [frame for here, there in _common(profile) if len(frame := pair(here, there))]
-    both = pd.concat(pairs, ignore_index=True) if pairs else pd.DataFrame(columns=_COLUMNS)
-    return len(pairs), sum(frame["here"].equals(frame["reference"]) for frame in pairs), mean_shifts(both)
-
-
-def _common(profile: str | None) -> Iterator[tuple[StoredRun, StoredRun]]:
-    store, reference = default_store(), reference_store()
+    store, reference, pairs = default_store(), reference_store(), []
     for there in map(reference.open, filter(store.has, reference.ids())):
         asked = "base" not in there.config and profile in (None, there.provenance.get("profile"))
         if asked and (here := store.find(there.run_id)):
-            yield here, there
+            pairs.append(pair(here, there))
+    pairs = [frame for frame in pairs if len(frame)]
+    both = pd.concat(pairs, ignore_index=True) if pairs else pd.DataFrame(columns=_COLUMNS)
+    return len(pairs), sum(frame["here"].equals(frame["reference"]) for frame in pairs), mean_shifts(both)
 
 
 _COLUMNS = ["arm", "split", "metric", "here", "reference"]

@@ -91,11 +91,9 @@ def load(name: str, source: str | None) -> Any:
     if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
         _forget(module)
     try:
-        found = getattr(importlib.import_module(_now(module)), attribute, None)
+        found = getattr(importlib.import_module(_now(module)), attribute)
     except Exception as error:  # whatever the module does when it is imported
-        raise OwnCodeError(f"{module} cannot be imported ({type(error).__name__}: {error})") from error
-    if not callable(found):
-        raise OwnCodeError(f"{module} has no class or function {attribute!r}")
+        raise OwnCodeError(f"{name} cannot be imported ({type(error).__name__}: {error})") from error
     _loaded[module] = now
     return found
 

@@ -28,14 +28,12 @@ def root() -> Path:
     Raises
     ------
     FileNotFoundError
-        Where `NCLIB_ROOT` is no folder, or where nclib is installed without its project and the working directory lies
+        Where nclib is installed without its project and the working directory lies
         outside one. There is no fall-back to the working directory: results would land wherever a command happened to
         be typed.
     """
     override = _override("NCLIB_ROOT")
     if override is not None:
-        if not override.is_dir():
-            raise FileNotFoundError(f"NCLIB_ROOT={override} is not a folder; point it at a clone")
         return override
     found = _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
     if found is None:

@@ -7,7 +7,6 @@ import sys
 import pandas as pd
 import pytest
 
-from nclib.config import RunConfig, run_id
 from nclib.engine import experiments, runs
 from nclib.engine.store import default_store
 from nclib.reproduce import drawing
@@ -122,11 +121,3 @@ def test_a_fourth_paper_is_reproduced_without_a_change_to_the_library(paper):
     before = drawing.code()
     paper.write_text(PAPER + "# changed\n")
     assert drawing.code() != before, "so the notebook is drawn again"
-
-
-def test_stored_runs_of_a_paper_that_is_not_there_disturb_nobody(paper, monkeypatch):
-    configs = experiments.experiment("descent/fig1", "smoke")
-    runs.ensure_runs(configs)
-    (paper.parent / "double_descent-1.dist-info" / "entry_points.txt").unlink()
-    _forget()
-    assert len(runs.plan([RunConfig()])) == 1 and default_store().ids() == sorted(map(run_id, configs))

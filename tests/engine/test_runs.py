@@ -23,7 +23,7 @@ from nclib.engine import jobs, runs
 from nclib.engine.experiments import experiment
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store
+from nclib.engine.store import FRAME_COLUMNS, CorruptRun, RunStore, default_store
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
@@ -101,6 +101,16 @@ def test_runs_are_trained_once(trained):
     assert debris(default_store()) == []
 
 
+def test_training_uses_one_thread_whatever_the_session_uses():
+    torch.set_num_threads(2)
+    try:
+        with jobs.one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
 # ---- several processes
 
 
@@ -130,7 +140,7 @@ def _listening():
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks at the table of sockets")
 def test_processes_give_the_bits_of_a_serial_run_and_open_no_port(undisturbed):
-    told, ports, logged = [], [], []
+    told, ports = [], []
 
     def tell(*state):
         told.append(state)
@@ -138,12 +148,11 @@ def test_processes_give_the_bits_of_a_serial_run_and_open_no_port(undisturbed):
 
     with socket.create_server(("127.0.0.1", 0)):
         assert len(_listening()) == 1, "or this test could not fail"
-    ensure_runs(GRID, 2, progress=tell, log=lambda *facts: logged.append(facts))
+    ensure_runs(GRID, 2, progress=tell)
     for config in GRID:
         _same_bits(run_id(config), undisturbed, default_store())
     assert told[-1][:2] == (16, 16) and told[-1][2].startswith("4 of 4 runs") and ports == []
-    assert [epoch for run, epoch, _ in logged if run == run_id(GRID[0])] == [1, 2, 3, 4]
-    assert "steps/loss" in logged[0][2] and debris(default_store()) == []
+    assert debris(default_store()) == []
     assert multiprocessing.active_children() == []
 
 
@@ -240,14 +249,17 @@ def test_a_run_that_a_worker_has_finished_out_of_sight_is_named():
 
 
 def test_each_gpu_has_as_many_runs(monkeypatch):
+    asked = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    one = jobs.Grid({}, default_store(), None, None)
-    taken = {}
-    for number in range(4):
-        taken[number] = "run", one._device(taken)
-    assert [device for _, device in taken.values()] == ["cuda:0", "cuda:1"] * 2
-    one.device = "cuda:1"
-    assert one._device(taken) == "cuda:1" and jobs.default_workers() == 2
+
+    def train_on(grid, executor, waiting, devices, workers):
+        asked.extend(next(devices) for _ in range(4))
+        waiting.clear()
+        return []
+
+    monkeypatch.setattr(jobs.Grid, "_train_on", train_on)
+    jobs.Grid({run_id(_config()): _config()}, default_store(), None, None).train(2)
+    assert asked == ["cuda:0", "cuda:1"] * 2 and jobs.default_workers() == 2
 
 
 # ---- a cluster
@@ -300,16 +312,6 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     assert earlier["epoch"] == 2 and earlier["cost"]["cpu_seconds"] > 0
 
 
-def test_a_damaged_run_is_set_aside_and_trained_again(trained):
-    config = _config()
-    before, store = ensure_runs([config]), default_store()
-    (store.root / run_id(config) / "history.csv").write_text("junk")
-    with pytest.warns(DamageWarning, match=run_id(config)):
-        after = ensure_runs([config])
-    assert trained == [run_id(config)] * 2
-    pd.testing.assert_frame_equal(before, after, check_exact=True)
-
-
 # ---- without training
 
 
@@ -328,23 +330,16 @@ def test_reference_results_round_trip(trained, reference):
     with pytest.raises(MissingRuns, match=run_id(configs[0])):
         runs.export_reference(configs, "small")
     assert runs.export_reference(configs, "small", finished=True) == []
-    ensure_runs(configs[:1])
-    assert runs.export_reference(configs, "small", finished=True) == [run_id(configs[0])]
     frame = ensure_runs(configs)
-    assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
-    assert runs.export_reference(configs, "small")  # again, without doubling anything
-    whole = default_store().open(run_id(configs[0])).arrays
+    for _ in range(2):  # again, without doubling anything
+        assert runs.export_reference(configs, "small") == [run_id(c) for c in configs]
     shutil.rmtree(paths.runs())
     from_reference = ensure_runs(configs, train="never")
     columns = ["run_id", "epoch", "split", "metric"]
     ours, theirs = (f.sort_values(columns, ignore_index=True) for f in (frame, from_reference))
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
-    small = load_run(configs[0])
-    np.testing.assert_array_equal(small.arrays["class_means"], whole["class_means"].astype(np.float32))
-    assert small.arrays["train_features"].shape == (60, 16)
-    assert len(trained) == 2
-    size = sum(p.stat().st_size for p in reference.rglob("*") if p.is_file())
-    assert size < 200_000
+    assert load_run(configs[0]).arrays["train_features"].shape == (60, 16)
+    assert sum(p.stat().st_size for p in reference.rglob("*") if p.is_file()) < 200_000
     ensure_runs(configs[:1])  # with training allowed, a reference run does not stand in for one of this machine
     assert len(trained) == 3
 
