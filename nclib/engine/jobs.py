@@ -223,17 +223,12 @@ def worker_environment() -> dict[str, str]:
     return threads | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | memory
 
 
-def default_workers() -> int:
-    """Runs trained at once: one on each GPU, else one on each usable core."""
-    return torch.cuda.device_count() or provenance.usable_cores()
-
-
 def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.futures.Executor | int:
-    """Where to train so many runs: so many processes of this machine (left out: `default_workers`), or the Dask cluster
-    whose address or scheduler file is given."""
+    """Where to train so many runs: so many processes of this machine (left out: one on each GPU, else one on each core),
+    or the Dask cluster whose address or scheduler file is given."""
     if scheduler:
         return connect(scheduler).get_executor(pure=False, retries=0)  # what failed would fail again
-    return min(workers or default_workers(), runs)
+    return min(workers or torch.cuda.device_count() or provenance.usable_cores(), runs)
 
 
 def connect(scheduler: str) -> Any:

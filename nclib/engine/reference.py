@@ -19,11 +19,8 @@ from nclib.imbalance import sample_rows
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, write_atomic
 
-_SMALL_ARRAYS = (
-    *("counts", "minority", "class_means", "classifier"),
-    *("features", "fit"),
-    *("images", "cams", "labels", "predicted"),
-)
+_SMALL_ARRAYS = ("counts", "minority", "class_means", "classifier", "features", "fit")
+_SMALL_ARRAYS += ("images", "cams", "labels", "predicted")
 """What a reference run keeps, of whatever kind it is."""
 _DRAWN_FEATURES = 400
 """Training features that a reference run of seed 0 keeps, shared out among its classes: enough to embed ten of them."""

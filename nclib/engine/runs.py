@@ -177,23 +177,19 @@ def train_missing(
         As `nclib.engine.jobs.check_runs`; nothing is trained then.
     """
     store, until = default_store(), math.inf if minutes is None else time.monotonic() + 60 * minutes
-    wanted, stored = _unique(configs), stored or _nothing
+    wanted, nothing = _unique(configs), lambda *_: None
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
     for run in [run for run in wanted if run not in absent]:
-        stored(run)
+        (stored or nothing)(run)
     check_runs(absent.values())
     changed = {config.model.own_code: said for config in absent.values() if (said := changed_code(config, store))}
     for said in changed.values():  # once for all runs of a module
         warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
     store.root.mkdir(parents=True, exist_ok=True)
-    grid = Grid(absent, store, progress or _nothing, stored, log, device, until)
+    grid = Grid(absent, store, progress or nothing, stored or nothing, log, device, until)
     grid.train(executor)
     left = [run for run in absent if run not in grid.failures and not store.has(run)]
     return grid.failures | dict.fromkeys(left, OUT_OF_TIME)
-
-
-def _nothing(*_: Any) -> None:
-    pass
 
 
 def runs_provenance(configs: Sequence[StoredConfig]) -> pd.DataFrame:

@@ -39,13 +39,6 @@ if TYPE_CHECKING:
     from nclib.training import Result
 
 HISTORY = ["epoch", "split", "metric", "value"]
-_COLUMNS = {
-    "dataset": "data.dataset",
-    "model": "model.kind",
-    "setting": "data.imbalance",
-    "K_A": "data.num_majority",
-    "R": "data.ratio",
-}
 FRAME_COLUMNS = [
     *("run_id", "profile", "dataset", "model", "setting", "K_A", "R", "seed", "protocol"),
     *("split", "epoch", "metric", "value"),
@@ -392,8 +385,10 @@ def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """dataset (without a folder's fingerprint), model, setting ("balanced", "KA3-R10"; never missing, so groupby
     keeps all), K_A, R (1 for balanced) and seed of a plain configuration; None where a configuration has no such thing.
     A configuration that builds on another run has those of its base."""
-    facts = {name: dotted(config.get("base", config), key) for name, key in _COLUMNS.items()}
-    facts["setting"] = setting(facts["setting"], facts["K_A"], facts["R"])
+    base = config.get("base", config)
+    imbalance, K_A, R = (dotted(base, f"data.{name}") for name in ("imbalance", "num_majority", "ratio"))
+    facts = {"dataset": dotted(base, "data.dataset"), "model": dotted(base, "model.kind")}
+    facts |= {"setting": setting(imbalance, K_A, R), "K_A": K_A, "R": R}
     if facts["dataset"] is not None:
         facts |= {"dataset": facts["dataset"].split("@")[0], "R": facts["R"] or 1.0}
     return facts | {"seed": config.get("seed", 0)}

@@ -259,7 +259,7 @@ def test_each_gpu_has_as_many_runs(monkeypatch):
 
     monkeypatch.setattr(jobs.Grid, "_train_on", train_on)
     jobs.Grid({run_id(_config()): _config()}, default_store(), None, None).train(2)
-    assert asked == ["cuda:0", "cuda:1"] * 2 and jobs.default_workers() == 2
+    assert asked == ["cuda:0", "cuda:1"] * 2 and jobs.place(None, None, 9) == 2
 
 
 # ---- a cluster
