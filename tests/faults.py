@@ -116,12 +116,6 @@ def life(config: StoredConfig, root: str, journal: str, kill: Kill | None = None
     jobs.train_run(config, RunStore(root))
 
 
-def slow_down(seconds: float) -> None:
-    """Have every update of this process's trainings take so much longer."""
-    honest = training.learning_rate
-    training.learning_rate = lambda *options: time.sleep(seconds) or honest(*options)
-
-
 def watch(journal: Journal, kill: Kill | None = None) -> None:
     """Have the trainings of this process noted, and the process killed at its moment."""
     count = {"armed": kill is not None and kill.kind == "event", "events": 0}

@@ -224,8 +224,8 @@ def worker_environment() -> dict[str, str]:
 
 
 def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.futures.Executor | int:
-    """Where to train so many runs: so many processes of this machine (left out: one on each GPU, else one on each core),
-    or the Dask cluster whose address or scheduler file is given."""
+    """Where to train so many runs: so many processes of this machine (left out: one a GPU, else one a core), or the
+    Dask cluster whose address or scheduler file is given."""
     if scheduler:
         return connect(scheduler).get_executor(pure=False, retries=0)  # what failed would fail again
     return min(workers or torch.cuda.device_count() or provenance.usable_cores(), runs)

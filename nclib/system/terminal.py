@@ -1,15 +1,11 @@
-"""What a command says and how it ends: progress, durations, one line of a long message, signals as Ctrl-C."""
+"""What a command says: progress, durations, one line of a long message."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-
-ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
-"""Signals that end a command as Ctrl-C does."""
 
 
 def duration(seconds: float) -> str:
@@ -23,13 +19,6 @@ def short(message: str, where: str = "") -> str:
     """The first line of a message, of 300 characters at most."""
     first = next((line.strip() for line in message.splitlines() if line.strip()), "no message")
     return (first if len(first) <= 300 else f"{first[:300]}…") + (f" ({where})" if where else "")
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived, or SIGHUP (the terminal was closed) or SIGQUIT; treated like Ctrl-C."""
-
-    def __init__(self, number: int = signal.SIGTERM) -> None:
-        self.number = number
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from nclib import data, training
 from nclib.config import ConfigError, run_id
 from nclib.engine import runs
 from nclib.engine.experiments import experiment
-from nclib.system import paths, terminal
+from nclib.system import paths
 
 
 def test_help_needs_nothing_heavy():
@@ -55,7 +55,6 @@ def test_a_misspelt_word_is_refused_with_the_nearest(trained, arguments, near):
     ("error", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
-        (terminal.Terminated(), 143, "stopped by SIGTERM"),
         (ConfigError("wrong word"), 2, "wrong word"),
         (data.DataError("no images"), 2, "no images"),
         (runs.RunsFailed({"run-1": "diverged"}), 1, "run-1: diverged"),

@@ -1,20 +1,17 @@
 """Every failure that can be made to happen, made to happen: what is complete afterwards is equal to the bit."""
 
-import contextlib
 import os
 import random
 import shutil
 import signal
-import sys
 import time
 
 import faults
 import pytest
 from faults import Journal, Kill, assert_equal, debris, train_grid
 
-from nclib.cli import app
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine import builders, jobs
+from nclib.engine import jobs
 from nclib.engine.runs import RunsFailed, ensure_runs
 from nclib.engine.store import Checkpoint, RunStore, default_store
 
@@ -114,36 +111,6 @@ def _slow_epochs(config, root, journal, after):
 
     training.learning_rate = stay
     jobs.train_run(config, RunStore(root))
-
-
-def test_sigterm_ends_the_command_within_ten_seconds_and_nothing_but_the_epoch_is_lost(
-    reference, journal, store, tmp_path
-):
-    """What a cluster does before it kills: SIGTERM with 10 s to go."""
-    wanted = _config(seed=1)
-    said = tmp_path / "said"
-    child = faults.start(_train_command, wanted.model_dump_json(), str(journal.path), str(said))
-    with faults.children(child):
-        journal.wait("epoch", 3)
-        os.kill(child.pid, signal.SIGTERM)
-        child.join(10)
-        assert child.exitcode == 143, said.read_text()
-    assert "stopped by SIGTERM" in said.read_text() and "type the same again" in said.read_text()
-    ensure_runs([wanted])
-    assert store.open(run_id(wanted)).provenance["facts"]["continued_from"] == [2]
-    assert_equal(run_id(wanted), store, reference)
-    assert debris(store) == []
-
-
-def _train_command(config_json, journal, said):
-    """`nclib train` on one configuration, at a second an update."""
-    faults.slow_down(0.2)
-    faults.watch(Journal(journal))
-    builders.build_config = lambda *_: RunConfig.from_json(config_json)
-    sys.argv = ["nclib", "train"]
-    with open(said, "w", buffering=1) as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        output.reconfigure = lambda **_: None
-        app.main()
 
 
 def test_two_clients_that_want_the_same_grid_train_each_run_once(reference, tmp_path, store):
