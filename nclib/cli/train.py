@@ -30,6 +30,7 @@ def train(
     from nclib.engine.reference import load_run
     from nclib.engine.runs import ensure_runs
     from nclib.engine.store import default_store
+    from nclib.engine.verification import FLOORS
     from nclib.publish import captions
     from nclib.system.terminal import progress_bar
 
@@ -45,8 +46,8 @@ def train(
         ensure_runs([config], progress=progress, device=device)
     run = load_run(config)
     metrics = final_metrics(run)
-    chief = ("accuracy", "solver", "nc1_", "nc2_etf", "nc3_self", "nc4", "loss")
-    print_frame(metrics[metrics["metric"].str.startswith(chief)])
+    chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(FLOORS.keys())
+    print_frame(metrics[chief])
     for said in run.provenance.get("warnings", []):
         typer.echo(f"warning: {said}")
     typer.echo(f"everything about it: nclib runs show {run.run_id}")

@@ -119,11 +119,9 @@ def override(profile: Profile, **values: Any) -> Profile:
     ConfigError
         For an unknown name, with the nearest one. What a number may be, the configurations say.
     """
-    for name, value in values.items():
+    for name in values:
         if name not in OVERRIDES:
             raise ConfigError(suggest(name, OVERRIDES, "parameter"))
-        if not isinstance(value, str) and value < 0:
-            raise ConfigError(f"parameter {name} must be positive, or 0 for the profile's own, got {value}")
     changes = {name: value for name, value in values.items() if value}
     if "dataset" in changes:
         name = data.resolve_dataset(changes["dataset"])

@@ -75,6 +75,7 @@ def capture(
     """
     import torch
 
+    kind = torch.device(device or "cpu").type
     commit, dirty = git_state()
     return {
         "time_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -86,7 +87,7 @@ def capture(
         "cpu": _fact("/proc/cpuinfo", "model name") or platform.processor() or None,
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        "device": describe_device(device),
+        "device": {"type": kind} | ({"name": torch.cuda.get_device_name(device)} if kind == "cuda" else {}),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "seeds": None if seeds is None else list(map(int, seeds)),
         "cost": None if cost is None else cost.as_dict(),
@@ -123,14 +124,6 @@ def digest(files: Iterable[Path]) -> str:
 def folder(package: str) -> Path:
     """Where a package, or a module outside packages, lies."""
     return Path(importlib.util.find_spec(package).origin).parent
-
-
-def describe_device(device: "torch.device | str | None" = None) -> dict[str, str]:
-    """{"type": "cpu"} or {"type": "cuda", "name": …}; no index, no serial number."""
-    import torch
-
-    kind = torch.device(device or "cpu").type
-    return {"type": kind} | ({"name": torch.cuda.get_device_name(device)} if kind == "cuda" else {})
 
 
 def git_state() -> tuple[str | None, bool | None]:

@@ -23,7 +23,7 @@ from nclib.engine import jobs, runs
 from nclib.engine.experiments import experiment
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, RunsFailed, ensure_runs
-from nclib.engine.store import FRAME_COLUMNS, CorruptRun, RunStore, default_store
+from nclib.engine.store import FRAME_COLUMNS, CorruptRun, DamageWarning, RunStore, default_store
 from nclib.system import paths, provenance
 
 TINY = {"epochs": 1, "images_per_class": 6, "test_images_per_class": 3}
@@ -310,6 +310,16 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
     assert all(earlier[name] == record[name] for name in ("commit", "cpu", "device", "versions", "threads"))
     assert provenance.processor_seconds(record) == record["cost"]["cpu_seconds"] + earlier["cost"]["cpu_seconds"]
     assert earlier["epoch"] == 2 and earlier["cost"]["cpu_seconds"] > 0
+
+
+def test_a_damaged_run_is_set_aside_and_trained_again(trained):
+    config = _config()
+    before, store = ensure_runs([config]), default_store()
+    (store.root / run_id(config) / "history.csv").write_text("junk")
+    with pytest.warns(DamageWarning, match=run_id(config)):
+        after = ensure_runs([config])
+    assert trained == [run_id(config)] * 2
+    pd.testing.assert_frame_equal(before, after, check_exact=True)
 
 
 # ---- without training
