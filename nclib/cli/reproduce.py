@@ -35,9 +35,7 @@ def reproduce(
         own_code.search_here()
     summary = reproduce.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, minutes)
     complete = summary.ok
-    if largest and summary.parameters:
-        typer.echo("--largest is left out: it goes with a profile's own parameters")
-    elif largest:
+    if largest and not summary.parameters:  # it goes with a profile's own parameters
         from nclib.reproduce.largest import draw_largest
 
         complete &= draw_largest(names or (), profile, force)

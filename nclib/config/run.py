@@ -34,10 +34,6 @@ class StoredConfig(Config):
         """Readable first part of the run id."""
         return self.kind
 
-    def work(self) -> float:
-        """Units of progress of the whole run, for the bar that waits for it."""
-        return 1.0
-
     def needs(self) -> StoredConfig | None:
         """The run that this one starts from, which is made first."""
         return None
@@ -80,9 +76,6 @@ class RunConfig(StoredConfig):
         if self.train.loss == "ldam_drw" and self.model.head != "cosine":
             raise ValueError("loss 'ldam_drw' sets margins between cosines: it needs ModelConfig(head='cosine')")
         return self
-
-    def work(self) -> float:
-        return float(self.train.epochs)
 
     def label(self) -> str:
         name = self.data.dataset.removeprefix("folder:").split("@")[0]

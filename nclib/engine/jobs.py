@@ -83,7 +83,7 @@ def train_run(
 def make(config: StoredConfig, store: RunStore, device: torch.device, progress: Note, log: Log | None) -> None:
     """Train one run, and first the one that it needs, and store it."""
     needed, on = config.needs(), torch.device("cpu") if config.on_cpu else device
-    base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, config.work()))
+    base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, 1))
     own = config.model.own_code if isinstance(config, RunConfig) else None
     code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
 
@@ -251,7 +251,7 @@ class Grid:
     ----------
     configs : by id, in the order in which they are trained
     store : where they are kept
-    progress : called with units of work done, all of them, and a text
+    progress : called with the number of runs done, parts of runs included, that of all, and a text
     stored : called with the id of each run once it is stored
     log : called with run, epoch and metrics; None: nobody wants them
     device : as of `train_run`
@@ -268,7 +268,6 @@ class Grid:
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._work = {run: config.work() for run, config in self.configs.items()}
         self._shares = {run: self.store.progress(run) for run in self.configs}
         self._ended = 0
 
@@ -350,5 +349,4 @@ class Grid:
 
     def _report(self, shares: Mapping[str, float]) -> None:
         self._shares |= shares
-        done = sum(self._work[run] * share for run, share in self._shares.items())
-        self.progress(done, sum(self._work.values()), f"{self._ended} of {len(self.configs)} runs")
+        self.progress(sum(self._shares.values()), len(self.configs), f"{self._ended} of {len(self.configs)} runs")

@@ -94,7 +94,7 @@ def ensure_runs(
         left out: here, one after the other
     train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results;
         "finished" is the same here: `nclib.engine.partial.drawable` has left out the others
-    progress : called as ``progress(done, of, text)``, in units of work, for a classifier epochs
+    progress : called as ``progress(done, of, text)``, in runs and parts of runs
     device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
     log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for TensorBoard and such,
         where it is trained here; the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}

@@ -176,7 +176,7 @@ def _train(
         wanted = sorted((configs[run] for run in configs if run not in failures), key=lambda config: config.seed)
     executor = place(*where, len(lacking)) if lacking else None
     echo(f"to train: {len(lacking)} runs" + (f", {executor} at once" if isinstance(executor, int) else ""))
-    with progress_bar("training", echo) as progress:
+    with progress_bar("training") as progress:
         failed = runs.train_missing(wanted, executor, progress, minutes=minutes, stored=drawing.stored)
     failures |= {run: short(message) for run, message in failed.items()}
     echo(f"trained {len(lacking - failures.keys())} of {len(lacking)} runs in {duration(time.monotonic() - clock)}")

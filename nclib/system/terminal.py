@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 
@@ -22,26 +21,12 @@ def short(message: str, where: str = "") -> str:
 
 
 @contextlib.contextmanager
-def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Callable[[float, float, str], None]]:
-    """A function to call as ``(done, total, text)``: a bar when stderr is a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield _lines(title, echo)
-        return
+def progress_bar(title: str) -> Iterator[Callable[[float, float, str], None]]:
+    """A function to call as ``(done, total, text)``, which moves a bar where stderr is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+    options = {"transient": True, "redirect_stdout": sys.stdout.isatty(), "disable": not sys.stderr.isatty()}
+    with Progress(console=Console(stderr=True), **options) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
-
-
-def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:
-    said = time.monotonic()
-
-    def tell(done: float, total: float, text: str) -> None:
-        nonlocal said
-        if time.monotonic() - said >= every:
-            said = time.monotonic()
-            echo(f"{title}: {100 * done / max(total, 1):.0f} % ({text})")
-
-    return tell
