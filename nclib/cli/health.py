@@ -60,6 +60,7 @@ def verify(
     typer.echo("\nhere − reference of accuracies, log(here/reference) of other metrics; shift is the mean over runs")
     print_frame(shifts.round(4))
     sound = bool(shifts["ok"].all())
-    broken = "broken install: the same configurations give other results than the reference"
-    typer.echo("\nsound: the reference is reproduced" if sound else f"\n{broken}")
+    typer.echo(
+        "\nsound: the reference is reproduced" if sound else "\nbroken install: other results than the reference"
+    )
     raise typer.Exit(0 if sound else 1)

@@ -15,14 +15,14 @@ runs_app = typer.Typer(help="The runs stored on this machine.", no_args_is_help=
 
 @runs_app.command("list")
 def list_runs(text: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "") -> None:
-    """Finished runs with their date, and how far the unfinished ones are."""
+    """Finished runs with their date, and the unfinished ones."""
     from nclib.engine.store import default_store
 
     store = default_store()
     for run in (run for run in store.ids() if text in run):
         typer.echo(f"{datetime.fromtimestamp((store.root / run / 'DONE').stat().st_mtime):%Y-%m-%d %H:%M}  {run}")
     for run in (run for run in store.unfinished() if text in run):
-        typer.echo(f"unfinished, {100 * store.progress(run):3.0f} %  {run}")
+        typer.echo(f"unfinished        {run}")
     if not store.ids():
         typer.echo(f"no finished runs in {store.root}", err=True)
 

@@ -49,9 +49,7 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     profile = override(get_profile(profile) if isinstance(profile, str) else profile, **overrides)
     configs = makers[full](profile)
     if not configs:
-        raise ConfigError(
-            f"{name} needs a 10-class data set, and these parameters leave none (dataset={overrides.get('dataset')!r})"
-        )
+        raise ConfigError(f"{name} needs a 10-class data set, and dataset={overrides.get('dataset')!r} leaves none")
     return configs
 
 

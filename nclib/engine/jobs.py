@@ -87,19 +87,17 @@ def make(config: StoredConfig, store: RunStore, device: torch.device, progress: 
     own = config.model.own_code if isinstance(config, RunConfig) else None
     code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
 
-    def note(done: float, total: float) -> None:
-        store.note_progress(run_id(config), done, total)
-        progress(done, total)
-
     with one_thread(), provenance.Cost() as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         checkpoint = store.checkpoint(run_id(config))
         if isinstance(config, RunConfig):
             here = provenance.capture(on)
             session = lambda: here | {"cost": cost.as_dict()}  # noqa: E731
-            result = training.train(config, device=on, checkpoint=checkpoint, progress=note, log=log, session=session)
+            result = training.train(
+                config, device=on, checkpoint=checkpoint, progress=progress, log=log, session=session
+            )
         else:
-            result = config.execute(Job(store, base, on, note, checkpoint))
+            result = config.execute(Job(store, base, on, progress, checkpoint))
         train = getattr(config, "train", None)
         with training.arithmetic(train, on) if isinstance(train, TrainConfig) else contextlib.nullcontext():
             record = provenance.capture(on, [config.seed], cost)
@@ -175,9 +173,8 @@ def check_runs(configs: Iterable[StoredConfig]) -> None:
     ConfigError
         Saying which, and why.
     """
-    networks = [config for config in configs if isinstance(config, RunConfig)]
     images: dict[DataConfig, tuple[int, Any]] = {}
-    for config in {(config.data, config.model): config for config in networks}.values():
+    for config in {(each.data, each.model): each for each in configs if isinstance(each, RunConfig)}.values():
         try:
             if config.data not in images:
                 split = make_split(config.data, config.seed)
@@ -251,7 +248,7 @@ class Grid:
     ----------
     configs : by id, in the order in which they are trained
     store : where they are kept
-    progress : called with the number of runs done, parts of runs included, that of all, and a text
+    progress : called with the number of runs done, that of all, and a text; here also with parts of runs
     stored : called with the id of each run once it is stored
     log : called with run, epoch and metrics; None: nobody wants them
     device : as of `train_run`
@@ -265,11 +262,8 @@ class Grid:
     log: RunLog | None = None
     device: str | None = None
     until: float = math.inf
-    failures: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._shares = {run: self.store.progress(run) for run in self.configs}
-        self._ended = 0
+    failures: dict[str, str] = field(default_factory=dict, init=False)
+    ended: int = field(default=0, init=False)
 
     def train(self, executor: concurrent.futures.Executor | int | None) -> None:
         """By an executor, by so many processes of this machine, or here."""
@@ -284,8 +278,8 @@ class Grid:
     def _train_here(self) -> None:
         for run, config in self.configs.items():
 
-            def note(done: float, total: float, run: str = run) -> None:
-                self._report({run: done / total if total else 0.0})
+            def note(done: float, total: float) -> None:
+                self._report(done / total)
                 if done < total and time.monotonic() > self.until:
                     raise _TimeIsUp
 
@@ -333,13 +327,13 @@ class Grid:
                     lost.append(run)
                 else:
                     self._end(run, explain(error) if error else future.result())
-            self._report({run: self.store.progress(run) for run in running.values()})
+            self._report()
         for future in running:
             future.cancel()
         return lost
 
     def _end(self, run: str, failure: str) -> None:
-        self._ended, self._shares[run] = self._ended + 1, 1.0
+        self.ended += 1
         if not failure and not self.store.has(run):
             failure = "a worker has finished it, and it is not to be seen in the run store here"
         if failure:
@@ -347,6 +341,5 @@ class Grid:
         else:
             self.stored(run)
 
-    def _report(self, shares: Mapping[str, float]) -> None:
-        self._shares |= shares
-        self.progress(sum(self._shares.values()), len(self.configs), f"{self._ended} of {len(self.configs)} runs")
+    def _report(self, part: float = 0.0) -> None:
+        self.progress(self.ended + part, len(self.configs), f"{self.ended} of {len(self.configs)} runs")

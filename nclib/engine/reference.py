@@ -188,6 +188,4 @@ def load_run(config: StoredConfig | str) -> StoredRun:
     for source in (default_store(), reference_store()):
         if source.has(run):
             return source.open(run)
-    raise CorruptRun(
-        f"run {run} is neither in the run store nor among the reference results; nclib.ensure_runs([config]) trains it"
-    )
+    raise CorruptRun(f"run {run} is neither stored nor tracked; nclib.ensure_runs([config]) trains it")

@@ -37,9 +37,7 @@ class RunsFailed(RuntimeError):
     def __init__(self, failures: dict[str, str]) -> None:
         self.failures = failures
         listing = "\n".join(f"  {run}: {message}" for run, message in failures.items())
-        super().__init__(
-            f"runs that failed: {len(failures)}; all others are stored. Type the same again to go on.\n{listing}"
-        )
+        super().__init__(f"runs that failed: {len(failures)}. Type the same again to go on.\n{listing}")
 
 
 def plan(configs: Sequence[StoredConfig]) -> pd.DataFrame:
@@ -94,7 +92,7 @@ def ensure_runs(
         left out: here, one after the other
     train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results;
         "finished" is the same here: `nclib.engine.partial.drawable` has left out the others
-    progress : called as ``progress(done, of, text)``, in runs and parts of runs
+    progress : called as ``progress(done, of, text)``, in runs, and in parts of them where they are trained here
     device : for instance "cuda:1"; left out: the first CUDA device where there is one, else the CPU
     log : called as ``log(run_id, epoch, metrics)`` after each epoch of a run that is trained, for TensorBoard and such,
         where it is trained here; the metrics are {"steps/loss": 2.3, "test/accuracy_balanced": 0.4, …}
@@ -128,10 +126,8 @@ def ensure_runs(
     if train != "missing":
         there = set(finished(absent))
         if lacking := [run for run in absent if run not in there]:
-            raise MissingRuns(
-                f"{len(lacking)} of {len(wanted)} runs are neither in the run store nor among the reference results, "
-                f"and train={train!r} forbids training them: {', '.join(lacking)}. train='missing' trains them here"
-            )
+            said = f"train={train!r} forbids training the {len(lacking)} runs that are missing"
+            raise MissingRuns(f"{said}: {', '.join(lacking)}. train='missing' trains them here")
     elif failures := train_missing(list(absent.values()), executor, progress, device, log=log):
         raise RunsFailed(failures)
     frames = []
@@ -243,8 +239,7 @@ def export_reference(configs: Sequence[StoredConfig], collection: str, finished:
     wanted, store = _unique(configs), default_store()
     there = {run: config for run, config in wanted.items() if store.has(run)}
     if len(there) < len(wanted) and not finished:
-        lacking = ", ".join(wanted.keys() - there.keys())
-        raise MissingRuns(f"not trained yet: {lacking}; --finished leaves them out")
+        raise MissingRuns(f"not trained yet: {', '.join(wanted.keys() - there)}; --finished leaves them out")
     names = sorted({config.data.dataset for config in there.values() if hasattr(config, "data")})
     if there:
         about = {name: outline(name)._asdict() for name in names}

@@ -1,7 +1,7 @@
 """The run store: one folder per run, named by what was run, complete or absent.
 
     <root>/<run id>/            config.json  history.csv  …  arrays.npz  weights.pt  provenance.json  DONE
-    <root>/<run id>.partial/    checkpoint and progress of a run under way
+    <root>/<run id>.partial/    checkpoint of a run under way
     <root>/set-aside/           what failed its checksum, kept for a look and never read
 
 A run is written aside and renamed into place. DONE lists the SHA-256 of every file, which is compared when that file is
@@ -134,10 +134,7 @@ class StoredRun:
 
         config = RunConfig(**self.config)
         if config.model.own_code != code:
-            name = config.model.own_code
-            raise ConfigError(
-                f"a stored run imports no code unless you name it: network({'' if name is None else repr(name)})"
-            )
+            raise ConfigError(f"a stored run imports no code unless you name it: network({config.model.own_code!r})")
         return training.trained(config, self.weights).eval()
 
 
@@ -219,20 +216,6 @@ class RunStore:
     def checkpoint(self, run: str) -> Checkpoint:
         """Where `nclib.training.train` keeps the state of an unfinished run."""
         return Checkpoint(run, self)
-
-    def note_progress(self, run: str, done: float, total: float) -> None:
-        """Say how far a run is, for whoever waits for it."""
-        write_atomic(self.partial(run) / "progress.json", json.dumps({"epoch": done, "epochs": total}))
-
-    def progress(self, run: str) -> float:
-        """Finished share of a run, 0 to 1, complete or under way."""
-        if self.has(run):
-            return 1.0
-        try:
-            noted = json.loads((self.partial(run) / "progress.json").read_bytes())
-            return float(noted["epoch"] / noted["epochs"])
-        except (OSError, ValueError, ZeroDivisionError):
-            return 0.0
 
     # --- writing ---
 

@@ -62,8 +62,7 @@ def files(name: str) -> dict[str, bytes]:
     path = _file(module)
     if path is None:
         raise OwnCodeError(
-            f"there is no module {module!r} on the Python path; start Python in its folder, add that to PYTHONPATH, or "
-            "install its package"
+            f"there is no module {module!r} on the Python path; start Python in its folder or install it"
         )
     return {f"{module}{path.suffix}": path.read_bytes()}
 
@@ -85,8 +84,7 @@ def load(name: str, source: str | None) -> Any:
     now = digest(name)
     if source is not None and now != source:
         raise OwnCodeError(
-            f"the source of {name} is not the one this run is to be made with (digest {now}, wanted {source}): make "
-            "the configuration anew, or bring the source back"
+            f"the source of {name} is not the one this run is to be made with; make its configuration anew"
         )
     if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
         _forget(module)

@@ -38,8 +38,7 @@ def root() -> Path:
     found = _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
     if found is None:
         raise FileNotFoundError(
-            f"no nclib project at or above {Path.cwd()}: change into a clone, set NCLIB_ROOT to one, "
-            "or set NCLIB_DATA and NCLIB_RESULTS if only these are needed"
+            f"no nclib project at or above {Path.cwd()}: change into a clone, or set NCLIB_ROOT to one"
         )
     return found
 

@@ -12,10 +12,8 @@ from nclib.system import paths
 def test_runs_are_listed_finished_and_unfinished(stored):
     unfinished = paths.runs() / "digits-balanced-deq-s0-0123.partial"
     unfinished.mkdir()
-    (unfinished / "progress.json").write_text('{"epoch": 1, "epochs": 4}')
     lines = nclib("runs", "list").stdout.splitlines()
     assert [line.split()[-1] for line in lines] == [*sorted(stored), "digits-balanced-deq-s0-0123"]
-    assert "25 %" in lines[-1]
     assert len(nclib("runs", "list", "s1").stdout.splitlines()) == 1
 
 

@@ -289,7 +289,7 @@ def test_when_the_time_is_over_the_end_of_the_list_is_left_with_its_checkpoint(m
     left = runs.train_missing(GRID, minutes=0.05, device="cpu")
     assert set(left.values()) == {runs.OUT_OF_TIME}
     assert [*left] == [run_id(config) for config in GRID if not store.has(run_id(config))]
-    assert any(0 < store.progress(run) < 1 for run in left)
+    assert any(store.checkpoint(run).path.exists() for run in left)
 
 
 # ---- interrupted (killed: test_survival.py)
@@ -300,7 +300,7 @@ def test_control_c_keeps_the_epochs_that_were_done(trained):
 
     _stop_after_two_epochs(config)
     store = default_store()
-    assert store.ids() == [] and store.progress(run_id(config)) == pytest.approx(2 / 3)
+    assert store.ids() == [] and store.unfinished() == [run_id(config)]
     ensure_runs([config])
     record = store.open(run_id(config)).provenance
     assert record["facts"]["continued_from"] == [2]
