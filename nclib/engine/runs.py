@@ -175,9 +175,9 @@ def train_missing(
     store, until = default_store(), math.inf if minutes is None else time.monotonic() + 60 * minutes
     wanted, nothing = _unique(configs), lambda *_: None
     absent = {run: config for run, config in wanted.items() if not store.is_sound(run)}
+    check_runs(absent.values())
     for run in [run for run in wanted if run not in absent]:
         (stored or nothing)(run)
-    check_runs(absent.values())
     changed = {config.model.own_code: said for config in absent.values() if (said := changed_code(config, store))}
     for said in changed.values():  # once for all runs of a module
         warnings.warn(f"{said}; it trains again", CodeChanged, stacklevel=3)
