@@ -30,7 +30,7 @@ OMP_NUM_THREADS ?= 1
 OMP_WAIT_POLICY ?= PASSIVE
 export OMP_NUM_THREADS OMP_WAIT_POLICY
 
-.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench bench-scale bench-gpu peers survival figures pdf lint clean clean-results
+.PHONY: help setup constraints reproduce test test-slow test-oldest lab bench bench-scale bench-gpu peers figures pdf lint clean clean-results
 
 help:
 	@sed -n 's/^# \{0,1\}//;1,13p' Makefile
@@ -93,11 +93,6 @@ peers: setup
 
 bench bench-scale bench-gpu: setup
 	@set -e; for name in $(SCRIPTS); do echo "benchmarks/bench_$$name.py"; $(BIN)/python "benchmarks/bench_$$name.py" $(ARGS); done
-
-# What the tests of survival, the fuzzed inputs and the hostile cases found, counted: results/reference/bench/survival.csv.
-SURVIVAL := tests/engine/test_survival.py tests/hostile -m "slow or not slow"
-survival: setup
-	NCLIB_SURVIVAL=results/reference/bench/survival.csv $(BIN)/python -m pytest $(SURVIVAL) $(ARGS)
 
 # The pictures and tables that README and the book show, drawn anew from results/reference/: nothing is trained.
 figures: setup

@@ -21,7 +21,7 @@ import pandas as pd
 from common import Figure, finish, threads
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from nclib.engine import executors, experiments
+from nclib.engine import experiments, jobs
 
 TARGET_OVERHEAD = 1.05
 TASKS = 500
@@ -31,16 +31,18 @@ WAYS = {"1 worker": "1", "one process": "0", "2 workers": "2"}
 PLAIN = """
 import sys
 from nclib import training
-from nclib.engine import experiments, jobs
+from nclib.config import RunConfig
+from nclib.engine import jobs
 for line in open(sys.argv[1]):
     with jobs.one_thread():
-        training.train(experiments.read_config(line), device="cpu")
+        training.train(RunConfig.from_json(line), device="cpu")
 """
 ENGINE = """
 import sys
-from nclib.engine import experiments, runs
+from nclib.config import RunConfig
+from nclib.engine import runs
 if __name__ == "__main__":
-    configs = [experiments.read_config(line) for line in open(sys.argv[1])]
+    configs = [RunConfig.from_json(line) for line in open(sys.argv[1])]
     runs.ensure_runs(configs, int(sys.argv[2]) or None, device="cpu")
 """
 
@@ -59,7 +61,7 @@ def timed(script: str, *words: str) -> float:
     with tempfile.TemporaryDirectory(prefix="nclib-") as folder:
         file = Path(folder) / "script.py"
         file.write_text(script, encoding="utf-8")
-        environment = os.environ | executors.worker_environment() | {"NCLIB_RESULTS": str(Path(folder) / "results")}
+        environment = os.environ | jobs.worker_environment() | {"NCLIB_RESULTS": str(Path(folder) / "results")}
         start = time.perf_counter()
         subprocess.run([sys.executable, str(file), *words], env=environment, check=True)
         return time.perf_counter() - start
@@ -106,7 +108,7 @@ def nothing(text: str) -> str:
 
 def task_seconds(tasks: int) -> tuple[float, float, float]:
     """Milliseconds for each of many calls that do nothing, on two workers: median and extremes of three rounds."""
-    with executors.Processes(2) as executor:
+    with jobs.pool(2) as executor:
         wait([executor.submit(nothing, "warm") for _ in range(2)])
         each = []
         for _ in range(3):

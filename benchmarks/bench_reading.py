@@ -16,8 +16,7 @@ from common import Figure, finish, ratio, rounds, threads
 
 from nclib.config import run_id
 from nclib.engine import experiments, runs
-from nclib.engine.reading import stack, tidy
-from nclib.engine.store import default_store
+from nclib.engine.store import default_store, stack, tidy
 from nclib.system import processes
 
 TARGET = 1 / 3
@@ -33,9 +32,9 @@ def reading(number: int) -> tuple[Figure, dict[str, float]]:
         runs.ensure_runs([config], device="cpu")
         store, configs = default_store(), [config.replace(seed=config.seed + k) for k in range(number)]
         (run,) = store.ids()
-        made, weights = store.load(run), store.weights(run)
+        made = store.open(run)
         for other in configs[1:]:
-            store.save(other, made.tables, made.arrays, weights, made.provenance)
+            store.save(other, made, made.provenance)
         size = sum(file.stat().st_size for file in (store.root / run).iterdir()) / 1e6
 
         def needed() -> pd.DataFrame:
@@ -44,7 +43,7 @@ def reading(number: int) -> tuple[Figure, dict[str, float]]:
         def all_twice() -> pd.DataFrame:
             ids = [run_id(each) for each in configs]
             assert all([store.is_sound(run) for run in ids])
-            return stack([tidy(store.load(run)).assign(profile=config.profile) for run in ids])
+            return stack([tidy(store.open(run)).assign(profile=config.profile) for run in ids])
 
         pd.testing.assert_frame_equal(needed(), all_twice(), check_exact=True)
         ours, theirs = rounds([needed, all_twice])

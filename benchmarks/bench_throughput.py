@@ -176,7 +176,7 @@ def main(quick: bool = False) -> pd.DataFrame:
 
     def written() -> pd.DataFrame:
         found = {name: round(rate, 1) for name, rate in rates.items()}
-        facts = {"device": provenance.describe_device(device), "images_per_second": found, "profiles": profiles}
+        facts = {"device": provenance.capture(device)["device"], "images_per_second": found, "profiles": profiles}
         return finish("throughput", figures, quick, facts | {"repeats": EPOCHS - 1}, started)
 
     with tempfile.TemporaryDirectory(prefix="nclib-") as name, processes.environment_restored(["NCLIB_DATA"]):

@@ -3,13 +3,10 @@
 A life is one attempt to train a run. It notes in a journal what it does, and ends where it is told to.
 """
 
-import collections
-import csv
 import dataclasses
+import json
 import multiprocessing
-import multiprocessing.connection
 import os
-import random
 import signal
 import sys
 import time
@@ -119,12 +116,6 @@ def life(config: StoredConfig, root: str, journal: str, kill: Kill | None = None
     jobs.train_run(config, RunStore(root))
 
 
-def slow_down(seconds: float) -> None:
-    """Have every update of this process's trainings take so much longer."""
-    honest = training.learning_rate
-    training.learning_rate = lambda *options: time.sleep(seconds) or honest(*options)
-
-
 def watch(journal: Journal, kill: Kill | None = None) -> None:
     """Have the trainings of this process noted, and the process killed at its moment."""
     count = {"armed": kill is not None and kill.kind == "event", "events": 0}
@@ -174,141 +165,31 @@ def watch(journal: Journal, kill: Kill | None = None) -> None:
     )
 
 
-@dataclasses.dataclass
-class Outcome:
-    """What became of a grid under kills. unsaved: for each run, how often it was killed before it had a checkpoint.
-    lost: epochs, and seconds of them, that were trained and had to be trained again."""
-
-    kills: int
-    unsaved: collections.Counter[str]
-    fresh: collections.Counter[str]
-    epochs_lost: int
-    seconds_lost: float
-    seconds: float
-
-
 def train_grid(
-    configs: Sequence[StoredConfig],
-    root: Path,
-    folder: Path,
-    kills: Sequence[tuple[str, Kill]] = (),
-    at_once: int = 2,
-    seed: int = 0,
-) -> Outcome:
-    """Train a grid, killing lives as planned: (run, kill), each run's in order.
+    configs: Sequence[StoredConfig], root: Path, folder: Path, kills: Sequence[tuple[str, Kill]] = ()
+) -> tuple[int, set[str]]:
+    """Train a grid, killing lives of each run as planned, until all are stored; returns how many were killed, and the
+    runs of which no life began anew after a checkpoint was there. A kill that comes too late is lost.
 
-    A kill that comes too late, because the run has finished, is given to the run that is trained last, at one of the
-    first events of a life, which every life gets to: so all are delivered.
     folder: for the journals, one a run.
     """
-    rng, began = random.Random(seed), time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    store = RunStore(root)
-    known = {run_id(config): config for config in configs}
-    planned: dict[str, list[Kill]] = {run: [] for run in known}
-    for run, kill in kills:
-        planned[run].append(kill)
-    waiting = rng.sample(sorted(known), len(known))
-    active: dict[Any, tuple[str, Kill | None, float]] = {}
-    delivered, unsaved = 0, collections.Counter()
-    died: list[tuple[int, str, float]] = []
-    try:
-        last = waiting[-1]
-        while waiting or active:
-            while waiting and len(active) < at_once and not (waiting == [last] and active):
-                run = waiting.pop(0)
-                if run == last:
-                    planned[run] = [Kill("event", rng.randint(1, 4)) if k.kind == "time" else k for k in planned[run]]
-                kill = planned[run].pop(0) if planned[run] else None
-                inside = kill if kill is not None and kill.kind != "time" else None
-                child = start(life, known[run], str(root), str(folder / run), inside)
-                late = time.monotonic() + kill.n if kill is not None and kill.kind == "time" else float("inf")
-                active[child] = run, kill, late
-            soon = min(late for _, _, late in active.values()) - time.monotonic()
-            patience = min(max(soon, 0.0), 60.0)
-            multiprocessing.connection.wait([child.sentinel for child in active], patience)
-            for child, (run, kill, late) in list(active.items()):
-                if child.is_alive() and late <= time.monotonic():
-                    child.kill()
-                    child.join()
-                if child.is_alive():
-                    continue
-                child.join()
-                del active[child]
-                if child.exitcode == -signal.SIGKILL:
-                    delivered += 1
-                    died.append((child.pid, run, time.monotonic()))
-                    unsaved[run] += not (store.checkpoint(run).path.exists() or store.has(run))
-                    waiting.insert(rng.randrange(len(waiting)) if waiting and run != last else len(waiting), run)
-                    continue
-                assert child.exitcode == 0, f"{run}: a life ended with {child.exitcode}"
-                spared = [*planned[run], *([kill] if kill else [])]
-                assert run != last or not spared, f"{len(spared)} kills came too late"
-                planned[run] = []
-                planned[last] = [Kill("event", rng.randint(1, 4)) for _ in spared] + planned[last]
-    finally:
-        for child in active:
-            child.kill()
-            child.join()
-    journals = {run: Journal(folder / run) for run in known}
-    fresh = collections.Counter({run: len(journal.notes("fresh")) for run, journal in journals.items()})
-    epochs, seconds = _lost(journals, died)
-    return Outcome(delivered, unsaved, fresh, epochs, seconds, time.monotonic() - began)
-
-
-def _lost(journals: dict[str, Journal], died: list[tuple[int, str, float]]) -> tuple[int, float]:
-    """Epochs begun more than once, and the seconds that killed lives had spent since their last checkpoint."""
-    begun = [[note.value for note in journal.notes("epoch")] for journal in journals.values()]
-    seconds = 0.0
-    for process, run, when in died:
-        mine = [note for note in journals[run].notes() if note.process == process]
-        saved = max((i for i, note in enumerate(mine) if note.what == "checkpoint"), default=-1)
-        first = next((note.when for note in mine[saved + 1 :] if note.what == "epoch"), when)
-        seconds += when - first
-    return sum(len(epochs) - len(set(epochs)) for epochs in begun), seconds
-
-
-# --- what is told ---------------------------------------------------------------------------------------------------
-
-
-class Ledger:
-    """Faults injected and survived, and the work they cost; the variable `NCLIB_SURVIVAL` names the CSV file that keeps
-    them."""
-
-    COLUMNS = ("fault", "injected", "survived", "epochs_lost", "seconds_lost", "note")
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    @contextmanager
-    def fault(self, name: str, injected: int = 1, note: str = "") -> Iterator[dict[str, Any]]:
-        """The row of a fault; what is injected counts as survived when the block is left without an error."""
-        row = dict(zip(self.COLUMNS, (name, injected, 0, 0, 0.0, note), strict=True))
-        self.rows.append(row)
-        yield row
-        row["survived"] = row["survived"] or row["injected"]
-
-    def _sums(self) -> list[dict[str, Any]]:
-        """One row a fault, those of the same name added up."""
-        found: dict[str, dict[str, Any]] = {}
-        for row in self.rows:
-            known = found.setdefault(row["fault"], dict.fromkeys(self.COLUMNS, 0))
-            known |= {name: known[name] + row[name] for name in self.COLUMNS[1:-1]}
-            known |= {"fault": row["fault"], "seconds_lost": round(known["seconds_lost"], 2), "note": row["note"]}
-        return list(found.values())
-
-    def write(self) -> None:
-        target = os.environ.get("NCLIB_SURVIVAL")
-        if target:
-            if "PYTEST_XDIST_WORKER" in os.environ:  # each process of several counts its own
-                target += f".{os.getpid()}"
-            with open(target, "w", newline="") as file:
-                writer = csv.DictWriter(file, self.COLUMNS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(self._sums())
-
-
-LEDGER = Ledger()
+    store, delivered, sound = RunStore(root), 0, set()
+    for config in configs:
+        run, unsaved = run_id(config), 0
+        for kill in [*(kill for name, kill in kills if name == run), None]:
+            inside = kill if kill is not None and kill.kind != "time" else None
+            child = start(life, config, str(root), str(folder / run), inside)
+            child.join(kill.n if kill is not None and kill.kind == "time" else 120)
+            if kill is not None and child.is_alive():
+                child.kill()
+            child.join(120)
+            assert child.exitcode in (0, -signal.SIGKILL), f"{run}: a life ended with {child.exitcode}"
+            delivered += child.exitcode != 0
+            unsaved += child.exitcode != 0 and not (store.checkpoint(run).path.exists() or store.has(run))
+        fresh = len(Journal(folder / run).notes("fresh"))
+        sound |= {run} if fresh - 1 <= unsaved else set()
+    return delivered, sound
 
 
 # --- what must be the same afterwards -------------------------------------------------------------------------------
@@ -321,11 +202,12 @@ MAY_DIFFER = {"time_utc", "cost", "facts", "warnings", "commit", "dirty"}
 
 def assert_equal(run: str, one: RunStore, other: RunStore) -> None:
     """Two trainings of a run are equal to the bit: every file but `CIRCUMSTANCES`, and those but `MAY_DIFFER`."""
-    ours, theirs = one.verify(run), other.verify(run)
+    assert one.is_sound(run) and other.is_sound(run)
+    ours, theirs = ({file.name: file.read_bytes() for file in (store.root / run).iterdir()} for store in (one, other))
     assert ours.keys() == theirs.keys()
     for name, content in ours.items():
         assert name in CIRCUMSTANCES or content == theirs[name], f"{run}: {name} differs"
-    here, there = one.load(run).provenance, other.load(run).provenance
+    here, there = one.open(run).provenance, other.open(run).provenance
     differing = {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)}
     assert differing <= MAY_DIFFER, f"{run}: {differing}"
     facts = {key for key in here["facts"] if here["facts"][key] != there["facts"].get(key)}
@@ -335,7 +217,8 @@ def assert_equal(run: str, one: RunStore, other: RunStore) -> None:
 def debris(store: RunStore) -> list[str]:
     """Whatever lies in a store beside complete runs. Lock files stay on purpose: removing one while another process
     opens it would give two holders; they are empty and mean nothing when nobody holds them."""
-    whole = {f"{run}/{name}" for run in store.ids() for name in [*store.verify(run), "DONE"]}
+    listed = {run: json.loads((store.root / run / "DONE").read_bytes()) for run in store.ids()}
+    whole = {f"{run}/{name}" for run, names in listed.items() for name in [*names, "DONE"]}
     whole |= set(store.ids()) | {".locks"}
     found = {path.relative_to(store.root).as_posix(): path for path in store.root.rglob("*")}
     return sorted(name for name in found.keys() - whole if not name.startswith(".locks/"))

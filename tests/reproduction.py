@@ -9,6 +9,7 @@ import pandas as pd
 
 from nclib.config import DataConfig, ModelConfig, RunConfig, run_id
 from nclib.engine import profiles
+from nclib.engine.jobs import Result
 from nclib.publish import artefacts, notebooks
 from nclib.reproduce import reproduce
 from nclib.system import paths
@@ -63,7 +64,7 @@ class Bench:
             raise self.broken[run]
         rows = [(1, "test", "accuracy_balanced", 0.5 + self.trained[run] / 100)]
         history = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
-        store.save(config, {"history": history}, {}, {}, {})
+        store.save(config, Result({"history": history}), {})
 
     def execute(self, name, values, profile):
         """As `execute.execute`, in this process."""

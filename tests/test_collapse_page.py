@@ -5,8 +5,7 @@ import pytest
 import scipy.stats
 
 from companion.neural_collapse import collapse_tables
-from companion.neural_collapse.collapse_tables import GROUPS, R10, R100, ROWS, compared, tracked
-from companion.neural_collapse.duality import COSINES
+from companion.neural_collapse.collapse_tables import GROUPS, ROWS, compared, tracked
 
 
 def value(run_rows, metric, split="train"):
@@ -38,11 +37,6 @@ def test_the_exchange_of_lengths_and_angles_starts_from_eq_14_itself():
     for group in GROUPS:
         whole, stored = collapse_tables._parts(group, centred=False)["whole"], compared(ROWS["eq14"], group).interval
         assert np.allclose([whole.mean, whole.half], [stored.mean, stored.half], atol=1e-4)  # arrays are stored rounded
-
-
-def test_the_centred_cosine_is_that_of_every_run():
-    found = tracked()[tracked()["metric"].isin(COSINES)]
-    assert len(found) == 2 * tracked()["run_id"].nunique() and found["value"].between(-1, 1).all()
 
 
 def side(name, group):
@@ -102,10 +96,3 @@ def test_the_gate_decides_on_eq_13_and_the_printed_cosine_at_R_100_alone():
     assert cells("four") == [[0, 0, 0], *[[-1, -1, -1]] * 3]
     assert cells("r100") == [[-1, 0, -1], *[[-1, -1, -1]] * 3, [-1, 0, -1]]
     assert collapse_tables._below_the_gate() == {0, 2}
-
-
-def test_the_pooled_spread_and_the_one_within_settings():
-    logs = logs_by_hand("paper_eq13_uncentred", (*R100, *R10))
-    (pooled, _, _), implied, *_ = collapse_tables._deviations("eq13")
-    assert np.isclose(pooled, logs.mean(axis=1).std(ddof=1))
-    assert np.isclose(implied, np.sqrt(logs.var(axis=0, ddof=1).sum()) / 4)

@@ -50,19 +50,6 @@ def test_the_front_page_keeps_its_budget():
     assert over_budget(README) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "over"),
-    [
-        ("word " * 147 + "```\nmake\n```\n![a](b)\n", {}),
-        ("word " * 151 + "```\nmake\n```", {"words before the picture": 154, "words before the first command": 151}),
-        ("![a](b)\n```\n" + "1 " * 41 + "```\n[page](book/1.md) " + "NC1 2.5 " * 20, {}),
-        ("![a](b)\n```\nmake\n```\n" + "<!--n:a-->1<!--/n--> " * 41 + "\n| 1 |" * 50, {"numerals": 41}),
-    ],
-)
-def test_the_budget_counts(text, over):
-    assert over_budget(text) == over
-
-
 def test_the_book_keeps_its_budget():
     pages = {page.stem: own_words(page) for page in PAGES[2:] if page.stem not in OWN_LENGTH}
     assert sum(pages.values()) <= MOST_OF_BOOK

@@ -25,7 +25,6 @@ from nclib.config import Config, ConfigError, DataConfig, RunConfig, SolverConfi
 from nclib.data import make_split
 from nclib.deq import DEQ
 from nclib.engine.jobs import Job, Result
-from nclib.engine.outline import class_counts
 from nclib.models import build_solver
 from nclib.solver import Solution
 
@@ -95,9 +94,6 @@ class ShallowConfig(StoredConfig):
         """Roughly its seconds on one core for a thousand images or so."""
         cost = 6 if self.model.kind in _DEQS else 1
         return 0.3 + self.train.epochs * cost * (0.01 + (self.model.width / 1000) ** 2)
-
-    def seconds(self) -> float:
-        return self.work() * int(class_counts(self.data).sum()) / 1400
 
     def needs(self) -> RunConfig | None:
         return self.encoder
@@ -204,7 +200,7 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
     ConfigError
         When the loss is no longer a number: a smaller lr helps.
     """
-    weights = None if job.base is None else job.store.weights(job.base)
+    weights = None if job.base is None else job.store.open(job.base).weights
     inputs = load_inputs(config, weights, job.device)
     (x, labels), work, train = inputs["train"], config.work(), config.train
     net = ShallowNetwork(config.model, x.shape[1], int(labels.max()) + 1, config.seed).to(job.device)

@@ -27,9 +27,8 @@ from nclib import metrics
 from nclib.config import ConfigError, run_id
 from nclib.engine.experiments import experiment
 from nclib.engine.profiles import PROFILES
-from nclib.engine.reading import HISTORY, CorruptRun
 from nclib.engine.reference import load_run, reference_store
-from nclib.engine.store import default_store
+from nclib.engine.store import HISTORY, CorruptRun, default_store
 from nclib.publish import plotting
 from nclib.solver import Solution, Status
 

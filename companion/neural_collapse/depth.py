@@ -22,7 +22,6 @@ from nclib.comparison import EQUAL_WITHIN, NotMeasured, Verdict, interval, pairs
 from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
 from nclib.data import Split
 from nclib.deq import DEQ
-from nclib.engine import costs
 from nclib.engine.jobs import Job, Result
 from nclib.engine.reference import load_run
 from nclib.evaluation import Outputs
@@ -67,9 +66,6 @@ class DepthConfig(PostHocConfig):
     def label(self) -> str:
         return f"{self.base.label()}-depth"
 
-    def seconds(self) -> float:
-        return 0.5 + 0.05 * costs.seconds(self.base)
-
     def execute(self, job: Job) -> Result:
         return Result({"history": measure(self, job)})
 
@@ -93,9 +89,9 @@ def measure(config: DepthConfig, job: Job) -> pd.DataFrame:
         train/noted, steps/noted    what the run itself noted: the loss of its last epoch, and ``start_distance`` of
                                     every epoch where it was logged
     """
-    last, rows, noted = config.train.epochs, [], job.store.load(job.base).history
+    last, rows, noted = config.train.epochs, [], job.store.open(job.base).history
     with training.arithmetic(config.train, job.device), torch.no_grad():
-        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
+        model, split, loaders = training.reopen(config.base, job.store.open(job.base).weights, job.device)
         for name, loader in loaders.items():
             outputs, images = _see(model.eval(), loader.in_order())
             for key, state in outputs.items():

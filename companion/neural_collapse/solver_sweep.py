@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from nclib import evaluation, training
 from nclib.comparison import MIN_SEEDS, Verdict, interval, verdict
 from nclib.config import PostHocConfig, SolverConfig
-from nclib.engine import costs
 from nclib.engine.jobs import Job, Result
 from nclib.models import build_solver
 from nclib.system import words
@@ -76,10 +75,6 @@ class SolverSweepConfig(PostHocConfig):
             for digit in range(1, self.last_digit + 1):
                 yield "tolerance", digit, base.replace(tol=10.0**-digit, max_steps=self.limit)
 
-    def seconds(self) -> float:
-        """About as long as the training of a small profile."""
-        return 0.7 * costs.seconds(self.base)
-
     def execute(self, job: Job) -> Result:
         return Result({"history": measure(self, job)})
 
@@ -104,9 +99,9 @@ def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
         solver_steps and solver_residual_median of both groups of classes. In the sweep "steps" solver_converged is the
         share of images whose residual is within the *run's own* tolerance after T evaluations.
     """
-    classes = job.store.load(job.base).tables["classes"]
+    classes = job.store.open(job.base).tables["classes"]
     with training.arithmetic(config.train, job.device), torch.no_grad():
-        model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
+        model, split, loaders = training.reopen(config.base, job.store.open(job.base).weights, job.device)
         model.eval()
         inputs = {
             name: [(model.encoder(images), labels) for images, labels in loader.in_order()]

@@ -57,7 +57,7 @@ class CamConfig(PostHocConfig):
             turn
         """
         with training.arithmetic(self.train, job.device):
-            model, split, loaders = training.reopen(self.base, job.store.weights(job.base), job.device)
+            model, split, loaders = training.reopen(self.base, job.store.open(job.base).weights, job.device)
             found = _predictions(model.eval(), loaders["test"], job.device)
             rows = _summary(self, found, split.test_indices)
             if "residual" in found and hasattr(model.block, "solver"):

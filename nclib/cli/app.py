@@ -1,14 +1,13 @@
 """The command line: ``nclib reproduce | report | train | measure | numbers | runs | data | doctor | verify | certify``.
 
 Each command reads its options, calls the library and prints. Whatever can go wrong on purpose ends as one message
-and an exit code: 2 for what was asked wrongly, 1 for what failed, 130, 143 or such (128 + its number) after a signal.
+and an exit code: 2 for what was asked wrongly, 1 for what failed, 130 after Ctrl-C.
 Everything heavy is imported inside the commands, so that ``--help`` costs little.
 """
 
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 import warnings
 from typing import Annotated, Any
@@ -19,7 +18,6 @@ from typer.core import TyperGroup
 from nclib.cli import data, health, measure, reproduce, runs, train
 from nclib.cli.output import say_error
 from nclib.system import plugins
-from nclib.system.terminal import ENDINGS, Terminated
 
 
 class _Group(TyperGroup):
@@ -27,12 +25,10 @@ class _Group(TyperGroup):
         """Errors that say what to do need no traceback; all others are bugs and keep theirs."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            number = getattr(stop, "number", signal.SIGINT)  # `Terminated` knows its signal
-            name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        except KeyboardInterrupt:
             said = "what was finished is kept, nothing half-written counts as done. To go on, type the same again"
-            say_error(f"stopped by {name}; {said}: {shlex.join(['nclib', *sys.argv[1:]])}")
-            raise typer.Exit(128 + number) from None
+            say_error(f"stopped by Ctrl-C; {said}: {shlex.join(['nclib', *sys.argv[1:]])}")
+            raise typer.Exit(130) from None
         except (ValueError, RuntimeError, OSError) as error:
             code = _exit_code(error)
             if code is None or isinstance(error, (typer.Exit, typer.Abort)):
@@ -49,18 +45,8 @@ def _exit_code(error: Exception) -> int | None:
     return 1 if type(error).__name__ == "OutOfMemoryError" else getattr(error, "exit_code", None)
 
 
-def _stop(number: int, frame: Any) -> None:
-    """What Ctrl-C does, for the other signals that end a command; a second one of them is ignored."""
-    for each in ENDINGS:
-        signal.signal(each, signal.SIG_IGN)
-    raise Terminated(number)
-
-
 def main() -> None:
     """Entry point of the ``nclib`` command."""
-    for each in ENDINGS:
-        if signal.getsignal(each) == signal.SIG_DFL:  # one that is ignored, as under nohup, stays so
-            signal.signal(each, _stop)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     if sys.stdout is not None:  # a log shows each line when it is said; a file name that is no text as well as can be
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nclib.engine.reading import StoredRun
+    from nclib.engine.store import StoredRun
 
 Names = Annotated[
     list[str] | None,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nclib.cli.output import Names, ProfileName, Settings, print_facts, say_error
+from nclib.cli.output import Names, ProfileName, Settings, print_facts
 
 
 def reproduce(
@@ -27,6 +27,7 @@ def reproduce(
     if list_all or parameters_of is not None:
         print_facts(_titles(names) if list_all else _parameters(parameters_of))
         return
+    from nclib.publish import sites
     from nclib.reproduce import reproduce
     from nclib.system import own_code
 
@@ -34,13 +35,15 @@ def reproduce(
         own_code.search_here()
     summary = reproduce.reproduce(names or (), profile, parameter or (), workers, train, force, scheduler, minutes)
     complete = summary.ok
-    if largest and summary.parameters:
-        typer.echo("--largest is left out: it goes with a profile's own parameters")
-    elif largest:
+    if largest and not summary.parameters:  # it goes with a profile's own parameters
         from nclib.reproduce.largest import draw_largest
 
         complete &= draw_largest(names or (), profile, force)
-    complete &= _site(profile, parameter) if site else True
+    if site:
+        try:
+            report(profile, parameter)
+        except sites.SphinxMissing as error:  # notebooks do without it
+            typer.echo(f"no web site: {error}")
     raise typer.Exit(0 if complete else 1)
 
 
@@ -62,20 +65,6 @@ def _parameters(name: str) -> dict[str, str]:
             if each.name not in SET_BY_THE_COMMAND:
                 found[each.name] = f"{each.type.__name__}, {each.default!r} if not given; {each.help}"
     return found
-
-
-def _site(profile: str, parameter: list[str] | None) -> bool:
-    """Make the site of what was just reproduced; False when that failed. Notebooks do without Sphinx, and so without a
-    site: then it is only said."""
-    from nclib.publish import sites
-
-    try:
-        report(profile, parameter)
-    except sites.ReportError as error:
-        missing = isinstance(error, sites.SphinxMissing)
-        (typer.echo if missing else say_error)(f"no web site: {error}")
-        return missing
-    return True
 
 
 def report(

@@ -2,18 +2,16 @@
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
 from nclib.cli.output import final_metrics, print_frame
-from nclib.config import ConfigError, RunConfig, named_options
+from nclib.config import named_options
 
 
 def train(
     profile: Annotated[str | None, typer.Option(help="Start from the options of figures: smoke, quick, …")] = None,
-    config: Annotated[Path | None, typer.Option(help="Start from a JSON file of options.", dir_okay=False)] = None,
     recipe: Annotated[str | None, typer.Option(help="Protocol: workable, paper, collapse or accuracy.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -28,58 +26,31 @@ def train(
     """
     from nclib import data
     from nclib.config import run_id
-    from nclib.engine import jobs
-    from nclib.engine.options import check_runs
+    from nclib.engine import builders, jobs
     from nclib.engine.reference import load_run
+    from nclib.engine.runs import ensure_runs
     from nclib.engine.store import default_store
-    from nclib.engine.verification import FACTORS
+    from nclib.engine.verification import FLOORS
     from nclib.publish import captions
     from nclib.system.terminal import progress_bar
 
     given = {key: value for key in named_options() if (value := named[_name(key)]) is not None}
-    run, store = typed_config(profile, config, recipe, given, settings or []), default_store()
-    data.fetch(run.data.dataset)
-    check_runs([run])
-    typer.echo(f"run {run_id(run)}")
-    typer.echo(captions.describe_runs([run]))
-    if store.has(run_id(run)):
+    config = builders.build_config(profile, recipe, given, settings or [])
+    data.fetch(config.data.dataset)
+    jobs.check_runs([config])
+    typer.echo(f"run {run_id(config)}")
+    typer.echo(captions.describe_runs([config]))
+    if default_store().has(run_id(config)):
         typer.echo("stored already, nothing to train")
-    elif store.busy(run_id(run)):
-        typer.echo("another process is training it; waiting for that")
-    elif said := jobs.changed_code(run, store):
-        typer.echo(f"{said}; this is another run")
     with progress_bar("training") as progress:
-        jobs.train_run(run, store, device, lambda done, of: progress(done, of, run_id(run)))
-    metrics = final_metrics(load_run(run))
-    chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(list(FACTORS))
+        ensure_runs([config], progress=progress, device=device)
+    run = load_run(config)
+    metrics = final_metrics(run)
+    chief = metrics["metric"].str.startswith(("accuracy", "solver", "nc4")) | metrics["metric"].isin(FLOORS.keys())
     print_frame(metrics[chief])
-    for said in load_run(run).provenance.get("warnings", []):
+    for said in run.provenance.get("warnings", []):
         typer.echo(f"warning: {said}")
-    typer.echo(f"everything about it: nclib runs show {run_id(run)}")
-
-
-def typed_config(
-    profile: str | None, file: Path | None, recipe: str | None, given: dict[str, Any], settings: list[str]
-) -> RunConfig:
-    """The run that options describe: those of a profile or a file, if one is named, changed by all others.
-
-    Raises
-    ------
-    ConfigError, DataError
-        As `build_config`; ConfigError where both are named.
-    """
-    from nclib.engine.builders import profile_options
-    from nclib.engine.options import build_config
-    from nclib.engine.profiles import OVERRIDES
-
-    if profile is None:
-        return build_config(file, recipe, given, settings)
-    if file is not None:
-        raise ConfigError("--profile and --config both say where the options come from; leave one out")
-    overrides = {name: given[key] for key in given if (name := key.split(".")[-1]) in OVERRIDES}
-    overrides |= {} if recipe is None else {"recipe": recipe}
-    start = profile_options(profile, given.get("model.kind", "explicit"), **overrides)
-    return build_config(start, None, {key: given[key] for key in given if key != "data.dataset"}, settings)
+    typer.echo(f"everything about it: nclib runs show {run.run_id}")
 
 
 def _name(key: str) -> str:

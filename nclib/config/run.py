@@ -37,15 +37,6 @@ class StoredConfig(Config):
         """Readable first part of the run id."""
         return self.kind
 
-    def work(self) -> float:
-        """Units of progress of the whole run, for the bar that waits for it."""
-        return 1.0
-
-    def seconds(self) -> float:
-        """Rough seconds on one core. Plans scale them by the finished runs of this kind, so the ratio between two
-        configurations matters more than the number."""
-        return self.work()
-
     def needs(self) -> StoredConfig | None:
         """The run that this one starts from, which is made first."""
         return None
@@ -87,9 +78,6 @@ class RunConfig(StoredConfig):
         if self.train.loss == "ldam_drw" and self.model.head != "cosine":
             raise ValueError("loss 'ldam_drw' sets margins between cosines: it needs ModelConfig(head='cosine')")
         return self
-
-    def work(self) -> float:
-        return float(self.train.epochs)
 
     def label(self) -> str:
         name = self.data.dataset.removeprefix("folder:").split("@")[0]

@@ -1,13 +1,16 @@
-"""Configurations made from a profile, for the experiments of every paper."""
+"""Configurations made from a profile, for the experiments of every paper, and from what was typed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nclib.config import DataConfig, ModelConfig, RunConfig, recipe
+from nclib import data
+from nclib.config import AUGMENTATION, RECIPES, ConfigError, DataConfig, ModelConfig, RunConfig, recipe, suggest
 from nclib.engine.outline import majority_of
-from nclib.engine.profiles import Profile, get_profile, override
+from nclib.engine.profiles import OVERRIDES, Profile, get_profile, override
+from nclib.system import own_code
 
 ARMS = ("explicit", "deq")
 RATIOS = (10.0, 50.0, 100.0)
@@ -33,10 +36,8 @@ def step_imbalanced(
 ) -> DataConfig | None:
     """The same with K_A in tenths of the classes, and R."""
     dataset = profile.hundred_dataset if hundred else profile.dataset
-    if not dataset:
-        return None
-    step = {"imbalance": "step", "num_majority": majority_of(dataset, tenths), "ratio": float(ratio)}
-    return data_config(profile, hundred, **step, **options)
+    majority = majority_of(dataset, tenths) if dataset else None
+    return data_config(profile, hundred, imbalance="step", num_majority=majority, ratio=float(ratio), **options)
 
 
 def model_config(profile: Profile, kind: str, **options: Any) -> ModelConfig:
@@ -65,21 +66,75 @@ def classifiers(
     ]
 
 
-def profile_options(name: str, kind: str, **overrides: Any) -> dict[str, Any]:
-    """The options of the run of seed 0 that a profile makes of balanced data with one kind of model, as ``nclib train
-    --profile`` starts from them; of the profile's 100-class data set where `overrides` name that.
+def build_config(
+    profile: str | None, recipe_name: str | None, given: Mapping[str, Any], settings: Sequence[str]
+) -> RunConfig:
+    """The configuration that a profile, a recipe and options describe, each overruling the one before.
+
+    K_A or R choose step imbalance. A folder is resolved from the working directory, and code of the user's own is
+    looked for there too.
 
     Parameters
     ----------
-    name : of the profile
-    kind : of the model, "explicit", "deq", …; one of your own is filled in by the caller
-    overrides : see `nclib.engine.profiles.OVERRIDES`
+    given : dotted keys and values
+    settings : "dotted.key=value" texts, values in JSON or plain words.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key with the nearest right one.
+    DataError
+        For an unusable folder.
     """
-    profile = get_profile(name)
+    values = {**given, **dict(map(_assignment, settings))}
+    tree: dict[str, Any] = {}
+    if profile is not None:
+        tree = _profile_options(get_profile(profile), values | ({"train.recipe": recipe_name} if recipe_name else {}))
+        values.pop("data.dataset", None)
+    elif recipe_name is not None:
+        if recipe_name not in RECIPES:
+            raise ConfigError(suggest(recipe_name, RECIPES, "recipe"))
+        tree["train"] = dict(RECIPES[recipe_name])
+        tree["data"] = {"augment": AUGMENTATION[recipe_name]} if recipe_name in AUGMENTATION else {}
+    if {"data.num_majority", "data.ratio"} & set(values):
+        values.setdefault("data.imbalance", "step")
+    if {"model.cell", "model.network"} & set(values):
+        own_code.search_here()
+    for key, value in values.items():
+        _put(tree, key, value)
+    if isinstance(dataset := tree.get("data", {}).get("dataset"), str):
+        tree["data"]["dataset"] = data.resolve_dataset(dataset)
+    return RunConfig.from_json(json.dumps(tree))
+
+
+def _profile_options(profile: Profile, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the run of seed 0 that a profile makes of balanced data; of the profile's 100-class data set where
+    `values` name that."""
+    overrides = {name: value for key, value in values.items() if (name := key.split(".")[-1]) in OVERRIDES}
     hundred = overrides.get("dataset") == profile.hundred_dataset != ""
     changed = override(profile, **overrides | ({"dataset": ""} if hundred else {}))
+    kind = values.get("model.kind", "explicit")
     options = {"num_blocks": changed.equal_blocks} if kind == "explicit_flops" else {}
     model = model_config(changed, "explicit" if kind == "network" else kind, **options)
     tree = classifiers(changed, data_config(changed, hundred), [model])[0].model_dump(mode="json")
     tree["data"].pop("imbalance")  # which follows from K_A and R, where these are given
     return tree
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not key or not equals:
+        raise ConfigError(f"{text!r} is not an assignment; write key=value, for instance train.momentum=0.8")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    *groups, last = key.split(".")
+    for group in groups:
+        tree = tree.setdefault(group, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{key}: {group} is a value and has no options")
+    tree[last] = value

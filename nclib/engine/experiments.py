@@ -1,4 +1,4 @@
-"""What installed packages add: the runs each notebook is made from, and kinds of runs, see `nclib.system.plugins`."""
+"""What installed packages add: the runs that each notebook is made from, see `nclib.system.plugins`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from nclib.config import ConfigError, RunConfig, StoredConfig, parse_json, run_id, suggest
+from nclib.config import ConfigError, StoredConfig, suggest
 from nclib.engine.profiles import Profile, get_profile, override
 from nclib.system import plugins
 
@@ -49,22 +49,5 @@ def experiment(name: str, profile: Profile | str, **overrides: Any) -> list[Stor
     profile = override(get_profile(profile) if isinstance(profile, str) else profile, **overrides)
     configs = makers[full](profile)
     if not configs:
-        raise ConfigError(
-            f"{name} needs a 10-class data set, and these parameters leave none (dataset={overrides.get('dataset')!r})"
-        )
+        raise ConfigError(f"{name} needs a 10-class data set, and dataset={overrides.get('dataset')!r} leaves none")
     return configs
-
-
-def features_drawn(profile: str, **overrides: Any) -> set[str]:
-    """Ids of the runs whose features a notebook draws, at these parameters; none without ten classes."""
-    makes = known().get("neural_collapse/fig2", lambda profile: [])
-    return {run_id(config) for config in makes(override(get_profile(profile), **overrides))}
-
-
-def read_config(config_json: str) -> StoredConfig:
-    """The configuration of any kind of run from its JSON; raises `ConfigError` for a kind there is not. Nothing is
-    imported for a classifier, and for another kind the package that adds it."""
-    kind, kinds = parse_json(config_json, "configuration").get("kind", "classifier"), plugins.added("kinds")
-    if kind != "classifier" and kind not in kinds:
-        raise ConfigError(suggest(kind, ["classifier", *kinds], "kind of run"))
-    return (RunConfig if kind == "classifier" else kinds[kind].load()).from_json(config_json)

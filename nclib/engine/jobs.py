@@ -1,24 +1,30 @@
-"""One run: trained and stored, in this process."""
+"""Runs trained and stored: one in this process; many here, in processes of this machine, or on a running cluster."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import functools
+import itertools
+import math
+import multiprocessing
 import os
 import threading
+import time
 import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nclib import models, training
-from nclib.config import RunConfig, StoredConfig, TrainConfig, digest, run_id
-from nclib.data import describe
-from nclib.engine.reading import CorruptRun
-from nclib.engine.store import DamageWarning, RunStore
-from nclib.system import own_code, provenance
+from nclib.config import ConfigError, DataConfig, RunConfig, StoredConfig, TrainConfig, digest, run_id
+from nclib.data import make_split
+from nclib.engine.store import RunStore
+from nclib.system import own_code, processes, provenance
 from nclib.training import Result as Result
 
 Note = Callable[[float, float], None]
@@ -77,32 +83,27 @@ def train_run(
 def make(config: StoredConfig, store: RunStore, device: torch.device, progress: Note, log: Log | None) -> None:
     """Train one run, and first the one that it needs, and store it."""
     needed, on = config.needs(), torch.device("cpu") if config.on_cpu else device
-    base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, config.work()))
+    base = None if needed is None else train_run(needed, store, str(device), lambda *_: progress(0, 1))
     own = config.model.own_code if isinstance(config, RunConfig) else None
     code = own_code.files(own) if own else {}  # as they are now: what is trained is checked against their digest
 
-    def note(done: float, total: float) -> None:
-        store.note_progress(run_id(config), done, total)
-        progress(done, total)
-
-    with one_thread(), provenance.Cost(on) as cost, warnings.catch_warnings(record=True) as caught:
+    with one_thread(), provenance.Cost() as cost, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         checkpoint = store.checkpoint(run_id(config))
         if isinstance(config, RunConfig):
             here = provenance.capture(on)
             session = lambda: here | {"cost": cost.as_dict()}  # noqa: E731
-            result = training.train(config, device=on, checkpoint=checkpoint, progress=note, log=log, session=session)
+            result = training.train(
+                config, device=on, checkpoint=checkpoint, progress=progress, log=log, session=session
+            )
         else:
-            result = config.execute(Job(store, base, on, note, checkpoint))
+            result = config.execute(Job(store, base, on, progress, checkpoint))
         train = getattr(config, "train", None)
         with training.arithmetic(train, on) if isinstance(train, TrainConfig) else contextlib.nullcontext():
             record = provenance.capture(on, [config.seed], cost)
     record["facts"] = {**result.facts, **({"base": base} if base else {})}
     record["warnings"] = sorted({str(warning.message) for warning in caught})
-    store.save(config, result.tables, result.arrays, result.weights, record, code)
-    for warning in caught:
-        if issubclass(warning.category, DamageWarning):  # the others are only kept with the run
-            warnings.warn(warning.message, stacklevel=2)
+    store.save(config, result, record, code)
 
 
 @contextlib.contextmanager
@@ -120,23 +121,20 @@ def one_thread() -> Iterator[None]:
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def attempt(config: StoredConfig, root: str, version: str, device: str | None = None) -> str:
-    """In a worker: make sure that a run is stored; returns why it could not be, "" where it is there.
+def attempt(
+    config: StoredConfig, root: str, device: str | None = None, progress: Note | None = None, log: Log | None = None
+) -> str:
+    """Make sure that a run is stored; returns why it could not be, "" where it is there.
 
     Parameters
     ----------
-    config : of the run
-    root : of the run store, which workers share with the client
-    version : `provenance.code()` of the client; another one here would train other runs, and is refused
-    device : as of `train_run`
+    root : of the run store, which workers share with the client. The others are those of `train_run`
     """
     try:
-        if version != provenance.code():
-            raise RuntimeError(f"a worker has nclib {provenance.code()}, here it is {version}: install the same there")
         if not Path(root).is_dir():
             raise RuntimeError("a worker does not see the run store: put NCLIB_RESULTS on a disk that workers share")
         with _ONE_AT_A_TIME:  # in a worker with several threads: runs set PyTorch's random state
-            train_run(config, RunStore(root), device)
+            train_run(config, RunStore(root), device, progress, log)
     except Exception as error:
         return explain(error)
     return ""
@@ -146,25 +144,7 @@ def explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-# --- code of the user's own -----------------------------------------------------------------------------------------
-
-
-def check_own_code(configs: Iterable[StoredConfig]) -> None:
-    """Refuse cells and networks of the user's own that cannot be imported or do not fit, before anything is trained.
-
-    Raises
-    ------
-    ConfigError, OwnCodeError
-        Saying which, and why.
-    """
-    own = [config.needs() or config for config in configs]
-    own = [config for config in own if isinstance(config, RunConfig) and config.model.own_code]
-    for model, dataset in dict.fromkeys((config.model, config.data.dataset) for config in own):
-        about = describe(dataset)
-        if about["present"]:  # where images are still to be fetched, the training looks at its first
-            models.try_own_code(model, about["classes"], about["shape"])
-        else:
-            own_code.load(model.own_code, model.source)
+# --- before anything is trained -------------------------------------------------------------------------------------
 
 
 class CodeChanged(UserWarning):
@@ -175,12 +155,191 @@ def changed_code(config: StoredConfig, store: RunStore) -> str:
     """Why a run with code of the user's own is another one than a stored run of the same options; "" where none is."""
     if not isinstance(config, RunConfig) or not config.model.own_code:
         return ""
-    options, (name, now), *_ = config.canonical(), *own_code.files(config.model.own_code).items()
-    start = run_id(config).removesuffix(digest(options))
-    for done in sorted(store.root.glob(f"{start}*/DONE"), key=lambda done: done.stat().st_mtime, reverse=True):
-        with contextlib.suppress(CorruptRun, FileNotFoundError):
-            other = store.open(done.parent.name)
-            same = other.config | {"model": other.config["model"] | {"source": config.model.source}} == options
-            if same and (done.parent / f"code.{name}").read_bytes() != now:
-                return f"{name} changed after {other.run_id} was trained"
+    options = config.canonical()
+    for done in sorted(store.root.glob(f"{run_id(config).removesuffix(digest(options))}*/DONE")):
+        other = store.find(done.parent.name)
+        source = {} if other is None else {"source": other.config["model"].get("source")}
+        if other is not None and other.config == options | {"model": options["model"] | source}:
+            return f"the source of {config.model.own_code} changed after {other.run_id} was trained"
     return ""
+
+
+def check_runs(configs: Iterable[StoredConfig]) -> None:
+    """Refuse runs that would fail at their first step, with more images than there are, a network too narrow or code of
+    the user's own that does not fit.
+
+    Raises
+    ------
+    ConfigError
+        Saying which, and why.
+    """
+    images: dict[DataConfig, tuple[int, Any]] = {}
+    for config in {(each.data, each.model): each for each in configs if isinstance(each, RunConfig)}.values():
+        try:
+            if config.data not in images:
+                split = make_split(config.data, config.seed)
+                images[config.data] = len(split.counts), split.train_images.shape[1:]
+            classes, image = images[config.data]
+            models.build_model(config.model, classes, image[0])
+            models.try_own_code(config.model, classes, image)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+
+# --- many runs ------------------------------------------------------------------------------------------------------
+
+Progress = Callable[[float, float, str], None]
+RunLog = Callable[[str, int, Mapping[str, float]], None]
+
+ATTEMPTS = 3
+"""How often a run may lose the processes of this machine before it is given up."""
+_POLL_SECONDS = 0.5
+
+
+@contextlib.contextmanager
+def pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
+    """So many processes of this machine, which end with this one, however it ends, and with the block: nobody wants
+    anything of them that is not stored. No port is opened."""
+    environment, context = worker_environment(), multiprocessing.get_context("spawn")
+    with processes.environment_restored(environment):
+        os.environ |= environment
+        made = concurrent.futures.ProcessPoolExecutor(workers, context, processes.be_worker)
+        try:
+            yield made
+        finally:
+            for process in list((made._processes or {}).values()):  # from Python 3.14 on: kill_workers
+                process.kill()
+            made.shutdown(cancel_futures=True)
+
+
+def worker_environment() -> dict[str, str]:
+    """What is read when a process loads the C library and torch: one thread, deterministic cuBLAS, and memory that
+    glibc keeps instead of fetching it anew in each step, page by page."""
+    threads = {"OMP_NUM_THREADS": os.environ.get("NCLIB_THREADS", "1"), "OMP_WAIT_POLICY": "PASSIVE"}
+    memory = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+    return threads | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | memory
+
+
+def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.futures.Executor | int:
+    """Where to train so many runs: so many processes of this machine (left out: one a GPU, else one a core), or the
+    Dask cluster whose address or scheduler file is given."""
+    if scheduler:
+        return connect(scheduler).get_executor(pure=False, retries=0)  # what failed would fail again
+    return min(workers or torch.cuda.device_count() or provenance.usable_cores(), runs)
+
+
+def connect(scheduler: str) -> Any:
+    """A client of a Dask cluster that is running; for TLS it takes the keys that Dask's own settings name."""
+    from distributed import Client
+
+    where = {"scheduler_file" if scheduler.endswith(".json") else "address": scheduler}
+    return Client(**where, timeout=30, set_as_default=False)
+
+
+class _TimeIsUp(BaseException):
+    """Raised in the middle of a training, just after a checkpoint."""
+
+
+@dataclass
+class Grid:
+    """Runs that are to be trained, until each is stored or its failure named.
+
+    Parameters
+    ----------
+    configs : by id, in the order in which they are trained
+    store : where they are kept
+    progress : called with the number of runs done, that of all, and a text; here also with parts of runs
+    stored : called with the id of each run once it is stored
+    log : called with run, epoch and metrics; None: nobody wants them
+    device : as of `train_run`
+    until : when to stop, in monotonic seconds
+    """
+
+    configs: Mapping[str, StoredConfig]
+    store: RunStore
+    progress: Progress
+    stored: Callable[[str], None]
+    log: RunLog | None = None
+    device: str | None = None
+    until: float = math.inf
+    failures: dict[str, str] = field(default_factory=dict, init=False)
+    ended: int = field(default=0, init=False)
+
+    def train(self, executor: concurrent.futures.Executor | int | None) -> None:
+        """By an executor, by so many processes of this machine, or here."""
+        if executor is None or executor == 1:
+            self._train_here()
+        elif isinstance(executor, int):
+            self._train_in_processes(executor)
+        else:
+            for run in self._train_on(executor, deque(self.configs), itertools.repeat(self.device)):
+                self._end(run, "the executor lost its process")
+
+    def _train_here(self) -> None:
+        for run, config in self.configs.items():
+
+            def note(done: float, total: float) -> None:
+                self._report(done / total)
+                if done < total and time.monotonic() > self.until:
+                    raise _TimeIsUp
+
+            log = functools.partial(self.log, run) if self.log else None
+            with contextlib.suppress(_TimeIsUp):
+                self._end(run, attempt(config, str(self.store.root), self.device, note, log))
+            if time.monotonic() > self.until:
+                return
+
+    def _train_in_processes(self, workers: int) -> None:
+        """A dead process breaks the pool. What was under way goes on from its checkpoints in a new one, after all that
+        waits, so that a run which kills its process stops no other. Runs take the GPUs of this machine in turn."""
+        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        devices = itertools.cycle([self.device] if self.device or not gpus else gpus)
+        waiting, losses = deque(self.configs), Counter[str]()
+        while waiting and time.monotonic() <= self.until:
+            with pool(workers) as executor:
+                lost = self._train_on(executor, waiting, devices, workers)
+            losses.update(lost)
+            waiting.extend(run for run in lost if losses[run] < ATTEMPTS)
+            for run in [run for run in lost if losses[run] == ATTEMPTS]:
+                self._end(run, f"its process died {ATTEMPTS} times, often for want of memory; go on with fewer workers")
+
+    def _train_on(
+        self,
+        executor: concurrent.futures.Executor,
+        waiting: deque[str],
+        devices: Iterator[str | None],
+        at_once: float = math.inf,
+    ) -> list[str]:
+        """The runs that wait, until none is left, the time is up or a process has died; returns those lost by that."""
+        running: dict[concurrent.futures.Future, str] = {}
+        lost: list[str] = []
+        while ((waiting and not lost) or running) and time.monotonic() <= self.until:
+            while waiting and not lost and len(running) < at_once:
+                run = waiting.popleft()
+                try:
+                    future = executor.submit(attempt, self.configs[run], str(self.store.root), next(devices))
+                    running[future] = run
+                except concurrent.futures.BrokenExecutor:
+                    lost.append(run)
+            for future in concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
+                run, error = running.pop(future), future.exception()
+                if isinstance(error, concurrent.futures.BrokenExecutor):
+                    lost.append(run)
+                else:
+                    self._end(run, explain(error) if error else future.result())
+            self._report()
+        for future in running:
+            future.cancel()
+        return lost
+
+    def _end(self, run: str, failure: str) -> None:
+        self.ended += 1
+        if not failure and not self.store.has(run):
+            failure = "a worker has finished it, and it is not to be seen in the run store here"
+        if failure:
+            self.failures[run] = failure
+        else:
+            self.stored(run)
+
+    def _report(self, part: float = 0.0) -> None:
+        self.progress(self.ended + part, len(self.configs), f"{self.ended} of {len(self.configs)} runs")

@@ -9,9 +9,9 @@ import pandas as pd
 
 from nclib.comparison import SETTING
 from nclib.config import RunConfig, StoredConfig, run_id
-from nclib.engine.reading import identity_columns
 from nclib.engine.reference import finished
 from nclib.engine.runs import MissingRuns
+from nclib.engine.store import identity_columns
 
 PAIR = ("explicit", "deq")
 """Kinds of the two networks that are compared."""

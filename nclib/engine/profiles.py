@@ -82,23 +82,11 @@ def get_profile(name: str) -> Profile:
     return PROFILES[name]
 
 
-OVERRIDES: dict[str, type] = {
-    "dataset": str,
-    "epochs": int,
-    "width": int,
-    "seeds": int,
-    "images_per_class": int,
-    "test_images_per_class": int,
-    "batch_size": int,
-    "lr": float,
-    "recipe": str,
-    "precision": str,
-    "inputs": str,
-    "cell": str,
-}
+OVERRIDES = (
+    *("dataset", "epochs", "width", "seeds", "images_per_class", "test_images_per_class", "batch_size", "lr"),
+    *("recipe", "precision", "inputs", "cell"),
+)
 """Notebook parameters that change which runs are made; 0 or "" stands for the profile's own value."""
-INPUTS = ("pixels", "resnet18")
-"""What the fully connected networks are given."""
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,34 +119,27 @@ def override(profile: Profile, **values: Any) -> Profile:
     ConfigError
         For an unknown name, with the nearest one. What a number may be, the configurations say.
     """
-    changes: dict[str, Any] = {}
-    for name, value in values.items():
+    for name in values:
         if name not in OVERRIDES:
             raise ConfigError(suggest(name, OVERRIDES, "parameter"))
-        if not isinstance(value, str) and value < 0:
-            raise ConfigError(f"parameter {name} must be positive, or 0 for the profile's own, got {value}")
-        if value:
-            changes[name] = value
+    changes = {name: value for name, value in values.items() if value}
     if "dataset" in changes:
         name = data.resolve_dataset(changes["dataset"])
+        changes["grey_dataset"] = name
         if name == profile.hundred_dataset:
-            changes |= {"dataset": ""}
+            changes["dataset"] = ""
         elif name != profile.dataset:
             changes |= {"dataset": name, "hundred_dataset": ""}
-        changes |= {"grey_dataset": name}
-    for name, own in (("epochs", "shallow_epochs"), ("lr", "shallow_lr")):
-        if name in changes:
-            changes[own] = changes[name]
+    follow = {"epochs": "shallow_epochs", "lr": "shallow_lr", "images_per_class": "hundred_images_per_class"}
+    changes |= {own: changes[name] for name, own in follow.items() if name in changes}
     if "epochs" in changes:
         changes["literal_epochs"] = min(changes["epochs"], profile.literal_epochs)
     if "width" in changes:
         changes["shallow_widths"] = (changes["width"],)
-    if changes.get("inputs", "pixels") not in INPUTS:
-        raise ConfigError(suggest(changes["inputs"], INPUTS, "kind of inputs"))
-    if "images_per_class" in changes:
-        changes["hundred_images_per_class"] = changes["images_per_class"]
     if changes.get("recipe") in AUGMENTATION:
         changes["augment"] = AUGMENTATION[changes["recipe"]]
+    if changes.get("inputs", "pixels") not in ("pixels", "resnet18"):
+        raise ConfigError(suggest(changes["inputs"], ("pixels", "resnet18"), "kind of inputs"))
     changed = dataclasses.replace(profile, **changes)
     if "lr" in changes and changed.recipe == "paper":
         raise ConfigError("recipe 'paper' states its own lr (0.0001); leave lr out, or use recipe 'workable'")

@@ -1,11 +1,12 @@
 """The run store: one folder per run, named by what was run, complete or absent.
 
     <root>/<run id>/            config.json  history.csv  …  arrays.npz  weights.pt  provenance.json  DONE
-    <root>/<run id>.partial/    checkpoint and progress of a run under way
+    <root>/<run id>.partial/    checkpoint of a run under way
     <root>/set-aside/           what failed its checksum, kept for a look and never read
 
 A run is written aside and renamed into place. DONE lists the SHA-256 of every file, which is compared when that file is
-read; the configuration must be the one that the run's name stands for.
+read; the configuration must be the one that the run's name stands for. Nothing that lies in a store is executed: arrays
+are read without pickles, weights with ``weights_only``.
 """
 
 from __future__ import annotations
@@ -13,24 +14,163 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import itertools
 import json
 import os
+import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import filelock
 import numpy as np
 import pandas as pd
 import torch
 
-from nclib.config import SCHEMA_VERSION, ConfigError, StoredConfig, digest, run_id
-from nclib.engine.reading import CorruptRun, StoredRun, parse
+from nclib.config import SCHEMA_VERSION, ConfigError, RunConfig, StoredConfig, digest, run_id
+from nclib.config.parts import setting
 from nclib.system import paths
 from nclib.system.files import csv_bytes, json_bytes, sha256, write_atomic
+
+if TYPE_CHECKING:
+    from nclib.models import Classifier
+    from nclib.training import Result
+
+HISTORY = ["epoch", "split", "metric", "value"]
+FRAME_COLUMNS = [
+    *("run_id", "profile", "dataset", "model", "setting", "K_A", "R", "seed", "protocol"),
+    *("split", "epoch", "metric", "value"),
+]
+
+
+# from pandas 3.1 on, every number is read exactly and the option is deprecated
+_EXACT = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+
+
+if torch.__version__ < (2, 10):  # CVE-2025-32434, CVE-2026-24747: there ``weights_only`` does not hold
+    raise ImportError(f"stored runs need torch 2.10 or newer, and this is {torch.__version__}; install it")
+
+
+class CorruptRun(RuntimeError):
+    """A stored run or checkpoint whose content is not what was written; the message names it and what is wrong."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A finished run. Its tables (always "history": epoch, split, metric, value), arrays, weights and provenance are
+    read and checked when they are first asked for; a damaged one raises `CorruptRun` then.
+
+    Parameters
+    ----------
+    run_id, config : its name and its plain configuration
+    names : of its files
+    read : returns what is in the file of a name
+    """
+
+    run_id: str
+    config: dict[str, Any]
+    names: tuple[str, ...]
+    read: Callable[[str], Any]
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {name.removesuffix(".csv"): self.read(name) for name in self.names if name.endswith(".csv")}
+
+    @property
+    def history(self) -> pd.DataFrame:
+        return self.read("history.csv")
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.read("arrays.npz")
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.read("provenance.json")
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        if "weights.pt" not in self.names:
+            raise CorruptRun(f"run {self.run_id} has no weights here; nclib.ensure_runs([config]) trains it")
+        return self.read("weights.pt")
+
+    def network(self, code: str | None = None) -> Classifier:
+        """The trained network of a classifier, on the CPU and in evaluation mode.
+
+        Parameters
+        ----------
+        code : of a run with a cell or network of your own its name, such as "my_cells:MyCell". A stored run imports no
+            code unless you name it
+
+        Returns
+        -------
+        Classifier
+            Called with normalised images (B, C, H, W), it returns logits, features and, of a DEQ, its solution.
+
+        Raises
+        ------
+        ConfigError
+            Where the run is of another kind, or has code of your own that `code` does not name.
+        OwnCodeError
+            Where that code has changed since.
+        CorruptRun
+            Where the weights are damaged, or the run is one of the reference results, which have none.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import nclib as nc
+        >>> data = nc.DataConfig(dataset="digits", n_max=2, test_per_class=2)
+        >>> config = nc.RunConfig(data=data, model=nc.ModelConfig(width=2), train=nc.TrainConfig(epochs=1))
+        >>> frame = nc.ensure_runs([config])
+        >>> nc.load_run(config).network()(torch.zeros(3, 1, 8, 8)).logits.shape
+        torch.Size([3, 10])
+        """
+        from nclib import training
+
+        config = RunConfig(**self.config)
+        if config.model.own_code != code:
+            raise ConfigError(f"a stored run imports no code unless you name it: network({config.model.own_code!r})")
+        return training.trained(config, self.weights).eval()
+
+
+# --- what is in a file ----------------------------------------------------------------------------------------------
+
+
+def parse(name: str, content: bytes) -> Any:
+    """What is in a file of a run: a table, arrays, weights or a record.
+
+    Raises
+    ------
+    CorruptRun
+        Where it is something else.
+    """
+    try:
+        if name.endswith(".npz"):
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                return {array: stored[array] for array in stored.files}
+        if name.endswith(".pt"):
+            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if name.endswith(".csv"):
+            table = read_csv(io.BytesIO(content))
+            if name == "history.csv":
+                table[HISTORY].astype({"epoch": float, "value": float})  # raises for a table that is not a history
+            return table
+        return dict(json.loads(content))
+    except Exception as error:  # NumPy, pandas and torch raise anything
+        raise CorruptRun(f"it cannot be read ({type(error).__name__}: {error})") from None
+
+
+def read_csv(source: Any) -> pd.DataFrame:
+    """A table with every float exactly as it was written."""
+    return pd.read_csv(source, **_EXACT)
+
+
+# --- the store ------------------------------------------------------------------------------------------------------
 
 CHECKPOINT_VERSION = 2
 """Raised whenever the first line of a checkpoint or what follows it changes."""
@@ -50,8 +190,6 @@ class RunStore:
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
-
-    # --- what is there ---
 
     def ids(self) -> list[str]:
         """Names of the complete runs, sorted."""
@@ -75,57 +213,27 @@ class RunStore:
         folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(folder / f"{run}.lock", timeout=timeout)
 
-    def busy(self, run: str) -> bool:
-        """Whether a process is training this run now; in a store that may only be read, none is."""
-        try:
-            with self.lock(run, timeout=0):
-                return False
-        except filelock.Timeout:
-            return True
-        except OSError:
-            return False
-
     def checkpoint(self, run: str) -> Checkpoint:
         """Where `nclib.training.train` keeps the state of an unfinished run."""
         return Checkpoint(run, self)
 
-    def note_progress(self, run: str, done: float, total: float) -> None:
-        """Say how far a run is, for whoever waits for it."""
-        write_atomic(self.partial(run) / "progress.json", json.dumps({"epoch": done, "epochs": total}))
-
-    def progress(self, run: str) -> float:
-        """Finished share of a run, 0 to 1, complete or under way."""
-        if self.has(run):
-            return 1.0
-        try:
-            noted = json.loads((self.partial(run) / "progress.json").read_bytes())
-            return float(noted["epoch"] / noted["epochs"])
-        except (OSError, ValueError, ZeroDivisionError):
-            return 0.0
-
     # --- writing ---
 
     def save(
-        self,
-        config: StoredConfig,
-        tables: Mapping[str, pd.DataFrame],
-        arrays: Mapping[str, np.ndarray],
-        weights: Mapping[str, torch.Tensor],
-        provenance: Mapping[str, Any],
-        code: Mapping[str, bytes] | None = None,
+        self, config: StoredConfig, made: Result, record: Mapping[str, Any], code: Mapping[str, bytes] | None = None
     ) -> str:
-        """Write a finished run and return its id. A kill or a full disk in the middle leaves no run, only its
-        checkpoint. `code` are the files of the user's own code that made it; they are kept and never read."""
+        """Write a finished run with the record of its circumstances, and return its id. A kill or a full disk in the
+        middle leaves no run, only its checkpoint. `code` are the files of the user's own code that made it; they are
+        kept and never read."""
         run = run_id(config)
-        packed, pickled = io.BytesIO(), io.BytesIO()
-        np.savez(packed, **arrays)
-        torch.save(dict(weights), pickled)
-        contents = {f"{name}.csv": csv_bytes(frame) for name, frame in tables.items()}
+        arrays = io.BytesIO()
+        np.savez(arrays, **made.arrays)
+        contents = {f"{name}.csv": csv_bytes(frame) for name, frame in made.tables.items()}
         contents |= {
             "config.json": json_bytes({"schema": SCHEMA_VERSION, "config": config.canonical()}),
-            "provenance.json": json_bytes({**labels(config), **provenance}),
-            "arrays.npz": packed.getvalue(),
-            "weights.pt": pickled.getvalue(),
+            "provenance.json": json_bytes({**labels(config), **record}),
+            "arrays.npz": arrays.getvalue(),
+            "weights.pt": _saved(dict(made.weights)),
         }
         contents |= {f"code.{name}": content for name, content in (code or {}).items()}
         contents["DONE"] = json_bytes({name: sha256(content) for name, content in contents.items()})
@@ -146,19 +254,10 @@ class RunStore:
         """Move something damaged out of the way, under a name that is free, and warn."""
         folder = self.root / "set-aside"
         folder.mkdir(parents=True, exist_ok=True)
-        stem = "-".join(path.relative_to(self.root).parts)
-        target = next(name for n in itertools.count() if not (name := folder / f"{stem}.{n}").exists())
+        target = folder / f"{'-'.join(path.relative_to(self.root).parts)}.{secrets.token_hex(4)}"
         with contextlib.suppress(FileNotFoundError):  # another process found the same damage first
             os.replace(path, target)
             warnings.warn(f"{reason}; moved to {target.name} in set-aside", DamageWarning, stacklevel=3)
-
-    def remove(self, run: str) -> None:
-        """Delete a run, or what there is of it; raises `ConfigError` while a process trains it."""
-        if self.busy(run):
-            raise ConfigError(f"run {run} is being trained; stop that first (Ctrl-C)")
-        (self.root / run / "DONE").unlink(missing_ok=True)  # first: a run of which a part is gone is not a run
-        for folder in (self.root / run, self.partial(run)):
-            shutil.rmtree(folder, ignore_errors=True)
 
     # --- reading ---
 
@@ -168,72 +267,40 @@ class RunStore:
         Raises
         ------
         CorruptRun
-            For a run that is absent, or whose options are damaged or written by another version of the store.
+            For a run that is absent, or whose options are damaged.
         """
-        sums = self._sums(run)
+        sums = self._read(run, "DONE", None)
         written = self._read(run, "config.json", sums)
-        if (schema := written.get("schema")) != SCHEMA_VERSION:
-            raise CorruptRun(f"run {run} was written with schema {schema!r}, this library reads {SCHEMA_VERSION}")
         if not run.endswith(f"-{digest(written.get('config'))}"):
             raise CorruptRun(f"run {run}: config.json is damaged: it is that of another run")
         names = tuple(name for name in sums if not name.startswith(("config.", "code.")))
         return StoredRun(run, written["config"], names, functools.cache(lambda name: self._read(run, name, sums)))
 
-    def load(self, run: str) -> StoredRun:
-        """A run whose every file was what was written; raises as `open`, for any damaged file."""
-        self.verify(run)
-        return self.open(run)
-
-    def weights(self, run: str) -> dict[str, torch.Tensor]:
-        """Final weights of a run; raises as `open`, for damaged weights too."""
-        return self.open(run).weights
-
-    def verify(self, run: str) -> dict[str, bytes]:
-        """Contents of all files of a run, each compared with DONE; raises `CorruptRun`, naming the first damaged."""
-        sums = self._sums(run)
-        return {name: self._read(run, name, sums, lambda _, content: content) for name in sums}
-
     def is_sound(self, run: str) -> bool:
         """Whether the run is complete and every file what was written. A damaged one is set aside with a warning, and
         is then absent."""
-        return self._look(run, self.load) is not None
+        return self.find(run, whole=True) is not None
 
-    def find(self, run: str) -> StoredRun | None:
-        """The run with its options and history checked. None where it is absent, or these are damaged: it is then set
-        aside with a warning."""
-
-        def checked(run: str) -> StoredRun:
-            stored = self.open(run)
-            _ = stored.history
-            return stored
-
-        return self._look(run, checked)
-
-    def _look(self, run: str, read: Callable[[str], StoredRun]) -> StoredRun | None:
+    def find(self, run: str, whole: bool = False) -> StoredRun | None:
+        """The run with its options and history checked, or all of its files. None where it is absent, or these are
+        damaged: it is then set aside with a warning."""
         if not self.has(run):
             return None
         try:
-            found = read(run)
+            found = self.open(run)
+            for name in {"history.csv", "provenance.json", *found.names} if whole else ["history.csv"]:
+                found.read(name)
         except CorruptRun as damage:
             self.set_aside(self.root / run, str(damage))
             return None
         shutil.rmtree(self.partial(run), ignore_errors=True)  # left by a kill at the last moment
         return found
 
-    def _sums(self, run: str) -> dict[str, str]:
-        """The files of a run and their checksums, by its DONE."""
-        if not self.has(run):
-            raise CorruptRun(f"run {run} is not in the store")
-        sums = self._read(run, "DONE", {})
-        if not {"config.json", "history.csv", "provenance.json"} <= sums.keys():
-            raise CorruptRun(f"run {run}: DONE is damaged: it does not list the files of a run")
-        return sums
-
-    def _read(self, run: str, name: str, sums: Mapping[str, str], parse: Callable[[str, bytes], Any] = parse) -> Any:
+    def _read(self, run: str, name: str, sums: Mapping[str, str] | None) -> Any:
         """What is in a file of a run, which is compared with its checksum."""
         try:
             content = (self.root / run / name).read_bytes()
-            if sums and sha256(content) != sums[name]:
+            if sums is not None and sha256(content) != sums.get(name):
                 raise CorruptRun("it is not what was written (checksum)")
             return parse(name, content)
         except (CorruptRun, OSError) as damage:
@@ -248,9 +315,7 @@ class Checkpoint:
         self.run, self.store, self.path = run, store, store.partial(run) / "checkpoint.pt"
 
     def save(self, state: dict[str, Any]) -> None:
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        content = buffer.getvalue()
+        content = _saved(state)
         write_atomic(self.path, self._header(content) + content)
 
     def _header(self, content: bytes) -> bytes:
@@ -258,16 +323,22 @@ class Checkpoint:
 
     def load(self) -> dict[str, Any] | None:
         """The state last saved. None where there is none, or none that can be trusted, which is set aside."""
+        if not self.path.exists():
+            return None
+        header, end, content = self.path.read_bytes().partition(b"\n")
         try:
-            header, end, content = self.path.read_bytes().partition(b"\n")
             if header + end != self._header(content):
                 raise CorruptRun("it is damaged, or of another run or version")
             return parse(self.path.name, content)
-        except FileNotFoundError:
-            return None
         except CorruptRun as damage:
             self.store.set_aside(self.path, f"checkpoint of {self.run}: {damage}; training starts again")
             return None
+
+
+def _saved(value: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
 
 
 def labels(config: StoredConfig) -> dict[str, Any]:
@@ -280,3 +351,56 @@ def labels(config: StoredConfig) -> dict[str, Any]:
 def default_store() -> RunStore:
     """The run store of this project (`paths.runs`)."""
     return RunStore(paths.runs())
+
+
+# --- tidy tables ----------------------------------------------------------------------------------------------------
+
+
+def dotted(config: Mapping[str, Any], key: str) -> Any:
+    """The option at a dotted key of a plain configuration; None where it is absent."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def identity_columns(config: Mapping[str, Any]) -> dict[str, Any]:
+    """dataset (without a folder's fingerprint), model, setting ("balanced", "KA3-R10"; never missing, so groupby
+    keeps all), K_A, R (1 for balanced) and seed of a plain configuration; None where a configuration has no such thing.
+    A configuration that builds on another run has those of its base."""
+    base = config.get("base", config)
+    imbalance, K_A, R = (dotted(base, f"data.{name}") for name in ("imbalance", "num_majority", "ratio"))
+    facts = {"dataset": dotted(base, "data.dataset"), "model": dotted(base, "model.kind")}
+    facts |= {"setting": setting(imbalance, K_A, R), "K_A": K_A, "R": R}
+    if facts["dataset"] is not None:
+        facts |= {"dataset": facts["dataset"].split("@")[0], "R": facts["R"] or 1.0}
+    return facts | {"seed": config.get("seed", 0)}
+
+
+def protocol(config: Mapping[str, Any]) -> str | None:
+    """How a run was made, apart from its setting, its seed and what tells two networks apart: version and number of
+    images, width, training, as JSON. Runs that are compared must agree in it (`nclib.pairs`). None for other kinds."""
+    config = config.get("base", config)
+    if config.get("kind") != "classifier":
+        return None
+    kept = {f"model.{name}": config["model"].get(name) for name in ("width", "feature_norm", "head")}
+    for part, left_out in _NOT_SHARED.items():
+        kept |= {f"{part}.{name}": value for name, value in config[part].items() if name not in left_out}
+    return json.dumps({name: value for name, value in kept.items() if value is not None}, separators=(",", ":"))
+
+
+_NOT_SHARED = {"data": ("imbalance", "num_majority", "ratio"), "train": ("log_every", "jacobian_reg", "nc_on_test")}
+"""What belongs to the setting, to the evaluation or to one network alone."""
+
+
+def tidy(run: StoredRun) -> pd.DataFrame:
+    """The history of a run as tidy rows (`FRAME_COLUMNS`)."""
+    facts = {"run_id": run.run_id, "profile": run.provenance.get("profile", "custom"), **identity_columns(run.config)}
+    facts |= {"model": run.provenance.get("model") or facts["model"], "protocol": protocol(run.config)}
+    return run.history.assign(**facts)[FRAME_COLUMNS]
+
+
+def stack(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Tidy frames one after the other; no frames give an empty table with the right columns."""
+    filled = [frame.astype({"K_A": "Float64", "R": "Float64"}) for frame in frames]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=FRAME_COLUMNS)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from nclib.config import StoredConfig
 from nclib.engine.reference import finished
+from nclib.engine.runs import OUT_OF_TIME
 from nclib.engine.store import default_store
 from nclib.publish.notebooks import executed, read_cells, source, text_of
 from nclib.reproduce.execute import end_all, execute
@@ -30,7 +31,6 @@ SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
 other, and again whenever a table of those before them changed."""
 AT_ONCE = 2
 """Notebooks executed at once."""
-OUT_OF_TIME = "the minutes given were over; the same command goes on"
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,9 @@ class Drawing:
             end_all()
             concurrent.futures.wait(self._rows.values(), 0.2)
 
-    def urgent_runs(self) -> dict[str, int]:
-        """Rank of the runs that are to be trained before all others."""
-        urgent = [task for task in reversed(self.waiting) if task.name in FIRST]
-        return {run: urgency(task.name) for task in urgent for run in task.needed}
+    def order(self) -> list[str]:
+        """The runs in the order in which they are trained: what is urgent, then as notebooks were named."""
+        return list(dict.fromkeys(run for task in [*self._urgent(), *self.tasks] for run in task.needed))
 
     def stored(self, run: str) -> None:
         """A run is there now; what needs no other begins. Nothing else begins before what is urgent."""

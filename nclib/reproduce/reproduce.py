@@ -7,10 +7,9 @@ that it saves under its own name, ``paper/notebook`` or ``paper/notebook_…``.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -18,11 +17,10 @@ import pandas as pd
 
 from nclib.config import ConfigError, StoredConfig, run_id, suggest
 from nclib.engine import experiments, profiles, runs
-from nclib.engine.executors import place
-from nclib.engine.options import check_runs
+from nclib.engine.jobs import place
 from nclib.engine.profiles import given
 from nclib.publish.notebooks import MAIN_PAPER, select, source
-from nclib.reproduce.drawing import OUT_OF_TIME, Drawing, Row, Task, urgency
+from nclib.reproduce.drawing import Drawing, Row, Task, urgency
 from nclib.reproduce.execute import environment
 from nclib.reproduce.parameters import given_values, parameters
 from nclib.system import other_parameters, paths
@@ -75,8 +73,7 @@ def reproduce(
     overrides : "name=value" texts, see `given_values`; a relative ``dataset=folder:PATH`` starts at the working
         directory. Where one differs from the profile's own value, all results of the call lie in a folder of their own,
         ``results/<profile>/with/<parameters>/``.
-    workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core, and this
-        process alone for a few seconds of work.
+    workers : runs trained at once, in processes of this machine; left out: one on each GPU, else one a core.
     train : "never" fails the notebooks whose runs are neither stored nor among the reference results; "finished" draws
         those of `DRAW_A_PART` from the runs that are there, and fails one that has none.
     force : execute notebooks that are unchanged, too. Runs are never trained again for it.
@@ -110,7 +107,8 @@ def reproduce(
         echo(f"profile {said}: {len(tasks)} notebooks, {len(plan)} runs, {stored.sum()} of them stored")
         with Drawing(tasks, profile, force, echo) as drawing:
             if train == "missing":
-                failed = _train(configs, plan[~stored]["seconds"], (workers, scheduler), minutes, drawing, echo)
+                lacking = set(plan.index[~stored])
+                failed = _train(configs, lacking, (workers, scheduler), minutes, drawing, echo)
             else:
                 failed = dict.fromkeys(plan.index[plan["state"] == "missing"], f"--train {train} forbids training it")
             rows = drawing.finish(failed)
@@ -153,21 +151,21 @@ def prepare(names: Sequence[str], profile: str, overrides: Sequence[str] = (), t
 
 def _train(
     configs: Mapping[str, StoredConfig],
-    lacking: pd.Series,
+    lacking: Set[str],
     where: tuple[int | None, str | None],
     minutes: float | None,
     drawing: Drawing,
     echo: Callable[[str], None],
 ) -> dict[str, str]:
     """Train what is missing or damaged, and draw meanwhile; returns the runs that are not there with the reason.
-    `lacking` has the seconds expected of each run that is not stored, `where` workers and scheduler."""
-    echo(f"to train: {len(lacking)} runs, about {duration(lacking.sum())} of one core")
-    check_runs(configs[run] for run in sorted(lacking.index))
-    with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(place(*where, len(lacking), lacking.sum(), echo)) if len(lacking) else None
-        progress = stack.enter_context(progress_bar("training", echo))
-        options = {"minutes": minutes, "urgency": drawing.urgent_runs(), "stored": drawing.stored}
-        trained = runs.train_missing(list(configs.values()), executor, progress, **options)
-    echo(trained.text())
-    failures = {run: short(message) for run, message in trained.failures.items()}
-    return failures | dict.fromkeys(trained.unfinished, OUT_OF_TIME)
+    `where` has workers and scheduler."""
+    clock, wanted = time.monotonic(), [configs[run] for run in drawing.order()]
+    if minutes is not None:  # one seed of everything before the next
+        wanted = sorted(configs.values(), key=lambda config: config.seed)
+    executor = place(*where, len(lacking)) if lacking else None
+    echo(f"to train: {len(lacking)} runs" + (f", {executor} at once" if isinstance(executor, int) else ""))
+    with progress_bar("training") as progress:
+        failed = runs.train_missing(wanted, executor, progress, minutes=minutes, stored=drawing.stored)
+    failures = {run: short(message) for run, message in failed.items()}
+    echo(f"trained {len(lacking - failures.keys())} of {len(lacking)} runs in {duration(time.monotonic() - clock)}")
+    return failures

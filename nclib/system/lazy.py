@@ -1,26 +1,9 @@
 """Packages whose names are imported when they are first used: those that the stub beside each, ``__init__.pyi``, lists.
 And one sentence for what is not installed."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import lazy_loader
 
-
-def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package with a stub."""
-    found, names, public = lazy_loader.attach_stub(package, file)
-
-    def __getattr__(name: str) -> Any:
-        try:
-            return found(name)
-        except ModuleNotFoundError as error:
-            said = f"{package}.{name} needs {error.name}, which is not installed; {install('companion')}"
-            raise ModuleNotFoundError(said, name=error.name) from error
-
-    return __getattr__, names, public
+attach = lazy_loader.attach_stub
 
 
 def install(extra: str) -> str:

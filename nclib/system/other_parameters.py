@@ -25,17 +25,11 @@ def results_with(name: str) -> Iterator[None]:
 def folder_name(values: Mapping[str, Any]) -> str:
     """Parameters as the name of a folder, "epochs=3,seeds=5"; "" for none. Where letters must be replaced, or the name
     would be too long, a digest makes it unique."""
-    parts = [f"{name}={_plain_number(value)}" for name, value in sorted(values.items())]
-    text = ",".join(parts)
+    text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
     name = re.sub(r"[^a-z0-9_.=@,+-]", "-", text)
     if name == text and len(name) <= 120:
         return name
     return f"{name[:110]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def _plain_number(value: Any) -> Any:
-    """The same for 3 and 3.0: what is a float in one notebook may be an integer in another."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
 def other_values(injected: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,8 +18,6 @@ from nclib.system import plugins
 
 _loaded: dict[str, str] = {}
 """Digest of the source of each module as it was imported here."""
-_FOLDER = "NCLIB_CODE"
-"""The variable that gives the folder where a command was typed to the processes that it starts, see `search_here`."""
 
 
 class OwnCodeError(ValueError):
@@ -46,7 +44,7 @@ def digest(name: str) -> str:
     Raises
     ------
     OwnCodeError
-        When there is no such module, or its source cannot be read.
+        When there is no such module.
 
     Examples
     --------
@@ -64,13 +62,9 @@ def files(name: str) -> dict[str, bytes]:
     path = _file(module)
     if path is None:
         raise OwnCodeError(
-            f"there is no module {module!r} on the Python path; start Python in its folder, add that to PYTHONPATH, or "
-            "install its package"
+            f"there is no module {module!r} on the Python path; start Python in its folder or install it"
         )
-    try:
-        return {f"{module}{path.suffix}": path.read_bytes()}
-    except OSError as error:
-        raise OwnCodeError(f"{path.name} cannot be read ({error.strerror})") from None
+    return {f"{module}{path.suffix}": path.read_bytes()}
 
 
 def load(name: str, source: str | None) -> Any:
@@ -90,17 +84,14 @@ def load(name: str, source: str | None) -> Any:
     now = digest(name)
     if source is not None and now != source:
         raise OwnCodeError(
-            f"the source of {name} is not the one this run is to be made with (digest {now}, wanted {source}): make "
-            "the configuration anew, or bring the source back"
+            f"the source of {name} is not the one this run is to be made with; make its configuration anew"
         )
     if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
         _forget(module)
     try:
-        found = getattr(importlib.import_module(_now(module)), attribute, None)
+        found = getattr(importlib.import_module(_now(module)), attribute)
     except Exception as error:  # whatever the module does when it is imported
-        raise OwnCodeError(f"{module} cannot be imported ({type(error).__name__}: {error})") from error
-    if not callable(found):
-        raise OwnCodeError(f"{module} has no class or function {attribute!r}")
+        raise OwnCodeError(f"{name} cannot be imported ({type(error).__name__}: {error})") from error
     _loaded[module] = now
     return found
 
@@ -120,19 +111,10 @@ def _now(module: str) -> str:
 
 
 def search_here() -> None:
-    """Find modules in the working directory too, after all other places, here and in processes that this one starts:
-    for commands that name one. PYTHONPATH would put it before the standard library."""
-    os.environ[_FOLDER] = os.getcwd()
-    _search()
-
-
-def _search() -> None:
-    folder = os.environ.get(_FOLDER, "")
-    if folder and not {"", folder} & set(sys.path):
-        sys.path.append(folder)
-
-
-_search()
+    """Find modules in the working directory too, after all other places, here and in processes that this one starts.
+    PYTHONPATH would put it before the standard library."""
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
 
 
 def _file(module: str) -> Path | None:

@@ -15,11 +15,7 @@ for its notebooks, names a folder within that of each profile, for results of ot
 
 import functools
 import os
-import re
-import tomllib
 from pathlib import Path
-
-_RESERVED = ("runs", "reference")  # folders of results/ that are no profile
 
 
 def root() -> Path:
@@ -32,20 +28,17 @@ def root() -> Path:
     Raises
     ------
     FileNotFoundError
-        Where `NCLIB_ROOT` is no folder, or where nclib is installed without its project and the working directory lies
+        Where nclib is installed without its project and the working directory lies
         outside one. There is no fall-back to the working directory: results would land wherever a command happened to
         be typed.
     """
     override = _override("NCLIB_ROOT")
     if override is not None:
-        if not override.is_dir():
-            raise FileNotFoundError(f"NCLIB_ROOT={override} is not a folder; point it at a clone")
         return override
     found = _project_above(Path.cwd()) or _project_above(Path(__file__).resolve().parent)
     if found is None:
         raise FileNotFoundError(
-            f"no nclib project at or above {Path.cwd()}: change into a clone, set NCLIB_ROOT to one, "
-            "or set NCLIB_DATA and NCLIB_RESULTS if only these are needed"
+            f"no nclib project at or above {Path.cwd()}: change into a clone, or set NCLIB_ROOT to one"
         )
     return found
 
@@ -57,26 +50,10 @@ def data() -> Path:
 
 def results(profile: str | None = None) -> Path:
     """Everything computed here: `NCLIB_RESULTS`, else `<project>/results`; with a profile, its own folder, or
-    ``with/<NCLIB_WITH>`` in it where that is set.
-
-    Parameters
-    ----------
-    profile : a plain name ("quick"); "runs" and "reference" are folders of their own and refused.
-
-    Returns
-    -------
-    an absolute path; it may not exist yet.
-
-    Raises
-    ------
-    ValueError
-        For a name that is no plain folder name.
-    """
+    ``with/<NCLIB_WITH>`` in it where that is set. Absolute; may not exist yet."""
     base = _override("NCLIB_RESULTS") or root() / "results"
     if profile is None:
         return base
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", profile) or profile in _RESERVED:
-        raise ValueError(f"profile {profile!r} cannot name a folder beside {' and '.join(_RESERVED)}")
     other = os.environ.get("NCLIB_WITH", "")
     return base / profile / "with" / other if other else base / profile
 
@@ -113,8 +90,5 @@ def _project_above(start: Path) -> Path | None:
 
 
 def _is_ours(pyproject: Path) -> bool:
-    try:
-        project = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("project", {})
-    except (OSError, ValueError, RecursionError):  # absent, unreadable or not TOML: not ours, so the search goes upward
-        return False
-    return isinstance(project, dict) and project.get("name") == "nclib-deq"  # ``nclib`` is taken on the package index
+    """``nclib`` is taken on the package index."""
+    return pyproject.is_file() and 'name = "nclib-deq"' in pyproject.read_text(encoding="utf-8", errors="replace")

@@ -22,17 +22,11 @@ def environment_restored(names: Iterable[str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextlib.contextmanager
-def blocked(number: int) -> Iterator[None]:
-    """Block a signal in this thread, and in threads and processes started here."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def be_worker() -> None:
+    """Begin a worker: it ends with the process that started it, which is also the one that answers Ctrl-C, sent to all
+    by a terminal."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    follow_parent()
 
 
 def follow_parent() -> None:

@@ -1,15 +1,10 @@
-"""What a command says and how it ends: progress, durations, one line of a long message, signals as Ctrl-C."""
+"""What a command says: progress, durations, one line of a long message."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
-
-ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
-"""Signals that end a command as Ctrl-C does."""
 
 
 def duration(seconds: float) -> str:
@@ -25,40 +20,13 @@ def short(message: str, where: str = "") -> str:
     return (first if len(first) <= 300 else f"{first[:300]}…") + (f" ({where})" if where else "")
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived, or SIGHUP (the terminal was closed) or SIGQUIT; treated like Ctrl-C."""
-
-    def __init__(self, number: int = signal.SIGTERM) -> None:
-        self.number = number
-
-
 @contextlib.contextmanager
-def progress_bar(title: str, echo: Callable[[str], None] = print) -> Iterator[Callable[[float, float, str], None]]:
-    """A function to call as ``(done, total, text)``: a bar when stderr is a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield _lines(title, echo)
-        return
+def progress_bar(title: str) -> Iterator[Callable[[float, float, str], None]]:
+    """A function to call as ``(done, total, text)``, which moves a bar where stderr is a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+    options = {"transient": True, "redirect_stdout": sys.stdout.isatty(), "disable": not sys.stderr.isatty()}
+    with Progress(console=Console(stderr=True), **options) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=f"{title}: {text}")
-
-
-def _lines(title: str, echo: Callable[[str], None], every: float = 30.0) -> Callable[[float, float, str], None]:
-    said = time.monotonic()
-
-    def tell(done: float, total: float, text: str) -> None:
-        nonlocal said
-        if time.monotonic() - said >= every:
-            said = time.monotonic()
-            echo(f"{title}: {100 * done / max(total, 1):.0f} % ({text})")
-
-    return tell

@@ -34,7 +34,7 @@ def trained(project, monkeypatch):
     def train(config, store, device, progress, log=None):
         ids.append(run_id(config))
         table = pd.DataFrame(HISTORY, columns=["epoch", "split", "metric", "value"])
-        store.save(config, {"history": table}, {}, {}, {"commit": "abc"})
+        store.save(config, jobs.Result({"history": table}), {"commit": "abc"})
 
     monkeypatch.setattr(jobs, "make", train)
     return ids

@@ -1,11 +1,9 @@
 """The configuration that options describe."""
 
-import json
-
 import pytest
 
-from nclib.config import ConfigError, RunConfig, run_id
-from nclib.engine.options import build_config
+from nclib.config import ConfigError, RunConfig
+from nclib.engine.builders import build_config
 
 
 def test_options_become_a_configuration():
@@ -20,19 +18,6 @@ def test_options_become_a_configuration():
 def test_a_recipe_that_fixes_the_augmentation_sets_it():
     assert build_config(None, "collapse", {}, []).data.augment == "none"
     assert build_config(None, "collapse", {}, ["data.augment=dataset"]).data.augment == "dataset"
-    assert build_config(None, "workable", {}, []).data.augment == "dataset"
-
-
-def test_a_stored_configuration_can_be_changed_and_trained_again(tmp_path):
-    first = build_config(None, None, {"data.num_majority": 3, "data.ratio": 10.0, "model.kind": "deq"}, [])
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({"schema": 1, "config": first.canonical()}))
-    assert run_id(build_config(file, None, {}, [])) == run_id(first)
-    assert build_config(file, None, {"seed": 1, "data.ratio": 5.0}, []).data.ratio == 5.0
-    for text, message in (("{", "not valid JSON"), ("[]", "no JSON object")):
-        file.write_text(text)
-        with pytest.raises(ConfigError, match=message):
-            build_config(file, None, {}, [])
 
 
 @pytest.mark.parametrize("text", ["model.width", "=3", "seed.first=1"])

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nclib.config import run_id
+from nclib.config import RunConfig, run_id
 from nclib.engine import experiments, runs
 from nclib.engine.outline import outline
 from nclib.engine.reference import ReferenceStore
 from nclib.publish import captions
+from nclib.system import plugins
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
 STORE = ReferenceStore(ROOT)
@@ -23,8 +24,10 @@ def test_there_are_some():
 
 @pytest.mark.parametrize("run", STORE.ids())
 def test_a_reference_run_is_named_by_its_configuration(run):
-    stored = STORE.load(run)
-    config = experiments.read_config(json.dumps(stored.config))
+    stored = STORE.open(run)
+    kinds = plugins.added("kinds")
+    kind = kinds[stored.config["kind"]].load() if stored.config["kind"] in kinds else RunConfig
+    config = kind.from_json(json.dumps(stored.config))
     assert run_id(config) == run
     assert stored.provenance["dirty"] is False and re.fullmatch("[0-9a-f]{40}", stored.provenance["commit"])
     if config.kind == "classifier":

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,15 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from nclib import metrics, solver
 from nclib.cli import app
 from nclib.config import RunConfig, run_id
 from nclib.engine import verification
+from nclib.engine.jobs import Result
 from nclib.engine.reference import ReferenceStore, reference_store
 from nclib.engine.store import default_store
 
 ROOT = Path(__file__).resolve().parents[2] / "results" / "reference"
-SOUND = "sound: closed forms hold and the reference is reproduced"
+SOUND = "sound: the reference is reproduced"
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +46,11 @@ def store_pair(here, reference, config=None):
     """One configuration with these final values, stored here and as the reference."""
     config = config or RunConfig(model={"width": 2})
     store, run = default_store(), run_id(config)
-    store.remove(run)
-    store.save(config, {"history": history(**reference)}, {}, {}, {"profile": "quick"})
-    reference_store().add("quick", [store.load(run)])
-    store.remove(run)
-    store.save(config, {"history": history(**here)}, {}, {}, {"profile": "quick"})
+    shutil.rmtree(store.root / run, ignore_errors=True)
+    store.save(config, Result({"history": history(**reference)}), {"profile": "quick"})
+    reference_store().add("quick", [store.open(run)])
+    shutil.rmtree(store.root / run, ignore_errors=True)
+    store.save(config, Result({"history": history(**here)}), {"profile": "quick"})
 
 
 def store_seeds(here, reference, kind="explicit", seeds=8):
@@ -57,67 +58,23 @@ def store_seeds(here, reference, kind="explicit", seeds=8):
         store_pair(here, reference, RunConfig(model={"width": 2, "kind": kind}, seed=seed))
 
 
-# --- closed forms ---------------------------------------------------------------------------------------------
-
-
-def test_closed_forms_hold_here():
-    checks = verification.self_checks()
-    assert checks["ok"].all() and len(checks) >= 8
-    assert (checks["allowed"] < 1e-5).all()
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "wrong"),
-    [
-        (metrics, "nc2_etf_distance", lambda v: 0.1),
-        (metrics, "nc1_trace_ratio", lambda m: math.nan),
-        (solver, "fixed_point", lambda f, method, z0, args: type("Answer", (), {"value": z0})),
-    ],
-)
-def test_a_missed_closed_form_means_a_broken_install(monkeypatch, module, name, wrong):
-    store_pair({}, {})
-    monkeypatch.setattr(module, name, wrong)
-    result = verify()
-    assert result.exit_code == 1 and "broken install: closed forms" in result.stdout
-
-
 # --- the command ----------------------------------------------------------------------------------------------
 
 
 def test_without_common_runs_there_is_nothing_to_compare():
-    default_store().save(RunConfig(), {"history": history()}, {}, {}, {})
+    default_store().save(RunConfig(), Result({"history": history()}), {})
     result = verify()
-    assert result.exit_code == 0 and "nothing to compare" in result.stdout
+    assert result.exit_code == 0 and "nothing to judge" in result.stdout
 
 
 def test_equal_runs_are_sound():
-    store_seeds({}, {}, seeds=2)
+    store_seeds({}, {}, seeds=6)
     result = verify()
     assert result.exit_code == 0 and SOUND in result.stdout
-    assert "2 runs stored here and in the reference, 2 of them equal" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("changed", "code"),
-    [
-        ({"accuracy_balanced": 0.815}, 0),
-        ({"accuracy_balanced": 0.70}, 1),
-        ({"loss": 0.9}, 0),
-        ({"loss": 1.1}, 1),
-        ({"nc1_trace_ratio": 0.1}, 1),
-        ({"nc2_equinorm": 9.0}, 0),  # not among the compared metrics
-    ],
-)
-def test_a_deviating_setting_means_a_broken_install(changed, code):
-    store_pair(changed, {})
-    result = verify()
-    assert result.exit_code == code
-    assert ("broken install" in result.stdout) == bool(code)
-    assert "nothing to compare" not in result.stdout
+    assert "6 runs stored here and in the reference, 6 of them equal" in result.stdout
 
 
 def test_a_small_error_of_all_runs_means_a_broken_install():
-    """Half of what the bound by setting lets pass."""
     store_seeds({"accuracy_balanced": 0.79}, {"accuracy_balanced": 0.80})
     result = verify()
     assert result.exit_code == 1 and "broken install" in result.stdout
@@ -128,23 +85,16 @@ def test_a_number_lost_in_one_seed_means_a_broken_install(lost):
     store_seeds({}, {}, seeds=8)
     assert verify().exit_code == 0
     store_pair({"nc1_trace_ratio": lost}, {}, RunConfig(model={"width": 2}, seed=3))
-    found = verification.compare_with_reference()
-    for table in (found.shifts, found.settings):
-        assert set(table.loc[~table["ok"], "metric"]) == {"nc1_trace_ratio"}
+    *_, table = verification.compare_with_reference()
+    assert set(table.loc[~table["ok"], "metric"]) == {"nc1_trace_ratio"}
     result = verify()
     assert result.exit_code == 1 and "broken install" in result.stdout
-
-
-# --- pairs ----------------------------------------------------------------------------------------------------
-
-
-# --- by setting -----------------------------------------------------------------------------------------------
 
 
 def runs_of(metric, differences, reference=0.5):
     """One setting and split of as many runs as there are differences."""
     frame = pd.DataFrame({"here": reference + np.asarray(differences), "reference": reference, "metric": metric})
-    return frame.assign(setting="a", split="test", arm="deq")
+    return frame.assign(split="test", arm="deq")
 
 
 # --- faults put into the tracked reference --------------------------------------------------------------------
@@ -161,8 +111,10 @@ def equal():
     """
     store = ReferenceStore(ROOT)
     named = [run for name in COLLECTIONS for run in json.loads((ROOT / name / "runs.json").read_text())]
-    runs = [run for run in map(store.load, sorted(named)) if run.config["kind"] == "classifier"]
-    return pd.concat([verification.pair(run, run) for run in runs], ignore_index=True)
+    runs = [run for run in map(store.open, sorted(named)) if run.config["kind"] == "classifier"]
+    return pd.concat(
+        [verification.pair(run, run).assign(setting=run.run_id.rsplit("-s", 1)[0]) for run in runs], ignore_index=True
+    )
 
 
 def replicate(both, seed, share=0.6):
@@ -189,45 +141,34 @@ def change(both, rows, how):
 
 
 def test_the_reference_agrees_with_itself(equal):
-    shifts, settings = verification.mean_shifts(equal), verification.by_setting(equal)
+    shifts = verification.mean_shifts(equal)
     assert shifts["ok"].all() and (shifts["shift"] == 0).all() and len(shifts) == 16
-    assert settings["ok"].all() and len(settings) > 500
     assert set(shifts["split"]) == {"train", "test"} and set(shifts["arm"]) == {"deq", "other"}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_sound_replicate_is_not_called_broken(equal, seed):
     again = replicate(equal, seed)
     assert (again["here"] != equal["here"]).mean() > 0.5
-    assert not missed(again) and verification.by_setting(again)["ok"].all()
+    assert not missed(again)
 
 
-@pytest.mark.parametrize("arms", [["deq", "other"], ["deq"], ["other"]])
+@pytest.mark.parametrize("arms", [["deq", "other"], ["deq"]])
 @pytest.mark.parametrize(
     ("named", "how"),
     [
         ("accuracy_balanced", lambda v: v - 0.02),
-        ("accuracy_balanced", lambda v: v + 0.02),
         ("nc", lambda v: 1.2 * v),
-        ("nc", lambda v: v / 1.2),
         ("loss", lambda v: 1.25 * v),
     ],
 )
 def test_a_small_shift_of_all_runs_is_found(equal, arms, named, how):
-    """And only by the mean shifts: by setting it is less than another seed."""
     again = replicate(equal, 0)
     rows = again["metric"].str.startswith(named) & again["arm"].isin(arms)
     broken = change(again, rows, how)
     assert missed(broken) and missed(broken) <= set(again.loc[rows, "metric"])
     found = verification.mean_shifts(broken)
     assert set(found.loc[~found["ok"], "arm"]) == set(arms)
-    assert verification.by_setting(broken)["ok"].all()
-
-
-def test_one_lost_number_among_hundreds_is_found(equal):
-    row = equal.index[(equal["split"] == "train") & (equal["metric"] == "nc1_pinv")][7]
-    for value in (math.nan, -1.0):  # below −floor a logarithm has no number
-        assert missed(change(equal, [row], lambda v, value=value: value)) == {"nc1_pinv"}
 
 
 # --- mean shifts ----------------------------------------------------------------------------------------------
@@ -238,4 +179,4 @@ def test_the_bound_of_a_mean_shift_is_the_one_stated():
     (row,) = verification.mean_shifts(runs_of("accuracy_balanced", [0.1, -0.1] * 3)).itertuples()
     assert row.shift == pytest.approx(0.0, abs=1e-15) and row.ok
     assert row.allowed == pytest.approx(4.7733 * 0.1 * math.sqrt(6 / 5) / math.sqrt(6), rel=1e-4)
-    assert verification.FALSE_ALARMS == 0.01  # on which the quantile rests
+    assert verification.FALSE_ALARMS == 0.005  # on which the quantile rests

@@ -21,14 +21,3 @@ def test_the_versions_of_the_page_are_those_that_are_required():
     required = project["dependencies"] + project["optional-dependencies"]["companion"]
     said = {f"{name}>={version}" for name, version in re.findall(r"^\| (\w+) \| ([\d.]+) \|", PAGE, re.MULTILINE)}
     assert len(said) == 3 and said <= set(required)
-
-
-def test_the_page_trust_says_whose_conf_is_run(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "nclib-deq"\n')
-    (tmp_path / "results").mkdir()
-    monkeypatch.delenv("NCLIB_ROOT", raising=False)
-    monkeypatch.chdir(tmp_path / "results")
-    assert paths.root() == tmp_path, "that of the folder one is in"
-    monkeypatch.setenv("NCLIB_ROOT", str(ROOT))
-    assert paths.root() == ROOT
-    assert "whose `pyproject.toml` names nclib-deq." in PAGE and "runs its notebooks and its `book/conf.py`" in PAGE

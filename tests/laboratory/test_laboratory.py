@@ -84,7 +84,7 @@ def _as_the_network_itself(run):
     config, model, split = compute.open_network(run)
     solver = build_solver(config.model.solver)
     mine = laboratory.image_traces(run, 5, solver.tol, solver.max_steps).solutions[config.model.solver.method]
-    _, _, loaders = training.reopen(config, default_store().weights(run), torch.device("cpu"))
+    _, _, loaders = training.reopen(config, default_store().open(run).weights, torch.device("cpu"))
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
         images, _ = next(loaders["test"].in_order())
         own = model(images[5:6])

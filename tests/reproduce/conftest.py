@@ -1,7 +1,5 @@
 """A project of the test's own, and a bench that trains and executes in it."""
 
-import contextlib
-
 import pytest
 from reproduction import Bench, runs_of_seeds
 
@@ -22,7 +20,7 @@ def project(tmp_path, monkeypatch):
 def bench(project, monkeypatch):
     bench = Bench()
     monkeypatch.setattr(jobs, "make", bench.train)
-    monkeypatch.setattr(reproduce, "place", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(reproduce, "place", lambda *_: None)
     monkeypatch.setattr(drawing, "AT_ONCE", 1)
     monkeypatch.setattr(drawing, "execute", bench.execute)
     monkeypatch.setattr(drawing, "FIRST", ())

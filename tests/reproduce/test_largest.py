@@ -1,6 +1,7 @@
 """The largest evidence: which scale a notebook is drawn at, and where that lies."""
 
 import json
+import shutil
 
 import pytest
 from command import nclib
@@ -22,9 +23,9 @@ def tracked(bench, monkeypatch):
         write_notebook(f"neural_collapse/{name}", DRAW.format(name=f"neural_collapse/{name}"), parameters=SEEDS)
     bench.reproduce("fig1")
     store = default_store()
-    reference_store().add("small", [store.load(run_of(seed)) for seed in (0, 1)], {})
+    reference_store().add("small", [store.open(run_of(seed)) for seed in (0, 1)], {})
     for seed in (0, 1):
-        store.remove(run_of(seed))
+        shutil.rmtree(store.root / run_of(seed))
 
     def listing(*scales):
         text = json.dumps([{"profile": "smoke", "parameters": parameters} for parameters in scales])
@@ -65,7 +66,7 @@ def test_the_command_draws_it_after_its_own_runs_and_leaves_it_out_with_other_pa
     assert done.exit_code == 0 and bench.trained == {run_of(0): 1, run_of(1): 1}
     assert "from tracked runs, without training: smoke with seeds=1" in done.stdout
     done = nclib("reproduce", "fig1", "--profile", "smoke", "--largest", "--no-report", "-p", "width=4")
-    assert done.exit_code == 0 and "--largest is left out" in done.stdout and "without training" not in done.stdout
+    assert done.exit_code == 0 and "without training" not in done.stdout
 
 
 def test_the_tracked_runs_give_the_figures_of_the_paper_a_larger_scale():

@@ -1,5 +1,6 @@
 """Headless regeneration: what is refused beforehand, what goes on after a failure, what is trained and drawn once."""
 
+import shutil
 import time
 
 import pandas as pd
@@ -81,7 +82,7 @@ def test_what_is_finished_is_drawn_again_when_another_run_is(bench, monkeypatch)
     for name in ("neural_collapse/fig1", "neural_collapse/fig2"):
         figure(name)
     bench.reproduce("fig1")  # seeds 0 and 1; Figure 2 has 1 and 2
-    default_store().remove(run_of(0))
+    shutil.rmtree(default_store().root / run_of(0))
     bench.trained.clear()
     first, again = (bench.reproduce(train="finished").rows for _ in range(2))
     assert [row.status for row in first] == ["failed", "executed"]
@@ -206,7 +207,7 @@ def _edit_printed():
         _edit("tables/neural_collapse/fig1.csv", "x\n2.0\n"),
         _edit("tables/neural_collapse/fig1.md", None),
         _edit("notebooks/neural_collapse/fig1.json", "[]"),
-        lambda: default_store().remove(run_of(0)),
+        lambda: shutil.rmtree(default_store().root / run_of(0)),
     ],
     ids=["cells", "printed", "table", "deleted", "stamp", "run"],
 )

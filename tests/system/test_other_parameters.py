@@ -11,8 +11,6 @@ from nclib.system import other_parameters, paths
         ({}, ""),
         ({"seeds": 5, "epochs": 3}, "epochs=3,seeds=5"),
         ({"lr": 1e-05}, "lr=1e-05"),
-        ({"ratio": 3.0}, "ratio=3"),
-        ({"ratio": 3}, "ratio=3"),
     ],
 )
 def test_folders_of_other_parameters_are_named_plainly(values, name):

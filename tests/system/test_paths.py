@@ -1,6 +1,3 @@
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,25 +50,3 @@ def test_overrides_are_absolute_and_each_moves_one_root(tmp_path, monkeypatch):
     assert paths.published() == PROJECT / "data" / "published"
     monkeypatch.setenv("NCLIB_DATA", "")
     assert paths.data() == PROJECT / "data"
-
-
-def test_an_installed_copy_without_a_project_says_what_to_set(tmp_path):
-    """Run from a copy of the package that no pyproject.toml stands above."""
-    shutil.copytree(PROJECT / "nclib", tmp_path / "site" / "nclib", ignore=shutil.ignore_patterns("__pycache__"))
-    code = (
-        "import os; from nclib.system import paths\n"
-        "try: paths.results()\n"
-        "except FileNotFoundError as error: print(error)\n"
-        "os.environ['NCLIB_RESULTS'] = 'here'; print(paths.results('quick'))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""},
-    )
-    message, results = done.stdout.strip().splitlines()
-    assert "NCLIB_ROOT" in message and "NCLIB_RESULTS" in message
-    assert Path(results) == tmp_path / "here" / "quick"

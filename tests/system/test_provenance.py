@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import nclib
 from nclib.system import provenance
 
 PACKAGE = Path(provenance.__file__).parents[1]
@@ -26,7 +25,7 @@ def test_record_is_json_and_complete():
 
 
 def test_record_tells_nothing_about_who_and_where():
-    text = json.dumps(provenance.capture(cost=provenance.Cost()))
+    text = json.dumps(provenance.capture())
     assert platform.node() not in text.replace(platform.machine(), "")
     for secret in (str(Path.home()), os.getcwd(), str(PACKAGE), sys.prefix):
         assert secret not in text
@@ -40,21 +39,7 @@ def test_cost_grows_inside_the_block_and_is_final_after_it():
         assert sum(i * i for i in range(300_000)) > 0
     cost = busy.as_dict()
     assert early["cpu_seconds"] < cost["cpu_seconds"] and early["wall_seconds"] < cost["wall_seconds"]
-    assert cost["peak_device_mib"] is None
     assert busy.as_dict() == cost
-
-
-def test_peak_memory_sees_an_allocation_of_this_process_alone():
-    ballast = bytearray(b"x") * (300 * 2**20)  # of the parent: not to be counted
-    code = (
-        "from nclib.system.provenance import Cost\n"
-        "with Cost() as small: pass\n"
-        "with Cost() as large: block = bytearray(b'x') * (200 * 2**20)\n"
-        "print(large.as_dict()['peak_rss_mib'] - small.as_dict()['peak_rss_mib'])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
-    del ballast
-    assert 150 < float(done.stdout) < 250
 
 
 def git(folder, *arguments):
@@ -82,18 +67,3 @@ def test_commit_and_dirty_flag_follow_the_tree(tmp_path, monkeypatch):
     git(package.parent, "checkout", "-q", ".")
     (package / "new.py").touch()
     assert provenance.git_state() == (commit, True)
-
-
-def test_the_code_that_makes_runs_is_known_by_what_is_in_its_files(tmp_path, monkeypatch):
-    package = tmp_path / "nclib"
-    for wing in ("system", "engine", "cli"):
-        (package / wing).mkdir(parents=True)
-        (package / wing / "part.py").write_text("x = 1\n")
-    monkeypatch.setattr(provenance, "folder", lambda name: package)
-    code = provenance.code.__wrapped__
-    first = code()
-    assert first.startswith(nclib.__version__) and code() == first
-    (package / "cli/part.py").write_text("x = 2\n")  # makes no run
-    assert code() == first
-    (package / "engine/part.py").write_text("x = 2\n")
-    assert code() != first

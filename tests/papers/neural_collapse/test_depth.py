@@ -87,7 +87,7 @@ def test_an_equilibrium_is_found_again(frame):
 
 def test_states_distances_and_residuals_are_those_of_the_cell_applied_by_hand(results, frame):
     base = BASES["deq"]
-    weights = default_store().weights(run_id(base))
+    weights = default_store().open(run_id(base)).weights
     with training.arithmetic(base.train, torch.device("cpu")), torch.no_grad():
         model, split, loaders = training.reopen(base, weights, torch.device("cpu"))
         ((images, labels),) = loaders["test"].in_order()

@@ -134,7 +134,7 @@ def test_a_probe_repeats_the_runs_last_evaluation(probed):
 
 def test_one_evaluation_allowed_returns_the_input_of_the_block(results, probed):
     config = _base()
-    weights = default_store().weights(run_id(config))
+    weights = default_store().open(run_id(config)).weights
     with training.arithmetic(config.train, torch.device("cpu")), torch.no_grad():
         model, split, loaders = training.reopen(config, weights, torch.device("cpu"))
         model.eval()
