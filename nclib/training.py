@@ -167,10 +167,13 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     fixed, cudnn = torch.utils.deterministic, torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     flags = fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32
+    numbers = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     if train.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     half = train.precision == "bfloat16"
     torch.use_deterministic_algorithms(train.deterministic)
+    torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
     # Filling every torch.empty, for debugging, takes 3 % of a step. TF32, which is allowed by default for convolutions,
     # keeps 10 bits: an equilibrium to 1e-5 is out of its reach.
     fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = False, not train.deterministic, half
@@ -183,6 +186,8 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         fixed.fill_uninitialized_memory, cudnn.benchmark, cudnn.allow_tf32 = flags
+        torch.set_default_dtype(numbers[0])
+        torch.set_float32_matmul_precision(numbers[1])
 
 
 def default_device() -> torch.device:

@@ -156,7 +156,7 @@ def pairs(
         profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
         other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as ``model.solver.tol``, are a
         network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. No run
-        stands under two names or seeds: equal values are seen, nearly equal ones cannot be.
+        stands under a second seed: equal values are seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -273,12 +273,12 @@ def _check_copies(rows: pd.DataFrame) -> None:
     rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
     rows = rows[rows["value"] % 1 > 0].sort_values(["split", "metric", "epoch"])
     seen: dict[Any, str] = {}
-    for run, own in rows.groupby("run_id", sort=False):
-        values = tuple(own[_ROW].itertuples(index=False, name=None))
+    for (run, *about), own in rows.groupby(["run_id", "model", *SETTING], dropna=False, sort=False):
+        values = (*map(str, about), *own[_ROW].itertuples(index=False, name=None))
         if len(own) == 1 and own.iloc[0]["metric"].startswith("accuracy_"):
             continue
         if (first := seen.setdefault(values, run)) != run:
-            raise ValueError(f"runs {first} and {run} have the same values: they are one run")
+            raise ValueError(f"runs {first} and {run} have the same values: one run under two seeds")
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:

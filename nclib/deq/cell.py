@@ -71,14 +71,17 @@ def functional_form(cell: Cell, parts: Parts | None, *rows: Tensor) -> tuple[Cal
     if not isinstance(cell, nn.Module):
         return (lambda leaves, *rows: original(*rows)), _leaves(original, *rows)
     shell = _Shell(cell, original)
-    state = {name: t for named in (shell.named_parameters(), shell.named_buffers()) for name, t in named}
-    fixed = {name: t for name, t in state.items() if not t.requires_grad}
-    names = [name for name in state if name not in fixed]
+    # every module once, also under two names: functional_call would not put back what it had taken from it twice
+    places = [(where, own) for where, part in shell.named_modules() for own in (part._parameters, part._buffers)]
+    state = {f"{where}.{name}".lstrip("."): t for where, own in places for name, t in own.items() if t is not None}
+    own = list(dict.fromkeys(t for t in state.values() if t.requires_grad))
 
     def f(leaves: Sequence[Tensor], *rows: Tensor) -> Tensor:
-        return torch.func.functional_call(shell, fixed | dict(zip(names, leaves, strict=True)), rows)
+        given = dict(zip(map(id, own), leaves, strict=True))
+        now = {name: given.get(id(t), t) for name, t in state.items()}
+        return torch.func.functional_call(shell, now, rows, tie_weights=False)
 
-    return f, [state[name] for name in names]
+    return f, own
 
 
 def fixed_tensors(cell: Cell) -> list[Tensor]:

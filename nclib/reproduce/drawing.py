@@ -101,9 +101,11 @@ class Drawing:
         while ready := [task for task in self._next() if self.there.issuperset(task.needed)]:
             self._begin(ready)
 
+    def _urgent(self) -> list[Task]:
+        return [task for task in self.waiting if task.name in FIRST]
+
     def _next(self) -> list[Task]:
-        urgent = [task for task in self.waiting if task.name in FIRST]
-        return urgent or [task for task in self.waiting if task.name not in SUMMARIES]
+        return self._urgent() or [task for task in self.waiting if task.name not in SUMMARIES]
 
     def finish(self, failed: Mapping[str, str]) -> list[Row]:
         """Draw all that is left; a row for each notebook, in the order asked for.

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def is_name(text: str) -> bool:
 def digest(name: str) -> str:
     """First 16 hexadecimal digits of the SHA-256 of the source behind a name; nothing is imported.
 
-    The source is the file of the module. What that imports does not count: a change there makes no other run.
+    The source is the file of the module and those beside it, or in its package, that it imports.
 
     Parameters
     ----------
@@ -51,20 +52,26 @@ def digest(name: str) -> str:
     >>> len(digest("nclib.models:ResidualCell"))
     16
     """
-    (content,) = files(name).values()
-    source = f"{name.partition(':')[0]} {hashlib.sha256(content).hexdigest()}"
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
+    found = {file.rpartition(".")[0]: hashlib.sha256(content).hexdigest() for file, content in files(name).items()}
+    return hashlib.sha256("\n".join(map(" ".join, found.items())).encode()).hexdigest()[:16]
 
 
 def files(name: str) -> dict[str, bytes]:
-    """The file that `digest` is of, by the name of its module."""
-    module = name.partition(":")[0]
+    """The files that `digest` is of, by the names of their modules, that of the name first."""
+    module, ours = name.partition(":")[0], ("nclib", *plugins.packages())
     path = _file(module)
     if path is None:
         raise OwnCodeError(
             f"there is no module {module!r} on the Python path; start Python in its folder or install it"
         )
-    return {f"{module}{path.suffix}": path.read_bytes()}
+    found = {module: path}
+    if "site-packages" not in path.parts and module.split(".")[0] not in ours:
+        top = path.parents[module.count(".") + (path.stem == "__init__")]
+        finder = ModuleFinder([str(top)], excludes=[*ours])
+        with contextlib.suppress(ImportError, SyntaxError):  # which importing it will show
+            finder.import_hook(module)
+        found |= {name: Path(each.__file__) for name, each in sorted(finder.modules.items()) if each.__file__}
+    return {f"{name}{place.suffix}": place.read_bytes() for name, place in found.items()}
 
 
 def load(name: str, source: str | None) -> Any:
@@ -87,7 +94,8 @@ def load(name: str, source: str | None) -> Any:
             f"the source of {name} is not the one this run is to be made with; make its configuration anew"
         )
     if _loaded.get(module) != now and module.split(".")[0] not in ("nclib", *plugins.packages()):
-        _forget(module)
+        for file in files(name):
+            _forget(file.rpartition(".")[0])
     try:
         found = getattr(importlib.import_module(_now(module)), attribute)
     except Exception as error:  # whatever the module does when it is imported

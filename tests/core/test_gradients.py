@@ -321,3 +321,30 @@ def test_parametrised_weights_that_are_cached_have_their_gradient(rule, module):
     assert all(
         torch.allclose(a, b, rtol=1e-9, atol=0) and b.abs().sum() > 0 for a, b in zip(got, expected, strict=True)
     )
+
+
+@pytest.mark.parametrize("rule", [Implicit(), Phantom(2), Reversible(6)], ids=str)
+def test_a_module_under_two_names_keeps_its_parameters(rule):
+    """torch.func.functional_call took its replacement for the original the second time, and never gave it back."""
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            linear = nn.Linear(4, 4).double()
+            self.steps, self.tied = nn.ModuleList([linear, linear]), nn.Linear(4, 4).double()
+            self.tied.weight = linear.weight
+
+        def forward(self, z, x):
+            for linear in (*self.steps, self.tied):
+                z = torch.tanh(0.3 * linear(z) + x)
+            return z
+
+    torch.manual_seed(0)
+    cell, x = Cell(), random(3, 4)
+    layer, weight = with_rule(cell, EXACT[2], rule), cell.steps[0].weight
+    for _ in range(2):
+        (found,) = torch.autograd.grad(layer(x)[0].sum(), weight)
+        (exact,) = torch.autograd.grad(layer(x, gradient=Unrolled(60))[0].sum(), weight)
+        assert cell.steps[1].weight is cell.tied.weight is weight and isinstance(weight, nn.Parameter)
+        if isinstance(rule, Implicit):
+            torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-9)

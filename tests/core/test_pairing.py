@@ -164,16 +164,12 @@ REFUSED = {
     "two runs of a seed": (other_run(), "digits, K_A = 3.0, R = 100.0 has 2 runs of seed 0 with nc1 .train. of deq"),
     "a run with two seeds": (lambda f: stack(f, f[only(f, seed=0)].assign(seed=3, epoch=2)), "different seeds"),
     "a run with two widths": (put("width", 64, seed=0, metric="nc1"), "different seeds, settings or options"),
-    "one seed copied": (copied(), "have the same values: they are one run"),
+    "one seed copied": (copied(), "have the same values: one run under two seeds"),
     "one seed copied, at another cost": (
         lambda f: stack(
             copied()(f), *(f[only(f, seed=n, metric="nc1")].assign(metric="seconds", value=5 + n / 10) for n in (0, 2))
         ),
         "have the same values|different seeds",
-    ),
-    "one network under both names": (
-        lambda f: stack(f[only(f)], f[only(f)].assign(model="explicit", run_id="x " + f["run_id"])),
-        "have the same values: they are one run",
     ),
     "R below 1": (lambda f: f.assign(R=0.1), "is a number of at least 1"),
     "a seed without partner": (without(seed=2), "has 0 runs of seed 2 with nc1 .train. of deq"),

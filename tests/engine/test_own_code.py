@@ -95,7 +95,10 @@ def test_changed_source_is_another_run_and_nothing_is_imported_to_know_it(folder
     after = run_id(cell())
     assert after != before
     (folder / "helper.py").write_text("HALF = 0.4\n")
-    assert run_id(cell()) == after, "the file of the named class alone counts"
+    helped = run_id(cell())
+    assert helped != after, "a module beside it that it imports counts"
+    (folder / "other.py").write_text("THIRD = 3\n")
+    assert run_id(cell()) == helped
     assert run_id(cell("Grouped")) != run_id(cell()) and not is_imported(folder)
 
 
@@ -119,7 +122,7 @@ def test_a_configuration_read_back_looks_nothing_up(folder):
         (lambda: cell("Raises"), r"my_cells:Raises cannot be called with \(2, 16.*KeyError"),
         (lambda: cell("small"), r"my_cells:small\(16\) raised TypeError"),
         (lambda: network("softmax"), "does not return what its last torch.nn.Linear gives"),
-        (lambda: network("headless"), "no layers that end in a torch.nn.Linear"),
+        (lambda: network("headless"), "does not end in a torch.nn.Linear"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_trained(make, says, folder, monkeypatch):

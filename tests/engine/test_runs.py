@@ -229,7 +229,7 @@ def test_a_failing_run_is_named_and_does_not_stop_the_others():
     with pytest.raises(ConfigError, match="10000 training images"):
         ensure_runs([greedy, good])
     assert default_store().ids() == [], "what cannot begin is refused before anything is trained"
-    with pytest.raises(RunsFailed, match=r"(?s)runs that failed: 1.*use a lower lr") as caught:
+    with pytest.raises(RunsFailed, match=r"(?s)runs that failed: 1.*Use a lower lr") as caught:
         ensure_runs([wild, good], executor=2)
     assert set(caught.value.failures) == {run_id(wild)} and default_store().ids() == [run_id(good)]
 

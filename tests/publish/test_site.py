@@ -103,7 +103,7 @@ def test_it_is_made_again_only_when_something_has_changed(smoke, pages):
 def test_runs_with_the_same_words_differ_in_their_seed_alone():
     """H5: two lines are told apart by every option."""
     store, found = explore.reference_store(), {}
-    configs = [run.config for run in map(store.load, store.ids()) if run.config["kind"] == "classifier"]
+    configs = [run.config for run in map(store.open, store.ids()) if run.config["kind"] == "classifier"]
     for config, words in zip(configs, explore.said(configs).itertuples(index=False, name=None), strict=True):
         assert found.setdefault(words, config) == config
     images = {words[0] for words in found}
