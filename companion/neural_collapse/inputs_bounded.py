@@ -7,41 +7,40 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction as F
+from itertools import product
 
 from companion import exact
 from companion.certify import require, states
+from companion.exact import Interval, Matrix, cross_entropy, diagonal, etf_loss, exp, identity, inverse, log, norm2
 
 _K, _E = 10, F(1, 100)  # the paper's classes and budgets, E_W = E_H
 _B = _K * _E
 _ROUND = F(5, 10**6)  # of a number printed with five decimals
 
 
-def _layer(rng: random.Random, most: int = 30) -> dict[str, exact.Matrix]:
-    """W, W_EX = U S Vᵀ and H0 with rational entries, singular values up to most/10."""
+def _layer(rng: random.Random, most: int = 30) -> tuple[Matrix, Matrix, Matrix, list[F], Matrix, Matrix]:
+    """W, H0, U, the diagonal of S, V and W_EX = U S Vᵀ with rational entries; singular values up to most/10."""
     u, v = exact.random_orthogonal(rng, 3), exact.random_orthogonal(rng, 3)
-    s = exact.diagonal([F(rng.randint(1, most), 10) for _ in range(3)])
-    w, h0 = exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 3, 4)
-    return {"w": w, "h0": h0, "u": u, "s": s, "v": v, "m": exact.product(u, s, exact.transpose(v))}
+    s = [F(rng.randint(1, most), 10) for _ in range(3)]
+    return exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 3, 4), u, s, v, u @ diagonal(s) @ v.T
 
 
-def _from_0(weight: exact.Matrix) -> exact.Matrix:
+def _from_0(weight: Matrix) -> Matrix:
     """Σ_{i≥0} W^i."""
-    return exact.inverse(exact.plus(exact.identity(len(weight)), weight, -1))
+    return inverse(identity(len(weight)) - weight)
 
 
-def _from_1(weight: exact.Matrix) -> exact.Matrix:
+def _from_1(weight: Matrix) -> Matrix:
     """Σ_{i≥1} W^i."""
-    return exact.plus(_from_0(weight), exact.identity(len(weight)), -1)
+    return _from_0(weight) - identity(len(weight))
 
 
-def _turned(x: dict[str, exact.Matrix], values: list[F]) -> exact.Matrix:
-    """V diag(values) Vᵀ."""
-    return exact.product(x["v"], exact.diagonal(values), exact.transpose(x["v"]))
-
-
-def _lengths(a: exact.Matrix) -> list[F]:
-    """Squared lengths of the columns."""
-    return [sum(x * x for x in column) for column in zip(*a, strict=True)]
+def _reaches(logits: Matrix, most: tuple[Matrix, ...], w: Matrix, layer: Matrix, weight: Matrix, h0: Matrix) -> None:
+    """The point (w, weight, h0) of a DEQ whose weight gives `layer` has these logits, and none of the three matrices is
+    longer than its partner in `most`."""
+    require(w @ layer @ h0 == logits, "the logits")
+    for name, own, partner in zip(("W", "W_DEQ", "H0"), (w, weight, h0), most, strict=True):
+        require(norm2(own) <= norm2(partner), f"the budget of {name}")
 
 
 _B3 = "DEQ achieves a lower bound on the loss function compared to explicit neural network"
@@ -65,15 +64,11 @@ def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
     """
     rng = random.Random(13)
     for _ in range(4):
-        x = _layer(rng)
-        weight = _turned(x, [x["s"][i][i] / (1 + x["s"][i][i]) for i in range(3)])
-        w = exact.product(x["w"], x["u"], exact.transpose(x["v"]))
-        h = exact.product(_from_1(weight), x["h0"])
-        before = exact.product(x["m"], x["h0"])
-        require(exact.product(w, h) == exact.scaled(scale, exact.product(x["w"], before)), "the logits")
-        require(_lengths(h) == _lengths(before), "the lengths of the features")
-        require(_lengths(exact.transpose(w)) == _lengths(exact.transpose(x["w"])), "the lengths of the classifiers")
-        require(exact.norm2(weight) < exact.norm2(x["s"]) == exact.norm2(x["m"]), "the weight is shorter")
+        w, h0, u, s, v, m = _layer(rng)
+        weight = v @ diagonal([x / (1 + x) for x in s]) @ v.T
+        _reaches(scale * (w @ m @ h0), (w, m, h0), w @ u @ v.T, _from_1(weight), weight, h0)
+        require(norm2(_from_1(weight) @ h0) == norm2(m @ h0), "the lengths of the features")
+        require(norm2(weight) < norm2(m), "the weight is shorter")
     return True
 
 
@@ -108,26 +103,22 @@ def b3_same_inputs_series_from_0(
     """
     rng = random.Random(14)
     for _ in range(4):
-        x = _layer(rng, 5)
-        w = exact.product(x["w"], x["m"])
-        require(exact.norm2(w) <= exact.norm2(x["s"]) * exact.norm2(x["w"]), "‖W W_EX‖ ≤ ‖W_EX‖ ‖W‖")
-        logits = exact.product(x["w"], x["m"], x["h0"])
-        zero = exact.scaled(F(0), x["m"])
-        require(exact.product(w, _from_0(zero), x["h0"]) == logits, "the logits")
-        weight = exact.scaled(_E / 6, _layer(rng)["m"])  # singular values up to 3, so ‖M‖_F ≤ √27 E_H/6 < E_H
-        less, h = exact.plus(exact.identity(3), weight, -1), exact.product(_from_0(weight), x["h0"])
-        require(exact.norm2(weight) <= _E**2, "beyond E_H: the budget of M")
-        require(exact.norm2(x["h0"]) <= (1 + _E) ** 2 * exact.norm2(h), "beyond E_H: the features are not much shorter")
-        require(exact.product(w, less, h) == exact.scaled(outer, logits), "beyond E_H: the logits")
+        w, h0, _, _, _, m = _layer(rng, 5)
+        logits, zero = w @ m @ h0, 0 * m
+        _reaches(logits, (w, m, h0), w @ m, _from_0(zero), zero, h0)
+        weight = _E / 6 * _layer(rng)[-1]  # singular values up to 3, so ‖M‖_F ≤ √27 E_H/6 < E_H
+        h = _from_0(weight) @ h0
+        require(norm2(weight) <= _E**2, "beyond E_H: the budget of M")
+        require(norm2(h0) <= (1 + _E) ** 2 * norm2(h), "beyond E_H: the features are not much shorter")
+        require(w @ m @ (identity(3) - weight) @ h == outer * logits, "beyond E_H: the logits")
     require(_E * (1 + _E) <= 1 and most == _E * (1 + _E) ** 2, "beyond E_H: the bounds at 1/100")
     e, half = F(9, 10), F(7, 10)
     require(gain <= e and (gain * half) ** 2 <= e, "the explicit layer is feasible")
-    explicit = exact.log(1 + exact.exp(-2 * gain * half))
-    weight = exact.diagonal([F(-4, 5), F(-2, 5)])
-    h = exact.product(_from_0(weight), exact.matrix(2, 2, lambda i, j: length if i == 0 else half * (1 - 2 * j)))
-    require(exact.norm2(weight) <= e**2 and exact.norm2(h) / 2 <= e, "the DEQ has a feasible point")
+    weight = diagonal([F(-4, 5), F(-2, 5)])
+    h = _from_0(weight) @ Matrix([[length, length], [half, -half]])
+    require(norm2(weight) <= e**2 and norm2(h) / 2 <= e, "the DEQ has a feasible point")
     square = (e - (length / (1 + e)) ** 2) / half**2  # of the largest ‖b‖
-    deq = exact.log(1 + exact.exp(-2 * half * exact.sqrt(square)))
+    explicit, deq = (log(1 + exp(-2 * half * size)) for size in (gain, exact.sqrt(square)))
     return require(explicit < F(25, 100) and deq > F(28, 100), "the DEQ has the larger loss")
 
 
@@ -137,8 +128,7 @@ def b3_same_inputs_series_from_0(
     "minority: f(h0_k,i; W_DEQ) = 0 [read with H0 given, the same for both models, and the budget on h]",
     "false",
     "each of them, for the DEQ (series from 0) with inputs within E_H = 1/100; NC1 and NC2 for the explicit layer and "
-    "the series from 1 too. So the reading that gives Theorem B.3 its order refutes Theorem 3.1. NC2 of Theorem 4.1 "
-    "stays vacuous and its NC3 false (thm41_nc2, thm41_nc3). Second derivation: from the fixed-point equation",
+    "the series from 1 too. So the reading that gives Theorem B.3 its order refutes Theorem 3.1",
 )
 def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> bool:
     """H0 given and the same for both, budget on h, K = 2, E_W = E_H = 1/100.
@@ -156,18 +146,16 @@ def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> boo
     c, rng = length, random.Random(16)
     require((1 + second**2) * c**2 / 2 <= _E and (1 + opposite**2) * c**2 / 2 <= _E, "the inputs are within E_H")
     for g in (_E, _E / (1 - _E), F(1), 1 / (1 - _E)):  # explicit; DEQ from 1; DEQ from 0
+        h, other = g * c, g * second * c
         require(g**2 * (1 + second**2) * c**2 / 2 <= _E, "(a) the features are within E_H")
-        require(
-            min(g * c, g * second * c) > 0 and g * c != g * second * c, "(a) positive margins, features that differ"
-        )
-        require(g * c + g * opposite * c != 0, "(b) h_1 is not −h_2")
-    require(all(sum(row) == 0 for row in exact.centring(2)), "(b) the columns of C_2 sum to 0")
+        require(min(h, other) > 0 and h != other, "(a) positive margins, features that differ")
+        require(h + g * opposite * c != 0, "(b) h_1 is not −h_2")
     for _ in range(4):
         weight = exact.matrix(2, 2, lambda i, j: _E * F(rng.randint(-5, 5), 10))
-        h = exact.scaled(c, _from_0(weight))
-        require(exact.norm2(weight) <= _E**2 and exact.norm2(h) / 2 <= _E, "(c) a feasible point")
-        exact.inverse(h)  # (c) the two features are not parallel
-        require(min(_lengths(h)) * (1 + _E) ** 2 >= c**2, "(d) no feature is short")
+        h = c * _from_0(weight)
+        require(norm2(weight) <= _E**2 and norm2(h) / 2 <= _E, "(c) a feasible point")
+        inverse(h)  # (c) the two features are not parallel
+        require(all(norm2([column]) * (1 + _E) ** 2 >= c**2 for column in h.T), "(d) no feature is short")
     return True
 
 
@@ -190,11 +178,10 @@ def b3_both_budgets(scale: F = F(1)) -> bool:
     """
     rng = random.Random(15)
     for _ in range(4):
-        x = _layer(rng, 5)
-        size = exact.norm2(x["s"])
-        h = exact.scaled(scale, exact.product(x["m"], x["h0"]))
-        require(exact.norm2(h) <= size * exact.norm2(x["h0"]) < exact.norm2(x["h0"]), "‖h‖ ≤ E_H ‖h0‖")
-        require(exact.product(x["w"], h) == exact.product(x["w"], x["m"], x["h0"]), "the logits")
+        w, h0, _, s, _, m = _layer(rng, 5)
+        h = scale * (m @ h0)
+        require(norm2(h) <= norm2([s]) * norm2(h0) < norm2(h0), "‖h‖ ≤ E_H ‖h0‖")
+        _reaches(w @ m @ h0, (w, m, h0), w, identity(3), 0 * m, h)
     return b3_same_inputs_series_from_1()
 
 
@@ -204,8 +191,7 @@ def b3_both_budgets(scale: F = F(1)) -> bool:
     "network",
     "holds",
     "lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h; "
-    "series from 0 or 1. Our proof (singular values), on rational instances. 'Significantly' is not judged: with "
-    "bounded inputs, at the paper's budgets, by 0.00994 to 0.01000 from 0 and by 0.000001 from 1 (b3_v2_gap)",
+    "series from 0 or 1. Our proof (singular values), on rational instances. By how much: b3_v2_gap",
     reading="proofs'",
 )
 def b3_v2_order(scale: F = F(1)) -> bool:
@@ -224,25 +210,19 @@ def b3_v2_order(scale: F = F(1)) -> bool:
     """
     rng = random.Random(11)
     for _ in range(4):
-        x = _layer(rng)
-        values = [x["s"][i][i] for i in range(3)]
-        weight = _turned(x, [1 - 1 / max(F(1), s) for s in values])
-        short = _turned(x, [min(F(1), s) for s in values])
-        require(exact.norm2(weight) < exact.norm2(x["s"]) == exact.norm2(x["m"]), "‖W_DEQ‖ < ‖S‖")
-        logits = exact.scaled(scale, exact.product(x["w"], x["m"], x["h0"]))
-        outer, moved = exact.product(x["w"], x["u"], exact.transpose(x["v"])), exact.product(short, x["h0"])
-        require(exact.product(outer, _from_0(weight), moved) == logits, "inputs bounded: logits")
-        require(exact.norm2(moved) <= exact.norm2(x["h0"]), "inputs bounded: their budget")
-        w = exact.product(outer, short)
-        require(exact.product(w, _from_0(weight), x["h0"]) == logits, "H0 given: logits")
-        require(exact.norm2(w) <= exact.norm2(x["w"]) == exact.norm2(outer), "the budget of W")
+        w, h0, u, s, v, m = _layer(rng)
+        weight = v @ diagonal([1 - 1 / max(F(1), x) for x in s]) @ v.T
+        short, outer = v @ diagonal([min(F(1), x) for x in s]) @ v.T, w @ u @ v.T
+        require(norm2(weight) < norm2(m), "‖W_DEQ‖ < ‖S‖")
+        for classifier, inputs in ((outer, short @ h0), (outer @ short, h0)):  # inputs bounded, H0 given
+            _reaches(scale * (w @ m @ h0), (w, m, h0), classifier, _from_0(weight), weight, inputs)
     return b3_same_inputs_series_from_1()
 
 
-def _enclosed(gain: F) -> tuple[exact.Interval, exact.Interval]:
+def _enclosed(gain: F) -> tuple[Interval, Interval]:
     """Bounds of the least loss at the paper's budgets where ‖Z‖_* ≤ gain · B, which logits of rank one reach."""
     z = gain * _B / _K
-    return exact.etf_loss(_K, gain * _B), exact.cross_entropy([z, -z] * (_K // 2), 0)
+    return etf_loss(_K, gain * _B), cross_entropy([z, -z] * (_K // 2), 0)
 
 
 @states(
@@ -264,14 +244,13 @@ def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
     least, most = explicit[0] - deq[1], explicit[1] - deq[0]
     require(least > F(994, 10**5) and most < F(1, 100), "the enclosure of the difference")
     d = F(_K, _K - 1) * _E
-    printed = d * (_K - 1) / (exact.exp(d) + _K - 1)
+    printed = d * (_K - 1) / (exp(d) + _K - 1)
     require(printed * (1 - share) < least and most < printed * (1 + share), "the printed difference")
     require(printed > F(999, 10**5) - _ROUND and printed < F(999, 10**5) + _ROUND, "which rounds to 0.00999")
     least, most = explicit[0] - other[1], explicit[1] - other[0]
     require(least > from_1 and most < from_1 * F(102, 100), "the difference with the series from 1")
-    tight = exact.etf_loss(_K, _B)
-    require(explicit[0] - tight > F(98, 10**4), "(22) is below its infimum")
-    return require(deq[0] - (tight - printed) > F(98, 10**4), "(33) is below its infimum")
+    below = etf_loss(_K, _B) + F(98, 10**4)
+    return require(explicit[0] > below and deq[0] > below - printed, "(22) and (33) are below their infima")
 
 
 @states(
@@ -290,21 +269,14 @@ def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
     """
     rng = random.Random(12)
     for _ in range(4):
-        w, h0 = exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 3, 4)
-        u, v = exact.random_orthogonal(rng, 3), exact.random_orthogonal(rng, 3)
+        w, h0, u, _, v, _ = _layer(rng)
         values = [1 + F(rng.randint(-4, 4), 10) for _ in range(3)]
-        unit, t, d = exact.identity(3), exact.diagonal(values), exact.diagonal([min(F(1), 2 - x) for x in values])
-        block, both = exact.product(u, t, exact.transpose(v)), exact.product(d, t)
-        size = exact.norm2(exact.plus(block, unit, -1))
-        require(exact.norm2(exact.plus(d, unit, -1)) <= exact.norm2(exact.plus(t, unit, -1)) <= size, "Mirsky")
-        logits = exact.scaled(scale, exact.product(w, block, h0))
-        for left, outer, inner in ((u, w, exact.product(u, both, exact.transpose(v), h0)),
-                                   (v, exact.product(w, u, both, exact.transpose(v)), h0)):  # fmt: skip
-            weight = exact.product(left, exact.plus(unit, d, -1), exact.transpose(left))
-            require(exact.norm2(weight) <= size, "the budget of W_DEQ")
-            require(exact.norm2(outer) <= exact.norm2(w) and exact.norm2(inner) <= exact.norm2(h0), "the other budgets")
-            layer = exact.inverse(exact.plus(unit, weight, -1))
-            require(exact.product(outer, layer, inner) == logits, "the same logits")
+        t, d = diagonal(values), diagonal([min(F(1), 2 - x) for x in values])
+        block, unit = u @ t @ v.T, identity(3)
+        require(norm2(d - unit) <= norm2(t - unit) <= norm2(block - unit), "Mirsky")
+        for left, classifier, inputs in ((u, w, u @ d @ t @ v.T @ h0), (v, w @ u @ d @ t @ v.T, h0)):
+            weight = left @ (unit - d) @ left.T
+            _reaches(scale * (w @ block @ h0), (w, block - unit, h0), classifier, _from_0(weight), weight, inputs)
     return require(_enclosed(1 + _E)[1] < _enclosed(gain)[0], "from 1 the residual block has the lower loss")
 
 
@@ -315,9 +287,8 @@ def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
     "read as infima, with M1 = C2/(C1+C2) and C4 = −M2 of Lemma B.1 never both, not even with other constants for "
     "each: (22) is below inf L_EX where the inputs are bounded and E_H < 1, (33) below inf L_DEQ where the features "
     "are. With the printed factor, common constants, inputs bounded and the series from 0, C4 solved from both "
-    "formulas is > log K at K = 10, E_W = E_H = 1/100, which no such constants have. (With the printed factor and "
-    "other constants for each model both can be infima: the same budgets, features bounded, C2/(C1+C2) = 0.938 and "
-    "0.937. Free C1, C2 fit any two ordered numbers.) Second derivation: by polynomials",
+    "formulas is > log K, which no such constants have; other constants for each model, C2/(C1+C2) = 0.938 and 0.937, "
+    "make both infima where the features are bounded",
     reading="proofs'",
 )
 def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 1000), F(937, 1000))) -> bool:
@@ -336,33 +307,20 @@ def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 10
     With the printed factor, H(p) + p log(K−1) − (1−p)D and the same with 2D pass through the loss at B, the common
     infimum where the features are bounded and H0 is free, between p ± 1/2000 of the two p named.
     """
-    log_k = exact.log(F(_K))
-    for n in range(1, 20):
-        p, d = F(n, 20), F(_K, _K - 1) * _E
-        for times in (F(1), F(2)):
-            value = p * exact.log((_K - 1) / p) - (1 - p) * exact.log(1 - p) - times * p * d
-            require(value < exact.etf_loss(_K, times * _B), f"the largest value, p = {p}")
-    require(exact.etf_loss(_K, twice * _B) < exact.etf_loss(_K, _B), "features bounded: (33) < inf L_DEQ")
-    least_explicit = exact.etf_loss(_K, budget * _B)
-    most_deq = exact.etf_loss(_K, _B)
-    require(most_deq < least_explicit, "inputs bounded: (22) < inf L_EX")
-    infimum, d = exact.etf_loss(_K, _B), F(_K, _K - 1) * _E
+    log_k, d = log(F(_K)), F(_K, _K - 1) * _E
+    for p, times in product((F(n, 20) for n in range(1, 20)), (1, 2)):
+        value = p * log((_K - 1) / p) - (1 - p) * log(1 - p) - times * p * d
+        require(value < etf_loss(_K, times * _B), f"the largest value, p = {p}")
+    infimum, least_explicit = etf_loss(_K, _B), etf_loss(_K, budget * _B)  # features bounded; explicit, inputs bounded
+    require(etf_loss(_K, twice * _B) < infimum, "features bounded: (33) < inf L_DEQ")
+    require(infimum < least_explicit, "inputs bounded: (22) < inf L_EX")
     for p, times in zip(both, (1, 2), strict=True):
-        low, high = (q * exact.log((_K - 1) / q) - (1 - q) * exact.log(1 - q) - times * (1 - q) * d
+        low, high = (q * log((_K - 1) / q) - (1 - q) * log(1 - q) - times * (1 - q) * d
                      for q in (p + F(1, 2000), p - F(1, 2000)))  # fmt: skip
         require(low < infimum and infimum < high, "printed factor, other constants for each: both can be infima")
     explicit, deq = _enclosed(_E), _enclosed(_E / (1 - _E))
     require(2 * explicit[1] - deq[0] < log_k, "from 1: C4 < log K")
-    return require(2 * least_explicit - most_deq > log_k, "C4 > log K")
-
-
-def _gains(r: F, root: F) -> dict[str, tuple[F, F]]:
-    """Explicit layer and DEQ: size of the rank-one logits, and the largest nuclear norm of ETF-shaped ones, over B."""
-    return {
-        "explicit": (r, r / root),
-        "sum from 0": (1 / (1 - r), max(root / (root - r), 1 + r / (1 - r) / root)),
-        "sum from 1": (r / (1 - r), max(r / (root - r), r / (1 - r) / root)),
-    }
+    return require(2 * least_explicit - infimum > log_k, "C4 > log K")
 
 
 @states(
@@ -370,8 +328,7 @@ def _gains(r: F, root: F) -> dict[str, tuple[F, F]]:
     "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
     "false",
     "K = 10, E_W = E_H = 1/100: rank-one logits have a lower loss than every ETF-shaped point, explicit and DEQ (sum "
-    "from 0 or 1). With the budget on h as well, the DEQ (from 0) has the printed optimum. Second derivation: by "
-    "polynomials. The theorem as printed holds (thm31_nc2)",
+    "from 0 or 1). The theorem as printed holds (thm31_nc2)",
     reading="proofs'",
 )
 def nc31_proofs_reading(root: F = F(3)) -> bool:
@@ -382,15 +339,19 @@ def nc31_proofs_reading(root: F = F(3)) -> bool:
     ‖H0‖_F ≥ s(√(K−1) − r), so ‖Z‖_* ≤ B √(K−1)/(√(K−1) − r). Sum from 1, H = M H0 + M H: (K−1)s ≤ r‖H0‖_F + s r √(K−1),
     so ‖Z‖_* ≤ B r/(√(K−1) − r). If instead the classifier has K−1 equal singular values t, ‖Z‖_* ≤ t ‖P A H0‖_* with a
     projection P of rank K−1 and t = √(K E_W)/√(K−1), ‖P A H0‖_* ≤ ‖P A‖_F ‖H0‖_F, and ‖P A‖_F ≤ r; √(K−1) + r/(1−r);
-    r/(1−r): the second numbers of `_gains`. The loss of all of these is at least `exact.etf_loss` there.
+    r/(1−r): the second numbers of `gains`. The loss of all of these is at least `exact.etf_loss` there.
     (With the budget on h too and the sum from 0, h0 = h and W_DEQ = 0 reach the optimum of `balanced.thm31_nc2`.)
     Rank one: u = (1, −1, 1, …)/√K, a unit f, W = √(K E_W) u fᵀ, M = r f fᵀ, H0 = √(K E_H) f uᵀ is feasible with Z =
     g B uuᵀ, g = r, 1/(1−r), r/(1−r); its logits are ±gB/K, the right class with +. Its loss is lower.
     """
-    for name, (one, flat) in _gains(_E, root).items():
-        z = one * _B / _K
-        rank_one = exact.cross_entropy([z, -z] * (_K // 2), 0)
-        require(rank_one < exact.etf_loss(_K, flat * _B), f"{name}: rank one has the lower loss")
+    r = _E
+    gains = {  # the second number of each is the largest nuclear norm of ETF-shaped logits, over B
+        "explicit": (r, r / root),
+        "sum from 0": (1 / (1 - r), max(root / (root - r), 1 + r / (1 - r) / root)),
+        "sum from 1": (r / (1 - r), max(r / (root - r), r / (1 - r) / root)),
+    }
+    for name, (one, flat) in gains.items():
+        require(_enclosed(one)[1] < etf_loss(_K, flat * _B), f"{name}: rank one has the lower loss")
     return True
 
 
@@ -399,7 +360,7 @@ def nc31_proofs_reading(root: F = F(3)) -> bool:
     "each feature collapses to K_A-Simplex ETF",
     "false",
     "K = 10, K_A = 5, R = 10⁶, E_W = E_H = 1/100, explicit: rank-one logits lower the loss by 2.0e-4, a K_A-ETF by at "
-    "most 1.0e-4. Second derivation: by polynomials. As printed the proposition holds there (prop42)",
+    "most 1.0e-4. As printed the proposition holds there (prop42)",
     reading="proofs'",
 )
 def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
@@ -410,18 +371,11 @@ def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
     spectral norm w_A ‖[I; 0] − 11ᵀ/10‖ ≤ w_A, so the loss falls by at most w_A B r/2. Rank one on (1, 1, −1, −1,
     0)/2 has ‖Z_A‖_* = B r, logits ±B r/4 in four classes.
     """
-    ratio = 10**6
-    w_a = F(ratio, 5 * ratio + 5)
+    w_a, q = F(10**6, 5 * 10**6 + 5), _B * _E / 4
     drop_etf = w_a * _B * _E * most
-    q = _B * _E / 4
-    zero = exact.log(F(_K))
-    rank_one = exact.cross_entropy([q, q, -q, -q, *[F(0)] * 6], 0)
-    fall = 4 * w_a * (zero - rank_one)
+    fall = 4 * w_a * (log(F(_K)) - cross_entropy([q, q, -q, -q, *[F(0)] * 6], 0))  # of rank one
     require(fall > drop_etf and drop_etf < F(1, 10**4), "rank one falls further")
     require(fall > F(2, 10**4) - _ROUND and fall < F(2, 10**4) + _ROUND, "by 2.0e-4")
     # ‖[I; 0] − 11ᵀ/10‖ ≤ 1 on five columns: its Gram matrix is I − 11ᵀ/10, with eigenvalues 1 and 1/2
-    a = exact.matrix(_K, 5, lambda j, k: F(int(j == k)) - F(1, _K))
-    gram = exact.product(exact.transpose(a), a)
-    return require(
-        gram == exact.plus(exact.identity(5), exact.matrix(5, 5, lambda i, j: F(1, 10)), -1), "the gradient's norm"
-    )
+    a = Matrix(row[:5] for row in exact.centring(_K))
+    return require(a.T @ a == identity(5) - exact.matrix(5, 5, lambda i, j: F(1, 10)), "the gradient's norm")

@@ -28,7 +28,7 @@ STATEMENTS = certificates.STATEMENTS | {
 DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "D1": (
         "two lower bounds are compared as if they were infima; (7) and (9), H0 free in each, have the same optimum",
-        ("thm_b3", "loss_imbalance", "step_20_equality", "step_21_equality", "step_22_33"),
+        ("thm_b3", "loss_imbalance", "step_20_equality"),
     ),
     "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2", "step_58_59")),
     "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),

@@ -3,17 +3,21 @@
 By another argument; of NC3 under imbalance (`after_54`) by the same one with other arithmetic.
 
 Bounds of exp and log are those of `decimal`, whose results are correctly rounded, widened by one unit; where the
-argument allows, logarithms cancel and a polynomial decides.
+argument allows, logarithms cancel and a polynomial decides. An identity between polynomials of a degree below seven in
+each variable is checked at seven values of each, which proves it.
 """
 
 from __future__ import annotations
 
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import product
 
 from companion.certify import also
 
 _CONTEXT = Context(prec=40)
+_SEVEN = [Fraction(n, 8) for n in range(1, 8)]
+_PAIRS = list(product(_SEVEN, _SEVEN))
 
 
 def _decimal(q: Fraction) -> tuple[Decimal, Decimal]:
@@ -214,3 +218,53 @@ def gradient_at_the_collapsed_optimum() -> bool:
     settings = [(majority, ratio) for majority in (3, 5, 7) for ratio in (10, 50, 100)]
     collapsed = all(_collapse_is_optimal(10, majority, ratio, e) for majority, ratio in settings)
     return collapsed and not any(_collapse_is_optimal(10, majority, 1, e) for majority in (3, 5, 7))
+
+
+# --- steps of the proofs ------------------------------------------------------------------------------------------
+
+
+@also("step_20_equality")
+def equality_needs_large_norms() -> bool:
+    """(w² + x²)/2 − w²x² = (w − x)²/2 + wx (1 − wx): 0 for wx ≤ 1 only if w = x and wx = 1, that is at w = x = 1."""
+    return all((w**2 + x**2) / 2 - (w * x) ** 2 == (w - x) ** 2 / 2 + w * x * (1 - w * x) for w, x in _PAIRS)
+
+
+@also("step_36")
+def only_the_zero_vector() -> bool:
+    """Any W with W x = x, here of three dimensions, P = xxᵀ/‖x‖² and W = P + N (I − P), maps G¹ = W x + x to 2x."""
+    x, r = (2, -1, 3), range(3)
+    p = [[Fraction(x[i] * x[j], 14) for j in r] for i in r]
+    for n in ([[0] * 3] * 3, [[1, -2, 5], [0, 3, 1], [4, 4, -7]]):
+        w = [[p[i][j] + sum(n[i][k] * ((k == j) - p[k][j]) for k in r) for j in r] for i in r]
+        once = [sum(w[i][j] * x[j] for j in r) for i in r]
+        if once != [*x] or [sum(w[i][j] * (once[j] + x[j]) for j in r) for i in r] != [2 * value for value in x]:
+            return False
+    return True
+
+
+@also("step_49")
+def the_sum_is_larger() -> bool:
+    """L = qL_A + (1−q)L_B with 0 < q < 1: L_A + L_B − L = (1−q)L_A + qL_B > 0 for positive L_A, L_B."""
+    return all(a + b - (q * a + (1 - q) * b) == (1 - q) * a + q * b > 0 for (a, b), q in product(_PAIRS, _SEVEN))
+
+
+@also("step_58_59")
+def nearer_means_beyond_the_middle() -> bool:
+    """(E − y)² − (F − y)² = 2(F − E)(y − (E + F)/2): (58) is y > (E + F)/2, and y = (3E + F)/4, which is below, is
+    between E and F = 1/(1 − E): it satisfies (59), not (58).
+    """
+    cases = ((e, f, y) for (e, f), y in product(_PAIRS, _SEVEN))
+    return all((e - y) ** 2 - (f - y) ** 2 == 2 * (f - e) * (y - (e + f) / 2) for e, f, y in cases)
+
+
+@also("step_60_62")
+def ratio_of_the_printed_bounds() -> bool:
+    """(61)/(60) − 1 has the sign of 2E_H s − 1, s = E_W + E_H, and (62) holds for all E_W, E_H > 0; both multiplied by
+    their denominators.
+    """
+    for w, h in _PAIRS:
+        s = w + h
+        sign = 4 * h * s - 2 * h * (1 + 2 * s * (1 - h)) == 2 * h * (2 * h * s - 1)
+        if not sign or 2 * s - h - s * h * (1 - h) != w + s * ((h - Fraction(1, 2)) ** 2 + Fraction(3, 4)):
+            return False
+    return True
