@@ -22,25 +22,24 @@ from nclib.system import words
 
 READINGS = ("as printed", "proofs'", "ours")
 STATEMENTS = {
-    "lemma_b1": "Lemma B.1",
-    "remark_b2": "Remark B.2",
-    "thm31_nc1": "Theorem 3.1, NC1",
-    "thm31_nc2": "Theorem 3.1, NC2",
-    "thm31_nc3": "Theorem 3.1, NC3",
-    "thm_b3": "Theorem B.3",
-    "thm41_nc1": "Theorem 4.1, NC1",
-    "thm41_nc2": "Theorem 4.1, NC2",
-    "thm41_nc3": "Theorem 4.1, NC3",
-    "prop42": "Proposition 4.2",
+    "lemma_b1": ("Lemma B.1", "the misprint of (15) corrected, as (17) does; has no H0"),
+    "remark_b2": ("Remark B.2", "ratio inverted, in its proof (18) too; (24) has it right"),
+    "thm31_nc1": ("Theorem 3.1, NC1", "h0_k is the mean, printed as a sum; H0 given: it fails"),
+    "thm31_nc2": ("Theorem 3.1, NC2", "1_K is the identity; H0 given: it fails"),
+    "thm31_nc3": ("Theorem 3.1, NC3", "H0 given: its DEQ half fails"),
+    "thm_b3": ("Theorem B.3", "the infima are equal; H0 given within E_H: order right"),
+    "thm41_nc1": ("Theorem 4.1, NC1", "h0_k is the mean, printed as a sum; H0 given: it fails"),
+    "thm41_nc2": ("Theorem 4.1, NC2", "for all i, j no H0, free or given, meets its premise"),
+    "thm41_nc3": ("Theorem 4.1, NC3", "the ratio is exactly 1; H0 given: it can be below 3/4"),
+    "prop42": ("Proposition 4.2", "the paper's 0.01 is below E0; H0 given: DEQ half fails"),
 }
-"""What Sun & Shi (2024) state: certificate and name."""
+"""What Sun & Shi (2024) state: certificate, name, and the reason for the verdict in a few words."""
 _WIDTH = 100  # of what is printed
 
 _MODULES = (  # in this order `ids` names what they certify
     "neural_collapse.balanced",
     "neural_collapse.imbalanced",
     "neural_collapse.inputs_bounded",
-    "neural_collapse.alignment",
     "neural_collapse.steps",
     "neural_collapse.printed_numbers",
     "neural_collapse.second",
@@ -96,7 +95,7 @@ _SECOND: dict[str, Callable[[], bool]] = {}
 
 
 def states(
-    place: str, statement: str, verdict: str, certificate: str, reading: str = "as printed", brief: str = ""
+    place: str, statement: str, verdict: str, certificate: str, reading: str = "as printed"
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     """Register a function as the certificate of a statement; the name of the function is the id."""
     if reading not in READINGS or not verdict.startswith(tuple(words.STATEMENTS)):
@@ -104,6 +103,7 @@ def states(
 
     def register(check: Callable[..., bool]) -> Callable[..., bool]:
         name, paper = check.__name__, check.__module__.split(".")[-2]
+        brief = STATEMENTS.get(name, ("", ""))[1]
         _ENTRIES[name] = Certificate(name, paper, place, statement, reading, verdict, certificate, False, brief), check
         return check
 
@@ -198,9 +198,8 @@ def summary(results: Sequence[Certificate]) -> str:
     lines = ["The ten statements of Sun & Shi (2024), with H0 free in each problem and the budget E_H on h."]
     lines += ["H0 given: the same inputs for both models, as §3.2 says; see nclib certify h0_given."]
     found = {result.id: result for result in results}
-    for name, statement in STATEMENTS.items():
-        said = _said(found[name])
-        lines.append(f"{statement:16}  {said:24}  {found[name].brief if found[name].ok else ''}".rstrip())
+    for name, (statement, brief) in STATEMENTS.items():
+        lines.append(f"{statement:16}  {_said(found[name]):24}  {brief if found[name].ok else ''}".rstrip())
     return "\n".join(lines)
 
 

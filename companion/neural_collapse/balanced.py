@@ -23,7 +23,6 @@ def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
     "holds",
     "its misprint corrected, as (17) does: (15) prints δ_k in the inner sum and is false so (step_15). Gibbs' "
     "inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights",
-    brief="the misprint of (15) corrected, as (17) does; has no H0",
 )
 def lemma_b1(equality: F = F(1)) -> bool:
     """Read with the index of (17), δ_k′ in the inner sum.
@@ -51,9 +50,7 @@ def lemma_b1(equality: F = F(1)) -> bool:
     "when C2/C1 = exp(Δ)/(K−1), the right term of the inequality in lemma B.1 reaches its maximum",
     "typo",
     "the ratio is inverted, and the derivatives (18), from which its proof takes it, are inverted too; (24) has it "
-    "right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1): equality there, at the printed ratio 4 the "
-    "bound exceeds 0, and larger ratios exceed it",
-    brief="ratio inverted, in its proof (18) too; (24) has it right",
+    "right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1)",
 )
 def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     """Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
@@ -84,9 +81,8 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)",
     "holds",
     "its misprint corrected: h0_k is the mean (printed as a sum, false for n ≥ 2). H0 free, with the budget on h or on "
-    "h0; with H0 given it fails (h0_given). Our proof (averages, slack), its equalities on rational instances; the "
-    "paper's own proof of the DEQ half rests on (36), which is false",
-    brief="h0_k is the mean, printed as a sum; H0 given: it fails",
+    "h0; with H0 given it fails (h0_given). Our proof (averages, slack); the paper's, of the DEQ half, rests on (36), "
+    "which is false",
 )
 def thm31_nc1(share: F = F(1)) -> bool:
     """For any numbers of samples n_k, H0 free, with the budget on h or on h0, explicit layer and DEQ alike.
@@ -120,7 +116,6 @@ def thm31_nc1(share: F = F(1)) -> bool:
     "holds",
     "its misprints corrected: 1_K, K×K in (26), is the identity, and H0 stands for the class means. H0 free, the "
     "budget on h. Our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits",
-    brief="1_K is the identity; H0 given: it fails",
 )
 def thm31_nc2(scale: F = F(1)) -> bool:
     """As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
@@ -154,9 +149,7 @@ def thm31_nc2(scale: F = F(1)) -> bool:
     "§3, Theorem 3.1, NC3",
     "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k",
     "holds",
-    "H0 free, the budget on h. Our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when "
-    "a factor is turned, in fractions, K = 2, 5, 10. With H0 given its DEQ half fails (h0_given)",
-    brief="H0 given: its DEQ half fails",
+    "H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ), equality at the optimum, K = 2, 5, 10",
 )
 def thm31_nc3(trace: F = F(1)) -> bool:
     """As printed.
@@ -186,10 +179,8 @@ def thm31_nc3(trace: F = F(1)) -> bool:
     "√(E_W E_H) + C2 [read as infima of (7) and (9), H0 free in each]",
     "false",
     "budget on h: the infima are equal (any n_k, series from 0 or 1), the two values differ unless C1 = 0. As lower "
-    "bounds both are valid (constants of Lemma B.1) and order nothing. With H0 the same for both models, as §3.2 "
-    "assumes, the order is right, weakly with the series from 1 (b3_same_inputs_series_from_1), and from 0 for inputs "
-    "within E_H ≤ 1 (b3_same_inputs_series_from_0); but then Theorem 3.1 fails (h0_given)",
-    brief="the infima are equal; H0 given within E_H: order right",
+    "bounds both are valid (constants of Lemma B.1) and order nothing. With H0 the same for both models the order is "
+    "right (b3_same_inputs_series_from_1, b3_same_inputs_series_from_0), but then Theorem 3.1 fails (h0_given)",
 )
 def thm_b3(scale: F = F(1)) -> bool:
     """Read as infima of (7) and (9), each minimised over its own H0, with the budget on h as printed.

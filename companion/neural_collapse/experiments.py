@@ -69,28 +69,21 @@ def _nc_definitions(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
 
 
-REMEDIES: dict[str, dict[str, str]] = {
-    "none": {},
-    "balanced softmax": {"loss": "balanced_softmax"},
-    "class-balanced weights": {"loss": "class_balanced"},
-    "LDAM-DRW": {"loss": "ldam_drw", "head": "cosine"},
-    "fixed ETF classifier": {"head": "etf"},
+REMEDIES = {
+    "none": ("cross_entropy", "linear"),
+    "balanced softmax": ("balanced_softmax", "linear"),
+    "class-balanced weights": ("class_balanced", "linear"),
+    "LDAM-DRW": ("ldam_drw", "cosine"),
+    "fixed ETF classifier": ("cross_entropy", "etf"),
 }
 """Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own."""
 
 
 def _remedies(profile: Profile) -> list[RunConfig]:
-    images = step_imbalanced(profile, *profile.beyond)
-    return [
-        run
-        for remedy in REMEDIES.values()
-        for run in classifiers(
-            profile,
-            images,
-            [model_config(profile, kind, head=remedy.get("head", "linear")) for kind in ARMS],
-            loss=remedy.get("loss", "cross_entropy"),
-        )
-    ]
+    images, runs = step_imbalanced(profile, *profile.beyond), []
+    for loss, head in REMEDIES.values():
+        runs += classifiers(profile, images, [model_config(profile, kind, head=head) for kind in ARMS], loss=loss)
+    return runs
 
 
 def _long_tail(profile: Profile) -> list[RunConfig]:
@@ -147,15 +140,11 @@ def _optimisers(profile: Profile) -> list[RunConfig]:
     learning rate of the latter two is PyTorch's; AdamW scales the weights down in a step as much as SGD does in the
     long run, by lr · weight decay / (1 − momentum)."""
     models = [model_config(profile, kind) for kind in ("explicit", "explicit_matched", "deq")]
-    sgd = classifiers(profile, data_config(profile), models)
-    lr = 1e-3
-    found = list(sgd)
-    for run in sgd:
-        train = run.train
-        shrink = train.lr * train.weight_decay / (1 - train.momentum)
-        decays = {"adam": train.weight_decay, "adamw": round(shrink / lr, 6)}
-        found += [run.replace(train=train.replace(optimiser=name, lr=lr, weight_decay=decay))
-                  for name, decay in decays.items()]  # fmt: skip
+    found = classifiers(profile, data_config(profile), models)
+    for train, run in [(run.train, run) for run in found]:
+        decay = round(train.lr * train.weight_decay / (1 - train.momentum) / 1e-3, 6)
+        for name, own in {"adam": train.weight_decay, "adamw": decay}.items():
+            found.append(run.replace(train=train.replace(optimiser=name, lr=1e-3, weight_decay=own)))
     return sorted(found, key=lambda run: run.seed)
 
 

@@ -17,7 +17,6 @@ from companion.neural_collapse import balanced
     "holds",
     "its misprint corrected: h0_k is the mean (printed as a sum). H0 free; with H0 given it fails (h0_given). The "
     "proof of Theorem 3.1, NC1, which asks nothing of n_k",
-    brief="h0_k is the mean, printed as a sum; H0 given: it fails",
 )
 def thm41_nc1(share: F = F(1)) -> bool:
     """Proof. That of `balanced.thm31_nc1`: averages are taken class by class, each with its own n_k. In the objective
@@ -31,10 +30,8 @@ def thm41_nc1(share: F = F(1)) -> bool:
     "S‖_F holds",
     "vacuous",
     "read for all i, j: Σ_ij (2S_ij − m_ij) = −‖Σ h0_k‖² ≤ 0 < K² E_H, so no H0 meets the premise, with S the Gram "
-    "matrix or as Definition 2.1 prints it. For i ≠ j alone, S the Gram matrix, it needs inputs beyond E_H; with S as "
-    "printed (α < 0) it can be met, and for i = j it can. There the conclusion is not always true: false at K = 2 in "
-    "an instance of each (series from 0)",
-    brief="for all i, j no H0, free or given, meets its premise",
+    "matrix or as Definition 2.1 prints it. For i ≠ j or i = j alone some readings meet it; there the conclusion is "
+    "false at K = 2 in an instance of each (series from 0)",
 )
 def thm41_nc2(
     least: F = F(1, 100), square: F = F(3), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)
@@ -95,11 +92,9 @@ def thm41_nc2(
     "§4, Theorem 4.1, NC3, and (62)",
     "when E_H/(E_W+E_H) + E_H(1−E_H) < 2 is satisfied, … cos(f(h_k; W_DEQ), w_k)/cos(W_EX h_k, w_k) > 1",
     "false",
-    "the condition holds for all E_W, E_H > 0 (left side < 5/4). As printed, H0 free and the budget on h: both models "
-    "have the same, unique Z, WWᵀ ∝ (ZZᵀ)^½ and HᵀH ∝ (ZᵀZ)^½, so the ratio is exactly 1 wherever it is defined, any "
-    "K, K_A, R and budgets (D ≥ K). Other readings in part: K = 2, inputs bounded, E_H < 1: 1; K = 2, H0 given, "
-    "series from 0: below 3/4 in a class; (14) in place of the cosines: thm41_nc3_eq14",
-    brief="the ratio is exactly 1; H0 given: it can be below 3/4",
+    "the condition holds for all E_W, E_H > 0. As printed, H0 free and the budget on h: both models have the same, "
+    "unique Z, WWᵀ ∝ (ZZᵀ)^½ and HᵀH ∝ (ZᵀZ)^½, so the ratio is exactly 1 wherever it is defined (D ≥ K). Other "
+    "readings at K = 2: inputs bounded, E_H < 1: 1; H0 given, series from 0: below 3/4 in a class",
 )
 def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F(3, 4)) -> bool:
     """Proof. (a) E_H/(E_W+E_H) < 1 and E_H(1−E_H) ≤ 1/4 for all E_W, E_H > 0.
@@ -168,10 +163,8 @@ def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F
     "§4, Proposition 4.2",
     "R → 1: majority features collapse to a K_A-simplex ETF; minority classes: w_k = 0, h = 0",
     "holds if √(E_W E_H) ≤ E0",
-    "our proof (duality): E0 = 0.4717…, 1.7627…, 4.3628… at K = 10, K_A = 3, 5, 7, so the paper's 0.01 is inside; "
-    "beyond it fails (K = 4, K_A = 3, √(E_W E_H) = 2: e⁴ > 27). H0 free, the budget on h; with H0 given its DEQ half "
-    "fails (h0_given)",
-    brief="the paper's 0.01 is below E0; H0 given: DEQ half fails",
+    "our proof (duality), H0 free, the budget on h: E0 = 0.4717…, 1.7627…, 4.3628… at K = 10, K_A = 3, 5, 7, so the "
+    "paper's 0.01 is inside; beyond it fails (K = 4, K_A = 3, √(E_W E_H) = 2). H0 given: its DEQ half fails (h0_given)",
 )
 def prop42(e0: tuple[F, ...] = (F(4717, 10**4), F(17627, 10**4), F(43628, 10**4))) -> bool:
     """As printed (budget on h), K_A ≥ 2; E0 = K_A(K_A−1)/K · log(K_A σ/(K_B(1−σ))), σ = √(K_B/K).
@@ -238,3 +231,35 @@ def thm41_nc3_eq14(ratio: int = 10) -> bool:
     )
     require(explicit < log_r, "the explicit layer's angle is smaller")
     return require(all(slope > log_r for slope in deq), "the DEQ's angle is larger")
+
+
+@states(
+    "App. C.2, below (54)",
+    "NC2 and NC3 do not hold under imbalanced dataset conditions",
+    "false",
+    "read of every budget, H0 free and the budget on h: at the paper's own NC3 holds, W ∥ Hᵀ at every minimiser, K = "
+    "10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient)",
+)
+def after_54(factor: F = F(1)) -> bool:
+    """As printed, E_W = E_H = 1/100.
+
+    Proof. Z° = a C_A ⊕ 0, a (K_A−1) = K/100 = B. Its gradient splits into −w_A(1−s_A) on C_A, −w_B on C_B (softmax
+    is uniform on minority samples), and a 2×2 block on 1_A, 1_B: majority column w_A(−P_B/K_A; P_B/K_B), minority
+    column w_B(1/K; −K_A/(K K_B)). If the second and third have norms of at most λ = w_A(1−s_A), Z° is a minimiser
+    (`balanced.thm31_nc2`). Z° is the only one: the loss is strictly convex but for constants added to columns, and
+    Z° + 1cᵀ has a larger nuclear norm unless c = 0. Z° is symmetric and positive semidefinite, so H = √(E_H/E_W) Wᵀ
+    by the argument of `balanced.thm31_nc3`. (NC2 for all K classes does not hold: minority classifiers and features
+    are 0. Nor is this to say that NC3 holds at other budgets.)
+    """
+    for majority in (3, 5, 7):
+        minority, a = 10 - majority, factor * F(1, 10) / (majority - 1)
+        own, other = exp(a * (1 - F(1, majority))), exp(-a / majority)
+        whole = own + (majority - 1) * other + minority
+        for ratio in (10, 50, 100):
+            w_a, w_b = F(ratio, majority * ratio + minority), F(1, majority * ratio + minority)
+            multiplier, p_b = w_a * (1 - (own - other) / whole), minority / whole
+            block = (p_b * w_a) * (p_b * w_a) * majority * (F(1, majority) + F(1, minority))
+            block = block + w_b**2 * minority * (F(majority, 100) + F(majority**2, 100 * minority))
+            require(multiplier > w_b, f"K_A = {majority}, R = {ratio}: the minority's part of the gradient")
+            require(block < multiplier * multiplier, f"K_A = {majority}, R = {ratio}: the block of the gradient")
+    return True

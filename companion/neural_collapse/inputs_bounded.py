@@ -50,8 +50,7 @@ _B3 = "DEQ achieves a lower bound on the loss function compared to explicit neur
     "App. B.1 (its problems and its series), App. B.2, Theorem B.3: its order, H0 the same for both models",
     _B3,
     "holds",
-    "as inf L_DEQ ≤ inf L_EX, for every H0, E_H, n_k and K, with the budget on h, on h0 or on both: W_DEQ = V S(I + "
-    "S)⁻¹Vᵀ gives the explicit layer's logits and lengths with a shorter weight; our proof, on rational instances",
+    "as inf L_DEQ ≤ inf L_EX, for every H0, E_H, n_k and K, with the budget on h, on h0 or on both; our proof",
 )
 def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
     """B.1 to the letter: no minimum over H0, f = Σ_{i≥1} W^i, budget on h.
@@ -76,10 +75,9 @@ def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
     "§3.2 (its series and 'H0 … are the same'), App. B.2, Theorem B.3: its order",
     _B3,
     "holds if the mean of ‖h0‖² ≤ E_H ≤ 1",
-    "strictly for independent columns of H0; W_DEQ = 0, W′ = W W_EX. Inputs beyond E_H: at the paper's E_H = 1/100 "
-    "the order is right while the DEQ has a feasible point, and it has none if the mean of ‖h0‖² > 0.010201; for "
-    "larger E_H it can be the reverse: K = 2, E_W = 1, E_H = 9/10, h0 = (29/20, ±7/10), explicit below 0.25, DEQ above "
-    "0.28 and feasible. There the series of B.1, from 1, keeps the order (b3_same_inputs_series_from_1)",
+    "strictly for independent columns of H0. Inputs beyond E_H = 1/100: the order is right while the DEQ has a "
+    "feasible point, and it has none if the mean of ‖h0‖² > 0.010201. For larger E_H it can be the reverse: K = 2, "
+    "E_W = 1, E_H = 9/10, h0 = (29/20, ±7/10), explicit below 0.25, DEQ above 0.28 and feasible",
 )
 def b3_same_inputs_series_from_0(
     length: F = F(29, 20), gain: F = F(9, 10), most: F = F(10201, 10**6), outer: F = F(1)
@@ -160,38 +158,12 @@ def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> boo
 
 
 @states(
-    "App. B.2, conditions of equality of (21) and (32), which name ‖h0‖² and ‖h‖²: the order of Theorem B.3",
-    _B3,
-    "holds",
-    "strictly, both budgets and E_H < 1, H0 free, series from 0 or 1: W_DEQ = 0 with h0′ = W_EX h0, or W_DEQ = V S(I + "
-    "S)⁻¹Vᵀ; our proof, on rational instances",
-    reading="proofs'",
-)
-def b3_both_budgets(scale: F = F(1)) -> bool:
-    """Mean ‖h0‖² ≤ E_H and mean ‖h‖² ≤ E_H, E_H < 1.
-
-    Proof. The explicit layer has ‖h‖ ≤ E_H‖h0‖, so mean ‖h‖² ≤ E_H² · E_H < E_H. From 0: W_DEQ = 0 and h0′ =
-    W_EX h0 give the same logits; h0′ = h′ spends at most E_H³ of either budget: both are slack, and by the slack lemma
-    (`balanced.thm31_nc1`) the point does not minimise. From 1: the point of `b3_same_inputs_series_from_1` leaves the
-    budgets on h and on W_DEQ slack. Were it a minimiser, the loss would be stationary in W_DEQ, W′ᵀG H0ᵀ = 0; by the
-    slack lemma AᵀW′ᵀG = −λ H0 Q with λ > 0 and a positive diagonal Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K.
-    """
-    rng = random.Random(15)
-    for _ in range(4):
-        w, h0, _, s, _, m = _layer(rng, 5)
-        h = scale * (m @ h0)
-        require(norm2(h) <= norm2([s]) * norm2(h0) < norm2(h0), "‖h‖ ≤ E_H ‖h0‖")
-        _reaches(w @ m @ h0, (w, m, h0), w, identity(3), 0 * m, h)
-    return b3_same_inputs_series_from_1()
-
-
-@states(
-    "App. B.2, below (33)",
+    "App. B.2, below (33), and the conditions of equality of (21) and (32), which name ‖h0‖² and ‖h‖²",
     "it is evident that the loss function of the DEQ layer is significantly lower than that of the explicit neural "
     "network",
     "holds",
-    "lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h; "
-    "series from 0 or 1. Our proof (singular values), on rational instances. By how much: b3_v2_gap",
+    "lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h; and "
+    "for E_H < 1 with both budgets, H0 free. Series from 0 or 1. Our proof (singular values). By how much: b3_v2_gap",
     reading="proofs'",
 )
 def b3_v2_order(scale: F = F(1)) -> bool:
@@ -207,7 +179,11 @@ def b3_v2_order(scale: F = F(1)) -> bool:
     the loss is log K by the slack lemma (`balanced.thm31_nc1`). Inputs bounded: by the slack lemma AᵀW′ᵀG = −λ H0 Q
     with λ > 0 and a positive diagonal Q. Times H0ᵀ, the trace is 0 on the left, since tr(AᵀW′ᵀG H0ᵀ) = tr(W′ᵀG Hᵀ),
     and −λ times a positive number on the right, as H0 = 0 has the loss log K.
-    """
+    Both budgets, mean ‖h0‖² ≤ E_H and mean ‖h‖² ≤ E_H, E_H < 1: the explicit layer has ‖h‖ ≤ E_H‖h0‖, so mean ‖h‖² ≤
+    E_H² · E_H < E_H. From 0: W_DEQ = 0 and h0′ = W_EX h0 give the same logits; h0′ = h′ spends at most E_H³ of either
+    budget: both are slack, and by the slack lemma the point does not minimise. From 1: the point of
+    `b3_same_inputs_series_from_1` leaves the budgets on h and on W_DEQ slack. Were it a minimiser, W′ᵀG H0ᵀ = 0; by the
+    slack lemma AᵀW′ᵀG = −λ H0 Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K."""
     rng = random.Random(11)
     for _ in range(4):
         w, h0, u, s, v, m = _layer(rng)
@@ -216,6 +192,9 @@ def b3_v2_order(scale: F = F(1)) -> bool:
         require(norm2(weight) < norm2(m), "‖W_DEQ‖ < ‖S‖")
         for classifier, inputs in ((outer, short @ h0), (outer @ short, h0)):  # inputs bounded, H0 given
             _reaches(scale * (w @ m @ h0), (w, m, h0), classifier, _from_0(weight), weight, inputs)
+        small = F(1, 10) * m  # singular values up to 3/10: both budgets
+        require(norm2(small @ h0) <= norm2(small) * norm2(h0) < norm2(h0), "‖h‖ ≤ E_H ‖h0‖")
+        _reaches(w @ small @ h0, (w, m, h0), w, identity(3), 0 * m, small @ h0)
     return b3_same_inputs_series_from_1()
 
 
@@ -229,9 +208,8 @@ def _enclosed(gain: F) -> tuple[Interval, Interval]:
     "App. B.2, Theorem B.3: the difference of its two values",
     "inf L_DEQ = −2C1K/(K−1) √(E_W E_H) + C2, … inf L_EX = −C1K/(K−1) √(E_W E_H) + C2",
     "holds if the series begins at 0, K = 10, E_W = E_H = 1/100, to half a percent",
-    "inputs bounded: the infima differ by 0.00994 to 0.01000; printed, with the constants that make "
-    "(22) tight, 0.00999. Each of the two values lies more than 0.0098 below its infimum (b3_v2_values). With the "
-    "series from 1 the infima differ by 0.000001",
+    "inputs bounded: the infima differ by 0.00994 to 0.01000; printed, with the constants that make (22) tight, "
+    "0.00999. Each value lies more than 0.0098 below its infimum. From 1 the infima differ by 0.000001",
     reading="proofs'",
 )
 def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
@@ -257,8 +235,8 @@ def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
     "no statement of the paper: a residual block h = (I + W_EX) h0 as the explicit model",
     "inf L_DEQ ≤ inf L_residual",
     "holds if the series begins at 0, E_H < 1, inputs bounded or given",
-    "our proof (singular values, Mirsky); constructions checked on rational instances. With the series from 1 the "
-    "order is the reverse at the paper's budgets, inputs bounded. With the budget on h both are equal, as in thm_b3",
+    "our proof (singular values, Mirsky), on rational instances. With the series from 1 the order is the reverse at "
+    "the paper's budgets, inputs bounded. With the budget on h both are equal, as in thm_b3",
     reading="ours",
 )
 def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
@@ -284,11 +262,9 @@ def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
     "App. B.2, (22) and (33)",
     "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4, inf L_DEQ = −2C1K/((C1+C2)(K−1)) √(E_W E_H) + C4",
     "false",
-    "read as infima, with M1 = C2/(C1+C2) and C4 = −M2 of Lemma B.1 never both, not even with other constants for "
-    "each: (22) is below inf L_EX where the inputs are bounded and E_H < 1, (33) below inf L_DEQ where the features "
-    "are. With the printed factor, common constants, inputs bounded and the series from 0, C4 solved from both "
-    "formulas is > log K, which no such constants have; other constants for each model, C2/(C1+C2) = 0.938 and 0.937, "
-    "make both infima where the features are bounded",
+    "read as infima, with M1 = C2/(C1+C2), C4 = −M2 of Lemma B.1 never both: (22) is below inf L_EX where the inputs "
+    "are bounded and E_H < 1, (33) below inf L_DEQ where the features are. With the printed factor and common "
+    "constants C4 > log K; with constants of its own for each model, C2/(C1+C2) = 0.938 and 0.937, both can be infima",
     reading="proofs'",
 )
 def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 1000), F(937, 1000))) -> bool:
@@ -379,3 +355,43 @@ def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
     # ‖[I; 0] − 11ᵀ/10‖ ≤ 1 on five columns: its Gram matrix is I − 11ᵀ/10, with eigenvalues 1 and 1/2
     a = Matrix(row[:5] for row in exact.centring(_K))
     return require(a.T @ a == identity(5) - exact.matrix(5, 5, lambda i, j: F(1, 10)), "the gradient's norm")
+
+
+@states(
+    "App. B.2, below (21) and (32): Theorem 3.1, NC3, with the budget on H0 alone",
+    "h_k,i = C5 w_k, demonstrating the validity of NC3",
+    "false",
+    "K = 3, E_H = 1/2, E_W = 8/25, sum from 0: every stationary point with W ∥ Hᵀ loses to a feasible one by more than "
+    "0.004. The theorem as printed holds (thm31_nc3)",
+    reading="proofs'",
+)
+def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
+    """Inputs bounded, h = (I − M)⁻¹ h0, A = (I − M)⁻¹; W ∥ Hᵀ means one factor C5 for all classes.
+
+    Proof. A minimiser has G Hᵀ = −λ_W W, AᵀWᵀG = −λ_h H0, AᵀWᵀGHᵀ = −λ_M M. Since 1ᵀG = 0, 1ᵀW = 0. By the slack lemma
+    (`balanced.thm31_nc1`) AᵀWᵀG is not 0, so H0 spends its budget and λ_h > 0. The first times W and the second times
+    H0 say ⟨G, Z⟩ = −λ_W ‖W‖² = −λ_h ‖H0‖² < 0, so λ_W > 0 too. Multiplying the second by Hᵀ, λ_M M = λ_h (I − M)HHᵀ,
+    which is not 0: λ_M > 0, all budgets are spent, and M = cHHᵀ(I + cHHᵀ)⁻¹ is symmetric. By the first and third WᵀW =
+    (λ_M/λ_W)(I − M)M. For an eigenvalue μ > 0 of M: ‖h‖² ∝ μ/(1−μ), ‖w‖² ∝ μ(1−μ). If W ∥ Hᵀ, (1−μ)² is the same for
+    all of them: M = (E_H/√r) P_r, and Z = (B_r/r) Π with a projection Π of rank r orthogonal to 1, B_r = B/(1 −
+    E_H/√r), B = K√(E_W E_H) = 6/5. Rank 2: Π = I − 11ᵀ/3. Rank 1: Π = xxᵀ/‖x‖²; permutations and signs bring x to (1,
+    t−1, −t), 0 ≤ t ≤ 1/2. Rank 0 has the loss log 3.
+    Feasible: M with eigenvalues μ_1, μ_2, μ_1² + μ_2² = E_H², ‖w_i‖² and ‖h0_i‖² ∝ μ_i(1−μ_i), on u = (1, −1, 0)/√2 and
+    v = (1, 1, −2)/√6: Z = Σ B μ_i/(Σ μ(1−μ)) · (uuᵀ, vvᵀ).
+    """
+    e_h, b = F(1, 2), F(6, 5)
+    require(b**2 == 9 * e_h * F(8, 25) and mu[0] ** 2 + mu[1] ** 2 <= e_h**2, "budgets")
+    first, second = (b * m / sum(m * (1 - m) for m in mu) for m in mu)
+    u, v = Matrix([[1], [-1], [0]]), Matrix([[1], [1], [-2]])
+    z = first / 2 * (u @ u.T) + second / 6 * (v @ v.T)
+    mixed = sum(cross_entropy(column, k) for k, column in enumerate(z.T))
+    etf = log(1 + 2 * exp(-b / (2 * (1 - e_h / exact.sqrt(F(2))))))
+    require(mixed + 3 * F(4, 1000) < 3 * etf, "the ETF has the larger loss")
+    size, pieces = b / (1 - e_h), 96
+    for n in range(pieces):
+        t = Interval(F(n, 2 * pieces), F(n + 1, 2 * pieces))
+        x = (Interval(1), t - 1, -t)
+        over = size / (2 * (t - F(1, 2)) * (t - F(1, 2)) + F(3, 2))  # ‖x‖² = 2(t − 1/2)² + 3/2
+        loss = sum(log(sum(exp(over * own * (other - own)) for other in x)) for own in x)
+        require(mixed + 3 * F(4, 1000) < loss, f"rank one at t in {t} has the larger loss")
+    return True

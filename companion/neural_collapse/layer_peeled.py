@@ -74,7 +74,7 @@ def reference_optimum(
 
     Source: the model is Fang et al. (2021), eq. 7; the solution by four numbers is derived here.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     budget = nuclear_budget(num_classes, e_w, e_h)
     ratio = n_major / n_minor
     found = _solve(k_a, k_b, ratio, budget)
@@ -97,7 +97,7 @@ def collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: float) 
 
     Source: derived here; the transition is Fang et al. (2021), theorem 5. 12.19 for K=10, K_A=5, E_W=1, E_H=5.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     budget = nuclear_budget(num_classes, e_w, e_h)
     total = total_collapse_ratio(num_classes, num_majority, e_w, e_h)
 
@@ -118,7 +118,7 @@ def total_collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: f
 
     Source: derived here, from the optimality of w_B = h_B = 0.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     return _total_ratio(k_a, k_b, nuclear_budget(num_classes, e_w, e_h))
 
 
@@ -131,7 +131,7 @@ def total_collapse_budget(num_classes: int, num_majority: int) -> float:
 
     Source: derived here. 0.472, 1.763, 4.363 for K = 10 and K_A = 3, 5, 7.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     share = math.sqrt(k_b / num_classes)
     return k_a * (k_a - 1) / num_classes * math.log(k_a * share / ((1 - share) * k_b))
 
@@ -172,7 +172,7 @@ def semidefinite_optimum(
     """
     import cvxpy as cp
 
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     weights = class_weights(k_a, k_b, n_major / n_minor)
     x = cp.Variable((2 * num_classes, 2 * num_classes), PSD=True)
     # in units of the budgets, so that small ones do not drown in the solver's tolerance
@@ -232,10 +232,6 @@ def factors(optimum: Optimum, e_w: float, e_h: float) -> tuple[np.ndarray, np.nd
 def simplex_gram(num_classes: int) -> np.ndarray:
     """S = K/(K−1) (I − 11ᵀ/K), (K, K): the Gram matrix of a simplex ETF of unit vectors."""
     return (np.eye(num_classes) - 1 / num_classes) * num_classes / (num_classes - 1)
-
-
-def class_sizes(num_classes: int, num_majority: int) -> tuple[int, int]:
-    return num_majority, num_classes - num_majority
 
 
 def nuclear_budget(num_classes: int, e_w: float, e_h: float) -> float:
@@ -327,9 +323,7 @@ def _stationary(k_a: int, k_b: int, ratio: float, mu: float) -> _Symmetric:
         found, along, across = at(where)
         return found.x * across - found.t * along
 
-    low, high = -36.0, 36.0
-    where = scipy.optimize.brentq(mismatch, low, high, xtol=1e-14, rtol=8.9e-16)
-    found, _, _ = at(where)
+    found, _, _ = at(scipy.optimize.brentq(mismatch, -36.0, 36.0, xtol=1e-14, rtol=8.9e-16))
     if found.x >= 0 and found.t >= 0:
         return found
     return _Symmetric(_majority_only(k_a, k_b, mu), 0.0, 0.0, 0.0)

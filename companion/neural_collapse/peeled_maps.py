@@ -9,26 +9,16 @@ optimum; these are local optima, certified only where a lower bound is attained.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
-import json
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy
 
-from companion.neural_collapse.layer_peeled import (
-    class_weights,
-    factors,
-    reference_optimum,
-    simplex_gram,
-)
+from companion.neural_collapse.layer_peeled import class_weights, factors, reference_optimum, simplex_gram
 from nclib import metrics
-from nclib.system import paths
-from nclib.system.files import write_atomic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +47,6 @@ class PeeledProblem:
     copies: int = 1
     dim: int = 12
 
-    def __post_init__(self) -> None:
-        if self.map in ("deq0", "deq1") and self.e_h >= 1:
-            raise ValueError(f"the Neumann series of a DEQ needs ‖M‖_F ≤ E_H < 1, got E_H = {self.e_h}")
-
 
 _PRESENT = 1e-3
 """A vector shorter than this share of the longest one is what an optimiser leaves of zero: it has no direction."""
@@ -80,7 +66,7 @@ class PeeledFit(NamedTuple):
 class _Objective:
     """Loss and gradient in unconstrained variables: each block is scaled to its sphere."""
 
-    def __init__(self, problem: PeeledProblem, seed: int) -> None:
+    def __init__(self, problem: PeeledProblem) -> None:
         p = self.problem = problem
         self.labels = np.repeat(np.arange(p.num_classes), p.copies)
         weights = class_weights(p.num_majority, p.num_classes - p.num_majority, p.ratio)
@@ -90,7 +76,7 @@ class _Objective:
         self.radii = math.sqrt(p.num_classes * p.e_w), math.sqrt(n * p.e_h), p.e_h
         self.fixed = None
         if p.reading == "V4":
-            self.fixed = _scaled(np.random.default_rng(seed).standard_normal(self.shapes[1]), self.radii[1])
+            self.fixed = _scaled(np.random.default_rng(0).standard_normal(self.shapes[1]), self.radii[1])
 
     def split(self, flat: np.ndarray) -> list[np.ndarray]:
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])
@@ -155,7 +141,7 @@ def _pull(slope: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
 
 
 def peeled_fit(
-    problem: PeeledProblem, starts: int = 8, iterations: int = 1500, seed: int = 0, also: Sequence[PeeledFit] = ()
+    problem: PeeledProblem, starts: int = 8, iterations: int = 1500, also: Sequence[PeeledFit] = ()
 ) -> PeeledFit:
     """The best local optimum of several L-BFGS runs.
 
@@ -165,15 +151,14 @@ def peeled_fit(
     starts : random starts, besides one at the optimum of the layer-peeled model and, where there are any and the
         features are not bounded themselves, one at the optimum for a tenth of E_W, which is of lower rank
     iterations : at most; the three best of an eighth of them are followed to the end
-    seed : of the random starts, and of the fixed inputs of reading V4
     also : solutions of other maps of the same shape to start from as well
     """
-    rng = np.random.default_rng(seed + 1)
-    found = _descend(problem, [_peeled_start(problem, rng), *also], starts, iterations, seed, rng)
+    rng = np.random.default_rng(1)
+    found = _descend(problem, [_peeled_start(problem, rng), *also], starts, iterations, rng)
     if starts and problem.reading != "V1":
         lower = dataclasses.replace(problem, e_w=problem.e_w / 10)
-        below = _descend(lower, [_peeled_start(lower, rng)], starts, iterations, seed, rng)
-        found = min(found, _descend(problem, [below], 0, iterations, seed, rng), key=lambda f: f.loss)
+        below = _descend(lower, [_peeled_start(lower, rng)], starts, iterations, rng)
+        found = min(found, _descend(problem, [below], 0, iterations, rng), key=lambda f: f.loss)
     return found
 
 
@@ -182,21 +167,13 @@ def _flat(*parts: np.ndarray) -> np.ndarray:
 
 
 def _descend(
-    problem: PeeledProblem,
-    points: Sequence[PeeledFit | np.ndarray],
-    starts: int,
-    iterations: int,
-    seed: int,
-    rng: np.random.Generator,
+    problem: PeeledProblem, points: Sequence[Any], starts: int, iterations: int, rng: np.random.Generator
 ) -> PeeledFit:
     """The best of L-BFGS from the given points and from random ones."""
-    objective = _Objective(problem, seed)
+    objective = _Objective(problem)
     size = sum(math.prod(shape) for shape in objective.shapes)
-    flat = [
-        point if isinstance(point, np.ndarray) else _flat(point.classifier, point.inputs, point.matrix)
-        for point in points
-    ]
-    flat += [rng.standard_normal(size) for _ in range(starts)]
+    fits = [_flat(p.classifier, p.inputs, p.matrix) if isinstance(p, PeeledFit) else p for p in points]
+    flat = fits + [rng.standard_normal(size) for _ in range(starts)]
     # blocks of one size, so that no block moves much faster than another
     flat = [_flat(*(_scaled(part, 10) for part in objective.split(point))) for point in flat]
     scale = min(math.sqrt(problem.e_w * problem.e_h), 1.0)  # a small budget makes a flat loss: keep its slope visible
@@ -227,41 +204,21 @@ def _peeled_start(problem: PeeledProblem, rng: np.random.Generator) -> np.ndarra
 
 
 def peeled_fits(
-    problems: Sequence[PeeledProblem], profile: str, starts: int = 8, iterations: int = 1500, seed: int = 0
+    problems: Sequence[PeeledProblem], starts: int = 8, iterations: int = 1500
 ) -> dict[PeeledProblem, PeeledFit]:
-    """`peeled_fit` for each problem, kept in ``results/<profile>/fits``; then once more from the solutions that the
-    other maps of the same setting found, so that no map stays at a poorer kind of optimum than its neighbours.
+    """`peeled_fit` for each problem; then once more from the solutions that the other maps of the same setting found,
+    so that no map stays at a poorer kind of optimum than its neighbours.
 
     Returns
     -------
     dict from problem to fit, in the order asked for
     """
-    first = {p: _kept(p, profile, starts, iterations, seed, ()) for p in dict.fromkeys(problems)}
+    first = {p: peeled_fit(p, starts, iterations) for p in dict.fromkeys(problems)}
     found = {}
     for problem, own in first.items():
         others = [f for p, f in first.items() if p != problem and dataclasses.replace(p, map=problem.map) == problem]
-        again = _kept(problem, profile, 0, iterations, seed, tuple(others)) if others else own
+        again = peeled_fit(problem, 0, iterations, others) if others else own
         found[problem] = min(own, again, key=lambda f: f.loss)
-    return found
-
-
-_CACHE_VERSION = 2
-"""Raised whenever `peeled_fit` changes, so that what was kept before is not read."""
-
-
-def _kept(
-    problem: PeeledProblem, profile: str, starts: int, iterations: int, seed: int, also: tuple[PeeledFit, ...]
-) -> PeeledFit:
-    others = [float(f"{f.loss:.9g}") for f in also]
-    key = json.dumps([_CACHE_VERSION, dataclasses.astuple(problem), starts, iterations, seed, others])
-    path = paths.results(profile) / "fits" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
-    if path.is_file():
-        with np.load(path, allow_pickle=False) as stored:
-            return PeeledFit(float(stored["loss"]), *(stored[name] for name in PeeledFit._fields[1:]))
-    found = peeled_fit(problem, starts, iterations, seed, also)
-    buffer = io.BytesIO()
-    np.savez(buffer, **found._asdict())
-    write_atomic(path, buffer.getvalue())
     return found
 
 

@@ -19,7 +19,7 @@ from nclib.system import words
 
 VERDICTS = tuple(words.STATEMENTS)
 """All that is said of a statement or of a step of a proof; "holds if" goes on with its condition."""
-STATEMENTS = certificates.STATEMENTS | {
+STATEMENTS = {name: said for name, (said, _) in certificates.STATEMENTS.items()} | {
     "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
     "thm41_nc2": "Theorem 4.1, NC2, for all i, j",
 }
@@ -28,9 +28,9 @@ STATEMENTS = certificates.STATEMENTS | {
 DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "D1": (
         "two lower bounds are compared as if they were infima; (7) and (9), H0 free in each, have the same optimum",
-        ("thm_b3", "loss_imbalance", "step_20_equality"),
+        ("thm_b3", "step_20_equality"),
     ),
-    "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2", "step_58_59")),
+    "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2",)),
     "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),
     "D4": (
         "the ratio of Remark B.2 and of (18) is the reciprocal of the right one, and its maximum a minimum",
@@ -172,20 +172,3 @@ def _records(names: Sequence[str]) -> pd.DataFrame:
         said |= {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
         rows.append(said | {"certificate": record.id, "evidence": record.certificate})
     return pd.DataFrame(rows)
-
-
-# --- what the conditions of Theorem 4.1 are compared with ---------------------------------------------------------
-
-
-def inequality_58(e_h: float, middle: np.ndarray) -> np.ndarray:
-    """Whether inequality (58), |1/(1−E_H) + m − 2s| < |E_H + m − 2s|, is true at each value of 2s − m."""
-    return np.abs(1 / (1 - e_h) - middle) < np.abs(e_h - middle)
-
-
-def cosine_ratio_printed(e_w: np.ndarray | float, e_h: np.ndarray | float) -> np.ndarray | float:
-    """Bound (61) over bound (60): 2(E_W+E_H)/(1 + 2(E_W+E_H)(1−E_H)); above 1 is what (62) is meant to say.
-
-    Source: eqs. 60 and 61, 0.0385 at E_W = E_H = 0.01.
-    """
-    total = e_w + e_h
-    return 2 * total / (1 + 2 * total * (1 - e_h))

@@ -45,22 +45,12 @@ def infima_by_duality() -> bool:
     convexity no loss is lower than that of Z°. Attained: W and H multiples of I − 11ᵀ/K, h the features, h0 = h with
     W_DEQ = 0, or h0 = h·d/E_H with W_EX = (E_H/d) I. Any positive difference between the infima is thereby excluded.
     """
-    for classes in (2, 3, 4, 10):
-        for t in (Fraction(10**6 + 1, 10**6), Fraction(3, 2), Fraction(40)):
-            total = t + classes - 1
-            lam = 1 / total
-            for j in range(classes):
-                for k in range(classes):
-                    p = (t if j == k else Fraction(1)) / total
-                    if (p - (j == k)) / classes != -lam * ((j == k) - Fraction(1, classes)):
-                        return False
-            trace = sum(1 - Fraction(1, classes) for _ in range(classes))  # ⟨I − 11ᵀ/K, I − 11ᵀ/K⟩
-            if trace != classes - 1:
-                return False
-    for e_h, d in ((Fraction(1, 100), 10), (Fraction(1, 2), 3), (Fraction(4), 2)):
-        if d * (e_h / d) ** 2 > e_h**2 or (e_h / d) * (d / e_h) != 1:
+    settings = product((2, 3, 4, 10), (Fraction(10**6 + 1, 10**6), Fraction(3, 2), Fraction(40)), (1, 0))
+    for classes, t, own in settings:  # an entry on the diagonal, and one off it
+        lam = 1 / (t + classes - 1)
+        if (lam * (t if own else 1) - own) / classes != -lam * (own - Fraction(1, classes)):
             return False
-    return True
+    return all(d * (e / d) ** 2 <= e**2 for e, d in ((Fraction(1, 100), 10), (Fraction(1, 2), 3), (Fraction(4), 2)))
 
 
 def _collapse_is_optimal(classes: int, majority: int, ratio: int, budget: Fraction) -> bool:
@@ -113,20 +103,16 @@ def inputs_from_features() -> bool:
     h0_2/h0_1 = −2, which NC2 needs to be −1. A margin x > 0 has the loss log(1 + exp(−x)) ≤ log 2 − x/2 + x²/8, less
     than log 2 for x < 4, so the map 0, the only one with equal features, is not optimal.
     """
-    c = Fraction(1, 20)
-    for gain in (Fraction(1, 100), Fraction(1, 99), Fraction(100, 99)):
-        margins = [2 * gain * x / 10 for x in (c, 2 * c)]
-        if not all(0 < x < 4 and x / 2 > x * x / 8 for x in margins) or (-2 * c * gain) / (c * gain) == -1:
-            return False
-    for m in ((1, 0, 0, 0), (3, -4, 2, 5), (0, 7, -7, 0)):
+    gains = (Fraction(1, 100), Fraction(1, 99), Fraction(100, 99))
+    margins = [2 * gain * x / 10 for gain in gains for x in (Fraction(1, 20), Fraction(1, 10))]
+    if not all(0 < x < 4 and x / 2 > x * x / 8 for x in margins):
+        return False
+    maps = product(((1, 0, 0, 0), (3, -4, 2, 5), (0, 7, -7, 0)), ((3, -2), (0, 1)), (Fraction(1), Fraction(-5, 3)))
+    for m, z, t in maps:
         a, b, d, e = (Fraction(x, 1000) for x in m)
-        if a * a + b * b + d * d + e * e > Fraction(1, 100) ** 2:
+        (x, y), (u, v) = ((p - a * p - b * q, q - d * p - e * q) for p, q in (z, (t * z[0], t * z[1])))
+        if a * a + b * b + d * d + e * e > Fraction(1, 100) ** 2 or (u, v) != (t * x, t * y):
             return False
-        for z in ((Fraction(3), Fraction(-2)), (Fraction(0), Fraction(1))):
-            for t in (Fraction(1), Fraction(-5, 3), Fraction(0)):
-                (x, y), (u, v) = ((p - a * p - b * q, q - d * p - e * q) for p, q in (z, (t * z[0], t * z[1])))
-                if (u, v) != (t * x, t * y) or x * v - y * u != 0:
-                    return False
     return True
 
 
@@ -179,32 +165,27 @@ def rank_one_by_lipschitz() -> bool:
     the gradient has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp
     alone, with 1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
     """
-    one = Fraction(1)
 
-    def loss(z: list[list[Fraction]]) -> tuple[Fraction, Fraction]:
+    def loss(*parts: tuple[Fraction, tuple[Fraction | int, ...]]) -> tuple[Fraction, Fraction]:
+        """Bounds of the loss of Σ βxxᵀ."""
         low = high = Fraction(0)
         for k in range(3):
-            parts = [_bounds(z[j][k] - z[k][k], z[j][k] - z[k][k], "exp") for j in range(3)]
-            below, above = _bounds(sum(p[0] for p in parts), sum(p[1] for p in parts), "ln")
+            logits = [sum(beta * x[k] * (x[j] - x[k]) for beta, x in parts) for j in range(3)]
+            exps = [_bounds(z, z, "exp") for z in logits]
+            below, above = _bounds(sum(e[0] for e in exps), sum(e[1] for e in exps), "ln")
             low, high = low + below / 3, high + above / 3
         return low, high
 
-    m, n = Fraction(12, 25), Fraction(7, 50)
+    u, v, m, n = (1, -1, 0), (1, 1, -2), Fraction(12, 25), Fraction(7, 50)
     unit = Fraction(6, 5) / (m * (1 - m) + n * (1 - n))
-    p, q = unit * m / 2, unit * n / 6
-    reached = loss([[p + q, q - p, -2 * q], [q - p, p + q, -2 * q], [-2 * q, -2 * q, 4 * q]])[1]
-    beta = Fraction(6, 5) / (2 * (one - Fraction(70711, 200000)))  # rank two, β from above: the loss from below
-    third = beta / 3
-    etf = [[2 * third if j == k else -third for k in range(3)] for j in range(3)]
-    if loss(etf)[0] <= reached:
+    reached = loss((unit * m / 2, u), (unit * n / 6, v))[1]
+    beta = Fraction(6, 5) / (2 * (1 - Fraction(70711, 200000)))  # rank two, β from above: the loss from below
+    if loss((beta / 2, u), (beta / 6, v))[0] <= reached:
         return False
-    steps = 400
-    for i in range(steps):
-        t = Fraction(2 * i + 1, 4 * steps)
-        x = (one, t - 1, -t)
-        size = Fraction(12, 5) / sum(c * c for c in x)
-        low = loss([[size * x[j] * x[k] for k in range(3)] for j in range(3)])[0]
-        if low - Fraction(16, 5) / (4 * steps) <= reached:
+    for i in range(400):
+        t = Fraction(2 * i + 1, 1600)
+        x = (1, t - 1, -t)
+        if loss((Fraction(12, 5) / sum(c * c for c in x), x))[0] - Fraction(16, 5) / 1600 <= reached:
             return False
     return True
 
@@ -246,15 +227,6 @@ def only_the_zero_vector() -> bool:
 def the_sum_is_larger() -> bool:
     """L = qL_A + (1−q)L_B with 0 < q < 1: L_A + L_B − L = (1−q)L_A + qL_B > 0 for positive L_A, L_B."""
     return all(a + b - (q * a + (1 - q) * b) == (1 - q) * a + q * b > 0 for (a, b), q in product(_PAIRS, _SEVEN))
-
-
-@also("step_58_59")
-def nearer_means_beyond_the_middle() -> bool:
-    """(E − y)² − (F − y)² = 2(F − E)(y − (E + F)/2): (58) is y > (E + F)/2, and y = (3E + F)/4, which is below, is
-    between E and F = 1/(1 − E): it satisfies (59), not (58).
-    """
-    cases = ((e, f, y) for (e, f), y in product(_PAIRS, _SEVEN))
-    return all((e - y) ** 2 - (f - y) ** 2 == 2 * (f - e) * (y - (e + f) / 2) for e, f, y in cases)
 
 
 @also("step_60_62")

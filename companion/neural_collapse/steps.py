@@ -164,16 +164,6 @@ def step_49(times: int = 2) -> bool:
     return require(right > log(F(10)), "the right side exceeds the loss")
 
 
-def loss_imbalance(scale: F = F(1)) -> bool:
-    """Proof. That of `balanced.thm_b3`: the logits of any feasible (W, h), sample by sample, are those of both
-    models.
-    """
-    rng, d, e_h = random.Random(34), 3, F(1, 2)
-    w, h = random_matrix(rng, 4, d), random_matrix(rng, d, 5 + 5 + 1 + 1)
-    explicit = w @ (scale * e_h / d * identity(d)) @ (d / e_h * h)
-    return require(explicit == w @ inverse(identity(d)) @ h == w @ h, "the same logits")
-
-
 def step_55_57(d: int = 10) -> bool:
     """Spectral norm: ‖(I−W)⁻¹‖ ≤ Σ‖W‖^j ≤ 1/(1−E_H) for E_H < 1; checked through ‖(I−W)⁻¹x‖² (1−‖W‖_F)² ≤ ‖x‖².
     Frobenius: at W = diag(1/100, 0, …) the squared norm is d − 1 + (100/99)².
@@ -186,15 +176,6 @@ def step_55_57(d: int = 10) -> bool:
         require(norm2(w) <= r**2 and norm2(y) * (1 - r) ** 2 <= norm2(x), "spectral norm")
     layer = exact.diagonal([1 / (1 - _SMALL), *[F(1)] * (d - 1)])
     return require(norm2(layer) > 4 / (1 - _SMALL) ** 2, "Frobenius norm: more than twice the bound")
-
-
-def step_58_59(y: F = F(1, 2)) -> bool:
-    """(58) says that y = 2s − m is nearer to 1/(1−E_H) than to E_H; the paper's third case has the right bound."""
-    e, far = _SMALL, 1 / (1 - _SMALL)
-    require(e < y < far and not abs(far - y) < abs(e - y), "(59) holds, (58) does not")
-    for value in (F(-1), F(1, 4), F(1, 2), F(51, 100), F(1), F(3)):
-        require((abs(far - value) < abs(e - value)) == (value > (e + far) / 2), "what (58) says")
-    return True
 
 
 def step_60_62(e_h: F = _SMALL) -> bool:

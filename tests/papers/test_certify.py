@@ -150,10 +150,9 @@ def test_one_short_line_a_certificate(everything):
 
 def test_it_ends_with_the_ten_statements(everything, all_results):
     last = everything.splitlines()[-10:]
-    for line, (name, statement) in zip(last, certify.STATEMENTS.items(), strict=True):
-        record = all_results[0][name]
-        verdict = record.verdict.replace("false", "proved false")
-        assert re.split(r" {2,}", line) == [statement, verdict, record.brief] and record.brief, line
+    for line, (name, (statement, brief)) in zip(last, certify.STATEMENTS.items(), strict=True):
+        verdict = all_results[0][name].verdict.replace("false", "proved false")
+        assert re.split(r" {2,}", line) == [statement, verdict, brief]
     assert "H0 free in each problem and the budget E_H on h" in everything.splitlines()[-12]
 
 
