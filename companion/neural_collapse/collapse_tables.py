@@ -6,6 +6,7 @@ Pages hold them between marks that name them, so no number of these runs is type
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -28,7 +29,7 @@ BALANCED = (0, 1)
 R100 = ((3, 100), (5, 100), (7, 100))
 """K_A and R of the settings with three seeds at R = 100."""
 R10 = ((3, 10),)
-GROUPS = {"r100": R100, "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
+GROUPS = {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
 SETTINGS = (R100[1], R100[0], R10[0], R100[2], BALANCED)
 """Settings with three seeds, as tables of verdicts list them."""
 UNJUDGED = (7, 100)
@@ -66,11 +67,12 @@ ROWS = {
     "loss": Row("training loss", "loss"),
 }
 """Rows of the table of changes, by the short names that spans use."""
-LAST_TEN = ROWS["acc"]._replace(how="last_epochs")
-"""The accuracy over the last ten epochs, as the paper's tables have it."""
+EVERY = ROWS | {"acc10": ROWS["acc"]._replace(label="– over the last ten epochs", how="last_epochs")}
+"""With the accuracy as the paper's tables have it."""
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
+FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
 """Parts of eq. 14, and what they are called below its row."""
 PARTS_OF_NC1 = (
@@ -89,10 +91,10 @@ def tables() -> dict[str, str]:
     """Markdown tables by name."""
     most = [name for name in JUDGED if name not in ("trace", "acc")]
     page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
-    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", *page[1:])
+    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 100, K_A = 3, 5", *page[1:])
     parts = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
     return {
-        "collapse-changes": table(["", *page], [[row.label, *_changes(name)] for name, row in ROWS.items()]),
+        "collapse-changes": table(["", *page], [[ROWS[name].label, *_changes(name)] for name in ROWS]),
         "collapse-gate": _gate("four"),
         "collapse-gate-r100": _gate("r100"),
         "collapse-verdicts": _verdicts(),
@@ -110,7 +112,7 @@ def tables() -> dict[str, str]:
 def numbers() -> dict[str, str]:
     """Numbers by name: "collapse-nc2c-r100" is the change, with "-ci" behind it its interval as well."""
     found = {}
-    for name, row in (ROWS | {"acc10": LAST_TEN}).items():
+    for name, row in EVERY.items():
         for group in GROUPS:
             if group != "balanced" or name not in NO_MINORITY:
                 change = _said(row, compared(row, group).interval)
@@ -162,23 +164,21 @@ def compared(row: Row, group: str) -> Pairs:
 # --- the tables ---------------------------------------------------------------------------------------------------
 
 
-def _changes(name: str) -> list[str]:
-    """The changes of a row at R = 100, at R = 10 and on balanced classes, where class groups have none and the training
-    distribution is that of the test."""
+def _changes(name: str, groups: tuple[str, ...] = GROUPS_SHOWN) -> list[str]:
+    """The changes of a row in groups of settings. Balanced classes have no class groups, and the training distribution
+    is that of the test."""
+    idle, row = (*NO_MINORITY, "prior"), EVERY[name]
     return [
-        "–"
-        if group == "balanced" and name in (*NO_MINORITY, "prior")
-        else _said(ROWS[name], compared(ROWS[name], group).interval)
-        for group in GROUPS_SHOWN
+        "–" if group == "balanced" and name in idle else _said(row, compared(row, group).interval) for group in groups
     ]
 
 
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    for name in (*most, "trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "minority", "majority"):
-        lines.append([ROWS[name].label, ROWS[name].claim or "–", *_changes(name)])
+    for name in (*most, "trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "acc10", "minority", "majority"):
+        lines.append([EVERY[name].label, EVERY[name].claim or "–", *_changes(name, FRONT_GROUPS)])
         if name == "eq14":
-            parts = [_parts(group, centred=False) for group in GROUPS_SHOWN]
+            parts = [_parts(group, centred=False) for group in FRONT_GROUPS]
             lines += [[f"– {said}", "–", *(_percent(found[part]) for found in parts)] for part, said in PARTS.items()]
     return lines
 
@@ -273,7 +273,7 @@ def _accuracy(setting: tuple[int, int], model: str) -> str:
     """Mean over seeds in percent, with a star where there are fewer than three; a dash where none is trained."""
     if _of(tracked(), (setting,)).empty:
         return "–"
-    values = _compared(LAST_TEN, (setting,)).table[model]
+    values = _compared(EVERY["acc10"], (setting,)).table[model]
     return f"{values.mean():.1f}{'*' * (len(values) < MIN_SEEDS)}"
 
 
@@ -298,10 +298,10 @@ def _parts_of_nc1(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[
     return found | dict(zip(PARTS_OF_NC1, values, strict=True))
 
 
-def _deviations(name: str) -> tuple[tuple[float, float, float], float, float, float]:
-    """Of log ratios over the four settings: standard deviation of the seeds' means with its interval; the one that the
+def _deviations(name: str, group: str = "four") -> tuple[tuple[float, float, float], float, float, float]:
+    """Of log ratios over a group of settings: standard deviation of the seeds' means with its interval; the one that the
     spreads within settings imply; and the decreases detectable from both."""
-    table = compared(ROWS[name], "four").table
+    table = compared(ROWS[name], group).table
     means = table.groupby("seed")["difference"].mean()
     pooled = spread(means)
     within = table.groupby(SETTING, dropna=False)["difference"].var(ddof=1)
@@ -312,10 +312,11 @@ def _deviations(name: str) -> tuple[tuple[float, float, float], float, float, fl
 
 def _spread() -> str:
     lines = []
-    for name in PRINTED:
-        (pooled, low, high), implied, seen, expected = _deviations(name)
+    for group, name in itertools.product(("r100", "four"), PRINTED):
+        (pooled, low, high), implied, seen, expected = _deviations(name, group)
         detected = [f"{seen:.1f} %", f"{expected:.1f} %"]
-        lines.append([ROWS[name].label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
+        label = f"{'R = 100' if group == 'r100' else 'four settings'}: {ROWS[name].label}"
+        lines.append([label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
     heads = ["standard deviation of the seeds' means", "as the settings imply", "detectable by the first"]
     return table(["", *heads, "by the second"], lines)
 

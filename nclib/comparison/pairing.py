@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nclib.comparison.verdicts import EQUAL_WITHIN, LEVEL, Interval, Verdict, interval, verdict
-from nclib.config import LAST_EPOCHS
+from nclib.config import LAST_EPOCHS, ModelConfig
 
 SETTING = ["dataset", "K_A", "R"]
 TERMINAL_ACCURACY = 0.999
@@ -25,6 +25,7 @@ _RUN = ["run_id", "model"]
 _ROW = ["split", "epoch", "metric", "value"]
 _OF_SETTING = ("setting", "data.imbalance", "data.majority", "data.num_majority", "data.ratio")
 """Columns of stored runs that say again which setting a run is of."""
+_OF_NETWORK = {*ModelConfig.model_fields} - {"width", "feature_norm", "head"}
 
 
 class NotMeasured(ValueError):
@@ -153,9 +154,9 @@ def pairs(
         from 0. A run has one seed, one setting, and one row for a split, metric and epoch. Every setting has the same
         seeds, of both networks. All runs are alike in every other column: version of the data, width, epochs, rate,
         profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
-        other, columns ``train.…`` and ``data.…`` aside. Columns ``model.…``, width apart, are a network's own, as its
-        solver; columns ``data.…`` may differ between data sets. No run stands under a second seed: equal values are
-        seen, nearly equal ones cannot be.
+        other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as ``model.solver.tol``, are a
+        network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. No run
+        stands under a second seed: equal values are seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -174,6 +175,7 @@ def pairs(
     """
     if arm == against:
         raise ValueError(f"arm and against are both {arm!r}; name two networks")
+    frame = frame.reset_index(drop=True)
     _check_columns(frame)
     models = ", ".join(sorted(map(str, frame["model"].dropna().unique()))) or "none"
     frame = frame[frame["model"].isin([arm, against])]
@@ -206,6 +208,12 @@ def _check_columns(frame: pd.DataFrame) -> None:
         raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
     if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
         raise ValueError("K_A is 0 in some rows and missing in others; write balanced data in one way")
+    settings = frame[SETTING].drop_duplicates()
+    if settings["dataset"].isna().any():
+        raise ValueError("the column dataset is empty in some rows; name the data of every run")
+    alike = settings.assign(dataset=settings["dataset"].astype(str).str.strip(), R=settings["R"].astype(float).round(3))
+    if len(twice := settings[alike.duplicated(keep=False)]):
+        raise ValueError(f"two settings are written almost alike; write them in one way: {twice.to_dict('records')}")
 
 
 def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
@@ -217,7 +225,7 @@ def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
     if "protocol" in runs:  # that of stored runs leaves out what only one network has; what is absent from it is unset
         known = [json.loads(one) if str(one).startswith("{") else {"protocol": one} for one in runs["protocol"]]
         options += [
-            (name, values.astype(object).where(values.notna(), "none")) for name, values in pd.DataFrame(known).items()
+            (name, values.where(values.notna(), "none").map(str)) for name, values in pd.DataFrame(known).items()
         ]
     for name, values in options:
         if values.nunique(dropna=False) == 1:
@@ -238,7 +246,7 @@ def _agree_within(option: str) -> list[str]:
     """The columns among whose rows an option has one value. Options of a network beside its width are its own."""
     if option in _OF_SETTING:
         return SETTING
-    if option.startswith("model.") and option not in ("model.width", "model.feature_norm", "model.head"):
+    if option.startswith("model.") and option.split(".")[1] in _OF_NETWORK:
         return ["model"]
     return ["dataset"] if option.startswith("data.") else []
 
