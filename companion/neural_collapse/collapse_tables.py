@@ -299,8 +299,8 @@ def _parts_of_nc1(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[
 
 
 def _deviations(name: str, group: str = "four") -> tuple[tuple[float, float, float], float, float, float]:
-    """Of log ratios over a group of settings: standard deviation of the seeds' means with its interval; the one that the
-    spreads within settings imply; and the decreases detectable from both."""
+    """Of log ratios over a group of settings: standard deviation of the seeds' means with its interval; the one that
+    the spreads within settings imply; and the decreases detectable from both."""
     table = compared(ROWS[name], group).table
     means = table.groupby("seed")["difference"].mean()
     pooled = spread(means)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, Literal
 
 import pandas as pd
@@ -182,33 +183,25 @@ def probe_consistency(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFra
     -------
     a row for each seed and metric with run (what the run noted), probe, and difference, the relative one.
     """
-    probes = probe_rows(frame)
-    probes = probes[(probes["sweep"] == "own") & (probes["split"] == "train")]
-    runs = frame[(frame["split"] == "train") & (frame["model"] == "deq")]
-    keys = ["seed", "metric", "epoch"]
-    both = runs.merge(probes, on=keys, suffixes=("", "_probe"))
-    both = both[both["metric"].isin(list(metrics))][[*keys, "value", "value_probe"]]
-    difference = (both["value_probe"] - both["value"]).abs() / both["value"].abs().clip(lower=1e-12)
-    both = both.rename(columns={"value": "run", "value_probe": "probe"}).drop(columns="epoch")
-    return both.assign(difference=difference).reset_index(drop=True)
+    keys, probes = ["seed", "metric", "epoch"], probe_rows(frame).query("sweep == 'own' and split == 'train'")
+    runs = frame.query("split == 'train' and model == 'deq' and metric in @metrics").rename(columns={"value": "run"})
+    both = runs.merge(probes.rename(columns={"value": "probe"})[[*keys, "probe"]], on=keys)
+    difference = (both["probe"] - both["run"]).abs() / both["run"].abs().clip(lower=1e-12)
+    return both[["seed", "metric", "run", "probe"]].assign(difference=difference)
 
 
 def probe_groups(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """The rows of a quantity of both groups of classes, for instance "accuracy" or "solver_converged", with the column
     group, "majority" or "minority"."""
-    groups = {f"{quantity}_{group}": group for group in ("majority", "minority")}
-    chosen = rows[rows["metric"].isin(groups)]
-    return chosen.assign(group=chosen["metric"].map(groups))
+    chosen = rows[rows["metric"].isin([f"{quantity}_majority", f"{quantity}_minority"])]
+    return chosen.assign(group=chosen["metric"].str.removeprefix(f"{quantity}_"))
 
 
-def _at(rows: pd.DataFrame, sweep: str, method: str, at: float, split: str = "train") -> pd.DataFrame:
-    """Values (seed × metric) at one point of a sweep."""
-    chosen = (rows["sweep"] == sweep) & (rows["method"] == method) & (rows["split"] == split)
-    near = (rows["at"] - at).abs() <= 1e-9 * abs(at)
-    found = rows[chosen & near]
-    if found.empty:
-        raise ValueError(f"the probes have no {sweep} at {at:g} by {method} on {split} images")
-    return found.pivot(index="seed", columns="metric", values="value")
+def _at(rows: pd.DataFrame, sweep: str, method: str, at: float) -> pd.DataFrame:
+    """Values (seed × metric) of training images at one point of a sweep."""
+    found = rows.query("sweep == @sweep and method == @method and split == 'train'")
+    near = (found["at"] - at).abs() <= 1e-9 * abs(at)
+    return found[near].pivot(index="seed", columns="metric", values="value")
 
 
 _NEARER = {"lower": "nearer to collapse", "higher": "farther from collapse"}
@@ -236,16 +229,12 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
     """
     rows = probe_rows(frame)
     tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
-    points = {
-        "start": _at(rows, "steps", method, 1),
-        "one evaluation": _at(rows, "steps", method, 2),
-        "equilibrium": _at(rows, "tolerance", method, tightest),
-    }
+    points = {"start": _at(rows, "steps", method, 1), "one evaluation": _at(rows, "steps", method, 2)}
+    points["equilibrium"] = _at(rows, "tolerance", method, tightest)
     ways = [("start", "one evaluation"), ("one evaluation", "equilibrium"), ("start", "equilibrium")]
     found = [
         (metric, f"{before} → {after}", *_change(points[before][metric], points[after][metric], scale, _NEARER))
-        for metric in metrics
-        for before, after in ways
+        for metric, (before, after) in product(metrics, ways)
     ]
     return _changes(found, "metric", "way", "before", "after", "change")
 
