@@ -36,16 +36,9 @@ STATEMENTS = {
 """What Sun & Shi (2024) state: certificate, name, and the reason for the verdict in a few words."""
 _WIDTH = 100  # of what is printed
 
-_MODULES = (  # in this order `ids` names what they certify
-    "neural_collapse.balanced",
-    "neural_collapse.imbalanced",
-    "neural_collapse.inputs_bounded",
-    "neural_collapse.steps",
-    "neural_collapse.printed_numbers",
-    "neural_collapse.second",
-    "separation_bias.depth",
-    "kernel_equivalence.released_code",
-)
+_MAIN = ("balanced", "imbalanced", "inputs_bounded", "steps", "printed_numbers", "second")
+_MODULES = (*(f"neural_collapse.{name}" for name in _MAIN), "separation_bias.depth", "kernel_equivalence.released_code")
+"""In this order `ids` names what they certify."""
 
 
 class UnknownCertificate(ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -106,12 +107,10 @@ def _beside(printed: pd.DataFrame, cell: tuple[Any, ...]) -> dict[str, float | N
     same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
     theirs = printed[same & (printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a)].set_index("model")
     found: dict[str, float | None] = {}
-    for model in ("explicit", "deq"):
-        found |= {f"{model}_printed": theirs["mean"].get(model, np.nan)}
-        found |= {f"{model}_printed_std": theirs["std"].get(model, np.nan)}
+    for model, (name, value) in product(("explicit", "deq"), {"printed": "mean", "printed_std": "std"}.items()):
+        found[f"{model}_{name}"] = theirs[value].get(model, np.nan)
     both = {"explicit", "deq"} <= set(theirs.index)
-    gap = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2) if both else None
-    return found | {"printed_difference": gap}
+    return found | {"printed_difference": round(found["deq_printed"] - found["explicit_printed"], 2) if both else None}
 
 
 def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
@@ -125,12 +124,8 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
         return [pattern.format(*row).replace("nan", "–") if pd.notna(row[0]) else "–" for row in rows]
 
     idle = table["verdict"] == "not run"
-    shown: dict[str, Any] = {
-        "data": table["dataset"].where(~idle, "–"),
-        "printed for": [
-            stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle, strict=True)
-        ],
-    }
+    own = table["dataset"].where(~idle, "–")
+    shown: dict[str, Any] = {"data": own, "printed for": own.map(stands_for).fillna(table["dataset"].where(idle, "–"))}
     if table["K_A"].notna().any():
         shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}
     for model, label in (("explicit", "ResNet-18"), ("deq", "DEQ")):

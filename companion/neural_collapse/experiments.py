@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import product
 
 from companion.neural_collapse.depth import DepthConfig
 from companion.neural_collapse.solver_sweep import SolverSweepConfig
@@ -17,6 +18,10 @@ def _balanced(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, data_config(profile))
 
 
+def _step(profile: Profile, tenths: int, ratio: float) -> list[RunConfig]:
+    return classifiers(profile, step_imbalanced(profile, tenths, ratio))
+
+
 def _table1(profile: Profile) -> list[RunConfig]:
     return _balanced(profile) + classifiers(profile, data_config(profile, hundred=True))
 
@@ -25,18 +30,13 @@ def _table(profile: Profile, tenths: int) -> list[RunConfig]:
     """Tables 2–4: one K_A, every R, both data sets. Where so few images are left that a larger R draws the same ones,
     it is not run again."""
     runs, seen = [], set()
-    for hundred in (False, True) if tenths in profile.hundred_tenths else (False,):
-        for ratio in RATIOS:
-            images = step_imbalanced(profile, tenths, ratio, hundred)
-            drawn = images and (images.dataset, tuple(class_counts(images).tolist()))
-            if drawn not in seen:
-                runs += classifiers(profile, images)
-            seen.add(drawn)
+    for hundred, ratio in product((False, True) if tenths in profile.hundred_tenths else (False,), RATIOS):
+        images = step_imbalanced(profile, tenths, ratio, hundred)
+        drawn = images and (images.dataset, tuple(class_counts(images).tolist()))
+        if drawn not in seen:
+            runs += classifiers(profile, images)
+        seen.add(drawn)
     return runs
-
-
-def _fig3(profile: Profile) -> list[RunConfig]:
-    return _balanced(profile) + classifiers(profile, step_imbalanced(profile, 5, 100))
 
 
 def _recipes(profile: Profile) -> list[RunConfig]:
@@ -151,7 +151,7 @@ def _optimisers(profile: Profile) -> list[RunConfig]:
 def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
     """Two imbalances of Table 3 with the first seed: what the course looks at."""
     first = dataclasses.replace(profile, seeds=1)
-    return [run for ratio in (10.0, 100.0) for run in classifiers(first, step_imbalanced(first, 5, ratio))]
+    return _step(first, 5, 10.0) + _step(first, 5, 100.0)
 
 
 EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
@@ -159,10 +159,10 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/table2": lambda profile: _table(profile, 3),
     "neural_collapse/table3": lambda profile: _table(profile, 5),
     "neural_collapse/table4": lambda profile: _table(profile, 7),
-    "neural_collapse/fig2": lambda profile: classifiers(profile, step_imbalanced(profile, 3, 10)),
-    "neural_collapse/fig3": _fig3,
-    "neural_collapse/fig4": lambda profile: classifiers(profile, step_imbalanced(profile, 3, 100)),
-    "neural_collapse/fig5": lambda profile: classifiers(profile, step_imbalanced(profile, 7, 100)),
+    "neural_collapse/fig2": lambda profile: _step(profile, 3, 10),
+    "neural_collapse/fig3": lambda profile: _balanced(profile) + _step(profile, 5, 100),
+    "neural_collapse/fig4": lambda profile: _step(profile, 3, 100),
+    "neural_collapse/fig5": lambda profile: _step(profile, 7, 100),
     "neural_collapse/recipes": _recipes,
     "neural_collapse/controls": _controls,
     "neural_collapse/equilibrium_or_cell": _equilibrium_or_cell,
@@ -178,5 +178,5 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/depth_and_rank": _depth_and_rank,
     "neural_collapse/optimisers": _optimisers,
     "walkthrough/07_imbalance": _imbalance_at_a_glance,
-    "walkthrough/08_reading_a_table": lambda profile: classifiers(profile, step_imbalanced(profile, 5, 100)),
+    "walkthrough/08_reading_a_table": lambda profile: _step(profile, 5, 100),
 }

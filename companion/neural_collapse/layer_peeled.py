@@ -74,13 +74,10 @@ def reference_optimum(
 
     Source: the model is Fang et al. (2021), eq. 7; the solution by four numbers is derived here.
     """
-    k_a, k_b = num_majority, num_classes - num_majority
+    k_a, k_b, ratio = num_majority, num_classes - num_majority, n_major / n_minor
     budget = nuclear_budget(num_classes, e_w, e_h)
-    ratio = n_major / n_minor
-    found = _solve(k_a, k_b, ratio, budget)
-    z, root = _matrices(k_a, k_b, found)
-    weights = class_weights(k_a, k_b, ratio)
-    loss, gradient = _cross_entropy(z, weights)
+    z, root = _matrices(k_a, k_b, _solve(k_a, k_b, ratio, budget))
+    loss, gradient = _cross_entropy(z, class_weights(k_a, k_b, ratio))
     gap = max(float((gradient * z).sum() + budget * np.linalg.norm(gradient, 2)), 0.0)
     gram = math.sqrt(e_w / e_h) * root
     return Optimum(loss, gap, z, gram, _off_diagonal_cosine(gram[k_a:, k_a:]))
@@ -190,13 +187,11 @@ def semidefinite_optimum(
 def threshold_table(num_classes: Sequence[int], num_majority: Sequence[int], budgets: Sequence[float]) -> pd.DataFrame:
     """R*, R0 and E0 for each setting and budget √(E_W E_H): K, K_A, budget, collapse_ratio, total_collapse_ratio,
     total_collapse_budget."""
-    rows = [
-        (k, k_a, e, collapse_ratio(k, k_a, e, e), total_collapse_ratio(k, k_a, e, e), total_collapse_budget(k, k_a))
-        for k, k_a in zip(num_classes, num_majority, strict=True)
-        for e in budgets
-    ]
-    names = ["K", "K_A", "budget", "collapse_ratio", "total_collapse_ratio", "total_collapse_budget"]
-    return pd.DataFrame(rows, columns=names)
+    sizes = zip(num_classes, num_majority, strict=True)
+    table = pd.DataFrame([(*size, e) for size in sizes for e in budgets], columns=["K", "K_A", "budget"])
+    for threshold in (collapse_ratio, total_collapse_ratio):
+        table[threshold.__name__] = [threshold(k, k_a, e, e) for k, k_a, e in table.iloc[:, :3].itertuples(index=False)]
+    return table.assign(total_collapse_budget=list(map(total_collapse_budget, table["K"], table["K_A"])))
 
 
 def imbalance_curve(
@@ -207,10 +202,9 @@ def imbalance_curve(
     rows = []
     for ratio in ratios:
         found = reference_optimum(num_classes, num_majority, ratio, 1.0, e_w, e_h)
-        gram, k_a = found.classifier_gram, num_majority
-        features = features_gram(found, e_w, e_h)
-        sizes = [math.sqrt(max(g[-1, -1], 0) / g[0, 0]) for g in (gram, features)]
-        majority = _off_diagonal_cosine(gram[:k_a, :k_a])
+        gram = found.classifier_gram
+        sizes = [math.sqrt(max(g[-1, -1], 0) / g[0, 0]) for g in (gram, features_gram(found, e_w, e_h))]
+        majority = _off_diagonal_cosine(gram[:num_majority, :num_majority])
         rows.append((ratio, found.loss, found.gap, found.minority_cosine, majority, *sizes))
     names = ["ratio", "loss", "gap", "minority_cosine", "majority_cosine", "norm_ratio", "feature_ratio"]
     return pd.DataFrame(rows, columns=names)
@@ -360,9 +354,7 @@ def _decreasing_root(function: Callable[[float], float]) -> float:
 def _matrices(k_a: int, k_b: int, found: _Symmetric) -> tuple[np.ndarray, np.ndarray]:
     """Z and (Z Zᵀ)^½."""
     a, e, x, t = found
-    blocks = np.zeros((k_a + k_b, k_a + k_b))
-    blocks[:k_a, :k_a] = a * (np.eye(k_a) - 1 / k_a)
-    blocks[k_a:, k_a:] = e * (np.eye(k_b) - 1 / k_b)
+    blocks = scipy.linalg.block_diag(a * (np.eye(k_a) - 1 / k_a), e * (np.eye(k_b) - 1 / k_b))
     u = np.repeat([1 / k_a, -1 / k_b], [k_a, k_b])
     u /= np.linalg.norm(u)
     size = math.hypot(math.sqrt(k_a) * x, math.sqrt(k_b) * t)

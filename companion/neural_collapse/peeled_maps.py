@@ -79,8 +79,7 @@ class _Objective:
             self.fixed = _scaled(np.random.default_rng(0).standard_normal(self.shapes[1]), self.radii[1])
 
     def split(self, flat: np.ndarray) -> list[np.ndarray]:
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
-        parts = np.split(flat, ends[:-1])
+        parts = np.split(flat, np.cumsum([math.prod(shape) for shape in self.shapes])[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def forward(self, flat: np.ndarray) -> PeeledFit:
@@ -114,14 +113,12 @@ class _Objective:
         operator = self._operator(fit.matrix)
         if self.problem.reading == "V1":
             d_h = _pull(d_h, operator @ fit.inputs, self.radii[1])
-        d_operator, d_h0 = d_h @ fit.inputs.T, operator.T @ d_h
+        d_m, d_h0 = d_h @ fit.inputs.T, operator.T @ d_h
         if kind == "none":
             d_m = np.zeros_like(m_free)
         elif kind in ("deq0", "deq1"):
             inverse = operator if kind == "deq0" else operator + np.eye(len(operator))
-            d_m = inverse.T @ d_operator @ inverse.T
-        else:
-            d_m = d_operator
+            d_m = inverse.T @ d_m @ inverse.T
         if self.fixed is not None:
             d_h0 = np.zeros_like(h0_free)
         elif self.problem.reading == "V2":
@@ -193,12 +190,9 @@ def _descend(
 
 def _peeled_start(problem: PeeledProblem, rng: np.random.Generator) -> np.ndarray:
     """Classifier and features of the layer-peeled optimum, M the projection on their span, a little noise."""
-    k, d = problem.num_classes, problem.dim
-    optimum = reference_optimum(k, problem.num_majority, problem.ratio, 1.0, problem.e_w, problem.e_h)
-    w, h = np.zeros((k, d)), np.zeros((d, k))
-    w[:, :k], h[:k] = factors(optimum, problem.e_w, problem.e_h)
-    m = np.zeros((d, d))
-    m[:k, :k] = np.eye(k)
+    p, k, more = problem, problem.num_classes, problem.dim - problem.num_classes
+    w, h = factors(reference_optimum(k, p.num_majority, p.ratio, 1.0, p.e_w, p.e_h), p.e_w, p.e_h)
+    w, h, m = np.pad(w, ((0, 0), (0, more))), np.pad(h, ((0, more), (0, 0))), np.pad(np.eye(k), ((0, more), (0, more)))
     parts = _scaled(w, 10), _scaled(np.repeat(h, problem.copies, axis=1), 10), _scaled(m, 10)
     return _flat(*(part + 1e-2 * rng.standard_normal(part.shape) for part in parts))
 

@@ -20,34 +20,28 @@ _TICKS = _TABLES.with_name("sun_shi_2024_figures.csv")
 
 
 class _Row(NamedTuple):
-    """Overall, majority and minority of one network in one setting; K_A/K, and the majority's share of the training
-    images."""
+    """Overall, majority and minority of one network in one setting, and K_A, K and R."""
 
     means: list[F]
     stds: list[F]
-    share: F
-    prior: F
-
-    def fits(self, share: F) -> bool:
-        """Whether overall is the mean of the parts with this share of the majority; one half for each side."""
-        overall, majority, minority = self.means
-        return abs(overall - share * majority - (1 - share) * minority) <= 2 * _HALF
+    majority: F
+    classes: int
+    ratio: F
 
 
-def _rows() -> dict[tuple[str, ...], _Row]:
-    """Tables 2 to 4, by data set, K_A, R and model."""
+def _rows() -> list[_Row]:
+    """Tables 2 to 4."""
     cells: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
     with _TABLES.open(encoding="utf-8", newline="") as lines:
         for line in csv.DictReader(lines):
             if line["table"] != "1":
-                key = tuple(line[name] for name in ("dataset", "K_A", "R", "model"))
+                key = tuple(line[name] for name in ("K_A", "dataset", "R", "model"))
                 cells.setdefault(key, {})[line["split"]] = line
-    found = {}
-    for key, splits in cells.items():
+    found = []
+    for (k_a, dataset, ratio, _), splits in cells.items():
         parts = [splits[part] for part in ("overall", "majority", "minority")]
         means, stds = ([F(part[name]) for part in parts] for name in ("mean", "std"))
-        k, k_a, ratio = 100 if key[0] == "cifar100" else 10, F(key[1]), F(key[2])
-        found[key] = _Row(means, stds, k_a / k, k_a * ratio / (k_a * ratio + k - k_a))
+        found.append(_Row(means, stds, F(k_a), 100 if dataset == "cifar100" else 10, F(ratio)))
     return found
 
 
@@ -78,9 +72,13 @@ def eq13(printed: F = F(1, 9)) -> bool:
 )
 def audit_overall(balanced: int = 31) -> bool:
     """A class-averaged accuracy on a test set of any distribution gives the same numbers."""
-    rows = _rows().values()
-    fits, prior = sum(row.fits(row.share) for row in rows), sum(row.fits(row.prior) for row in rows)
-    return require((fits, prior, len(rows)) == (balanced, 0, 36), f"{fits} balanced, {prior} under the prior")
+    fits, rows = [0, 0], _rows()
+    for row in rows:
+        overall, a, b = row.means
+        for i, times in enumerate((1, row.ratio)):
+            heavy, light = row.majority * times, row.classes - row.majority
+            fits[i] += abs(overall - (heavy * a + light * b) / (heavy + light)) <= 2 * _HALF  # one half for each side
+    return require((*fits, len(rows)) == (balanced, 0, 36), f"{fits[0]} balanced, {fits[1]} under the prior")
 
 
 @states(
@@ -93,10 +91,11 @@ def audit_overall(balanced: int = 31) -> bool:
 def audit_overall_std(impossible: int = 13) -> bool:
     """If overall = a·majority + (1−a)·minority epoch by epoch, |a s_A − (1−a) s_B| ≤ s ≤ a s_A + (1−a) s_B."""
     bad = 0
-    for row in _rows().values():
+    for row in _rows():
         (low, low_a, low_b), (high, high_a, high_b) = ([std + off for std in row.stds] for off in (-_HALF, _HALF))
-        a, b = row.share, 1 - row.share
-        bad += low > a * high_a + b * high_b or high < max(a * low_a - b * high_b, b * low_b - a * high_a)
+        a = row.majority / row.classes
+        most, least = a * high_a + (1 - a) * high_b, max(a * low_a - (1 - a) * high_b, (1 - a) * low_b - a * high_a)
+        bad += low > most or high < least
     return require(bad == impossible, f"{bad} of 36")
 
 
@@ -110,7 +109,7 @@ def audit_overall_std(impossible: int = 13) -> bool:
 def audit_part_std(impossible: int = 3) -> bool:
     """Of ten numbers in [0, 100] with a given mean, the variance is largest with all but one at 0 or 100."""
     bad = 0
-    for row in _rows().values():
+    for row in _rows():
         for mean, std in zip(row.means, row.stds, strict=True):
             mu = mean + _HALF if mean < 50 else mean - _HALF
             full, rest = divmod(10 * mu, 100)

@@ -36,7 +36,7 @@ def step_19(sign: int = 1) -> bool:
     """
     rng = random.Random(21)
     for _ in range(40):
-        z = [exact.random_fraction(rng) for _ in range(rng.choice((2, 3, 10)))]
+        z = random_matrix(rng, 1, rng.choice((2, 3, 10)))[0]
         p, k1 = F(rng.randint(1, 9), 10), len(z) - 1
         m2 = p * log(p / k1) + (1 - p) * log(1 - p)
         x = sum(z[1:]) / k1 - z[0]

@@ -11,13 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from companion.neural_collapse import network_costs, solver_sweep
 from companion.neural_collapse.solver_sweep import COLLAPSE, METHODS, SolverSweepConfig, probe_rows
 from nclib import comparison, metrics, training
-from nclib.config import (
-    DataConfig,
-    ModelConfig,
-    RunConfig,
-    TrainConfig,
-    run_id,
-)
+from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
 from nclib.engine.reference import load_run
 from nclib.engine.runs import MissingRuns, ensure_runs
 from nclib.engine.store import default_store
@@ -63,21 +57,6 @@ def test_the_papers_network_has_its_size(kind):
     assert table.loc[["pooling", "classifier"], "output"].tolist() == ["512", "10"]
 
 
-def test_stages_have_their_closed_forms():
-    """Two 3×3 convolutions a block, 1×1 where it changes width; two numbers a channel in each norm."""
-    w, area = 3, 12 * 12
-    table = network_costs.layer_table(build_model(ModelConfig(width=w), 5, 2), _images(2, 12, 2)).set_index("stage")
-    assert table.loc["stem", ["parameters", "macs"]].tolist() == [9 * 2 * w + 2 * w, 9 * 2 * w * area]
-    assert table.loc["stage 1", ["parameters", "macs"]].tolist() == [4 * 9 * w * w + 4 * 2 * w, 4 * 9 * w * w * area]
-    c, quarter = 2 * w, area // 4
-    first, second = (9 * w * c + 9 * c * c + w * c, 18 * c * c)
-    assert table.loc["stage 2", ["parameters", "macs"]].tolist() == [
-        first + second + 10 * c,
-        (first + second) * quarter,
-    ]
-    assert table.loc["classifier", ["parameters", "macs"]].tolist() == [5 * 8 * w, 5 * 8 * w]
-
-
 @pytest.mark.parametrize(
     "options", [{"kind": "explicit"}, {"kind": "weight_tied", "unroll": 3}, {"kind": "explicit_flops", "num_blocks": 2}]
 )
@@ -99,9 +78,6 @@ def test_evaluations_of_an_equilibrium_are_those_of_its_solve():
     table = network_costs.layer_table(model, images).set_index("stage")
     assert table.loc["last block", "evaluations"] == pytest.approx(steps.double().mean().item())
     assert table.loc["last block", "macs"] == 18 * 16 * 16 * 4
-
-
-# ---- what a probe is
 
 
 # ---- what a probe measures
