@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -88,16 +89,20 @@ _SECOND: dict[str, Callable[[], bool]] = {}
 
 
 def states(
-    place: str, statement: str, verdict: str, certificate: str, reading: str = "as printed"
+    place: str, statement: str, verdict: str, certificate: str = "", reading: str = "as printed"
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Register a function as the certificate of a statement; the name of the function is the id."""
+    """Register a function as the certificate of a statement; the name of the function is the id.
+
+    certificate : what is checked; left out, the first paragraph of the function's docstring, before its proof
+    """
     if reading not in READINGS or not verdict.startswith(tuple(words.STATEMENTS)):
         raise ValueError(f"no such verdict or reading: {verdict!r}, {reading!r}")
 
     def register(check: Callable[..., bool]) -> Callable[..., bool]:
         name, paper = check.__name__, check.__module__.split(".")[-2]
+        said = certificate or " ".join(inspect.getdoc(check).partition("\n\n")[0].split())
         brief = STATEMENTS.get(name, ("", ""))[1]
-        _ENTRIES[name] = Certificate(name, paper, place, statement, reading, verdict, certificate, False, brief), check
+        _ENTRIES[name] = Certificate(name, paper, place, statement, reading, verdict, said, False, brief), check
         return check
 
     return register

@@ -17,15 +17,12 @@ def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
     return gain * (p / k1) ** (k1 * a) * (1 - p) ** (k1 * (b - a)), k1 * b
 
 
-@states(
-    "App. B.1, Lemma B.1, (15)–(17)",
-    "log(δ_k/Σδ) ≤ M1 (log δ_k − mean of log δ_k′) + M2",
-    "holds",
-    "its misprint corrected, as (17) does: (15) prints δ_k in the inner sum and is false so (step_15). Gibbs' "
-    "inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights",
-)
+@states("App. B.1, Lemma B.1, (15)–(17)", "log(δ_k/Σδ) ≤ M1 (log δ_k − mean of log δ_k′) + M2", "holds")
 def lemma_b1(equality: F = F(1)) -> bool:
-    """Read with the index of (17), δ_k′ in the inner sum.
+    """Its misprint corrected, as (17) does: (15) prints δ_k in the inner sum and is false so (step_15). Gibbs'
+    inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights.
+
+    Read with the index of (17), δ_k′ in the inner sum.
 
     Proof. Let S = Σδ, p = C2/(C1+C2), q_k = 1 − p and q_j = p/(K−1) for j ≠ k. Since log x ≤ x − 1,
     Σ_j q_j log(δ_j/(q_j S)) ≤ Σ_j (δ_j/S − q_j) = 0, that is Σ_j q_j log δ_j − Σ_j q_j log q_j ≤ log S. Subtract from
@@ -49,11 +46,12 @@ def lemma_b1(equality: F = F(1)) -> bool:
     "App. B.1, Remark B.2, (18)",
     "when C2/C1 = exp(Δ)/(K−1), the right term of the inequality in lemma B.1 reaches its maximum",
     "typo",
-    "the ratio is inverted, and the derivatives (18), from which its proof takes it, are inverted too; (24) has it "
-    "right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1)",
 )
 def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
-    """Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
+    """The ratio is inverted, and the derivatives (18), from which its proof takes it, are inverted too; (24) has it
+    right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1).
+
+    Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
     M″ = 1/(p(1−p)) > 0: its critical point is a minimum. M′ = Δ + log r − log(K−1) vanishes at r = (K−1) exp(−Δ). In
     (18) the logarithm has C2/C1 where the derivative has C1/C2. Set to 0 it gives the printed ratio, and beyond that
     ratio it has the wrong sign. Solved for the logits, (24) h·w_k = h·w_k′ + log(C1(K−1)/C2) says exp(Δ) = (K−1)
@@ -76,16 +74,13 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     return require(at_printed > 1, "at the printed ratio the bound is positive, so it says nothing")
 
 
-@states(
-    "§3, Theorem 3.1, NC1",
-    "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)",
-    "holds",
-    "its misprint corrected: h0_k is the mean (printed as a sum, false for n ≥ 2). H0 free, with the budget on h or on "
-    "h0; with H0 given it fails (h0_given). Our proof (averages, slack); the paper's, of the DEQ half, rests on (36), "
-    "which is false",
-)
+@states("§3, Theorem 3.1, NC1", "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)", "holds")
 def thm31_nc1(share: F = F(1)) -> bool:
-    """For any numbers of samples n_k, H0 free, with the budget on h or on h0, explicit layer and DEQ alike.
+    """Its misprint corrected: h0_k is the mean (printed as a sum, false for n ≥ 2). H0 free, with the budget on h or
+    on h0; with H0 given it fails (h0_given). Our proof (averages, slack); the paper's, of the DEQ half, rests on (36),
+    which is false.
+
+    For any numbers of samples n_k, H0 free, with the budget on h or on h0, explicit layer and DEQ alike.
 
     Proof. (a) Slack: at a minimiser with loss below log K, no budget on features (or inputs) is slack. Otherwise the
     loss is stationary in them: Wᵀ(p_k − e_k) = 0 for the softmax p_k of each sample (times the invertible map, or W_EX;
@@ -110,15 +105,12 @@ def thm31_nc1(share: F = F(1)) -> bool:
     return True
 
 
-@states(
-    "§3, Theorem 3.1, NC2, and (26)",
-    "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
-    "holds",
-    "its misprints corrected: 1_K, K×K in (26), is the identity, and H0 stands for the class means. H0 free, the "
-    "budget on h. Our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits",
-)
+@states("§3, Theorem 3.1, NC2, and (26)", "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)", "holds")
 def thm31_nc2(scale: F = F(1)) -> bool:
-    """As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
+    """Its misprints corrected: 1_K, K×K in (26), is the identity, and H0 stands for the class means. H0 free, the
+    budget on h. Our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits.
+
+    As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
 
     Proof. By `thm31_nc1` let H have one column a class. The loss is a convex function of Z = WH, and ‖Z‖_* ≤ B. At
     Z° = a C_K, a (K−1) = B, its gradient is G = −λ C_K, λ = 1/(exp(a) + K − 1): softmax is t/(t+K−1) on the diagonal
@@ -145,14 +137,11 @@ def thm31_nc2(scale: F = F(1)) -> bool:
     return True
 
 
-@states(
-    "§3, Theorem 3.1, NC3",
-    "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k",
-    "holds",
-    "H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ), equality at the optimum, K = 2, 5, 10",
-)
+@states("§3, Theorem 3.1, NC3", "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k", "holds")
 def thm31_nc3(trace: F = F(1)) -> bool:
-    """As printed.
+    """H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ), equality at the optimum, K = 2, 5, 10.
+
+    As printed.
 
     Proof. The minimiser Z = a C_K (`thm31_nc2`) is symmetric and positive semidefinite, so tr(WH) = tr Z = ‖Z‖_* = B.
     But tr(WH) = ⟨Wᵀ, H⟩ ≤ ‖W‖_F ‖H‖_F ≤ √(K E_W) √(K E_H) = B. So there is equality in Cauchy and Schwarz's inequality:
@@ -178,12 +167,13 @@ def thm31_nc3(trace: F = F(1)) -> bool:
     "√(E_W E_H) + C2, while the lower bound of loss function of explicit neural network remains: inf L_EX = −C1K/(K−1) "
     "√(E_W E_H) + C2 [read as infima of (7) and (9), H0 free in each]",
     "false",
-    "budget on h: the infima are equal (any n_k, series from 0 or 1), the two values differ unless C1 = 0. As lower "
-    "bounds both are valid (constants of Lemma B.1) and order nothing. With H0 the same for both models the order is "
-    "right (b3_same_inputs_series_from_1, b3_same_inputs_series_from_0), but then Theorem 3.1 fails (h0_given)",
 )
 def thm_b3(scale: F = F(1)) -> bool:
-    """Read as infima of (7) and (9), each minimised over its own H0, with the budget on h as printed.
+    """Budget on h: the infima are equal (any n_k, series from 0 or 1), the two values differ unless C1 = 0. As lower
+    bounds both are valid (constants of Lemma B.1) and order nothing. With H0 the same for both models the order is
+    right (b3_same_inputs_series_from_1, b3_same_inputs_series_from_0), but then Theorem 3.1 fails (h0_given).
+
+    Read as infima of (7) and (9), each minimised over its own H0, with the budget on h as printed.
 
     Proof. The constraints on (W, h) and the loss are the same in both problems; they differ in how h is reached. Every
     h is reached, with d = dim h, E_H > 0 and free H0,

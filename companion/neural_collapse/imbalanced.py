@@ -11,16 +11,14 @@ from companion.exact import Matrix, centring, exp, identity, inverse, log, matri
 from companion.neural_collapse import balanced
 
 
-@states(
-    "§4, Theorem 4.1, NC1",
-    "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)",
-    "holds",
-    "its misprint corrected: h0_k is the mean (printed as a sum). H0 free; with H0 given it fails (h0_given). The "
-    "proof of Theorem 3.1, NC1, which asks nothing of n_k",
-)
+@states("§4, Theorem 4.1, NC1", "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)", "holds")
 def thm41_nc1(share: F = F(1)) -> bool:
-    """Proof. That of `balanced.thm31_nc1`: averages are taken class by class, each with its own n_k. In the objective
-    each sample has a positive weight, so a budget that is slack makes the loss stationary in each sample's feature."""
+    """Its misprint corrected: h0_k is the mean (printed as a sum). H0 free; with H0 given it fails (h0_given). The
+    proof of Theorem 3.1, NC1, which asks nothing of n_k.
+
+    Proof. That of `balanced.thm31_nc1`: averages are taken class by class, each with its own n_k. In the objective
+    each sample has a positive weight, so a budget that is slack makes the loss stationary in each sample's feature.
+    """
     return balanced.thm31_nc1(share)
 
 
@@ -29,14 +27,15 @@ def thm41_nc1(share: F = F(1)) -> bool:
     "if E_H < 2S_ij − m_ij < 1/(1−E_H) is satisfied, … ‖(W_EX H0)ᵀ(W_EX H0) − S‖_F > ‖fᵀ(H0; W_DEQ) f(H0; W_DEQ) − "
     "S‖_F holds",
     "vacuous",
-    "read for all i, j: Σ_ij (2S_ij − m_ij) = −‖Σ h0_k‖² ≤ 0 < K² E_H, so no H0 meets the premise, with S the Gram "
-    "matrix or as Definition 2.1 prints it. For i ≠ j or i = j alone some readings meet it; there the conclusion is "
-    "false at K = 2 in an instance of each (series from 0)",
 )
 def thm41_nc2(
     least: F = F(1, 100), square: F = F(3), share: F = F(1, 2), given: F = F(5, 2), budget: F = F(1, 2)
 ) -> bool:
-    """Proof. (a) All i, j, as the Frobenius norm has them: a Gram matrix of a simplex ETF, S = α² K/(K−1) (I − 11ᵀ/K),
+    """Read for all i, j: Σ_ij (2S_ij − m_ij) = −‖Σ h0_k‖² ≤ 0 < K² E_H, so no H0 meets the premise, with S the Gram
+    matrix or as Definition 2.1 prints it. For i ≠ j or i = j alone some readings meet it; there the conclusion is
+    false at K = 2 in an instance of each (series from 0).
+
+    Proof. (a) All i, j, as the Frobenius norm has them: a Gram matrix of a simplex ETF, S = α² K/(K−1) (I − 11ᵀ/K),
     and Definition 2.1's S = α √(K/(K−1)) P (I − 11ᵀ/K), for D = K, have S1 = 0, for every α and P, and Σ_ij m_ij =
     ‖Σ_k h0_k‖². So the sum of 2S_ij − m_ij is −‖Σ h0_k‖² ≤ 0. The premise makes it larger than K² E_H > 0. No H0 meets
     it.
@@ -92,12 +91,13 @@ def thm41_nc2(
     "§4, Theorem 4.1, NC3, and (62)",
     "when E_H/(E_W+E_H) + E_H(1−E_H) < 2 is satisfied, … cos(f(h_k; W_DEQ), w_k)/cos(W_EX h_k, w_k) > 1",
     "false",
-    "the condition holds for all E_W, E_H > 0. As printed, H0 free and the budget on h: both models have the same, "
-    "unique Z, WWᵀ ∝ (ZZᵀ)^½ and HᵀH ∝ (ZᵀZ)^½, so the ratio is exactly 1 wherever it is defined (D ≥ K). Other "
-    "readings at K = 2: inputs bounded, E_H < 1: 1; H0 given, series from 0: below 3/4 in a class",
 )
 def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F(3, 4)) -> bool:
-    """Proof. (a) E_H/(E_W+E_H) < 1 and E_H(1−E_H) ≤ 1/4 for all E_W, E_H > 0.
+    """The condition holds for all E_W, E_H > 0. As printed, H0 free and the budget on h: both models have the same,
+    unique Z, WWᵀ ∝ (ZZᵀ)^½ and HᵀH ∝ (ZᵀZ)^½, so the ratio is exactly 1 wherever it is defined (D ≥ K). Other readings
+    at K = 2: inputs bounded, E_H < 1: 1; H0 given, series from 0: below 3/4 in a class.
+
+    Proof. (a) E_H/(E_W+E_H) < 1 and E_H(1−E_H) ≤ 1/4 for all E_W, E_H > 0.
     (b) As printed: H0 free, the budget on h, D ≥ K, any K, K_A, R, E_W and E_H. Both problems allow the same (W, h)
     (`balanced.thm_b3`); by `thm41_nc1` let H have one column a class. The loss f is a convex function of Z = WH, and
     the attainable Z are those with ‖Z‖_* ≤ B. f has no stationary point, since no softmax is 1, so minimisers have
@@ -163,11 +163,12 @@ def thm41_nc3(ceiling: F = F(5, 4), same: F = F(1), spent: F = F(1), most: F = F
     "§4, Proposition 4.2",
     "R → 1: majority features collapse to a K_A-simplex ETF; minority classes: w_k = 0, h = 0",
     "holds if √(E_W E_H) ≤ E0",
-    "our proof (duality), H0 free, the budget on h: E0 = 0.4717…, 1.7627…, 4.3628… at K = 10, K_A = 3, 5, 7, so the "
-    "paper's 0.01 is inside; beyond it fails (K = 4, K_A = 3, √(E_W E_H) = 2). H0 given: its DEQ half fails (h0_given)",
 )
 def prop42(e0: tuple[F, ...] = (F(4717, 10**4), F(17627, 10**4), F(43628, 10**4))) -> bool:
-    """As printed (budget on h), K_A ≥ 2; E0 = K_A(K_A−1)/K · log(K_A σ/(K_B(1−σ))), σ = √(K_B/K).
+    """Our proof (duality), H0 free, the budget on h: E0 = 0.4717…, 1.7627…, 4.3628… at K = 10, K_A = 3, 5, 7, so the
+    paper's 0.01 is inside; beyond it fails (K = 4, K_A = 3, √(E_W E_H) = 2). H0 given: its DEQ half fails (h0_given).
+
+    As printed (budget on h), K_A ≥ 2; E0 = K_A(K_A−1)/K · log(K_A σ/(K_B(1−σ))), σ = √(K_B/K).
 
     Proof. In the limit only the majority counts: minimise f(Z) = (1/K_A) Σ_{k≤K_A} CE(z_k, k), ‖Z‖_* ≤ B. Take Z° =
     a C_A ⊕ 0, a (K_A−1) = B. With D the sum of exponentials of a majority column, P_B = K_B/D its probability of the
@@ -205,12 +206,13 @@ def prop42(e0: tuple[F, ...] = (F(4717, 10**4), F(17627, 10**4), F(43628, 10**4)
     "§4, Theorem 4.1, NC3, with the distance of (14) in place of the classes' cosines, K = 2",
     "DEQ is superior in terms of NC compared to explicit neural network",
     "holds if K = 2, inputs bounded, R > 1 and E_H < 1",
-    "series from 0 or 1: the cosine of the whole matrices Wᵀ and H is strictly larger for the DEQ. Our proof; "
-    "enclosures at R = 10, E_W = 2, E_H = 1/4. For K ≥ 3 the other way round in a setting that was computed",
     reading="proofs'",
 )
 def thm41_nc3_eq14(ratio: int = 10) -> bool:
-    """(14) is ‖Wᵀ/‖W‖ − H/‖H‖‖ = √(2 − 2c) with the cosine c of the whole matrices.
+    """Series from 0 or 1: the cosine of the whole matrices Wᵀ and H is strictly larger for the DEQ. Our proof;
+    enclosures at R = 10, E_W = 2, E_H = 1/4. For K ≥ 3 the other way round in a setting that was computed.
+
+    (14) is ‖Wᵀ/‖W‖ − H/‖H‖‖ = √(2 − 2c) with the cosine c of the whole matrices.
 
     Proof. By (c) of `thm41_nc3`, w_k = y_k v and h_k = y_k c_k g v̂, c_1² + c_2² = 2E_H, g = E_H, 1/(1−E_H) or
     E_H/(1−E_H), ‖v‖² = E_W. With c_1 = √(2E_H) cos θ, c_2 = √(2E_H) sin θ, 0 < θ < π/2, the cosine is cos(θ − π/4),
@@ -233,15 +235,12 @@ def thm41_nc3_eq14(ratio: int = 10) -> bool:
     return require(all(slope > log_r for slope in deq), "the DEQ's angle is larger")
 
 
-@states(
-    "App. C.2, below (54)",
-    "NC2 and NC3 do not hold under imbalanced dataset conditions",
-    "false",
-    "read of every budget, H0 free and the budget on h: at the paper's own NC3 holds, W ∥ Hᵀ at every minimiser, K = "
-    "10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient)",
-)
+@states("App. C.2, below (54)", "NC2 and NC3 do not hold under imbalanced dataset conditions", "false")
 def after_54(factor: F = F(1)) -> bool:
-    """As printed, E_W = E_H = 1/100.
+    """Read of every budget, H0 free and the budget on h: at the paper's own NC3 holds, W ∥ Hᵀ at every minimiser, K =
+    10, K_A = 3, 5, 7, R = 10, 50, 100 (gradient).
+
+    As printed, E_W = E_H = 1/100.
 
     Proof. Z° = a C_A ⊕ 0, a (K_A−1) = K/100 = B. Its gradient splits into −w_A(1−s_A) on C_A, −w_B on C_B (softmax
     is uniform on minority samples), and a 2×2 block on 1_A, 1_B: majority column w_A(−P_B/K_A; P_B/K_B), minority

@@ -50,10 +50,11 @@ _B3 = "DEQ achieves a lower bound on the loss function compared to explicit neur
     "App. B.1 (its problems and its series), App. B.2, Theorem B.3: its order, H0 the same for both models",
     _B3,
     "holds",
-    "as inf L_DEQ ≤ inf L_EX, for every H0, E_H, n_k and K, with the budget on h, on h0 or on both; our proof",
 )
 def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
-    """B.1 to the letter: no minimum over H0, f = Σ_{i≥1} W^i, budget on h.
+    """As inf L_DEQ ≤ inf L_EX, for every H0, E_H, n_k and K, with the budget on h, on h0 or on both; our proof.
+
+    B.1 to the letter: no minimum over H0, f = Σ_{i≥1} W^i, budget on h.
 
     Proof. Let (W, W_EX) be feasible for the explicit layer, W_EX = U S Vᵀ. W_DEQ = V S(I + S)⁻¹Vᵀ has eigenvalues
     s/(1+s) < 1, so the series converges, and Σ_{i≥1} W_DEQ^i = V S Vᵀ, because (s/(1+s))/(1 − s/(1+s)) = s. With W′ = W
@@ -75,14 +76,15 @@ def b3_same_inputs_series_from_1(scale: F = F(1)) -> bool:
     "§3.2 (its series and 'H0 … are the same'), App. B.2, Theorem B.3: its order",
     _B3,
     "holds if the mean of ‖h0‖² ≤ E_H ≤ 1",
-    "strictly for independent columns of H0. Inputs beyond E_H = 1/100: the order is right while the DEQ has a "
-    "feasible point, and it has none if the mean of ‖h0‖² > 0.010201. For larger E_H it can be the reverse: K = 2, "
-    "E_W = 1, E_H = 9/10, h0 = (29/20, ±7/10), explicit below 0.25, DEQ above 0.28 and feasible",
 )
 def b3_same_inputs_series_from_0(
     length: F = F(29, 20), gain: F = F(9, 10), most: F = F(10201, 10**6), outer: F = F(1)
 ) -> bool:
-    """H0 given and the same for both, budget on h, f = Σ_{i≥0} W^i.
+    """Strictly for independent columns of H0. Inputs beyond E_H = 1/100: the order is right while the DEQ has a
+    feasible point, and it has none if the mean of ‖h0‖² > 0.010201. For larger E_H it can be the reverse: K = 2, E_W =
+    1, E_H = 9/10, h0 = (29/20, ±7/10), explicit below 0.25, DEQ above 0.28 and feasible.
+
+    H0 given and the same for both, budget on h, f = Σ_{i≥0} W^i.
 
     Proof. W_DEQ = 0 leaves h = h0, within the budget on h; W′ = W W_EX gives the explicit layer's logits, and ‖W′‖_F ≤
     ‖W_EX‖_F ‖W‖_F ≤ ‖W‖_F. So inf L_DEQ ≤ inf L_EX. Strictly, if H0 has independent columns: the explicit minimum is
@@ -125,11 +127,12 @@ def b3_same_inputs_series_from_0(
     "f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ); WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K); f(h0_k; W_DEQ) ∥ W_k; "
     "minority: f(h0_k,i; W_DEQ) = 0 [read with H0 given, the same for both models, and the budget on h]",
     "false",
-    "each of them, for the DEQ (series from 0) with inputs within E_H = 1/100; NC1 and NC2 for the explicit layer and "
-    "the series from 1 too. So the reading that gives Theorem B.3 its order refutes Theorem 3.1",
 )
 def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> bool:
-    """H0 given and the same for both, budget on h, K = 2, E_W = E_H = 1/100.
+    """Each of them, for the DEQ (series from 0) with inputs within E_H = 1/100; NC1 and NC2 for the explicit layer and
+    the series from 1 too. So the reading that gives Theorem B.3 its order refutes Theorem 3.1.
+
+    H0 given and the same for both, budget on h, K = 2, E_W = E_H = 1/100.
 
     Proof. A = (I − M)⁻¹ is the DEQ's map, series from 0. In one dimension every map is a number g.
     (a) NC1 of Theorems 3.1 and 4.1: h0 = c, 2c in one class and −c, −2c (or −c alone) in the other. g = 0 has the loss
@@ -162,12 +165,13 @@ def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> boo
     "it is evident that the loss function of the DEQ layer is significantly lower than that of the explicit neural "
     "network",
     "holds",
-    "lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h; and "
-    "for E_H < 1 with both budgets, H0 free. Series from 0 or 1. Our proof (singular values). By how much: b3_v2_gap",
     reading="proofs'",
 )
 def b3_v2_order(scale: F = F(1)) -> bool:
-    """inf L_DEQ < inf L_EX for any n_k, E_W and E_H, with a budget on H0 or with H0 given, and none on h.
+    """Lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h; and
+    for E_H < 1 with both budgets, H0 free. Series from 0 or 1. Our proof (singular values). By how much: b3_v2_gap.
+
+    inf L_DEQ < inf L_EX for any n_k, E_W and E_H, with a budget on H0 or with H0 given, and none on h.
 
     Proof. Let (W, W_EX, H0) minimise the explicit layer's loss, W_EX = U S Vᵀ. S ≠ 0, since the loss is below log K.
     From 0: W_DEQ = V(I − max(1, S)⁻¹)Vᵀ, so (I − W_DEQ)⁻¹ = V max(1, S) Vᵀ. Inputs bounded: W′ = W U Vᵀ and h0′ = V
@@ -183,7 +187,8 @@ def b3_v2_order(scale: F = F(1)) -> bool:
     E_H² · E_H < E_H. From 0: W_DEQ = 0 and h0′ = W_EX h0 give the same logits; h0′ = h′ spends at most E_H³ of either
     budget: both are slack, and by the slack lemma the point does not minimise. From 1: the point of
     `b3_same_inputs_series_from_1` leaves the budgets on h and on W_DEQ slack. Were it a minimiser, W′ᵀG H0ᵀ = 0; by the
-    slack lemma AᵀW′ᵀG = −λ H0 Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K."""
+    slack lemma AᵀW′ᵀG = −λ H0 Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K.
+    """
     rng = random.Random(11)
     for _ in range(4):
         w, h0, u, s, v, m = _layer(rng)
@@ -208,12 +213,13 @@ def _enclosed(gain: F) -> tuple[Interval, Interval]:
     "App. B.2, Theorem B.3: the difference of its two values",
     "inf L_DEQ = −2C1K/(K−1) √(E_W E_H) + C2, … inf L_EX = −C1K/(K−1) √(E_W E_H) + C2",
     "holds if the series begins at 0, K = 10, E_W = E_H = 1/100, to half a percent",
-    "inputs bounded: the infima differ by 0.00994 to 0.01000; printed, with the constants that make (22) tight, "
-    "0.00999. Each value lies more than 0.0098 below its infimum. From 1 the infima differ by 0.000001",
     reading="proofs'",
 )
 def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
-    """Proof. ‖Z‖_* ≤ gB, with g = E_H for the explicit layer and 1/(1 − E_H) or E_H/(1 − E_H) for the DEQ from 0 or 1,
+    """Inputs bounded: the infima differ by 0.00994 to 0.01000; printed, with the constants that make (22) tight,
+    0.00999. Each value lies more than 0.0098 below its infimum. From 1 the infima differ by 0.000001.
+
+    Proof. ‖Z‖_* ≤ gB, with g = E_H for the explicit layer and 1/(1 − E_H) or E_H/(1 − E_H) for the DEQ from 0 or 1,
     so the infima are at least `exact.etf_loss` there; rank-one logits ±gB/K are feasible (`nc31_proofs_reading`), so
     they are at most the loss of those. The constants of Lemma B.1 that make (22) largest have C2/(C1+C2) = p =
     (K−1)/(exp(D) + K − 1), D = K/(K−1) √(E_W E_H), and the printed difference is pD, the first factor in M1's place.
@@ -235,12 +241,13 @@ def b3_v2_gap(share: F = F(1, 200), from_1: F = F(1, 10**6)) -> bool:
     "no statement of the paper: a residual block h = (I + W_EX) h0 as the explicit model",
     "inf L_DEQ ≤ inf L_residual",
     "holds if the series begins at 0, E_H < 1, inputs bounded or given",
-    "our proof (singular values, Mirsky), on rational instances. With the series from 1 the order is the reverse at "
-    "the paper's budgets, inputs bounded. With the budget on h both are equal, as in thm_b3",
     reading="ours",
 )
 def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
-    """Proof. I + M = U T Vᵀ, D = min(1, 2 − T) entry by entry, positive since T < 2, and D T ≤ 1. W_DEQ = U(I − D)Uᵀ
+    """Our proof (singular values, Mirsky), on rational instances. With the series from 1 the order is the reverse at
+    the paper's budgets, inputs bounded. With the budget on h both are equal, as in thm_b3.
+
+    Proof. I + M = U T Vᵀ, D = min(1, 2 − T) entry by entry, positive since T < 2, and D T ≤ 1. W_DEQ = U(I − D)Uᵀ
     has ‖I − D‖_F ≤ ‖T − I‖_F ≤ ‖M‖_F (Mirsky: tr(U T Vᵀ) ≤ tr T). Inputs bounded: h0′ = U D T Vᵀ h0, not longer, and
     (I − W_DEQ)⁻¹h0′ = U T Vᵀ h0. H0 given: W_DEQ = V(I − D)Vᵀ and W′ = W U D T Vᵀ, not longer: W′ V D⁻¹ Vᵀ = W U T Vᵀ.
     From 1, inputs bounded: W_EX = E_H f fᵀ has the gain 1 + E_H, the DEQ E_H/(1 − E_H) at most (`b3_v2_gap`).
@@ -262,13 +269,14 @@ def residual_order(scale: F = F(1), gain: F = _E / (1 - _E)) -> bool:
     "App. B.2, (22) and (33)",
     "inf L_EX = −C1K/((C1+C2)(K−1)) √(E_W E_H) + C4, inf L_DEQ = −2C1K/((C1+C2)(K−1)) √(E_W E_H) + C4",
     "false",
-    "read as infima, with M1 = C2/(C1+C2), C4 = −M2 of Lemma B.1 never both: (22) is below inf L_EX where the inputs "
-    "are bounded and E_H < 1, (33) below inf L_DEQ where the features are. With the printed factor and common "
-    "constants C4 > log K; with constants of its own for each model, C2/(C1+C2) = 0.938 and 0.937, both can be infima",
     reading="proofs'",
 )
 def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 1000), F(937, 1000))) -> bool:
-    """Balanced, K ≥ 2.
+    """Read as infima, with M1 = C2/(C1+C2), C4 = −M2 of Lemma B.1 never both: (22) is below inf L_EX where the inputs
+    are bounded and E_H < 1, (33) below inf L_DEQ where the features are. With the printed factor and common constants
+    C4 > log K; with constants of its own for each model, C2/(C1+C2) = 0.938 and 0.937, both can be infima.
+
+    Balanced, K ≥ 2.
 
     Proof. With M1 = p and C4 = −M2 = H(p) + p log(K−1), p = C2/(C1+C2) as in Lemma B.1, (22) is H(p) + p log(K−1) −
     pD, D = K/(K−1) √(E_W E_H). By Gibbs' inequality its largest value over p is log(1 + (K−1) exp(−D)), the loss at
@@ -303,12 +311,13 @@ def b3_v2_values(budget: F = _E, twice: F = F(2), both: tuple[F, F] = (F(938, 10
     "App. B.2, below (21) and (32): Theorem 3.1, NC2, with the budget on H0 alone",
     "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
     "false",
-    "K = 10, E_W = E_H = 1/100: rank-one logits have a lower loss than every ETF-shaped point, explicit and DEQ (sum "
-    "from 0 or 1). The theorem as printed holds (thm31_nc2)",
     reading="proofs'",
 )
 def nc31_proofs_reading(root: F = F(3)) -> bool:
-    """Inputs bounded, r = E_H, √(K−1) = 3.
+    """K = 10, E_W = E_H = 1/100: rank-one logits have a lower loss than every ETF-shaped point, explicit and DEQ (sum
+    from 0 or 1). The theorem as printed holds (thm31_nc2).
+
+    Inputs bounded, r = E_H, √(K−1) = 3.
 
     Proof. Let a feasible point have features with K−1 equal singular values s, as an ETF has. ‖Z‖_* ≤ √(K E_W)
     √(K−1) s. Explicit, H = M H0: (K−1)s = ‖H‖_* ≤ r ‖H0‖_F, so ‖Z‖_* ≤ B r/√(K−1). Sum from 0, (I − M)H = H0:
@@ -335,12 +344,13 @@ def nc31_proofs_reading(root: F = F(3)) -> bool:
     "App. C.2, (51)–(52): Proposition 4.2, majority, from the budget on H0",
     "each feature collapses to K_A-Simplex ETF",
     "false",
-    "K = 10, K_A = 5, R = 10⁶, E_W = E_H = 1/100, explicit: rank-one logits lower the loss by 2.0e-4, a K_A-ETF by at "
-    "most 1.0e-4. As printed the proposition holds there (prop42)",
     reading="proofs'",
 )
 def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
-    """Inputs bounded, minority logits 0 (w_B = 0), weights w_A of a majority class, w_B of a minority class.
+    """K = 10, K_A = 5, R = 10⁶, E_W = E_H = 1/100, explicit: rank-one logits lower the loss by 2.0e-4, a K_A-ETF by at
+    most 1.0e-4. As printed the proposition holds there (prop42).
+
+    Inputs bounded, minority logits 0 (w_B = 0), weights w_A of a majority class, w_B of a minority class.
 
     Proof. Features of a K_A-ETF have K_A − 1 = 4 equal singular values s, and 4s ≤ r‖H0‖_F as above, so
     ‖Z_A‖_* ≤ √(K E_W) 2s ≤ B r/2. The loss is convex in Z and its gradient at 0 has, on majority columns, the
@@ -361,12 +371,13 @@ def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
     "App. B.2, below (21) and (32): Theorem 3.1, NC3, with the budget on H0 alone",
     "h_k,i = C5 w_k, demonstrating the validity of NC3",
     "false",
-    "K = 3, E_H = 1/2, E_W = 8/25, sum from 0: every stationary point with W ∥ Hᵀ loses to a feasible one by more than "
-    "0.004. The theorem as printed holds (thm31_nc3)",
     reading="proofs'",
 )
 def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
-    """Inputs bounded, h = (I − M)⁻¹ h0, A = (I − M)⁻¹; W ∥ Hᵀ means one factor C5 for all classes.
+    """K = 3, E_H = 1/2, E_W = 8/25, sum from 0: every stationary point with W ∥ Hᵀ loses to a feasible one by more
+    than 0.004. The theorem as printed holds (thm31_nc3).
+
+    Inputs bounded, h = (I − M)⁻¹ h0, A = (I − M)⁻¹; W ∥ Hᵀ means one factor C5 for all classes.
 
     Proof. A minimiser has G Hᵀ = −λ_W W, AᵀWᵀG = −λ_h H0, AᵀWᵀGHᵀ = −λ_M M. Since 1ᵀG = 0, 1ᵀW = 0. By the slack lemma
     (`balanced.thm31_nc1`) AᵀWᵀG is not 0, so H0 spends its budget and λ_h > 0. The first times W and the second times

@@ -45,14 +45,11 @@ def _rows() -> list[_Row]:
     return found
 
 
-@states(
-    "§2, (13)",
-    "NC2 = ‖HᵀH/‖HᵀH‖_F − (1/(K−1))(I − 11ᵀ/K)‖_F",
-    "typo",
-    "the constant is 1/√(K−1): as printed a perfect ETF scores exactly 2/3 at K = 10, and no features score less",
-)
+@states("§2, (13)", "NC2 = ‖HᵀH/‖HᵀH‖_F − (1/(K−1))(I − 11ᵀ/K)‖_F", "typo")
 def eq13(printed: F = F(1, 9)) -> bool:
-    """‖I − 11ᵀ/K‖_F² = K − 1. For any unit G, ‖G − cC‖² = 1 − 2c⟨G, C⟩ + c²(K−1) ≥ (1 − c√(K−1))² by Cauchy and
+    """The constant is 1/√(K−1): as printed a perfect ETF scores exactly 2/3 at K = 10, and no features score less.
+
+    ‖I − 11ᵀ/K‖_F² = K − 1. For any unit G, ‖G − cC‖² = 1 − 2c⟨G, C⟩ + c²(K−1) ≥ (1 − c√(K−1))² by Cauchy and
     Schwarz, with equality at G = C/√(K−1), the ETF. c = 1/√(K−1) gives 0, c = 1/(K−1) gives 1 − 1/√(K−1).
     """
     require("3,a,nc2,0.2,0.8" in _TICKS.read_text(encoding="utf-8").split() and F(2, 10) < F(2, 3), "the ticks")
@@ -67,11 +64,13 @@ def eq13(printed: F = F(1, 9)) -> bool:
     "§5.3, Tables 2–4, means",
     "the test dataset owns the same distribution as the training dataset",
     "not shown",
-    "31 of 36 overall accuracies are class-balanced means of the parts, none a mean under the training distribution",
     reading="ours",
 )
 def audit_overall(balanced: int = 31) -> bool:
-    """A class-averaged accuracy on a test set of any distribution gives the same numbers."""
+    """31 of 36 overall accuracies are class-balanced means of the parts, none a mean under the training distribution.
+
+    A class-averaged accuracy on a test set of any distribution gives the same numbers.
+    """
     fits, rows = [0, 0], _rows()
     for row in rows:
         overall, a, b = row.means
@@ -85,11 +84,13 @@ def audit_overall(balanced: int = 31) -> bool:
     "§5.3, Tables 2–4, standard deviations of overall",
     "averaging the results from the last 10 epochs and computing their standard deviation",
     "not shown",
-    "13 of 36 are impossible for the same ten epochs as those of the parts (triangle inequality)",
     reading="ours",
 )
 def audit_overall_std(impossible: int = 13) -> bool:
-    """If overall = a·majority + (1−a)·minority epoch by epoch, |a s_A − (1−a) s_B| ≤ s ≤ a s_A + (1−a) s_B."""
+    """13 of 36 are impossible for the same ten epochs as those of the parts (triangle inequality).
+
+    If overall = a·majority + (1−a)·minority epoch by epoch, |a s_A − (1−a) s_B| ≤ s ≤ a s_A + (1−a) s_B.
+    """
     bad = 0
     for row in _rows():
         (low, low_a, low_b), (high, high_a, high_b) = ([std + off for std in row.stds] for off in (-_HALF, _HALF))
@@ -103,11 +104,13 @@ def audit_overall_std(impossible: int = 13) -> bool:
     "App. D, Table 3, standard deviations of minority",
     "0.40 ± 3.86, 0.42 ± 3.04, 1.26 ± 4.93",
     "not shown",
-    "these 3 exceed what ten accuracies of that mean in [0, 100] can have, whatever they are",
     reading="ours",
 )
 def audit_part_std(impossible: int = 3) -> bool:
-    """Of ten numbers in [0, 100] with a given mean, the variance is largest with all but one at 0 or 100."""
+    """These 3 exceed what ten accuracies of that mean in [0, 100] can have, whatever they are.
+
+    Of ten numbers in [0, 100] with a given mean, the variance is largest with all but one at 0 or 100.
+    """
     bad = 0
     for row in _rows():
         for mean, std in zip(row.means, row.stds, strict=True):
@@ -118,16 +121,13 @@ def audit_part_std(impossible: int = 3) -> bool:
     return require(bad == impossible, f"{bad} cells")
 
 
-@states(
-    "§5.1",
-    "Both E_W and E_H are set to 0.01",
-    "not shown",
-    "read as constraints: for balanced classes, K = 10, no training loss is below 2.29258 (log 10 = 2.30259); under "
-    "imbalance 2.2702 is possible (K_A = 3, R = 100)",
-    reading="ours",
-)
+@states("§5.1", "Both E_W and E_H are set to 0.01", "not shown", reading="ours")
 def audit_floor(reached: F = F(22702, 10**4)) -> bool:
-    """Balanced: `exact.etf_loss` at nuclear norm 1/10. Imbalanced: Z = C_3/20 ⊕ 0 has the nuclear norm 1/10."""
+    """Read as constraints: for balanced classes, K = 10, no training loss is below 2.29258 (log 10 = 2.30259); under
+    imbalance 2.2702 is possible (K_A = 3, R = 100).
+
+    Balanced: `exact.etf_loss` at nuclear norm 1/10. Imbalanced: Z = C_3/20 ⊕ 0 has the nuclear norm 1/10.
+    """
     floor, guess = etf_loss(10, F(1, 10)), log(F(10))
     require(floor > F(229258, 10**5) and floor < F(2293, 1000), "balanced")
     require(guess > F(230259, 10**5) - _HALF / 1000 and guess < F(230259, 10**5) + _HALF / 1000, "log 10")
@@ -140,10 +140,12 @@ def audit_floor(reached: F = F(22702, 10**4)) -> bool:
     "§5.1",
     "learning rate to 1×10⁻⁴ … momentum of 0.9 and weight decay of 5×10⁻⁴ … 100 epochs, with a batch size of 128",
     "not shown",
-    "the integrated rate is 39.1, that of one epoch at rate 0.01; weight decay shrinks weights by less than 2 % in all",
     reading="ours",
 )
 def audit_recipe(epochs: int = 100) -> bool:
+    """The integrated rate is 39.1, that of one epoch at rate 0.01; weight decay shrinks weights by less than 2 % in
+    all.
+    """
     steps = -(-50000 // 128)  # the last short batch counts
     rate = F(1, 10**4) * steps * epochs / (1 - F(9, 10))
     require(rate == F(391, 10) == F(1, 100) * steps / (1 - F(9, 10)), "the integrated rate")
