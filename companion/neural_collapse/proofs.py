@@ -25,22 +25,13 @@ STATEMENTS = {name: said for name, (said, _) in certificates.STATEMENTS.items()}
 }
 """What the paper states: certificate and name, with what the statement is read as."""
 
-DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "D1": (
-        "two lower bounds are compared as if they were infima; (7) and (9), H0 free in each, have the same optimum",
-        ("thm_b3", "step_20_equality"),
-    ),
+DEFECTS = {
+    "D1": ("two lower bounds are compared as if they were infima, which are equal", ("thm_b3", "step_20_equality")),
     "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2",)),
     "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),
-    "D4": (
-        "the ratio of Remark B.2 and of (18) is the reciprocal of the right one, and its maximum a minimum",
-        ("remark_b2",),
-    ),
+    "D4": ("the ratio of Remark B.2 and of (18) is inverted, and its maximum a minimum", ("remark_b2",)),
     "D5": ("the weights of majority and minority are dropped in L = L_A + L_B", ("step_49",)),
-    "D6": (
-        "the chains of the proofs bound the inputs H0 where the problems bound the features",
-        ("b3_v2_values", "nc31_proofs_reading", "nc31_nc3_proofs_reading", "prop42_proofs_reading"),
-    ),
+    "D6": ("the proofs bound the inputs H0, the problems the features", ("b3_v2_values", "nc31_proofs_reading")),
 }
 """The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
 statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part in
@@ -99,13 +90,8 @@ def theory_steps() -> pd.DataFrame:
 
     The verdict says where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
     """
-    steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
-    return _records(sorted(steps, key=_equation))
-
-
-def _equation(step: str) -> int:
-    """The number of its last equation; the loss under imbalance is (44)."""
-    return max(map(int, re.findall(r"\d+", step)), default=44)
+    steps = [name for name in ids() if name.startswith(("step_", "after_"))]
+    return _records(sorted(steps, key=lambda step: max(map(int, re.findall(r"\d+", step)))))  # its last equation
 
 
 def theory_defects() -> pd.DataFrame:
@@ -151,20 +137,18 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
             if not says.startswith(verdict):
                 raise ValueError(f"{record['claim']}: the cases say {verdict!r}, the certificate {says!r}")
         rows.append(record | {"kind": "statement", "evidence": found["evidence"], "rule": found["rule"]})
-    for claim, reading, evidence, rule, verdict, defect, certificate in controls:
-        facts = {"claim": claim, "reading": reading, "evidence": evidence, "rule": rule, "verdict": verdict}
-        rows.append(facts | {"place": "", "kind": "control", "defect": defect, "certificate": certificate})
+    said = pd.DataFrame(controls, columns=["claim", "reading", "evidence", "rule", "verdict", "defect", "certificate"])
     names = ["claim", "place", "kind", "reading", "evidence", "rule", "verdict", "defect", "certificate"]
-    return pd.DataFrame(rows, columns=names)
+    return pd.concat([pd.DataFrame(rows), said.assign(place="", kind="control")], ignore_index=True)[names]
 
 
 def _records(names: Sequence[str]) -> pd.DataFrame:
     caused = {name: defect for defect, (_, failing) in DEFECTS.items() for name in failing}
-    rows = []
-    for record in certify(names):
+    for record in (found := certify(names)):
         if not record.ok:
             raise ValueError(f"the certificate {record.id} fails, so no verdict is given: {record.certificate}")
-        said = {"claim": STATEMENTS.get(record.id, record.id), "place": record.place, "statement": record.statement}
-        said |= {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
-        rows.append(said | {"certificate": record.id, "evidence": record.certificate})
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(found).rename(columns={"id": "certificate", "certificate": "evidence"})
+    table = table.assign(
+        claim=[STATEMENTS.get(name, name) for name in names], defect=[caused.get(n, "") for n in names]
+    )
+    return table[["claim", "place", "statement", "verdict", "reading", "defect", "certificate", "evidence"]]

@@ -145,51 +145,6 @@ def rank_one_by_polynomials() -> bool:
     return all(g - g * g * e / 2 > f for g, several in maps for f in several)
 
 
-@also("prop42_proofs_reading")
-def majority_by_polynomials() -> bool:
-    """Per majority sample, log K − loss ≥ own − mean − (largest |logit|)²/2 with logits (q, q, −q, −q, 0, …): own q,
-    mean 0 (Hoeffding: log of the mean of exp ≤ mean + max²/2). Four such classes: 4 w_A (q − q²/2) against w_A B r/2
-    with q = B r/4, B = 1/10, r = 1/100."""
-    q = Fraction(1, 10) * Fraction(1, 100) / 4
-    return 4 * (q - q * q / 2) > Fraction(1, 10) * Fraction(1, 100) / 2
-
-
-# --- alignment ----------------------------------------------------------------------------------------------------
-
-
-@also("nc31_nc3_proofs_reading")
-def rank_one_by_lipschitz() -> bool:
-    """Lower bounds of the candidates on a grid: in t the rank-one loss changes by at most 16/5 a unit.
-
-    x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad;
-    the gradient has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp
-    alone, with 1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
-    """
-
-    def loss(*parts: tuple[Fraction, tuple[Fraction | int, ...]]) -> tuple[Fraction, Fraction]:
-        """Bounds of the loss of Σ βxxᵀ."""
-        low = high = Fraction(0)
-        for k in range(3):
-            logits = [sum(beta * x[k] * (x[j] - x[k]) for beta, x in parts) for j in range(3)]
-            exps = [_bounds(z, z, "exp") for z in logits]
-            below, above = _bounds(sum(e[0] for e in exps), sum(e[1] for e in exps), "ln")
-            low, high = low + below / 3, high + above / 3
-        return low, high
-
-    u, v, m, n = (1, -1, 0), (1, 1, -2), Fraction(12, 25), Fraction(7, 50)
-    unit = Fraction(6, 5) / (m * (1 - m) + n * (1 - n))
-    reached = loss((unit * m / 2, u), (unit * n / 6, v))[1]
-    beta = Fraction(6, 5) / (2 * (1 - Fraction(70711, 200000)))  # rank two, β from above: the loss from below
-    if loss((beta / 2, u), (beta / 6, v))[0] <= reached:
-        return False
-    for i in range(400):
-        t = Fraction(2 * i + 1, 1600)
-        x = (1, t - 1, -t)
-        if loss((Fraction(12, 5) / sum(c * c for c in x), x))[0] - Fraction(16, 5) / 1600 <= reached:
-            return False
-    return True
-
-
 @also("after_54")
 def gradient_at_the_collapsed_optimum() -> bool:
     """`_collapse_is_optimal` at E_W = E_H = 1/100 in the nine settings, and not for balanced classes, R = 1, whose
