@@ -12,8 +12,8 @@ import pandas as pd
 from nclib.comparison import SETTING, NotMeasured, Pairs, by_run, over_seeds, pairs, pooled_table, setting
 from nclib.system import paths, words
 
+# Names of the paper's accuracy columns and the metrics they are.
 ACCURACIES = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
-"""Names of the paper's accuracy columns and the metrics they are."""
 
 
 def published(paper_table: int | None = None) -> pd.DataFrame:

@@ -12,12 +12,12 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+# A number printed to two digits is off by 0.005; a combination of three such numbers by at most 0.01.
 ROUNDING = 0.0101
-"""A number printed to two digits is off by 0.005; a combination of three such numbers by at most 0.01."""
 CELL = ["table", "dataset", "K_A", "R", "model"]
 CLASSES = {"cifar10": 10, "cifar100": 100}
+# Distance of the tick labels of the accuracy axes, from the text of the paper (Figs. 3 to 5).
 TICK_STEP = {(3, "a"): 20.0, (3, "b"): 5.0, (4, ""): 2.0, (5, ""): 10.0}
-"""Distance of the tick labels of the accuracy axes, from the text of the paper (Figs. 3 to 5)."""
 
 
 def wide(published: pd.DataFrame) -> pd.DataFrame:

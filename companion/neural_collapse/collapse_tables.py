@@ -26,14 +26,14 @@ from nclib.system import paths, words
 COLLECTION = "cifar10-full"
 SCALE = "reduced"
 BALANCED = (0, 1)
+# K_A and R of the settings with three seeds at R = 100.
 R100 = ((3, 100), (5, 100), (7, 100))
-"""K_A and R of the settings with three seeds at R = 100."""
 R10 = ((3, 10),)
 GROUPS = {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
+# Settings with three seeds, as tables of verdicts list them.
 SETTINGS = (R100[1], R100[0], R10[0], R100[2], BALANCED)
-"""Settings with three seeds, as tables of verdicts list them."""
+# The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2.
 UNJUDGED = (7, 100)
-"""The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2."""
 
 
 class Row(NamedTuple):
@@ -48,6 +48,7 @@ class Row(NamedTuple):
     how: str = "last"
 
 
+# Rows of the table of changes, by the short names that spans use.
 ROWS = {
     "nc2c": Row("NC2, centred", "nc2_etf_distance", claim="lower"),
     "nc3c": Row("NC3, centred", "nc3_self_duality", claim="lower"),
@@ -66,15 +67,14 @@ ROWS = {
     "prior": Row("by the training distribution", "accuracy_train_prior", "test", False),
     "loss": Row("training loss", "loss"),
 }
-"""Rows of the table of changes, by the short names that spans use."""
+# With the accuracy as the paper's tables have it.
 EVERY = ROWS | {"acc10": ROWS["acc"]._replace(label="– over the last ten epochs", how="last_epochs")}
-"""With the accuracy as the paper's tables have it."""
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
 FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
+# Parts of eq. 14, and what they are called below its row.
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
-"""Parts of eq. 14, and what they are called below its row."""
 PARTS_OF_NC1 = (
     "length of class means, minority / majority",
     "tr Σ_B, spread of the class means",
@@ -82,8 +82,8 @@ PARTS_OF_NC1 = (
     "scatter of a minority class",
     "scatter of a majority class",
 )
+# Rows that balanced settings do not have.
 NO_MINORITY = ("majority", "minority")
-"""Rows that balanced settings do not have."""
 
 
 @functools.cache
@@ -337,18 +337,11 @@ def _counts() -> dict[str, str]:
     """How many pairs are there, and in how many the DEQ's value is the higher one."""
     steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
     every = [one for settings in steps.values() for one in settings]
-    loss, accuracy = (
-        pd.concat([_compared(ROWS[name], (one,)).table for one in every if name == "loss" or one != BALANCED])[
-            "difference"
-        ]
-        for name in ("loss", "acc")
-    )
-    found = {
-        f"collapse-{name}-higher": f"{(one > 0).sum()} of {len(one)}"
-        for name, one in (("loss", loss), ("acc", accuracy))
-    }
-    for step, settings in steps.items():
-        found[f"collapse-pairs-{step}"] = str(sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings))
+    loss, acc = ({one: _compared(ROWS[name], (one,)).table["difference"] for one in every} for name in ("loss", "acc"))
+    found = {f"collapse-pairs-{step}": str(sum(len(loss[one]) for one in group)) for step, group in steps.items()}
+    loss, acc = pd.concat(loss), pd.concat({one: acc[one] for one in every if one != BALANCED})
+    for name, one in {"loss": loss, "acc": acc}.items():
+        found[f"collapse-{name}-higher"] = f"{(one > 0).sum()} of {len(one)}"
     found["collapse-loss-times"] = f"{np.exp(loss[loss > 0].min()):.1f} to {np.exp(loss.max()):.1f}"
     return found | {"collapse-acc-printed": f"{_printed_gain():+.1f}"}
 

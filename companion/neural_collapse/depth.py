@@ -31,12 +31,13 @@ from nclib.solver import EPSILON
 from nclib.system import words
 
 _GROUPS = {f"accuracy_{'balanced' if name == 'all' else name}": name for name in ("all", "majority", "minority")}
+# T at which the state of an equilibrium's cell is measured; other blocks are measured after each application.
 DEPTHS = (0, 1, 2, 3, 4, 5, 7, 10, 15, 20)
-"""T at which the state of an equilibrium's cell is measured; other blocks are measured after each application."""
+# T at which claims about a removed solver are judged.
 REMOVED = (0, 1, 2)
-"""T at which claims about a removed solver are judged."""
+# Points of accuracy within which the state of a removed solver is as good as the equilibrium.
 WITHIN = 1.0
-"""Points of accuracy within which the state of a removed solver is as good as the equilibrium."""
+# What may tell wrong answers from right ones; the last one, which needs no equilibrium, is the yardstick.
 SIGNALS = {
     "residual": "the residual of the solve",
     "steps": "the number of evaluations",
@@ -44,9 +45,8 @@ SIGNALS = {
     "residual_2": "the residual of z_2",
     "doubt": "1 − the largest probability",
 }
-"""What may tell wrong answers from right ones; the last one, which needs no equilibrium, is the yardstick."""
+# Wrong answers, and right ones, that every seed needs in a setting for its AUROC to count.
 FEWEST = 5
-"""Wrong answers, and right ones, that every seed needs in a setting for its AUROC to count."""
 
 
 class DepthConfig(PostHocConfig):

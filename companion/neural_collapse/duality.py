@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
+# Metrics of `add_cosines`: the mean over classes of cos(h_k, w_k), as printed and with centred class means.
 COSINES = ("class_cosine", "class_cosine_centred")
-"""Metrics of `add_cosines`: the mean over classes of cos(h_k, w_k), as printed and with centred class means."""
 
 
 def lengths_and_angles(means: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

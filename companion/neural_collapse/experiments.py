@@ -69,6 +69,7 @@ def _nc_definitions(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
 
 
+# Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own.
 REMEDIES = {
     "none": ("cross_entropy", "linear"),
     "balanced softmax": ("balanced_softmax", "linear"),
@@ -76,7 +77,6 @@ REMEDIES = {
     "LDAM-DRW": ("ldam_drw", "cosine"),
     "fixed ETF classifier": ("cross_entropy", "etf"),
 }
-"""Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own."""
 
 
 def _remedies(profile: Profile) -> list[RunConfig]:

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
+# Beyond it exp leaves float64.
 _LARGEST_EXPONENT = 700.0
-"""Beyond it exp leaves float64."""
 
 
 class Optimum(NamedTuple):

@@ -15,8 +15,8 @@ from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
 from nclib.models import BasicBlock, Classifier, count_parameters
 
+# A drawing of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes.
 TWO_BLOCKS = Path(__file__).with_name("two_blocks.svg")
-"""A drawing of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes."""
 
 
 def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
@@ -54,13 +54,10 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
 
     with evaluating(model), torch.no_grad(), nn.modules.module.register_module_forward_hook(note):
         model(images)
-    found = [
-        ("×".join(map(str, shapes[stage])), sum(map(count_parameters, parts)), round(macs[stage] / rows[stage]))
-        for stage, parts in stages.items()
-    ]
-    table = pd.DataFrame(found, index=list(stages), columns=["output", "parameters", "macs"])
-    evaluations = [rows[stage] / len(images) for stage in stages]
-    return table.assign(evaluations=evaluations).rename_axis("stage").reset_index()
+    columns = {"stage": list(stages), "output": ["×".join(map(str, shapes[stage])) for stage in stages]}
+    columns["parameters"] = [sum(map(count_parameters, parts)) for parts in stages.values()]
+    columns["macs"] = [round(macs[stage] / rows[stage]) for stage in stages]
+    return pd.DataFrame(columns).assign(evaluations=[rows[stage] / len(images) for stage in stages])
 
 
 def _stages(model: Classifier) -> dict[str, list[nn.Module]]:

@@ -48,8 +48,8 @@ class PeeledProblem:
     dim: int = 12
 
 
+# A vector shorter than this share of the longest one is what an optimiser leaves of zero: it has no direction.
 _PRESENT = 1e-3
-"""A vector shorter than this share of the longest one is what an optimiser leaves of zero: it has no direction."""
 
 
 class PeeledFit(NamedTuple):

@@ -17,14 +17,17 @@ from companion import certify as certificates
 from companion.certify import certify, ids
 from nclib.system import words
 
+# All that is said of a statement or of a step of a proof; "holds if" goes on with its condition.
 VERDICTS = tuple(words.STATEMENTS)
-"""All that is said of a statement or of a step of a proof; "holds if" goes on with its condition."""
+# What the paper states: certificate and name, with what the statement is read as.
 STATEMENTS = {name: said for name, (said, _) in certificates.STATEMENTS.items()} | {
     "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
     "thm41_nc2": "Theorem 4.1, NC2, for all i, j",
 }
-"""What the paper states: certificate and name, with what the statement is read as."""
 
+# The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
+# statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part
+# in a verdict on a statement.
 DEFECTS = {
     "D1": ("two lower bounds are compared as if they were infima, which are equal", ("thm_b3", "step_20_equality")),
     "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2",)),
@@ -33,9 +36,6 @@ DEFECTS = {
     "D5": ("the weights of majority and minority are dropped in L = L_A + L_B", ("step_49",)),
     "D6": ("the proofs bound the inputs H0, the problems the features", ("b3_v2_values", "nc31_proofs_reading")),
 }
-"""The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
-statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part in
-a verdict on a statement."""
 
 
 def judge(outcomes: Sequence[bool], condition: Sequence[bool] | None = None, *, certificate: str = "") -> str:

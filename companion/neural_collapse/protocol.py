@@ -11,6 +11,7 @@ from nclib.config import StoredConfig
 from nclib.engine.partial import PAIR, counted, settings, whole
 from nclib.engine.profiles import get_profile
 
+# What the paper claims of the DEQ under imbalance; the first metric carries the claim.
 COLLAPSE = {
     "paper_eq13_uncentred": "lower",
     "paper_eq14_uncentred": "lower",
@@ -19,11 +20,10 @@ COLLAPSE = {
     "nc3_self_duality": "lower",
     "nc1_trace_ratio": "equal",
 }
-"""What the paper claims of the DEQ under imbalance; the first metric carries the claim."""
+# In these the equilibrium is compared with its own cell applied once.
 BLOCK = ("nc1_trace_ratio", "paper_eq13_uncentred")
-"""In these the equilibrium is compared with its own cell applied once."""
+# K_A and R of the setting whose direction the pilot had shown: each pooled test is also given without it.
 KNOWN = (3, 100.0)
-"""K_A and R of the setting whose direction the pilot had shown: each pooled test is also given without it."""
 
 
 def pooled_ratios(

@@ -2,8 +2,8 @@
 
 By another argument; of NC3 under imbalance (`after_54`) by the same one with other arithmetic.
 
-Bounds of exp and log are those of `decimal`, whose results are correctly rounded, widened by one unit; where the
-argument allows, logarithms cancel and a polynomial decides. An identity between polynomials of a degree below seven in
+Bounds of exp are those of `decimal`, whose results are correctly rounded, widened by one unit; where the argument
+allows, logarithms cancel and a polynomial decides. An identity between polynomials of a degree below seven in
 each variable is checked at seven values of each, which proves it.
 """
 
@@ -20,19 +20,11 @@ _SEVEN = [Fraction(n, 8) for n in range(1, 8)]
 _PAIRS = list(product(_SEVEN, _SEVEN))
 
 
-def _decimal(q: Fraction) -> tuple[Decimal, Decimal]:
-    """Two neighbouring decimals around q."""
+def _exp(q: Fraction) -> tuple[Fraction, Fraction]:
+    """Bounds of exp."""
     near = _CONTEXT.divide(Decimal(q.numerator), Decimal(q.denominator))
-    return near.next_minus(_CONTEXT), near.next_plus(_CONTEXT)
-
-
-def _bounds(q_low: Fraction, q_high: Fraction, name: str) -> tuple[Fraction, Fraction]:
-    """Bounds of exp or ln on [q_low, q_high]."""
-    low, high = _decimal(q_low)[0], _decimal(q_high)[1]
-    return (
-        Fraction(getattr(low, name)(_CONTEXT).next_minus(_CONTEXT)),
-        Fraction(getattr(high, name)(_CONTEXT).next_plus(_CONTEXT)),
-    )
+    low, high = near.next_minus(_CONTEXT).exp(_CONTEXT), near.next_plus(_CONTEXT).exp(_CONTEXT)
+    return Fraction(low.next_minus(_CONTEXT)), Fraction(high.next_plus(_CONTEXT))
 
 
 @also("thm_b3")
@@ -60,12 +52,9 @@ def _collapse_is_optimal(classes: int, majority: int, ratio: int, budget: Fracti
     majority the gradient is −λ, λ = (R/N)(1 − p_own + p_other); over the minority −1/N (softmax is uniform there); the
     rest is a 2×2 block on the two constant vectors, whose Frobenius norm is compared with λ.
     """
-    minority = classes - majority
-    a = classes * budget / (majority - 1)
-    own = _bounds(a * Fraction(majority - 1, majority), a * Fraction(majority - 1, majority), "exp")
-    other = _bounds(-a / majority, -a / majority, "exp")
-    low = own[0] + (majority - 1) * other[0] + minority
-    high = own[1] + (majority - 1) * other[1] + minority
+    minority, a = classes - majority, classes * budget / (majority - 1)
+    own, other = _exp(a * Fraction(majority - 1, majority)), _exp(-a / majority)
+    low, high = (x + (majority - 1) * y + minority for x, y in zip(own, other, strict=True))
     samples = majority * ratio + minority
     heavy, light = Fraction(ratio, samples), Fraction(1, samples)
     lam = heavy * (1 - own[1] / low + other[0] / high)
@@ -136,13 +125,9 @@ def constant_by_polynomials() -> bool:
 def rank_one_by_polynomials() -> bool:
     """Loss of rank one ≤ log K − z + z²/2 (log cosh z ≤ z²/2); of nuclear norm n ≥ log K − n/K. With z = gE, n = fKE,
     E = r = 1/100 it is enough that g − g²E/2 > f for g, f of each map, √(K−1) = 3."""
-    e = Fraction(1, 100)
-    maps = [
-        (e, [e / 3]),
-        (1 / (1 - e), [3 / (3 - e), 1 + e / (3 * (1 - e))]),
-        (e / (1 - e), [e / (3 - e), e / (3 * (1 - e))]),
-    ]
-    return all(g - g * g * e / 2 > f for g, several in maps for f in several)
+    e, d = Fraction(1, 100), Fraction(99, 100)
+    pairs = ((e, e / 3), (1 / d, 3 / (3 - e)), (1 / d, 1 + e / (3 * d)), (e / d, e / (3 - e)), (e / d, e / (3 * d)))
+    return all(g - g * g * e / 2 > f for g, f in pairs)
 
 
 @also("after_54")

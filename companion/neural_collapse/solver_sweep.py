@@ -25,8 +25,8 @@ from nclib.engine.jobs import Job, Result
 from nclib.models import build_solver
 from nclib.system import words
 
+# The methods a probe compares: plain iteration, Anderson, Broyden.
 METHODS = ("fixed_point", "anderson", "broyden")
-"""The methods a probe compares: plain iteration, Anderson, Broyden."""
 
 COLLAPSE = ("nc1_pinv", "nc1_trace_ratio", "nc1_cdnv", "nc1_pinv_class_balanced", "nc2_etf_distance")
 COLLAPSE += ("nc2_equiangular", "nc3_self_duality", "nc3_alignment", "nc4_ncc_mismatch")
@@ -251,8 +251,8 @@ def _changes(rows: list[tuple[Any, ...]], *names: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*names, "half", "detectable", "seeds", *words.JUDGED])
 
 
+# A tolerance is enough for a metric when it moves it by at most this share of the metric's spread over seeds.
 TOLERANCE_SHARE = 0.1
-"""A tolerance is enough for a metric when it moves it by at most this share of the metric's spread over seeds."""
 
 
 def tolerance_effect(
