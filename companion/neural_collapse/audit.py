@@ -14,7 +14,6 @@ import pandas as pd
 
 # A number printed to two digits is off by 0.005; a combination of three such numbers by at most 0.01.
 ROUNDING = 0.0101
-CELL = ["table", "dataset", "K_A", "R", "model"]
 CLASSES = {"cifar10": 10, "cifar100": 100}
 # Distance of the tick labels of the accuracy axes, from the text of the paper (Figs. 3 to 5).
 TICK_STEP = {(3, "a"): 20.0, (3, "b"): 5.0, (4, ""): 2.0, (5, ""): 10.0}
@@ -25,7 +24,9 @@ def wide(published: pd.DataFrame) -> pd.DataFrame:
     the standard deviation (columns ``overall``, ``overall_std``, …)."""
     rows = published[published["table"] > 1]
     parts = [
-        rows.pivot_table(index=CELL, columns="split", values=value, sort=False).add_suffix(suffix)
+        rows.pivot_table(
+            index=["table", "dataset", "K_A", "R", "model"], columns="split", values=value, sort=False
+        ).add_suffix(suffix)
         for value, suffix in (("mean", ""), ("std", "_std"))
     ]
     joined = pd.concat(parts, axis=1).reset_index().rename_axis(columns=None)

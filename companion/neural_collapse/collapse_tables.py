@@ -23,8 +23,6 @@ from nclib.publish.numbers import minus, table
 from nclib.publish.scorecard import METRICS
 from nclib.system import paths, words
 
-COLLECTION = "cifar10-full"
-SCALE = "reduced"
 BALANCED = (0, 1)
 # K_A and R of the settings with three seeds at R = 100.
 R100 = ((3, 100), (5, 100), (7, 100))
@@ -134,7 +132,7 @@ def tracked() -> pd.DataFrame:
     """Tidy frame of the tracked runs of profile `full`, with the cosines of class means and classifier rows and the
     parts of NC1."""
     store = reference_store()
-    ids = list(json.loads((paths.reference() / COLLECTION / "runs.json").read_text("utf-8")))
+    ids = list(json.loads((paths.reference() / "cifar10-full" / "runs.json").read_text("utf-8")))
     arrays = {run: store.open(run).arrays for run in ids}
     frame = add_cosines(store.frame(ids), arrays)
     last = frame[(frame["split"] == "train") & (frame["epoch"] == frame["epoch"].max())]
@@ -196,8 +194,7 @@ def _gate(group: str) -> str:
             for rows in (pairs_of, pairs_of[~setting], pairs_of[~pilot])
         )
         lines.append([row.label, whole, _said(row, interval([left])), dropped, known])
-    heads = ["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"]
-    return table(heads, lines)
+    return table(["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"], lines)
 
 
 def _below_the_gate() -> set[int]:
@@ -210,7 +207,7 @@ def _judged(name: str, one: tuple[int, int]) -> tuple[Pairs, str]:
     row = ROWS[name]
     found = _compared(row._replace(relative=False), (one,))
     claim = "equal" if one == BALANCED and name != "acc" else row.claim
-    word = found.verdict(SCALE, claim, "described" if name == "acc" else "required").word
+    word = found.verdict("reduced", claim, "described" if name == "acc" else "required").word
     different = word == "reported" and found.terminal and found.interval.side
     return found, f"{word}: {found.interval.side}" if different else word
 
@@ -256,8 +253,7 @@ def _split() -> str:
 
 def _accuracies() -> str:
     """Tables 1 to 4: overall accuracy over the last ten epochs and the seeds; ours, and the paper's."""
-    printed = published()
-    printed = printed[(printed["dataset"] == "cifar10") & (printed["split"] == "overall")]
+    printed = published().query("dataset == 'cifar10' and split == 'overall'")
     columns = {"balanced": [BALANCED]}
     columns |= {f"K_A = {k_a}, R = 10, 50, 100": [(k_a, ratio) for ratio in (10, 50, 100)] for k_a in (3, 5, 7)}
     ours, theirs = [], []
@@ -314,9 +310,10 @@ def _spread() -> str:
     lines = []
     for group, name in itertools.product(("r100", "four"), PRINTED):
         (pooled, low, high), implied, seen, expected = _deviations(name, group)
-        detected = [f"{seen:.1f} %", f"{expected:.1f} %"]
         label = f"{'R = 100' if group == 'r100' else 'four settings'}: {ROWS[name].label}"
-        lines.append([label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
+        lines.append(
+            [label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", f"{seen:.1f} %", f"{expected:.1f} %"]
+        )
     heads = ["standard deviation of the seeds' means", "as the settings imply", "detectable by the first"]
     return table(["", *heads, "by the second"], lines)
 
@@ -359,8 +356,7 @@ def _missed() -> dict[str, str]:
 
 def _printed_gain() -> float:
     """The paper's DEQ − ResNet-18 in overall accuracy, mean over the four settings."""
-    table = published()
-    table = _of(table[(table["dataset"] == "cifar10") & (table["split"] == "overall")], GROUPS["four"])
+    table = _of(published().query("dataset == 'cifar10' and split == 'overall'"), GROUPS["four"])
     means = table.groupby("model")["mean"].mean()
     return float(means["deq"] - means["explicit"])
 
@@ -376,13 +372,9 @@ def _norms() -> dict[str, str]:
         crossed.append(np.interp(np.log(0.1), np.log(nc1), norm))
         if ("steps", "start_distance") in logged:
             distances.append(logged["steps", "start_distance"].dropna())
-    found = {"norm": crossed, "distance-lowest": [one.min() for one in distances]}
-    found["distance-last"] = [one.iloc[-1] for one in distances]
-    digits = {"norm": 1}
-    return {
-        f"collapse-{name}": f"{min(v):.{digits.get(name, 2)}f} to {max(v):.{digits.get(name, 2)}f}"
-        for name, v in found.items()
-    }
+    found = {"lowest": [one.min() for one in distances], "last": [one.iloc[-1] for one in distances]}
+    said = {f"collapse-distance-{name}": f"{min(v):.2f} to {max(v):.2f}" for name, v in found.items()}
+    return said | {"collapse-norm": f"{min(crossed):.1f} to {max(crossed):.1f}"}
 
 
 def _two_processors() -> dict[str, str]:

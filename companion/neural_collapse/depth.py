@@ -262,10 +262,9 @@ def collapse_without_solver(frame: pd.DataFrame, names: Mapping[str, str], scale
     """
     states, tables = states_as_models(frame), []
     reached = bool(comparison.terminal_phase(states[states["model"] == "solved"])["reached"].all())
+    claims = dict.fromkeys(names, "equal")
     for t in REMOVED:
-        table = comparison.ratios(
-            states, dict.fromkeys(names, "equal"), scale, "train", f"T = {t}", "solved", terminal=reached
-        )
+        table = comparison.ratios(states, claims, scale, "train", f"T = {t}", "solved", terminal=reached)
         tables.append(table.assign(claim=f"T = {t}: " + table["metric"].map(names) + " is that of the equilibrium"))
     return pd.concat(tables, ignore_index=True)
 
@@ -297,8 +296,7 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     DataFrame with a row for each signal and group: claim, signal, group, settings_found (how many count), auroc,
     difference (from 0.5), half, detectable, seeds, verdict, scale, remark.
     """
-    rows = depth_rows(frame, "error")
-    keys = [*comparison.SETTING, "seed"]
+    rows, keys = depth_rows(frame, "error"), [*comparison.SETTING, "seed"]
     values = rows.pivot_table(index=keys, columns="metric", values="value", dropna=False).dropna(how="all")
     found = []
     for group in _GROUPS.values():
@@ -346,12 +344,10 @@ def rank_claims(frame: pd.DataFrame, ranks: pd.DataFrame, scale: str) -> pd.Data
     kinds = ranks["model"].isin(["deq", "explicit_matched", "explicit"])
     used = frame[frame["run_id"].isin(ranks.loc[kinds, "run_id"])]
     reached = bool(comparison.terminal_phase(used)["reached"].all())
-    means, features = "effective_rank_means", "effective_rank"
-    wanted = [
-        ("class means of the DEQ", "with its cell applied once", ranks, means, "deq", "explicit_matched"),
-        ("class means of the DEQ", "those of ResNet-18", ranks, means, "deq", "explicit"),
-    ]
-    for (metric, what), t in product(((means, "class means"), (features, "features")), (0, 1)):
+    of_means, used = "effective_rank_means", "class means of the DEQ"
+    wanted = [(used, "with its cell applied once", ranks, of_means, "deq", "explicit_matched")]
+    wanted.append((used, "those of ResNet-18", ranks, of_means, "deq", "explicit"))
+    for (metric, what), t in product({of_means: "class means", "effective_rank": "features"}.items(), (0, 1)):
         wanted.append((f"{what} of the equilibrium", f"those of z_{t}", states, metric, "solved", f"T = {t}"))
     tables = []
     for what, than, rows, metric, *pair in wanted:

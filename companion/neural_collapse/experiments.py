@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 from companion.neural_collapse.depth import DepthConfig
@@ -156,9 +157,7 @@ def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
 
 EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/table1": _table1,
-    "neural_collapse/table2": lambda profile: _table(profile, 3),
-    "neural_collapse/table3": lambda profile: _table(profile, 5),
-    "neural_collapse/table4": lambda profile: _table(profile, 7),
+    **{f"neural_collapse/table{n}": partial(_table, tenths=tenths) for n, tenths in ((2, 3), (3, 5), (4, 7))},
     "neural_collapse/fig2": lambda profile: _step(profile, 3, 10),
     "neural_collapse/fig3": lambda profile: _balanced(profile) + _step(profile, 5, 100),
     "neural_collapse/fig4": lambda profile: _step(profile, 3, 100),

@@ -14,6 +14,7 @@ certified for *all* matrices Z by the Frank–Wolfe gap. Everything is numpy in 
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -44,13 +45,8 @@ class Optimum(NamedTuple):
     minority_cosine: float
 
 
-class _Symmetric(NamedTuple):
-    """Z = a C_A ⊕ e C_B + u [x 1_Aᵀ, −t 1_Bᵀ] with u ∝ (1_A/K_A, −1_B/K_B) of length 1 and C the centring matrices."""
-
-    a: float
-    e: float
-    x: float
-    t: float
+# Z = a C_A ⊕ e C_B + u [x 1_Aᵀ, −t 1_Bᵀ] with u ∝ (1_A/K_A, −1_B/K_B) of length 1 and C the centring matrices
+_Symmetric = namedtuple("_Symmetric", "a e x t")
 
 
 def reference_optimum(
@@ -180,8 +176,7 @@ def semidefinite_optimum(
     problem = cp.Problem(cp.Minimize(cp.sum(terms)), [trace <= num_classes for trace in traces])
     # the loss is so flat near its optimum that a gap of 1e-8, the default, leaves the cosine uncertain by 2e-4
     problem.solve(solver="CLARABEL", **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10))
-    gram = x.value[:num_classes, :num_classes][k_a:, k_a:]
-    return float(problem.value), _off_diagonal_cosine(gram, tiny=1e-5)
+    return float(problem.value), _off_diagonal_cosine(x.value[k_a:num_classes, k_a:num_classes], tiny=1e-5)
 
 
 def threshold_table(num_classes: Sequence[int], num_majority: Sequence[int], budgets: Sequence[float]) -> pd.DataFrame:

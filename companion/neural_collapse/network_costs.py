@@ -40,9 +40,8 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
     stages = _stages(model)
     where = {module: stage for stage, parts in stages.items() for part in parts for module in part.modules()}
     ends, cell = {parts[-1]: stage for stage, parts in stages.items()}, getattr(model.block, "cell", None)
-    shapes, macs, rows = {}, Counter(), Counter(dict.fromkeys(stages, len(images)))
-    if cell is not None:
-        rows["last block"] = 0
+    shapes, macs = {}, Counter()
+    rows = {stage: 0 if stage == "last block" and cell is not None else len(images) for stage in stages}
 
     def note(module: nn.Module, _: Any, out: Any) -> None:
         if module in ends:

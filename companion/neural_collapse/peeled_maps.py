@@ -48,10 +48,6 @@ class PeeledProblem:
     dim: int = 12
 
 
-# A vector shorter than this share of the longest one is what an optimiser leaves of zero: it has no direction.
-_PRESENT = 1e-3
-
-
 class PeeledFit(NamedTuple):
     """The best local optimum found: loss, classifier (K, d), inputs (d, n), features (d, n), matrix M (d, d), with the
     columns of a class side by side. Not certified, except where a lower bound is attained."""
@@ -137,9 +133,7 @@ def _pull(slope: np.ndarray, x: np.ndarray, radius: float) -> np.ndarray:
     return radius / size * (slope - x * ((x * slope).sum() / size**2))
 
 
-def peeled_fit(
-    problem: PeeledProblem, starts: int = 8, iterations: int = 1500, also: Sequence[PeeledFit] = ()
-) -> PeeledFit:
+def peeled_fit(problem: PeeledProblem, starts: int = 8, iterations: int = 1500, also: Sequence[Any] = ()) -> PeeledFit:
     """The best local optimum of several L-BFGS runs.
 
     Parameters
@@ -256,7 +250,8 @@ def peeled_alignment(problem: PeeledProblem, found: PeeledFit) -> np.ndarray:
     a thousandth of the longest)."""
     means, w = class_means(problem, found), found.classifier
     sizes = np.linalg.norm(means, axis=0), np.linalg.norm(w, axis=1)
-    present = np.logical_and(*(size > _PRESENT * size.max() for size in sizes))
+    # a vector shorter than a thousandth of the longest is what an optimiser leaves of zero: it has no direction
+    present = np.logical_and(*(size > 1e-3 * size.max() for size in sizes))
     cosines = np.full(len(w), np.nan)
     cosines[present] = (means.T * w).sum(axis=1)[present] / (sizes[0] * sizes[1])[present]
     return cosines

@@ -17,8 +17,6 @@ from companion import certify as certificates
 from companion.certify import certify, ids
 from nclib.system import words
 
-# All that is said of a statement or of a step of a proof; "holds if" goes on with its condition.
-VERDICTS = tuple(words.STATEMENTS)
 # What the paper states: certificate and name, with what the statement is read as.
 STATEMENTS = {name: said for name, (said, _) in certificates.STATEMENTS.items()} | {
     "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
@@ -56,7 +54,7 @@ def judge(outcomes: Sequence[bool], condition: Sequence[bool] | None = None, *, 
     Returns
     -------
     str
-        One of `VERDICTS`.
+        One of `nclib.system.words.STATEMENTS`.
     """
     outcomes = np.asarray(outcomes, dtype=bool)
     if outcomes.size and outcomes.all():
@@ -101,9 +99,9 @@ def theory_defects() -> pd.DataFrame:
 
 
 def theory_counts() -> dict[str, int]:
-    """Count the statements by verdict, in the order of `VERDICTS`, and the independent defects."""
-    said = theory_statements()["verdict"].map(lambda verdict: max(w for w in VERDICTS if verdict.startswith(w)))
-    counts = {word: int((said == word).sum()) for word in VERDICTS if (said == word).any()}
+    """Count the statements by verdict, in the order of `nclib.system.words.STATEMENTS`, and the independent defects."""
+    said = theory_statements()["verdict"].str.replace(r" if .*", " if", regex=True).tolist()
+    counts = {word: said.count(word) for word in words.STATEMENTS if word in said}
     return counts | {"independent defects": len(DEFECTS)}
 
 

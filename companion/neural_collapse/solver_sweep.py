@@ -104,10 +104,7 @@ def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
     with training.arithmetic(config.train, job.device), torch.no_grad():
         model, split, loaders = training.reopen(config.base, job.store.weights(job.base), job.device)
         model.eval()
-        inputs = {
-            name: [(model.encoder(images), labels) for images, labels in loader.in_order()]
-            for name, loader in loaders.items()
-        }
+        inputs = {name: [(model.encoder(x), y) for x, y in loader.in_order()] for name, loader in loaders.items()}
         model.encoder = nn.Identity()  # the block's inputs are computed once, for all solvers
         rows = list(_group_rows(classes, split.minority, config.model.solver.method))
         for sweep, number, solver in config.settings():
@@ -165,9 +162,7 @@ def probe_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = frame[frame["split"].str.count("/") == 2]
     parts = rows["split"].str.split("/", expand=True).reindex(columns=range(3))
-    at = rows["epoch"].astype(float)
-    is_tolerance = parts[1] == "tolerance"
-    at = at.where(~is_tolerance, [float(f"1e-{int(n)}") for n in rows["epoch"]])
+    at = rows["epoch"].astype(float).where(parts[1] != "tolerance", [float(f"1e-{int(n)}") for n in rows["epoch"]])
     return rows.assign(split=parts[0], sweep=parts[1], method=parts[2], at=at)
 
 
@@ -309,8 +304,6 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     found = []
     for quantity, source, split, metric, factor, shift in wanted:
         chosen = probe_groups(source[source["split"] == split], metric)
-        if chosen.empty:
-            raise ValueError("the probed runs are balanced: they have no minority to compare with")
         values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
         said = _WORSE if values.to_numpy().any() else {"equal": "no failures"}
         found.append((quantity, split, *_change(values["majority"], values["minority"], scale, said)))
