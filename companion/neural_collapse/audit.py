@@ -22,14 +22,9 @@ TICK_STEP = {(3, "a"): 20.0, (3, "b"): 5.0, (4, ""): 2.0, (5, ""): 10.0}
 def wide(published: pd.DataFrame) -> pd.DataFrame:
     """One row for each printed row of Tables 2 to 4: the cell, K, and for overall, majority and minority the mean and
     the standard deviation (columns ``overall``, ``overall_std``, …)."""
-    rows = published[published["table"] > 1]
-    parts = [
-        rows.pivot_table(
-            index=["table", "dataset", "K_A", "R", "model"], columns="split", values=value, sort=False
-        ).add_suffix(suffix)
-        for value, suffix in (("mean", ""), ("std", "_std"))
-    ]
-    joined = pd.concat(parts, axis=1).reset_index().rename_axis(columns=None)
+    rows, keys = published[published["table"] > 1], ["table", "dataset", "K_A", "R", "model"]
+    means, stds = (rows.pivot_table(value, keys, "split", sort=False) for value in ("mean", "std"))
+    joined = pd.concat([means, stds.add_suffix("_std")], axis=1).reset_index().rename_axis(columns=None)
     return joined.assign(K=joined["dataset"].map(CLASSES))
 
 

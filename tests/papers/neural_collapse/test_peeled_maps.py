@@ -54,7 +54,6 @@ def test_with_bounded_features_every_map_has_the_same_optimum(name):
             ("deq1", 0.01, 0.01, 2.302484, 1.155),
             ("deq0", 5, 0.5, 0.72313, 0.714),
             ("residual", 2500, 0.01, 0.03358456, 0.0),
-            ("explicit", 50, 0.5, 1.186726, 0.919),
         ),
     ],
 )
