@@ -16,8 +16,6 @@ from nclib.system import paths
         ([True, True], {}, "holds"),
         ([True, False], {}, "not shown"),
         ([True, False], {"condition": [True, False]}, "holds if"),
-        ([True, False], {"condition": [True, True]}, "not shown"),
-        ([False, False], {"condition": [False, False]}, "not shown"),
         ([], {}, "not shown"),
         ([False], {"certificate": "thm_b3"}, "false"),
         ([False], {"certificate": "thm31_nc2"}, "not shown"),  # it holds
