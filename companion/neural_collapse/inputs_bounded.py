@@ -1,6 +1,6 @@
 """Theorem B.3 where the inputs are not free: bounded, as (21) and (32) use them, or given, the same for both models.
 
-And what that budget of the proofs does to Theorem 3.1 and Proposition 4.2. W_EX = U S Vᵀ throughout.
+And what that budget of the proofs does to Theorem 3.1. W_EX = U S Vᵀ throughout.
 """
 
 from __future__ import annotations
