@@ -156,7 +156,7 @@ def pairs(
         profile, whatever the frame knows, and in the epochs judged. What only one network has may be missing in the
         other, columns ``train.…`` and ``data.…`` aside. Options of `ModelConfig`, as ``model.solver.tol``, are a
         network's own, width, feature norm and head apart; columns ``data.…`` may differ between data sets. No run
-        stands under a second seed: equal values are seen, nearly equal ones cannot be.
+        stands under two names or seeds: equal values are seen, nearly equal ones cannot be.
 
     Examples
     --------
@@ -186,7 +186,8 @@ def pairs(
     rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
     _check_options(rows, runs)
     _check_partners(runs, f"{metric} ({split})")
-    _check_copies(rows.drop_duplicates())
+    counted = PHASE_METRICS if metric.startswith(("accuracy_", "nc4_")) else ()  # shares of images agree by chance
+    _check_copies(rows[rows["metric"].isin([metric, *counted])].drop_duplicates())
     if len(bad := runs[~np.isfinite(runs["value"]) | (relative & (runs["value"] <= 0))]):
         found = f"{bad.iloc[0]['value']:g}{', which has no logarithm' * relative}"
         raise NotMeasured(f"{metric} of run {bad.iloc[0]['run_id']} is {found}")
@@ -208,12 +209,17 @@ def _check_columns(frame: pd.DataFrame) -> None:
         raise ValueError(f"the frame has no column {', '.join(lacking)}; see help(nclib.pairs) for those it needs")
     if frame["K_A"].isna().any() and (frame["K_A"] == 0).any():
         raise ValueError("K_A is 0 in some rows and missing in others; write balanced data in one way")
-    settings = frame[SETTING].drop_duplicates()
-    if settings["dataset"].isna().any():
+    if not (pd.to_numeric(frame["R"], errors="coerce") >= 1).all():
+        raise ValueError("R, images of a majority class over those of a minority class, is a number of at least 1")
+    if frame["dataset"].isna().any():
         raise ValueError("the column dataset is empty in some rows; name the data of every run")
-    alike = settings.assign(dataset=settings["dataset"].astype(str).str.strip(), R=settings["R"].astype(float).round(3))
-    if len(twice := settings[alike.duplicated(keep=False)]):
-        raise ValueError(f"two settings are written almost alike; write them in one way: {twice.to_dict('records')}")
+    for name, plain in (
+        ("dataset", lambda name: str(name).strip().casefold()),
+        ("R", lambda ratio: round(float(ratio), 3)),
+    ):
+        found = frame[name].drop_duplicates()
+        if len(alike := found[found.map(plain).duplicated(keep=False)]):
+            raise ValueError(f"{name} is written in two ways, {alike.tolist()}; write it in one")
 
 
 def _check_options(rows: pd.DataFrame, judged: pd.DataFrame) -> None:
@@ -263,16 +269,16 @@ def _check_partners(runs: pd.DataFrame, what: str) -> None:
 
 
 def _check_copies(rows: pd.DataFrame) -> None:
-    """Refuse seeds whose values are all equal. Whole numbers, and one accuracy alone, can be equal by chance."""
+    """Refuse runs whose values are all equal. Whole numbers, and one accuracy alone, can be so by chance."""
     rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
     rows = rows[rows["value"] % 1 > 0].sort_values(["split", "metric", "epoch"])
     seen: dict[Any, str] = {}
-    for (run, *about), own in rows.groupby(["run_id", "model", *SETTING], dropna=False, sort=False):
-        values = (*map(str, about), *own[_ROW].itertuples(index=False, name=None))
+    for run, own in rows.groupby("run_id", sort=False):
+        values = tuple(own[_ROW].itertuples(index=False, name=None))
         if len(own) == 1 and own.iloc[0]["metric"].startswith("accuracy_"):
             continue
         if (first := seen.setdefault(values, run)) != run:
-            raise ValueError(f"runs {first} and {run} have the same values: one run under two seeds")
+            raise ValueError(f"runs {first} and {run} have the same values: they are one run")
 
 
 def by_run(frame: pd.DataFrame, metric: str, split: str, how: str = "last") -> pd.DataFrame:
@@ -374,8 +380,10 @@ def terminal_phase(frame: pd.DataFrame) -> pd.DataFrame:
     """
     ends = pd.concat([by_run(frame, metric, "train") for metric in PHASE_METRICS])
     runs = ends.groupby(KEYS, dropna=False, sort=False, observed=True)
-    found = runs.agg(value=("value", "min"), known=("value", "count"), epochs=("epoch", "nunique")).reset_index()
+    found = runs.agg(
+        value=("value", "min"), most=("value", "max"), known=("value", "count"), epochs=("epoch", "nunique")
+    ).reset_index()
     value = found["value"].where((found["known"] == len(PHASE_METRICS)) & (found["epochs"] == 1))
-    if (value > 1 + 1e-9).any():
+    if (found["most"] > 1 + 1e-9).any():
         raise ValueError("training accuracies above 1: give the frame as it was before `percent`")
     return found[KEYS].assign(value=value, reached=value >= TERMINAL_ACCURACY)

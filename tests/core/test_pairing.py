@@ -164,7 +164,18 @@ REFUSED = {
     "two runs of a seed": (other_run(), "digits, K_A = 3.0, R = 100.0 has 2 runs of seed 0 with nc1 .train. of deq"),
     "a run with two seeds": (lambda f: stack(f, f[only(f, seed=0)].assign(seed=3, epoch=2)), "different seeds"),
     "a run with two widths": (put("width", 64, seed=0, metric="nc1"), "different seeds, settings or options"),
-    "one seed copied": (copied(), "have the same values: one run under two seeds"),
+    "one seed copied": (copied(), "have the same values: they are one run"),
+    "one seed copied, at another cost": (
+        lambda f: stack(
+            copied()(f), *(f[only(f, seed=n, metric="nc1")].assign(metric="seconds", value=5 + n / 10) for n in (0, 2))
+        ),
+        "have the same values|different seeds",
+    ),
+    "one network under both names": (
+        lambda f: stack(f[only(f)], f[only(f)].assign(model="explicit", run_id="x " + f["run_id"])),
+        "have the same values: they are one run",
+    ),
+    "R below 1": (lambda f: f.assign(R=0.1), "is a number of at least 1"),
     "a seed without partner": (without(seed=2), "has 0 runs of seed 2 with nc1 .train. of deq"),
     "a setting without partner": (
         lambda f: f[~(only(f) & (f["K_A"] == 5))],
@@ -187,8 +198,11 @@ REFUSED = {
     "protocol that nests": (differ("protocol", '{"train":{"lr":1}}', '{"train":{"lr":2}}'), "train {'lr': 1} and"),
     "rate of the networks": (differ("model.lr", 1, 2), "model.lr 1 and 2"),
     "dataset missing": (put("dataset", np.nan, seed=0), "dataset is empty"),
-    "dataset with a space": (lambda f: f.assign(dataset=f["dataset"].where(f["K_A"] != 5, "digits ")), "almost alike"),
-    "R written in two ways": (lambda f: f.assign(K_A=3, R=f["R"] + 1e-7 * (f["K_A"] == 5)), "written almost alike"),
+    "dataset with a space": (
+        lambda f: f.assign(dataset=f["dataset"].where(f["K_A"] != 5, "digits ")),
+        "dataset is written in two ways",
+    ),
+    "R written in two ways": (lambda f: f.assign(K_A=3, R=f["R"] + 1e-7 * (f["K_A"] == 5)), "R is written in two ways"),
     "protocol in words": (differ("protocol", "ours", "theirs"), "protocol ours and theirs"),
 }
 for name in ("model.width", "train.weight_decay", "profile", "width", "epochs", "batch_size", "lr", "recipe", "commit"):
@@ -210,6 +224,13 @@ def test_a_frame_that_cannot_be_judged_is_refused(name):
 
 def test_an_accuracy_in_percent_is_not_judged():
     frame = study(metric="accuracy_minority", split="test")
+    balanced = frame["metric"] == "accuracy_balanced"
+    with pytest.raises(ValueError, match="before `percent`"):
+        pairs(
+            frame.assign(value=frame["value"].mask(balanced & (frame["split"] == "train"), 90.0)),
+            "accuracy_minority",
+            "test",
+        )
     with pytest.raises(ValueError, match="before `percent`"):
         pairs(
             frame.assign(value=frame["value"].mask(only(frame, metric="accuracy_minority"), 90.0)),
@@ -244,7 +265,8 @@ def test_what_only_one_network_has_may_differ(name, values):
 def test_data_sets_may_differ_in_their_data_and_in_nothing_else():
     def of(name, width, n):
         protocol = f'{{"model.width":{width},"data.n_max":{n}}}'
-        return study().assign(dataset=name, protocol=protocol, run_id=lambda rows: name + rows["run_id"])
+        frame = study().assign(dataset=name, protocol=protocol, run_id=lambda rows: name + rows["run_id"])
+        return frame.assign(value=frame["value"].mask(frame["metric"] == "nc1", frame["value"] * n / 50))
 
     assert pairs(stack(of("digits", 16, 50), of("digit_pairs", 16, 20)), "nc1").settings == 2
     with pytest.raises(ValueError, match=r"model\.width 16 and 64"):
