@@ -7,7 +7,7 @@ from fractions import Fraction as F
 
 from companion import exact
 from companion.certify import require, states
-from companion.exact import Matrix, centring, exp, identity, inverse, log, matrix, norm2, random_matrix
+from companion.exact import Interval, Matrix, centring, exp, identity, inverse, log, matrix, norm2, random_matrix
 from companion.neural_collapse import balanced
 
 
@@ -223,6 +223,14 @@ def thm41_nc3_eq14(ratio: int = 10) -> bool:
     return require(all(slope > log_r for slope in deq), "the DEQ's angle is larger")
 
 
+def collapsed(majority: int, factor: F = F(1)) -> tuple[Interval, Interval]:
+    """1 − s_A, and P_B, the majority's probability of the minority, at Z° = a C_A ⊕ 0, a (K_A−1) = factor · K/100."""
+    a = factor * F(1, 10) / (majority - 1)
+    own, other = exp(a * (1 - F(1, majority))), exp(-a / majority)
+    whole = own + (majority - 1) * other + 10 - majority
+    return 1 - (own - other) / whole, (10 - majority) / whole
+
+
 @states("App. C.2, below (54)", "NC2 and NC3 do not hold under imbalanced dataset conditions", "false")
 def after_54(factor: F = F(1)) -> bool:
     """Read of every budget, H0 free and the budget on h: at the paper's own NC3 holds, W ∥ Hᵀ at every minimiser, K =
@@ -239,12 +247,10 @@ def after_54(factor: F = F(1)) -> bool:
     are 0. Nor is this to say that NC3 holds at other budgets.)
     """
     for majority in (3, 5, 7):
-        minority, a = 10 - majority, factor * F(1, 10) / (majority - 1)
-        own, other = exp(a * (1 - F(1, majority))), exp(-a / majority)
-        whole = own + (majority - 1) * other + minority
+        minority, (kept, p_b) = 10 - majority, collapsed(majority, factor)
         for ratio in (10, 50, 100):
             w_a, w_b = F(ratio, majority * ratio + minority), F(1, majority * ratio + minority)
-            multiplier, p_b = w_a * (1 - (own - other) / whole), minority / whole
+            multiplier = w_a * kept
             block = (p_b * w_a) * (p_b * w_a) * majority * (F(1, majority) + F(1, minority))
             block = block + w_b**2 * minority * (F(majority, 100) + F(majority**2, 100 * minority))
             require(multiplier > w_b, f"K_A = {majority}, R = {ratio}: the minority's part of the gradient")

@@ -1,6 +1,6 @@
 """Theorem B.3 where the inputs are not free: bounded, as (21) and (32) use them, or given, the same for both models.
 
-And what that budget of the proofs does to Theorem 3.1. W_EX = U S Vᵀ throughout.
+And what that budget of the proofs does to Theorem 3.1 and Proposition 4.2. W_EX = U S Vᵀ throughout.
 """
 
 from __future__ import annotations
@@ -154,15 +154,41 @@ def h0_given(length: F = F(1, 20), second: F = F(2), opposite: F = F(-2)) -> boo
 
 
 @states(
-    "App. B.2, below (33), and the conditions of equality of (21) and (32), which name ‖h0‖² and ‖h‖²",
+    "App. B.2, conditions of equality of (21) and (32), which name ‖h0‖² and ‖h‖²: the order of Theorem B.3",
+    _B3,
+    "holds",
+    reading="proofs'",
+)
+def b3_both_budgets(scale: F = F(1)) -> bool:
+    """Strictly, both budgets and E_H < 1, H0 free, series from 0 or 1: W_DEQ = 0 with h0′ = W_EX h0, or W_DEQ = V S(I +
+    S)⁻¹Vᵀ; our proof, on rational instances.
+
+    Mean ‖h0‖² ≤ E_H and mean ‖h‖² ≤ E_H.
+
+    Proof. The explicit layer has ‖h‖ ≤ E_H‖h0‖, so mean ‖h‖² ≤ E_H² · E_H < E_H. From 0: W_DEQ = 0 and h0′ =
+    W_EX h0 give the same logits; h0′ = h′ spends at most E_H³ of either budget: both are slack, and by the slack lemma
+    (`balanced.thm31_nc1`) the point does not minimise. From 1: the point of `b3_same_inputs_series_from_1` leaves the
+    budgets on h and on W_DEQ slack. Were it a minimiser, the loss would be stationary in W_DEQ, W′ᵀG H0ᵀ = 0; by the
+    slack lemma AᵀW′ᵀG = −λ H0 Q with λ > 0 and a positive diagonal Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K.
+    """
+    rng = random.Random(15)
+    for _ in range(4):
+        w, h0, *_, m = _layer(rng, 5)
+        _reaches(scale * (w @ m @ h0), (w, m, h0), w, _from_0(0 * m), 0 * m, m @ h0)
+        require(norm2(m @ h0) <= norm2(m) * norm2(h0) < norm2(h0), "‖h‖ ≤ E_H ‖h0‖")
+    return b3_same_inputs_series_from_1()
+
+
+@states(
+    "App. B.2, below (33)",
     "it is evident that the loss function of the DEQ layer is significantly lower than that of the explicit neural "
     "network",
     "holds",
     reading="proofs'",
 )
 def b3_v2_order(scale: F = F(1)) -> bool:
-    """Lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h; and
-    for E_H < 1 with both budgets, H0 free. Series from 0 or 1. Our proof (singular values). By how much: b3_v2_gap.
+    """Lower, strictly and for every E_H > 0: inputs bounded, or given with independent columns and no budget on h.
+    Series from 0 or 1. Our proof (singular values). By how much: b3_v2_gap.
 
     inf L_DEQ < inf L_EX for any n_k, E_W and E_H, with a budget on H0 or with H0 given, and none on h.
 
@@ -176,11 +202,6 @@ def b3_v2_order(scale: F = F(1)) -> bool:
     the loss is log K by the slack lemma (`balanced.thm31_nc1`). Inputs bounded: by the slack lemma AᵀW′ᵀG = −λ H0 Q
     with λ > 0 and a positive diagonal Q. Times H0ᵀ, the trace is 0 on the left, since tr(AᵀW′ᵀG H0ᵀ) = tr(W′ᵀG Hᵀ),
     and −λ times a positive number on the right, as H0 = 0 has the loss log K.
-    Both budgets, mean ‖h0‖² ≤ E_H and mean ‖h‖² ≤ E_H, E_H < 1: the explicit layer has ‖h‖ ≤ E_H‖h0‖, so mean ‖h‖² ≤
-    E_H² · E_H < E_H. From 0: W_DEQ = 0 and h0′ = W_EX h0 give the same logits; h0′ = h′ spends at most E_H³ of either
-    budget: both are slack, and by the slack lemma the point does not minimise. From 1: the point of
-    `b3_same_inputs_series_from_1` leaves the budgets on h and on W_DEQ slack. Were it a minimiser, W′ᵀG H0ᵀ = 0; by the
-    slack lemma AᵀW′ᵀG = −λ H0 Q, so H0 Q H0ᵀ = 0 and H0 = 0: the loss is log K.
     """
     rng = random.Random(11)
     for _ in range(4):
@@ -190,9 +211,6 @@ def b3_v2_order(scale: F = F(1)) -> bool:
         require(norm2(weight) < norm2(m), "‖W_DEQ‖ < ‖S‖")
         for classifier, inputs in ((outer, short @ h0), (outer @ short, h0)):  # inputs bounded, H0 given
             _reaches(scale * (w @ m @ h0), (w, m, h0), classifier, _from_0(weight), weight, inputs)
-        small = F(1, 10) * m  # singular values up to 3/10: both budgets
-        require(norm2(small @ h0) <= norm2(small) * norm2(h0) < norm2(h0), "‖h‖ ≤ E_H ‖h0‖")
-        _reaches(w @ small @ h0, (w, m, h0), w, identity(3), 0 * m, small @ h0)
     return b3_same_inputs_series_from_1()
 
 
@@ -330,4 +348,69 @@ def nc31_proofs_reading(root: F = F(3)) -> bool:
     }
     for name, (one, flat) in gains.items():
         require(_enclosed(one)[1] < etf_loss(_K, flat * _B), f"{name}: rank one has the lower loss")
+    return True
+
+
+@states(
+    "App. C.2, (51)–(52): Proposition 4.2, majority, from the budget on H0",
+    "each feature collapses to K_A-Simplex ETF",
+    "false",
+    reading="proofs'",
+)
+def prop42_proofs_reading(most: F = F(1, 2)) -> bool:
+    """K = 10, K_A = 5, R = 10⁶, E_W = E_H = 1/100, explicit: rank-one logits lower the loss by 2.0e-4, a K_A-ETF by at
+    most 1.0e-4. As printed the proposition holds there (prop42).
+
+    Inputs bounded, minority logits 0 (w_B = 0), weights w_A of a majority class, w_B of a minority class.
+
+    Proof. Features of a K_A-ETF have K_A − 1 = 4 equal singular values s, and 4s ≤ r‖H0‖_F as above, so
+    ‖Z_A‖_* ≤ √(K E_W) 2s ≤ B r/2. The loss is convex in Z and its gradient at 0 has, on majority columns, the
+    spectral norm w_A ‖[I; 0] − 11ᵀ/10‖ ≤ w_A, so the loss falls by at most w_A B r/2. Rank one on (1, 1, −1, −1,
+    0)/2 has ‖Z_A‖_* = B r, logits ±B r/4 in four classes.
+    """
+    w_a, q = F(10**6, 5 * 10**6 + 5), _B * _E / 4
+    drop, fall = w_a * _B * _E * most, 4 * w_a * (log(F(_K)) - cross_entropy([q, q, -q, -q, *[F(0)] * 6], 0))
+    require(fall > drop and drop < F(1, 10**4), "rank one falls further")
+    require(fall > F(195, 10**6) and fall < F(205, 10**6), "by 2.0e-4")
+    # ‖[I; 0] − 11ᵀ/10‖ ≤ 1 on five columns: its Gram matrix is I − 11ᵀ/10, with eigenvalues 1 and 1/2
+    a = exact.matrix(_K, 5, lambda j, k: (j == k) - F(1, _K))
+    return require(a.T @ a == identity(5) - exact.matrix(5, 5, lambda i, j: F(1, 10)), "the gradient's norm")
+
+
+@states(
+    "App. B.2, below (21) and (32): Theorem 3.1, NC3, with the budget on H0 alone",
+    "h_k,i = C5 w_k, demonstrating the validity of NC3",
+    "false",
+    reading="proofs'",
+)
+def nc31_nc3_proofs_reading(mu: tuple[F, F] = (F(12, 25), F(7, 50))) -> bool:
+    """K = 3, E_H = 1/2, E_W = 8/25, sum from 0: every point with W ∥ Hᵀ that is stationary loses to a feasible one by
+    more than 0.004. The theorem as printed holds (thm31_nc3).
+
+    Inputs bounded, h = (I − M)⁻¹ h0, A = (I − M)⁻¹; W ∥ Hᵀ means one factor C5 for all classes.
+
+    Proof. A minimiser has G Hᵀ = −λ_W W, AᵀWᵀG = −λ_h H0, AᵀWᵀGHᵀ = −λ_M M. Since 1ᵀG = 0, 1ᵀW = 0. By the slack lemma
+    (`balanced.thm31_nc1`) AᵀWᵀG is not 0, so H0 spends its budget and λ_h > 0. The first times W and the second times
+    H0 say ⟨G, Z⟩ = −λ_W ‖W‖² = −λ_h ‖H0‖² < 0, so λ_W > 0 too. Multiplying the second by Hᵀ, λ_M M = λ_h (I − M)HHᵀ,
+    which is not 0: λ_M > 0, all budgets are spent, and M = cHHᵀ(I + cHHᵀ)⁻¹ is symmetric. By the first and third WᵀW =
+    (λ_M/λ_W)(I − M)M. For an eigenvalue μ > 0 of M: ‖h‖² ∝ μ/(1−μ), ‖w‖² ∝ μ(1−μ). If W ∥ Hᵀ, (1−μ)² is the same for
+    all of them: M = (E_H/√r) P_r, and Z = (B_r/r) Π with a projection Π of rank r orthogonal to 1, B_r = B/(1 −
+    E_H/√r), B = K√(E_W E_H) = 6/5. Rank 2: Π = I − 11ᵀ/3. Rank 1: Π = xxᵀ/‖x‖²; permutations and signs bring x to (1,
+    t−1, −t), 0 ≤ t ≤ 1/2. Rank 0 has the loss log 3.
+    Feasible: M with eigenvalues μ_1, μ_2, μ_1² + μ_2² = E_H², ‖w_i‖² and ‖h0_i‖² ∝ μ_i(1−μ_i), on u = (1, −1, 0)/√2 and
+    v = (1, 1, −2)/√6: Z = Σ B μ_i/(Σ μ(1−μ)) · (uuᵀ, vvᵀ).
+    """
+    e_h, b, half = F(1, 2), F(6, 5), F(1, 2)
+    require(b**2 == 9 * e_h * F(8, 25) and mu[0] ** 2 + mu[1] ** 2 <= e_h**2, "budgets")
+    u, v, scale = Matrix([[1, -1, 0]]), Matrix([[1, 1, -2]]), b / sum(m * (1 - m) for m in mu)
+    z = scale * mu[0] / 2 * (u.T @ u) + scale * mu[1] / 6 * (v.T @ v)
+    reached = sum(cross_entropy(row, k) for k, row in enumerate(z)) + 3 * F(4, 1000)
+    etf = log(1 + 2 * exp(-b / (2 - 2 * e_h / exact.sqrt(F(2)))))
+    require(reached < 3 * etf, "the ETF has the larger loss")
+    for n in range(96):
+        t = Interval(F(n, 192), F(n + 1, 192))
+        x = (Interval(1), t - 1, -t)
+        over = b / (1 - e_h) / (2 * (t - half) * (t - half) + F(3, 2))  # ‖x‖² = 2(t − 1/2)² + 3/2
+        loss = sum(log(sum(exp(over * own * (other - own)) for other in x)) for own in x)
+        require(reached < loss, f"rank one at t in {t} has the larger loss")
     return True

@@ -27,12 +27,21 @@ STATEMENTS = {name: said for name, (said, _) in certificates.STATEMENTS.items()}
 # statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part
 # in a verdict on a statement.
 DEFECTS = {
-    "D1": ("two lower bounds are compared as if they were infima, which are equal", ("thm_b3", "step_20_equality")),
-    "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2",)),
+    "D1": (
+        "two lower bounds are compared as if they were infima; (7) and (9), H0 free in each, have the same optimum",
+        ("thm_b3", "loss_imbalance", "step_20_equality", "step_21_equality", "step_22_33"),
+    ),
+    "D2": ("the premise of NC2, for all i, j, cannot be met by any inputs", ("thm41_nc2", "step_58_59")),
     "D3": ("condition (62) is always true and does not follow from (60) and (61)", ("thm41_nc3", "step_60_62")),
-    "D4": ("the ratio of Remark B.2 and of (18) is inverted, and its maximum a minimum", ("remark_b2",)),
+    "D4": (
+        "the ratio of Remark B.2 and of (18) is the reciprocal of the right one, and its maximum a minimum",
+        ("remark_b2",),
+    ),
     "D5": ("the weights of majority and minority are dropped in L = L_A + L_B", ("step_49",)),
-    "D6": ("the proofs bound the inputs H0, the problems the features", ("b3_v2_values", "nc31_proofs_reading")),
+    "D6": (
+        "the chains of the proofs bound the inputs H0 where the problems bound the features",
+        ("b3_v2_values", "nc31_proofs_reading", "nc31_nc3_proofs_reading", "prop42_proofs_reading"),
+    ),
 }
 
 
@@ -88,8 +97,9 @@ def theory_steps() -> pd.DataFrame:
 
     The verdict says where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
     """
-    steps = [name for name in ids() if name.startswith(("step_", "after_"))]
-    return _records(sorted(steps, key=lambda step: max(map(int, re.findall(r"\d+", step)))))  # its last equation
+    steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
+    # by the last equation; the loss under imbalance is (44)
+    return _records(sorted(steps, key=lambda step: max(map(int, re.findall(r"\d+", step)), default=44)))
 
 
 def theory_defects() -> pd.DataFrame:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import product
+from math import prod
 
 from companion.certify import also
 
@@ -130,6 +131,43 @@ def rank_one_by_polynomials() -> bool:
     return all(g - g * g * e / 2 > f for g, f in pairs)
 
 
+@also("prop42_proofs_reading")
+def majority_by_polynomials() -> bool:
+    """Per majority sample, log K − loss ≥ own − mean − (largest |logit|)²/2 with logits (q, q, −q, −q, 0, …): own q,
+    mean 0 (Hoeffding: log of the mean of exp ≤ mean + max²/2). Four such classes: 4 w_A (q − q²/2) against w_A B r/2
+    with q = B r/4, B = 1/10, r = 1/100."""
+    q = Fraction(1, 4000)
+    return 4 * (q - q * q / 2) > 2 * q
+
+
+@also("nc31_nc3_proofs_reading")
+def rank_one_by_lipschitz() -> bool:
+    """Lower bounds of the candidates on a grid: in t the rank-one loss changes by at most 16/5 a unit.
+
+    x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad;
+    the gradient has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2) with 1/√2 <
+    70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions. Compared are
+    bounds of exp(3·loss), the product of the columns' sums.
+    """
+
+    def powers(z: list[list[Fraction]]) -> tuple[Fraction, Fraction]:
+        columns = [[_exp(row[k] - z[k][k]) for row in z] for k in range(3)]
+        low, high = (prod(sum(bounds[side] for bounds in column) for column in columns) for side in (0, 1))
+        return low, high
+
+    share = Fraction(12 * 13, 625) + Fraction(7 * 43, 2500)  # Σ μ(1 − μ)
+    p, q = Fraction(6, 5) * Fraction(12, 25) / share / 2, Fraction(6, 5) * Fraction(7, 50) / share / 6
+    reached = powers([[p + q, q - p, -2 * q], [q - p, p + q, -2 * q], [-2 * q, -2 * q, 4 * q]])[1]
+    third = Fraction(2, 5) / (2 - Fraction(70711, 100000))  # β/3 from above: the loss of rank two from below
+    lowest = [powers([[third * (3 * (j == k) - 1) for j in range(3)] for k in range(3)])[0]]
+    for i in range(400):
+        t = Fraction(2 * i + 1, 1600)
+        x = (Fraction(1), t - 1, -t)
+        size = Fraction(12, 5) / sum(c * c for c in x)
+        lowest.append(powers([[size * a * b for a in x] for b in x])[0] / _exp(Fraction(3, 1600) * Fraction(16, 5))[1])
+    return all(low > reached for low in lowest)
+
+
 @also("after_54")
 def gradient_at_the_collapsed_optimum() -> bool:
     """`_collapse_is_optimal` at E_W = E_H = 1/100 in the nine settings, and not for balanced classes, R = 1, whose
@@ -150,6 +188,18 @@ def equality_needs_large_norms() -> bool:
     return all((w**2 + x**2) / 2 - (w * x) ** 2 == (w - x) ** 2 / 2 + w * x * (1 - w * x) for w, x in _PAIRS)
 
 
+@also("step_22_33")
+def constant_is_negative() -> bool:
+    """log x ≤ x − 1 and C3 = pc, c = 1/(K−1) ≤ 1: N C4 ≤ p(pc − 1) + (1−p)(−p) = p(p(1 + c) − 2) < 0 for p < 1."""
+    return all(p * (p * c - 1) - (1 - p) * p == p * (p * (1 + c) - 2) < 0 for p, c in _PAIRS)
+
+
+@also("step_29")
+def difference_is_the_mixed_term() -> bool:
+    """‖WG + x‖² − ‖WG‖² − ‖x‖² = 2⟨WG, x⟩, coordinate by coordinate: 2w‖x‖² > 0 for W = wI, G = x."""
+    return all((w * x + x) ** 2 - (w * x) ** 2 - x**2 == 2 * w * x**2 > 0 for w, x in _PAIRS)
+
+
 @also("step_36")
 def only_the_zero_vector() -> bool:
     """Any W with W x = x, here of three dimensions, P = xxᵀ/‖x‖² and W = P + N (I − P), maps G¹ = W x + x to 2x."""
@@ -163,10 +213,57 @@ def only_the_zero_vector() -> bool:
     return True
 
 
+@also("step_43")
+def the_majority_takes_all() -> bool:
+    """With the whole budget K E on the majority the step claims (K_A + K)/2 ≤ K_A, K = K_A + K_B: K_B/2 too much."""
+    return all((a + (a + b)) / 2 - a == b / 2 > 0 for a, b in _PAIRS)
+
+
 @also("step_49")
 def the_sum_is_larger() -> bool:
     """L = qL_A + (1−q)L_B with 0 < q < 1: L_A + L_B − L = (1−q)L_A + qL_B > 0 for positive L_A, L_B."""
     return all(a + b - (q * a + (1 - q) * b) == (1 - q) * a + q * b > 0 for (a, b), q in product(_PAIRS, _SEVEN))
+
+
+@also("step_50")
+def gradient_of_a_projection() -> bool:
+    """Σ(w_j − w_A)² = wᵀCw with the projection C = CᵀC = I − 11ᵀ/K_A: half of it has the gradient Cw, w_k − w_A."""
+    for n, j in product(range(2, 6), (0, 1)):  # an entry of CᵀC on the diagonal, and one off it
+        first, other = ([(m == k) - Fraction(1, n) for m in range(n)] for k in (0, j))
+        if sum(x * y for x, y in zip(first, other, strict=True)) != first[j]:
+            return False
+    return True
+
+
+@also("step_51")
+def coefficient_by_differences() -> bool:
+    """The two terms of (49) with a = w_A and b = w_B: the coefficient of ab is their mixed difference. It is C4² + C5²,
+    below 1 for 0 < C4 < 1; the printed one is above.
+    """
+
+    def terms(c: Fraction, a: int, b: int) -> Fraction:
+        p, q = c * (2 - c), (1 - c) * (1 + c)  # C4(2 − C4) and C5(2 − C5)
+        return p / 2 * (a + (1 - c) ** 2 / p * b) ** 2 + q / 2 * (c**2 / q * a + b) ** 2
+
+    mixed = {c: terms(c, 1, 1) - terms(c, 1, 0) - terms(c, 0, 1) for c in _SEVEN}
+    return all(found == c**2 + (1 - c) ** 2 < 1 < 1 / (1 - c**2) for c, found in mixed.items())
+
+
+@also("after_51")
+def coefficient_is_above_one() -> bool:
+    """1/(1 − C4²) = 1 + C4² + C4⁴ + … is above 1, and above any number of its terms, each of which tends to 1. C4² +
+    C5² = 1 − 2C4(1 − C4) tends to 1.
+    """
+    return all(1 / (1 - c**2) > 1 + c**2 + c**4 > 1 and c**2 + (1 - c) ** 2 == 1 - 2 * c * (1 - c) for c in _SEVEN)
+
+
+@also("step_58_59")
+def nearer_means_beyond_the_middle() -> bool:
+    """F = E + g: (E − y)² − (F − y)² = 2g(y − E − g/2), so (58) is y > E + g/2; y = E + g/4 satisfies (59) alone."""
+    for (e, g), y in product(_PAIRS, _SEVEN):
+        if (e - y) ** 2 - (e + g - y) ** 2 != 2 * g * (y - e - g / 2) or not e < e + g / 4 < e + g / 2 < e + g:
+            return False
+    return True
 
 
 @also("step_60_62")
