@@ -181,23 +181,28 @@ def gradient_at_the_collapsed_optimum() -> bool:
 
 # --- steps of the proofs ------------------------------------------------------------------------------------------
 
-
-@also("step_20_equality")
-def equality_needs_large_norms() -> bool:
-    """(w² + x²)/2 − w²x² = (w − x)²/2 + wx (1 − wx): 0 for wx ≤ 1 only if w = x and wx = 1, that is at w = x = 1."""
-    return all((w**2 + x**2) / 2 - (w * x) ** 2 == (w - x) ** 2 / 2 + w * x * (1 - w * x) for w, x in _PAIRS)
-
-
-@also("step_22_33")
-def constant_is_negative() -> bool:
-    """log x ≤ x − 1 and C3 = pc, c = 1/(K−1) ≤ 1: N C4 ≤ p(pc − 1) + (1−p)(−p) = p(p(1 + c) − 2) < 0 for p < 1."""
-    return all(p * (p * c - 1) - (1 - p) * p == p * (p * (1 + c) - 2) < 0 for p, c in _PAIRS)
-
-
-@also("step_29")
-def difference_is_the_mixed_term() -> bool:
-    """‖WG + x‖² − ‖WG‖² − ‖x‖² = 2⟨WG, x⟩, coordinate by coordinate: 2w‖x‖² > 0 for W = wI, G = x."""
-    return all((w * x + x) ** 2 - (w * x) ** 2 - x**2 == 2 * w * x**2 > 0 for w, x in _PAIRS)
+# What shows a step false, at u and v of `_PAIRS`: identities of polynomials, and signs for 0 < u, v < 1.
+_ON_PAIRS = {
+    # (w² + x²)/2 − w²x² is 0 for wx ≤ 1 only if w = x and wx = 1, that is at w = x = 1.
+    "step_20_equality": lambda w, x: (w**2 + x**2) / 2 - (w * x) ** 2 == (w - x) ** 2 / 2 + w * x * (1 - w * x),
+    # log x ≤ x − 1 and C3 = pc, c = 1/(K−1) ≤ 1: N C4 ≤ p(pc − 1) + (1−p)(−p), which is negative for p < 1.
+    "step_22_33": lambda p, c: p * (p * c - 1) - (1 - p) * p == p * (p * (1 + c) - 2) < 0,
+    # ‖WG + x‖² − ‖WG‖² − ‖x‖² = 2⟨WG, x⟩, coordinate by coordinate: 2w‖x‖² > 0 for W = wI, G = x.
+    "step_29": lambda w, x: (w * x + x) ** 2 - (w * x) ** 2 - x**2 == 2 * w * x**2 > 0,
+    # With the whole budget K E on the majority the step claims (K_A + K)/2 ≤ K_A, K = K_A + K_B: K_B/2 too much.
+    "step_43": lambda a, b: (a + (a + b)) / 2 - a == b / 2 > 0,
+    # 1/(1 − C4²) = 1 + C4² + C4⁴ + … is above any number of its terms, each of which tends to 1. C4² + C5² tends to 1.
+    "after_51": lambda c, _: 1 / (1 - c**2) > 1 + c**2 + c**4 and c**2 + (1 - c) ** 2 == 1 - 2 * c * (1 - c),
+    # F = E + g, y = E + s: (E − y)² − (F − y)² > 0, which is (58), says s > g/2; 0 < s = g/4 satisfies (59) alone.
+    "step_58_59": lambda g, s: s**2 - (g - s) ** 2 == 2 * g * (s - g / 2),
+    # s = E_W + E_H: (61)/(60) − 1 has the sign of 2hs − 1, and (62) holds for all E_W, E_H > 0; without denominators.
+    "step_60_62": lambda s, h: (
+        4 * h * s - 2 * h * (1 + 2 * s * (1 - h)) == 2 * h * (2 * h * s - 1)
+        and 2 * s - h - s * h * (1 - h) == (s - h) + s * ((h - Fraction(1, 2)) ** 2 + Fraction(3, 4))
+    ),
+}
+for _name, _holds in _ON_PAIRS.items():
+    also(_name)(lambda holds=_holds: all(holds(*pair) for pair in _PAIRS))
 
 
 @also("step_36")
@@ -211,12 +216,6 @@ def only_the_zero_vector() -> bool:
         if once != [*x] or [sum(w[i][j] * (once[j] + x[j]) for j in r) for i in r] != [2 * value for value in x]:
             return False
     return True
-
-
-@also("step_43")
-def the_majority_takes_all() -> bool:
-    """With the whole budget K E on the majority the step claims (K_A + K)/2 ≤ K_A, K = K_A + K_B: K_B/2 too much."""
-    return all((a + (a + b)) / 2 - a == b / 2 > 0 for a, b in _PAIRS)
 
 
 @also("step_49")
@@ -247,33 +246,3 @@ def coefficient_by_differences() -> bool:
 
     mixed = {c: terms(c, 1, 1) - terms(c, 1, 0) - terms(c, 0, 1) for c in _SEVEN}
     return all(found == c**2 + (1 - c) ** 2 < 1 < 1 / (1 - c**2) for c, found in mixed.items())
-
-
-@also("after_51")
-def coefficient_is_above_one() -> bool:
-    """1/(1 − C4²) = 1 + C4² + C4⁴ + … is above 1, and above any number of its terms, each of which tends to 1. C4² +
-    C5² = 1 − 2C4(1 − C4) tends to 1.
-    """
-    return all(1 / (1 - c**2) > 1 + c**2 + c**4 > 1 and c**2 + (1 - c) ** 2 == 1 - 2 * c * (1 - c) for c in _SEVEN)
-
-
-@also("step_58_59")
-def nearer_means_beyond_the_middle() -> bool:
-    """F = E + g: (E − y)² − (F − y)² = 2g(y − E − g/2), so (58) is y > E + g/2; y = E + g/4 satisfies (59) alone."""
-    for (e, g), y in product(_PAIRS, _SEVEN):
-        if (e - y) ** 2 - (e + g - y) ** 2 != 2 * g * (y - e - g / 2) or not e < e + g / 4 < e + g / 2 < e + g:
-            return False
-    return True
-
-
-@also("step_60_62")
-def ratio_of_the_printed_bounds() -> bool:
-    """(61)/(60) − 1 has the sign of 2E_H s − 1, s = E_W + E_H, and (62) holds for all E_W, E_H > 0; both multiplied by
-    their denominators.
-    """
-    for w, h in _PAIRS:
-        s = w + h
-        sign = 4 * h * s - 2 * h * (1 + 2 * s * (1 - h)) == 2 * h * (2 * h * s - 1)
-        if not sign or 2 * s - h - s * h * (1 - h) != w + s * ((h - Fraction(1, 2)) ** 2 + Fraction(3, 4)):
-            return False
-    return True
