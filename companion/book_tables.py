@@ -64,7 +64,7 @@ def _statements() -> str:
     results = certify(list(STATEMENTS))
     holds = [result for result in results if result.verdict == "holds"]
     conditional = sum(result.verdict.startswith("holds if") for result in results)
-    corrected = sum(result.certificate.startswith("its misprint") for result in holds)
+    corrected = sum(result.certificate.startswith("Its misprint") for result in holds)
     counts = Counter(result.verdict for result in results)
     false, vacuous, typo = (_SPELT[counts[word]] for word in ("false", "vacuous", "typo"))
     return (

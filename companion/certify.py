@@ -13,45 +13,34 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 
-VERDICTS = ("holds", "holds if", "false", "typo", "proof gap", "vacuous", "not shown")
-READINGS = ("as printed", "proofs'", "ours")
+# What Sun & Shi (2024) state: certificate, name, and the reason for the verdict in a few words.
 STATEMENTS = {
-    "lemma_b1": "Lemma B.1",
-    "remark_b2": "Remark B.2",
-    "thm31_nc1": "Theorem 3.1, NC1",
-    "thm31_nc2": "Theorem 3.1, NC2",
-    "thm31_nc3": "Theorem 3.1, NC3",
-    "thm_b3": "Theorem B.3",
-    "thm41_nc1": "Theorem 4.1, NC1",
-    "thm41_nc2": "Theorem 4.1, NC2",
-    "thm41_nc3": "Theorem 4.1, NC3",
-    "prop42": "Proposition 4.2",
+    "lemma_b1": ("Lemma B.1", "the misprint of (15) corrected, as (17) does; has no H0"),
+    "remark_b2": ("Remark B.2", "ratio inverted, in its proof (18) too; (24) has it right"),
+    "thm31_nc1": ("Theorem 3.1, NC1", "h0_k is the mean, printed as a sum; H0 given: it fails"),
+    "thm31_nc2": ("Theorem 3.1, NC2", "1_K is the identity; H0 given: it fails"),
+    "thm31_nc3": ("Theorem 3.1, NC3", "H0 given: its DEQ half fails"),
+    "thm_b3": ("Theorem B.3", "the infima are equal; H0 given within E_H: order right"),
+    "thm41_nc1": ("Theorem 4.1, NC1", "h0_k is the mean, printed as a sum; H0 given: it fails"),
+    "thm41_nc2": ("Theorem 4.1, NC2", "for all i, j no H0, free or given, meets its premise"),
+    "thm41_nc3": ("Theorem 4.1, NC3", "the ratio is exactly 1; H0 given: it can be below 3/4"),
+    "prop42": ("Proposition 4.2", "the paper's 0.01 is below E0; H0 given: DEQ half fails"),
 }
-"""What Sun & Shi (2024) state: certificate and name."""
 _WIDTH = 100  # of what is printed
 
-_MODULES = (  # in this order `ids` names what they certify
-    "neural_collapse.balanced",
-    "neural_collapse.imbalanced",
-    "neural_collapse.inputs_bounded",
-    "neural_collapse.alignment",
-    "neural_collapse.steps",
-    "neural_collapse.printed_numbers",
-    "neural_collapse.second",
-    "neural_collapse.symbolic",
-    "separation_bias.depth",
-    "kernel_equivalence.released_code",
-)
+_MAIN = ("balanced", "imbalanced", "inputs_bounded", "steps", "printed_numbers", "second")
+# In this order `ids` names what they certify.
+_MODULES = (*(f"neural_collapse.{name}" for name in _MAIN), "separation_bias.depth", "kernel_equivalence.released_code")
 
 
 class UnknownCertificate(ValueError):
-    """The name of a certificate is unknown, or it needs a package that is not installed."""
+    """The name of a certificate is unknown."""
 
     exit_code = 2
 
@@ -72,7 +61,7 @@ class Certificate:
     statement : the statement, quoted
     reading : "as printed" (by its own words; where these allow several readings, the statement names one in brackets),
         "proofs'" (as the proofs use it) or "ours"
-    verdict : one of `VERDICTS`; "holds if" is followed by the condition
+    verdict : one of `nclib.system.words.STATEMENTS`; "holds if" is followed by the condition
     certificate : what was checked; after a failure, also why it failed
     ok : whether the certificate supports the verdict, found by running it
     brief : the reason for the verdict in a few words; empty except for `STATEMENTS`
@@ -89,46 +78,34 @@ class Certificate:
     brief: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Entry:
-    fields: dict[str, str]
-    check: Callable[..., bool]
-
-
-_ENTRIES: dict[str, _Entry] = {}
-_SECOND: dict[str, Callable[..., bool]] = {}
-_NEED_SYMPY: set[str] = set()
+_ENTRIES: dict[str, tuple[Certificate, Callable[..., bool]]] = {}
+_SECOND: dict[str, Callable[[], bool]] = {}
 
 
 # --- how a module of certificates registers them ----------------------------------------------------------------
 
 
 def states(
-    place: str, statement: str, verdict: str, certificate: str, reading: str = "as printed", brief: str = ""
+    place: str, statement: str, verdict: str, certificate: str = "", reading: str = "as printed"
 ) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Register a function as the certificate of a statement; the name of the function is the id."""
-    if reading not in READINGS or not verdict.startswith(VERDICTS):
-        raise ValueError(f"no such verdict or reading: {verdict!r}, {reading!r}")
+    """Register a function as the certificate of a statement; the name of the function is the id.
+
+    certificate : what is checked; left out, the first paragraph of the function's docstring, before its proof
+    """
 
     def register(check: Callable[..., bool]) -> Callable[..., bool]:
         name, paper = check.__name__, check.__module__.split(".")[-2]
-        texts = {"place": place, "statement": statement, "reading": reading, "verdict": verdict, "brief": brief}
-        _ENTRIES[name] = _Entry({"id": name, "paper": paper, **texts, "certificate": certificate}, check)
+        said = certificate or " ".join(inspect.getdoc(check).partition("\n\n")[0].split())
+        brief = STATEMENTS.get(name, ("", ""))[1]
+        _ENTRIES[name] = Certificate(name, paper, place, statement, reading, verdict, said, False, brief), check
         return check
 
     return register
 
 
-def also(name: str, sympy: bool = False) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Register a second derivation of a certificate; `sympy` when it needs that package."""
-
-    def register(check: Callable[..., bool]) -> Callable[..., bool]:
-        _SECOND[name] = check
-        if sympy:
-            _NEED_SYMPY.add(name)
-        return check
-
-    return register
+def also(name: str) -> Callable[[Callable[[], bool]], Callable[[], bool]]:
+    """Register a second derivation of a certificate."""
+    return lambda check: _SECOND.setdefault(name, check)
 
 
 def require(condition: bool, what: str) -> bool:
@@ -143,22 +120,17 @@ def require(condition: bool, what: str) -> bool:
 
 def ids() -> list[str]:
     """Names of all certificates: the statements of the main paper first, then its proof steps, then the rest."""
-    _load()
+    for module in _MODULES:
+        import_module(f"companion.{module}")
     return list(_ENTRIES)
 
 
-def left_out() -> list[str]:
-    """Names of the certificates that cannot run here, because sympy is not installed."""
-    _load()
-    return [name for name in _ENTRIES if name in _NEED_SYMPY and find_spec("sympy") is None]
-
-
-def certify(ids: Iterable[str] | None = None) -> list[Certificate]:
+def certify(names: Iterable[str] | None = None) -> list[Certificate]:
     """Run certificates.
 
     Parameters
     ----------
-    ids : names of certificates; None runs every one that can run here (see `left_out`)
+    names : of certificates; None runs every one
 
     Returns
     -------
@@ -167,35 +139,27 @@ def certify(ids: Iterable[str] | None = None) -> list[Certificate]:
     Raises
     ------
     UnknownCertificate
-        When a name is not known, with the nearest one, or when it needs sympy, which is not installed.
+        When a name is not known, with the nearest one.
     """
-    cannot = set(left_out())
-    names = [name for name in _ENTRIES if name not in cannot] if ids is None else list(ids)
+    known = ids()
+    names = known if names is None else list(names)
     for name in names:
-        if name not in _ENTRIES:
-            nearest = difflib.get_close_matches(name, _ENTRIES, n=1, cutoff=0)[0]
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
             raise UnknownCertificate(f"unknown certificate {name!r}; the nearest is {nearest!r}")
-        if name in cannot:
-            raise UnknownCertificate(f"{name} needs sympy, which is not installed; type: pip install sympy")
     return [_run(name) for name in names]
-
-
-def _load() -> None:
-    for module in _MODULES:
-        import_module(f"companion.{module}")
 
 
 def _run(name: str, **changed: object) -> Certificate:
     """Run one certificate and its second derivation; `changed` replaces claimed numbers of the first."""
-    entry = _ENTRIES[name]
+    said, check = _ENTRIES[name]
     try:
-        ok, why = bool(entry.check(**changed)), "the check is not true"
-        if ok and entry.fields["verdict"] == "false":
+        ok, why = bool(check(**changed)), "the check is not true"
+        if ok and said.verdict == "false":
             ok, why = bool(_SECOND[name]()), "the second derivation does not agree"
     except Exception as error:  # a certificate that breaks is one that failed, whatever broke
         ok, why = False, str(error) if isinstance(error, NotCertified) else f"{type(error).__name__}: {error}"
-    said = entry.fields["certificate"] + ("" if ok else f" FAILED: {why}")
-    return Certificate(**{**entry.fields, "certificate": said}, ok=ok)
+    return dataclasses.replace(said, ok=ok, certificate=said.certificate + ("" if ok else f" FAILED: {why}"))
 
 
 # --- showing ------------------------------------------------------------------------------------------------------
@@ -203,7 +167,14 @@ def _run(name: str, **changed: object) -> Certificate:
 
 def as_text(results: Sequence[Certificate]) -> str:
     """Everything about each certificate, a paragraph each."""
-    return "\n\n".join(map(_paragraph, results))
+    paragraphs = []
+    for result in results:
+        lines = [f"{result.id}: {_said(result)}"]
+        texts = {"place": result.place, "statement": f"“{result.statement}”", "reading": result.reading}
+        for name, text in (texts | {"checked": result.certificate}).items():
+            lines += textwrap.wrap(text, _WIDTH, initial_indent=f"  {name:9}  ", subsequent_indent=" " * 13)
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(paragraphs)
 
 
 def as_lines(results: Sequence[Certificate]) -> str:
@@ -220,17 +191,8 @@ def summary(results: Sequence[Certificate]) -> str:
     lines = ["The ten statements of Sun & Shi (2024), with H0 free in each problem and the budget E_H on h."]
     lines += ["H0 given: the same inputs for both models, as §3.2 says; see nclib certify h0_given."]
     found = {result.id: result for result in results}
-    for name, statement in STATEMENTS.items():
-        said = _said(found[name])
-        lines.append(f"{statement:16}  {said:24}  {found[name].brief if found[name].ok else ''}".rstrip())
-    return "\n".join(lines)
-
-
-def _paragraph(result: Certificate) -> str:
-    texts = {"place": result.place, "statement": f"“{result.statement}”", "reading": result.reading}
-    lines = [f"{result.id}: {_said(result)}"]
-    for name, text in (texts | {"checked": result.certificate}).items():
-        lines += textwrap.wrap(text, _WIDTH, initial_indent=f"  {name:9}  ", subsequent_indent=" " * 13)
+    for name, (statement, brief) in STATEMENTS.items():
+        lines.append(f"{statement:16}  {_said(found[name]):24}  {brief if found[name].ok else ''}".rstrip())
     return "\n".join(lines)
 
 

@@ -19,8 +19,7 @@ def certify_statements(
 
     Without ids it prints one line for each certificate, and at the end the verdicts on the ten statements of Sun & Shi
     (2024). With ids it prints all about each: the statement, how it was read, the verdict, and what was checked. Exits
-    with 1 if a certificate fails. Only the standard library is needed; certificates that need sympy are skipped, and
-    named, where it is not installed.
+    with 1 if a certificate fails. Only the standard library is needed.
     """
     from companion import certify
 
@@ -28,14 +27,11 @@ def certify_statements(
     show = certify.as_json if as_json else certify.as_text if ids else certify.as_lines
     typer.echo(show(results))
     failed = [result.id for result in results if not result.ok]
-    missing = [] if ids else certify.left_out()
     typer.echo(f"{len(results) - len(failed)} of {len(results)} certificates checked", err=as_json)
     if not (ids or as_json):
         typer.echo("\n" + certify.summary(results))
     if failed:
         typer.echo(f"failed: {', '.join(failed)}", err=True)
-    if missing:
-        typer.echo(f"left out, because sympy is not installed (pip install sympy): {', '.join(missing)}", err=True)
     raise typer.Exit(1 if failed else 0)
 
 

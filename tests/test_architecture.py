@@ -18,7 +18,6 @@ def test_the_contracts_on_imports_are_kept():
 
 
 def test_the_certificates_need_only_the_standard_library():
-    """sympy is imported inside the functions that use it."""
     modules = ("__init__", "exact", "certify", *(module.replace(".", "/") for module in certify._MODULES))
     third = set()
     for path in (ROOT / "companion" / f"{module}.py" for module in modules):

@@ -51,8 +51,6 @@ from .peeled_maps import (
     peeled_table as peeled_table,
 )
 from .proofs import (
-    cosine_ratio_printed as cosine_ratio_printed,
-    inequality_58 as inequality_58,
     judge as judge,
     theory_counts as theory_counts,
     theory_defects as theory_defects,
@@ -67,9 +65,6 @@ from .protocol import (
     accuracy_tests as accuracy_tests,
     overall_accuracy as overall_accuracy,
     pooled_ratios as pooled_ratios,
-)
-from .shown_images import (
-    pictures as pictures,
 )
 from .solver_sweep import (
     SolverSweepConfig as SolverSweepConfig,

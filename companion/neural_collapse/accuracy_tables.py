@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pandas as pd
 from nclib.comparison import SETTING, NotMeasured, Pairs, by_run, over_seeds, pairs, pooled_table, setting
 from nclib.system import paths, words
 
+# Names of the paper's accuracy columns and the metrics they are.
 ACCURACIES = {"overall": "accuracy_balanced", "majority": "accuracy_majority", "minority": "accuracy_minority"}
-"""Names of the paper's accuracy columns and the metrics they are."""
 
 
 def published(paper_table: int | None = None) -> pd.DataFrame:
@@ -27,11 +28,7 @@ def published_ticks(figure: int, panel: str, quantity: str) -> tuple[float, floa
     range roughly; they are not values of curves."""
     frame = pd.read_csv(paths.published() / "sun_shi_2024_figures.csv", keep_default_na=False)
     rows = frame[(frame["figure"] == figure) & (frame["panel"] == panel) & (frame["quantity"] == quantity)]
-    if len(rows) != 1:
-        raise ValueError(
-            f"no axis of {quantity!r} in figure {figure}{panel}; there are\n{frame.to_string(index=False)}"
-        )
-    return float(rows["axis_min_tick"].iloc[0]), float(rows["axis_max_tick"].iloc[0])
+    return tuple(map(float, rows[["axis_min_tick", "axis_max_tick"]].iloc[0]))
 
 
 def accuracy_table(
@@ -71,13 +68,8 @@ def accuracy_table(
         if _order(*cell[:3]) not in ours:
             idle = {"seeds": 0, "runs": "", "verdict": "not run", "scale": "", "remark": ""}
             rows.append(_named(cell, cell[3]) | _beside(printed, cell) | idle)
-    places = list(ACCURACIES)
-    rows.sort(
-        key=lambda row: (
-            *_order(stands_for.get(row["dataset"], row["dataset"]), row["K_A"], row["R"]),
-            places.index(row["accuracy"]),
-        )
-    )
+    # rows of a cell are in the order of the accuracies already, and sorting keeps it
+    rows.sort(key=lambda row: _order(stands_for.get(row["dataset"], row["dataset"]), row["K_A"], row["R"]))
     return pd.DataFrame(rows)
 
 
@@ -115,12 +107,10 @@ def _beside(printed: pd.DataFrame, cell: tuple[Any, ...]) -> dict[str, float | N
     same = (printed["dataset"] == dataset) & (printed["split"] == accuracy) & (printed["R"] == ratio)
     theirs = printed[same & (printed["K_A"].isna() if pd.isna(k_a) else printed["K_A"] == k_a)].set_index("model")
     found: dict[str, float | None] = {}
-    for model in ("explicit", "deq"):
-        found |= {f"{model}_printed": theirs["mean"].get(model, np.nan)}
-        found |= {f"{model}_printed_std": theirs["std"].get(model, np.nan)}
+    for model, (name, value) in product(("explicit", "deq"), {"printed": "mean", "printed_std": "std"}.items()):
+        found[f"{model}_{name}"] = theirs[value].get(model, np.nan)
     both = {"explicit", "deq"} <= set(theirs.index)
-    gap = round(float(theirs["mean"]["deq"] - theirs["mean"]["explicit"]), 2) if both else None
-    return found | {"printed_difference": gap}
+    return found | {"printed_difference": round(found["deq_printed"] - found["explicit_printed"], 2) if both else None}
 
 
 def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.DataFrame:
@@ -134,12 +124,8 @@ def accuracy_display(table: pd.DataFrame, stands_for: Mapping[str, str]) -> pd.D
         return [pattern.format(*row).replace("nan", "–") if pd.notna(row[0]) else "–" for row in rows]
 
     idle = table["verdict"] == "not run"
-    shown: dict[str, Any] = {
-        "data": table["dataset"].where(~idle, "–"),
-        "printed for": [
-            stands_for.get(name, name if lacks else "–") for name, lacks in zip(table["dataset"], idle, strict=True)
-        ],
-    }
+    own = table["dataset"].where(~idle, "–")
+    shown: dict[str, Any] = {"data": own, "printed for": own.map(stands_for).fillna(table["dataset"].where(idle, "–"))}
     if table["K_A"].notna().any():
         shown |= {name: text("{:.0f}", name) for name in ("K_A", "R")} | {"accuracy": table["accuracy"]}
     for model, label in (("explicit", "ResNet-18"), ("deq", "DEQ")):

@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
+# A number printed to two digits is off by 0.005; a combination of three such numbers by at most 0.01.
 ROUNDING = 0.0101
-"""A number printed to two digits is off by 0.005; a combination of three such numbers by at most 0.01."""
-CELL = ["table", "dataset", "K_A", "R", "model"]
 CLASSES = {"cifar10": 10, "cifar100": 100}
+# Distance of the tick labels of the accuracy axes, from the text of the paper (Figs. 3 to 5).
 TICK_STEP = {(3, "a"): 20.0, (3, "b"): 5.0, (4, ""): 2.0, (5, ""): 10.0}
-"""Distance of the tick labels of the accuracy axes, from the text of the paper (Figs. 3 to 5)."""
 
 
 def wide(published: pd.DataFrame) -> pd.DataFrame:
     """One row for each printed row of Tables 2 to 4: the cell, K, and for overall, majority and minority the mean and
     the standard deviation (columns ``overall``, ``overall_std``, …)."""
-    rows = published[published["table"] > 1]
-    parts = [
-        rows.pivot_table(index=CELL, columns="split", values=value, sort=False).add_suffix(suffix)
-        for value, suffix in (("mean", ""), ("std", "_std"))
-    ]
-    joined = pd.concat(parts, axis=1).reset_index().rename_axis(columns=None)
+    rows, keys = published[published["table"] > 1], ["table", "dataset", "K_A", "R", "model"]
+    means, stds = (rows.pivot_table(value, keys, "split", sort=False) for value in ("mean", "std"))
+    joined = pd.concat([means, stds.add_suffix("_std")], axis=1).reset_index().rename_axis(columns=None)
     return joined.assign(K=joined["dataset"].map(CLASSES))
 
 
@@ -73,10 +70,7 @@ def largest_std(mean: float, count: int = 10, top: float = 100.0) -> float:
     top, one takes the rest, the others are 0.
     """
     full, rest = divmod(mean * count, top)
-    values = np.zeros(count)
-    values[: int(full)] = top
-    if full < count:
-        values[int(full)] = rest
+    values = np.array([*[top] * int(full), rest, *[0.0] * count])[:count]
     return float(values.std(ddof=1))
 
 
@@ -94,9 +88,7 @@ def audit_effects(published: pd.DataFrame) -> pd.DataFrame:
     The noise is the fluctuation of the last epochs of one run; it holds no seeds.
     """
     keys = ["table", "dataset", "K_A", "R", "split"]
-    deq, explicit = (
-        published[published["model"] == name].set_index(keys)[["mean", "std"]] for name in ("deq", "explicit")
-    )
+    deq, explicit = (published[published["model"] == name].set_index(keys) for name in ("deq", "explicit"))
     noise = np.hypot(deq["std"], explicit["std"])
     difference = (deq["mean"] - explicit["mean"]).round(2)
     ratio = deq["std"] / explicit["std"].where(explicit["std"] > 0)
@@ -115,13 +107,10 @@ def audit_axes(published: pd.DataFrame, last_ticks: Mapping[tuple[int, str], flo
     last_ticks : figure and panel to the last tick of its accuracy axis, from `accuracy_tables.published_ticks`
     """
     shown = {(3, "a"): (1, None, 1), (3, "b"): (3, 5, 100), (4, ""): (2, 3, 100), (5, ""): (4, 7, 100)}
-    rows = []
-    overall = published[(published["dataset"] == "cifar10") & (published["split"] == "overall")]
+    rows, overall = [], published[(published["dataset"] == "cifar10") & (published["split"] == "overall")]
     for (figure, panel), (table, k_a, ratio) in shown.items():
-        cell = overall[(overall["table"] == table) & (overall["R"] == ratio)]
-        last = last_ticks[figure, panel]
-        for row in cell.itertuples():
-            following = last + TICK_STEP[figure, panel]
+        last, following = last_ticks[figure, panel], last_ticks[figure, panel] + TICK_STEP[figure, panel]
+        for row in overall[(overall["table"] == table) & (overall["R"] == ratio)].itertuples():
             says = "inside" if row.mean <= last else "beyond the last tick" if row.mean < following else "outside"
             rows.append((f"{figure}{panel}", table, k_a, row.model, row.mean, last, following, says))
     return pd.DataFrame(rows, columns=["figure", "table", "K_A", "model", "printed", "last_tick", "next_tick", "says"])
@@ -141,11 +130,8 @@ def audit_grid(images_per_class: Mapping[str, int]) -> pd.DataFrame:
     """The cells of Tables 2 to 4: dataset, K_A, R = n_A/n_B (section 5), n_A, n_B, N, and share = K_A n_A/N, which
     Proposition 4.2 calls R as well."""
     rows = []
-    for dataset, n_a in images_per_class.items():
-        classes = CLASSES[dataset]
-        for tenths in (3, 5, 7):
-            for ratio in (10, 50, 100):
-                k_a, n_b = classes * tenths // 10, n_a // ratio
-                total = k_a * n_a + (classes - k_a) * n_b
-                rows.append((dataset, k_a, ratio, n_a, n_b, total, k_a * n_a / total))
+    for (dataset, n_a), tenths, ratio in product(images_per_class.items(), (3, 5, 7), (10, 50, 100)):
+        k_a, n_b = CLASSES[dataset] * tenths // 10, n_a // ratio
+        total = k_a * n_a + (CLASSES[dataset] - k_a) * n_b
+        rows.append((dataset, k_a, ratio, n_a, n_b, total, k_a * n_a / total))
     return pd.DataFrame(rows, columns=["dataset", "K_A", "R", "n_A", "n_B", "N", "share"])

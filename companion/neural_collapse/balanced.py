@@ -6,8 +6,8 @@ import random
 from fractions import Fraction as F
 from math import prod
 
-from companion import exact
 from companion.certify import require, states
+from companion.exact import Matrix, centring, identity, inner, inverse, matrix, norm2, random_matrix, random_orthogonal
 
 
 def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
@@ -17,16 +17,12 @@ def _bound(own: F, others: list[F], p: F) -> tuple[F, int]:
     return gain * (p / k1) ** (k1 * a) * (1 - p) ** (k1 * (b - a)), k1 * b
 
 
-@states(
-    "App. B.1, Lemma B.1, (15)–(17)",
-    "log(δ_k/Σδ) ≤ M1 (log δ_k − mean of log δ_k′) + M2",
-    "holds",
-    "its misprint corrected, as (17) does: (15) prints δ_k in the inner sum and is false so (step_15). Gibbs' "
-    "inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights",
-    brief="the misprint of (15) corrected, as (17) does; has no H0",
-)
+@states("App. B.1, Lemma B.1, (15)–(17)", "log(δ_k/Σδ) ≤ M1 (log δ_k − mean of log δ_k′) + M2", "holds")
 def lemma_b1(equality: F = F(1)) -> bool:
-    """Read with the index of (17), δ_k′ in the inner sum.
+    """Its misprint corrected, as (17) does: (15) prints δ_k in the inner sum and is false so (step_15). Gibbs'
+    inequality; 120 rational instances of (17), both sides as powers, and equality at the right weights.
+
+    Read with the index of (17), δ_k′ in the inner sum.
 
     Proof. Let S = Σδ, p = C2/(C1+C2), q_k = 1 − p and q_j = p/(K−1) for j ≠ k. Since log x ≤ x − 1,
     Σ_j q_j log(δ_j/(q_j S)) ≤ Σ_j (δ_j/S − q_j) = 0, that is Σ_j q_j log δ_j − Σ_j q_j log q_j ≤ log S. Subtract from
@@ -50,13 +46,12 @@ def lemma_b1(equality: F = F(1)) -> bool:
     "App. B.1, Remark B.2, (18)",
     "when C2/C1 = exp(Δ)/(K−1), the right term of the inequality in lemma B.1 reaches its maximum",
     "typo",
-    "the ratio is inverted, and the derivatives (18), from which its proof takes it, are inverted too; (24) has it "
-    "right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1): equality there, at the printed ratio 4 the "
-    "bound exceeds 0, and larger ratios exceed it",
-    brief="ratio inverted, in its proof (18) too; (24) has it right",
 )
 def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
-    """Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
+    """The ratio is inverted, and the derivatives (18), from which its proof takes it, are inverted too; (24) has it
+    right: C2/C1 = (K−1) exp(−Δ), and a minimum; K = 3, δ = (8, 1, 1).
+
+    Proof. With p = r/(1+r), r = C2/C1, the right side is M(p) = p Δ + p log(p/(K−1)) + (1−p) log(1−p), and
     M″ = 1/(p(1−p)) > 0: its critical point is a minimum. M′ = Δ + log r − log(K−1) vanishes at r = (K−1) exp(−Δ). In
     (18) the logarithm has C2/C1 where the derivative has C1/C2. Set to 0 it gives the printed ratio, and beyond that
     ratio it has the wrong sign. Solved for the logits, (24) h·w_k = h·w_k′ + log(C1(K−1)/C2) says exp(Δ) = (K−1)
@@ -69,32 +64,23 @@ def remark_b2(printed: F = F(4), correct: F = F(1, 4)) -> bool:
     require(printed == own / 2 and correct == 2 / own, "the two ratios at Δ = log 8, K = 3")
     require(own == 2 / correct, "(24): exp(Δ) = (K−1) C1/C2")
     require(own == 2 * printed, "(18) is 0 at the printed ratio: Δ = log((K−1) C2/C1)")
-
-    def bound(ratio: F) -> tuple[F, int]:
-        return _bound(own, others, ratio / (1 + ratio))
-
-    best, n = bound(correct)
+    bounds = {r: _bound(own, others, r / (1 + r)) for r in (F(1, 20), F(1, 5), correct, F(1, 3), printed, 2 * printed)}
+    best, n = bounds[correct]
     require(best == softmax**n, "at the correct ratio the bound is attained")
-    for ratio in (F(1, 20), F(1, 5), F(1, 3), F(1), F(9)):
-        value, m = bound(ratio)
-        require(value**n > best**m, f"larger at ratio {ratio}: the correct ratio is a minimum")
-    at_printed, m = bound(printed)
-    beyond, k = bound(2 * printed)
+    for ratio, (value, m) in bounds.items():
+        require(value**n > best**m or ratio == correct, f"larger at ratio {ratio}: the correct ratio is a minimum")
+    (at_printed, m), (beyond, k) = bounds[printed], bounds[2 * printed]
     require(beyond**m > at_printed**k, "larger still at twice the printed ratio, where (18) says that it falls")
     return require(at_printed > 1, "at the printed ratio the bound is positive, so it says nothing")
 
 
-@states(
-    "§3, Theorem 3.1, NC1",
-    "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)",
-    "holds",
-    "its misprint corrected: h0_k is the mean (printed as a sum, false for n ≥ 2). H0 free, with the budget on h or on "
-    "h0; with H0 given it fails (h0_given). Our proof (averages, slack), its equalities on rational instances; the "
-    "paper's own proof of the DEQ half rests on (36), which is false",
-    brief="h0_k is the mean, printed as a sum; H0 given: it fails",
-)
+@states("§3, Theorem 3.1, NC1", "W_EX h0_k,i = W_EX h0_k and f(h0_k,i; W_DEQ) = f(h0_k; W_DEQ)", "holds")
 def thm31_nc1(share: F = F(1)) -> bool:
-    """For any numbers of samples n_k, H0 free, with the budget on h or on h0, explicit layer and DEQ alike.
+    """Its misprint corrected: h0_k is the mean (printed as a sum, false for n ≥ 2). H0 free, with the budget on h or
+    on h0; with H0 given it fails (h0_given). Our proof (averages, slack); the paper's, of the DEQ half, rests on (36),
+    which is false.
+
+    For any numbers of samples n_k, H0 free, with the budget on h or on h0, explicit layer and DEQ alike.
 
     Proof. (a) Slack: at a minimiser with loss below log K, no budget on features (or inputs) is slack. Otherwise the
     loss is stationary in them: Wᵀ(p_k − e_k) = 0 for the softmax p_k of each sample (times the invertible map, or W_EX;
@@ -108,44 +94,23 @@ def thm31_nc1(share: F = F(1)) -> bool:
     """
     rng = random.Random(2)
     for n in (2, 3, 5):
-        h = exact.random_matrix(rng, 4, n)
-        mean = [[sum(row) / n] for row in h]
-        spread = sum(exact.norm2([[row[i] - m[0]] for row, m in zip(h, mean, strict=True)]) for i in range(n))
-        require(exact.norm2(h) - n * exact.norm2(mean) == share * spread, "the norm falls by the spread")
+        h = random_matrix(rng, 4, n)
+        mean = Matrix([sum(row) / n] for row in h)
+        spread = norm2(h - mean @ matrix(1, n, lambda i, j: 1))
+        require(norm2(h) - n * norm2(mean) == share * spread > 0, "the norm falls by the spread")
     for n, num_classes in ((2, 3), (2, 10)):  # Jensen with logits that are multiples of 2 log 2: all exponentials exact
         z = [[rng.randint(-4, 4) * 2 for _ in range(num_classes)] for _ in range(n)]
         at_mean = sum(F(2) ** ((a + b) // 2) for a, b in zip(*z, strict=True))
         require(at_mean**2 <= prod(sum(F(2) ** a for a in column) for column in z), "cross-entropy is convex")
-    for probabilities in ((F(1, 2), F(1, 3), F(1, 6)), (F(1, 10),) * 10):
-        w = exact.random_matrix(rng, 1, len(probabilities))[0]
-        top = max(w)
-        require(
-            all(x == top for x in w) or sum(p * x for p, x in zip(probabilities, w, strict=True)) < top,
-            "a mean with positive weights reaches the largest value only if all are equal",
-        )
     return True
 
 
-def _optimum(num_classes: int, t: F) -> tuple[exact.Matrix, F]:
-    """Gradient of the balanced loss at Z = a C_K with exp(a) = t > 1, and its multiplier 1/(t + K − 1)."""
-    s = t + num_classes - 1
-    gradient = exact.matrix(
-        num_classes, num_classes, lambda j, k: ((t if j == k else F(1)) / s - (j == k)) / num_classes
-    )
-    return gradient, 1 / s
-
-
-@states(
-    "§3, Theorem 3.1, NC2, and (26)",
-    "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)",
-    "holds",
-    "its misprints corrected: 1_K, K×K in (26), is the identity, and H0 stands for the class means. H0 free, the "
-    "budget on h; with H0 given it fails (h0_given). Our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 "
-    "at every size of the logits, K = 2, 3, 10; (26) spends the budgets exactly",
-    brief="1_K is the identity; H0 given: it fails",
-)
+@states("§3, Theorem 3.1, NC2, and (26)", "WWᵀ = √(E_W/E_H) W H = (K E_W/(K−1)) (1_K − 11ᵀ/K)", "holds")
 def thm31_nc2(scale: F = F(1)) -> bool:
-    """As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
+    """Its misprints corrected: 1_K, K×K in (26), is the identity, and H0 stands for the class means. H0 free, the
+    budget on h. Our proof (duality, uniqueness): gradient −λ C_K with ‖C_K‖ = 1 at every size of the logits.
+
+    As printed (budget on h), D ≥ K − 1. Both problems allow the same (W, h), see `thm_b3`.
 
     Proof. By `thm31_nc1` let H have one column a class. The loss is a convex function of Z = WH, and ‖Z‖_* ≤ B. At
     Z° = a C_K, a (K−1) = B, its gradient is G = −λ C_K, λ = 1/(exp(a) + K − 1): softmax is t/(t+K−1) on the diagonal
@@ -157,35 +122,23 @@ def thm31_nc2(scale: F = F(1)) -> bool:
     """
     rng = random.Random(3)
     for num_classes in (2, 3, 10):
-        centre = exact.centring(num_classes)
-        require(exact.product(centre, centre) == centre, "C_K is a projection")
-        for t in (F(101, 100), F(2), F(50)):
-            gradient, multiplier = _optimum(num_classes, t)
-            require(gradient == exact.scaled(-multiplier * scale, centre), "the gradient is −λ C_K")
-        p = [F(rng.randint(1, 9)) for _ in range(num_classes)]
-        p = [x / sum(p) for x in p]
-        reduced = exact.matrix(num_classes - 1, num_classes - 1, lambda i, j, p=p: p[i] * (i == j) - p[i] * p[j])
-        exact.inverse(reduced)  # regular: the kernel of the whole Hessian has dimension 1
-        c = exact.random_matrix(rng, num_classes, 1)
-        z = exact.plus(exact.scaled(F(7, 3), centre), exact.matrix(num_classes, num_classes, lambda j, k, c=c: c[k][0]))
-        gram = exact.plus(exact.scaled(F(49, 9), centre), exact.product(c, exact.transpose(c)), num_classes)
-        require(exact.product(exact.transpose(z), z) == gram, "ZᵀZ = a²C + K ccᵀ")
-        for e_w in (F(1, 100), F(5)):
-            www = exact.scaled(num_classes * e_w / (num_classes - 1), centre)
-            require(sum(www[k][k] for k in range(num_classes)) == num_classes * e_w, "(26) spends the budget on W")
+        centre = centring(num_classes)
+        require(centre @ centre == centre, "C_K is a projection")
+        for t in (F(101, 100), F(2), F(50)):  # exp(a)
+            s = t + num_classes - 1
+            softmax = (1 / s) * (matrix(num_classes, num_classes, lambda j, k: 1) + (t - 1) * identity(num_classes))
+            require(softmax - identity(num_classes) == (-scale * num_classes / s) * centre, "the gradient is −λ C_K")
+        c = random_matrix(rng, num_classes, 1)
+        z = F(7, 3) * centre + matrix(num_classes, num_classes, lambda j, k, c=c: c[k][0])
+        require(z.T @ z == F(49, 9) * centre + num_classes * (c @ c.T), "ZᵀZ = a²C + K ccᵀ")
     return True
 
 
-@states(
-    "§3, Theorem 3.1, NC3",
-    "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k",
-    "holds",
-    "H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ): equality at the optimum, strictly less when "
-    "a factor is turned, in fractions, K = 2, 5, 10. With H0 given its DEQ half fails (h0_given)",
-    brief="H0 given: its DEQ half fails",
-)
+@states("§3, Theorem 3.1, NC3", "W_EX h0_k ∥ W_k and f(h0_k; W_DEQ) ∥ W_k", "holds")
 def thm31_nc3(trace: F = F(1)) -> bool:
-    """As printed.
+    """H0 free, the budget on h: our proof (tr Z = ‖W‖ ‖H‖ forces H ∥ Wᵀ), equality at the optimum, K = 2, 5, 10.
+
+    As printed.
 
     Proof. The minimiser Z = a C_K (`thm31_nc2`) is symmetric and positive semidefinite, so tr(WH) = tr Z = ‖Z‖_* = B.
     But tr(WH) = ⟨Wᵀ, H⟩ ≤ ‖W‖_F ‖H‖_F ≤ √(K E_W) √(K E_H) = B. So there is equality in Cauchy and Schwarz's inequality:
@@ -197,12 +150,11 @@ def thm31_nc3(trace: F = F(1)) -> bool:
         a = num_classes * F(1, 25) / (num_classes - 1)
         require(a * (num_classes - 1) == trace * num_classes * F(1, 25), "tr Z = ‖Z‖_* = B")
         # W = s C_K with s² (K−1) = K E_W; numbers are rational after a factor √K, which both sides share
-        s, g = F(1, 10) / root, F(2, 5) / root
-        w, h = exact.centring(num_classes, s), exact.centring(num_classes, g)
-        require(exact.norm2(w) == e_w and exact.norm2(h) == e_h, "both budgets are spent (after the factor √K)")
-        require(exact.inner(w, h) ** 2 == exact.norm2(w) * exact.norm2(h), "equality for H ∥ Wᵀ")
-        other = exact.product(exact.random_orthogonal(rng, num_classes), h)
-        require(exact.inner(w, other) < exact.inner(w, h), "strictly less when the features are turned")
+        w, h = F(1, 10) / root * centring(num_classes), F(2, 5) / root * centring(num_classes)
+        require(norm2(w) == e_w and norm2(h) == e_h, "both budgets are spent (after the factor √K)")
+        require(inner(w, h) ** 2 == norm2(w) * norm2(h), "equality for H ∥ Wᵀ")
+        other = random_orthogonal(rng, num_classes) @ h
+        require(inner(w, other) < inner(w, h), "strictly less when the features are turned")
     return True
 
 
@@ -212,16 +164,13 @@ def thm31_nc3(trace: F = F(1)) -> bool:
     "√(E_W E_H) + C2, while the lower bound of loss function of explicit neural network remains: inf L_EX = −C1K/(K−1) "
     "√(E_W E_H) + C2 [read as infima of (7) and (9), H0 free in each]",
     "false",
-    "read as infima of (7) and (9), H0 free in each and the budget on h: the infima are equal (any n_k, series from 0 "
-    "or 1), the two values differ unless C1 = 0. As lower bounds both are valid (constants of Lemma B.1) and order "
-    "nothing. With H0 the same for both models, as §3.2 assumes before Theorem 3.1, the order is right: weakly with "
-    "the series from 1 (b3_same_inputs_series_from_1), and from 0 for inputs within E_H ≤ 1 "
-    "(b3_same_inputs_series_from_0). But then Theorem 3.1 fails (h0_given). Second derivation: one dual bound that "
-    "both attain",
-    brief="the infima are equal; H0 given within E_H: order right",
 )
 def thm_b3(scale: F = F(1)) -> bool:
-    """Read as infima of (7) and (9), each minimised over its own H0, with the budget on h as printed.
+    """Budget on h: the infima are equal (any n_k, series from 0 or 1), the two values differ unless C1 = 0. As lower
+    bounds both are valid (constants of Lemma B.1) and order nothing. With H0 the same for both models the order is
+    right (b3_same_inputs_series_from_1, b3_same_inputs_series_from_0), but then Theorem 3.1 fails (h0_given).
+
+    Read as infima of (7) and (9), each minimised over its own H0, with the budget on h as printed.
 
     Proof. The constraints on (W, h) and the loss are the same in both problems; they differ in how h is reached. Every
     h is reached, with d = dim h, E_H > 0 and free H0,
@@ -239,21 +188,15 @@ def thm_b3(scale: F = F(1)) -> bool:
     for any two numbers in that order.
     """
     rng = random.Random(5)
-    cases = ((3, 3, 2, F(1, 100)), (4, 5, 1, F(1, 2)), (10, 10, 1, F(1, 100)), (3, 4, 3, F(9, 10)), (2, 1, 2, F(3)))
-    for num_classes, d, n, e_h in cases:
-        w, h = exact.random_matrix(rng, num_classes, d), exact.random_matrix(rng, d, num_classes * n)
-        unit, tau = exact.identity(d), min(e_h / d, F(1, 2))
+    for num_classes, d, n, e_h in ((3, 3, 2, F(1, 100)), (4, 5, 1, F(1, 2)), (10, 10, 1, F(1, 100)), (2, 1, 2, F(3))):
+        w, h = random_matrix(rng, num_classes, d), random_matrix(rng, d, num_classes * n + 1)  # unequal n_k
+        unit, tau = identity(d), min(e_h / d, F(1, 2))
         maps = {
-            "explicit": (exact.scaled(e_h / d, unit), exact.scaled(e_h / d * scale, unit), d / e_h),
-            "DEQ from 0": (exact.scaled(F(0), unit), unit, F(1)),
-            "DEQ from 1": (
-                exact.scaled(tau, unit),
-                exact.plus(exact.inverse(exact.plus(unit, exact.scaled(tau, unit), -1)), unit, -1),
-                (1 - tau) / tau,
-            ),
+            "explicit": (e_h / d * unit, e_h / d * scale * unit, d / e_h),
+            "DEQ from 0": (0 * unit, unit, F(1)),
+            "DEQ from 1": (tau * unit, inverse(unit - tau * unit) - unit, (1 - tau) / tau),
         }
         for name, (weight, layer, factor) in maps.items():
-            require(exact.norm2(weight) <= e_h**2, f"{name}: the budget of the map")
-            logits = exact.product(w, layer, exact.scaled(factor, h))
-            require(logits == exact.product(w, h), f"{name}: the logits of (W, h)")
+            require(norm2(weight) <= e_h**2, f"{name}: the budget of the map")
+            require(w @ layer @ (factor * h) == w @ h, f"{name}: the logits of (W, h)")
     return True

@@ -23,18 +23,16 @@ from nclib.publish.numbers import minus, table
 from nclib.publish.scorecard import METRICS
 from nclib.system import paths, words
 
-COLLECTION = "cifar10-full"
-SCALE = "reduced"
 BALANCED = (0, 1)
+# K_A and R of the settings with three seeds at R = 100.
 R100 = ((3, 100), (5, 100), (7, 100))
-"""K_A and R of the settings with three seeds at R = 100."""
 R10 = ((3, 10),)
 GROUPS = {"r100": R100, "judged100": R100[:2], "r10": R10, "balanced": (BALANCED,), "four": (*R100, *R10)}
-GROUPS |= {"pilot": (KNOWN,), "gate": (*R100[:2], *R10)}
+GROUPS["pilot"] = (KNOWN,)
+# Settings with three seeds, as tables of verdicts list them.
 SETTINGS = (R100[1], R100[0], R10[0], R100[2], BALANCED)
-"""Settings with three seeds, as tables of verdicts list them."""
+# The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2.
 UNJUDGED = (7, 100)
-"""The setting in which two DEQs ended below 99.9 % training accuracy over classes, seeds 0 and 2."""
 
 
 class Row(NamedTuple):
@@ -49,6 +47,7 @@ class Row(NamedTuple):
     how: str = "last"
 
 
+# Rows of the table of changes, by the short names that spans use.
 ROWS = {
     "nc2c": Row("NC2, centred", "nc2_etf_distance", claim="lower"),
     "nc2cmajor": Row("NC2, centred, majority alone", "nc2_etf_distance_majority"),
@@ -64,25 +63,24 @@ ROWS = {
     "trace": Row("NC1, trace ratio", "nc1_trace_ratio", claim="equal"),
     "traceimages": Row("trace ratio, both averages over images", "trace_ratio_of_images"),
     "traceclasses": Row("trace ratio, both averages over classes", "trace_ratio_of_classes"),
-    "cos": Row("cos(h_k, w_k), as printed", "class_cosine", relative=False),
-    "cosc": Row("cos(h_k, w_k), centred", "class_cosine_centred", relative=False),
+    "cos": Row("cos(h_k, w_k), as printed", "class_cosine", relative=False, claim="higher (Theorem 4.1)"),
+    "cosc": Row("cos(h_k, w_k), centred", "class_cosine_centred", relative=False, claim="higher (Theorem 4.1)"),
     "acc": Row("test accuracy, over classes", "accuracy_balanced", "test", False, "higher"),
     "accadj": Row("accuracy after logit adjustment", "accuracy_balanced.adjusted", "test", False),
-    "majority": Row("accuracy of majority classes", "accuracy_majority", "test", False, "higher"),
-    "minority": Row("accuracy of minority classes", "accuracy_minority", "test", False, "higher"),
+    "majority": Row("accuracy of majority classes", "accuracy_majority", "test", False),
+    "minority": Row("accuracy of minority classes", "accuracy_minority", "test", False),
     "minorityadj": Row("minority accuracy after logit adjustment", "accuracy_minority.adjusted", "test", False),
     "prior": Row("accuracy by the training distribution", "accuracy_train_prior", "test", False),
     "loss": Row("training loss", "loss"),
 }
-"""Rows of the table of changes, by the short names that spans use."""
-LAST_TEN = {f"{name}10": ROWS[name]._replace(how="last_epochs") for name in ("acc", "majority", "minority", "prior")}
-"""Accuracies over the last ten epochs, as the paper's tables have them."""
+# With the accuracy as the paper's tables have it.
+EVERY = ROWS | {"acc10": ROWS["acc"]._replace(label="accuracy over the last ten epochs", how="last_epochs")}
 JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
 FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
+# Parts of eq. 14, and what they are called below its row.
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
-"""Parts of eq. 14, and what they are called below its row."""
 PARTS_OF_NC1 = (
     "length of class means, minority / majority",
     "tr Σ_B, spread of the class means",
@@ -90,9 +88,9 @@ PARTS_OF_NC1 = (
     "scatter of a minority class",
     "scatter of a majority class",
 )
+# Rows that balanced settings do not have.
 ALONE = ("nc2cmajor", "nc2cminor", "nc3cmajor", "nc3cminor")
-NO_MINORITY = (*ALONE, "accadj", "minorityadj", "majority", "minority", "majority10", "minority10")
-"""Rows that balanced settings do not have."""
+NO_MINORITY = (*ALONE, "accadj", "minorityadj", "majority", "minority")
 
 
 @functools.cache
@@ -100,16 +98,17 @@ def tables() -> dict[str, str]:
     """Markdown tables by name."""
     most = [name for name in JUDGED if name not in ("trace", "acc")]
     page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
-    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 100, K_A = 3, 5", "R = 10, K_A = 3", "balanced")
+    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 100, K_A = 3, 5", *page[1:])
+    parts = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
     return {
-        "collapse-changes": table(["", *page], [[ROWS[name].label, *_changes(name, GROUPS_SHOWN)] for name in ROWS]),
+        "collapse-changes": table(["", *page], [[ROWS[name].label, *_changes(name)] for name in ROWS]),
         "collapse-gate": _gate("four"),
         "collapse-gate-r100": _gate("r100"),
         "collapse-verdicts": _verdicts(),
         "collapse-split": _split(),
         "collapse-spread": _spread(),
         "collapse-one-seed": _one_seed(),
-        "collapse-parts": _where(),
+        "collapse-parts": table(["", "DEQ / ResNet-18"], parts),
         "collapse-accuracies": _accuracies(),
         "readme-changes": table(["", *front], _front_changes(most)),
         "readme-verdicts": _front_verdicts([*most, "acc"]),
@@ -120,7 +119,7 @@ def tables() -> dict[str, str]:
 def numbers() -> dict[str, str]:
     """Numbers by name: "collapse-nc2c-r100" is the change, with "-ci" behind it its interval as well."""
     found = {}
-    for name, row in {**ROWS, **LAST_TEN}.items():
+    for name, row in EVERY.items():
         for group in GROUPS:
             if group != "balanced" or name not in NO_MINORITY:
                 change = _said(row, compared(row, group).interval)
@@ -130,7 +129,8 @@ def numbers() -> dict[str, str]:
         for group in GROUPS:
             for part, values in _parts(group, centred).items():
                 found[f"collapse-{part}{'-centred' * centred}-{group}-ci"] = _percent(values)
-    return found | _counts() | _missed() | _norms() | _spreads() | _two_processors()
+    found["collapse-detectable"] = "{:.1f} to {:.1f} %".format(*_deviations("eq13")[2:])
+    return found | _counts() | _missed() | _norms() | _two_processors()
 
 
 # --- the runs -----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def tracked() -> pd.DataFrame:
     """Tidy frame of the tracked runs of profile `full`, with the cosines of class means and classifier rows and the
     parts of NC1."""
     store = reference_store()
-    ids = list(json.loads((paths.reference() / COLLECTION / "runs.json").read_text("utf-8")))
+    ids = list(json.loads((paths.reference() / "cifar10-full" / "runs.json").read_text("utf-8")))
     arrays = {run: store.open(run).arrays for run in ids}
     frame = add_cosines(store.frame(ids), arrays)
     last = frame[(frame["split"] == "train") & (frame["epoch"] == frame["epoch"].max())]
@@ -171,20 +171,13 @@ def compared(row: Row, group: str) -> Pairs:
 # --- the tables ---------------------------------------------------------------------------------------------------
 
 
-def _changes(name: str, groups: tuple[str, ...]) -> list[str]:
+def _changes(name: str, groups: tuple[str, ...] = GROUPS_SHOWN) -> list[str]:
     """The changes of a row in groups of settings. Balanced classes have no class groups, and the training distribution
     is that of the test."""
-    idle, row = (*NO_MINORITY, "prior"), (ROWS | LAST_TEN)[name]
+    idle, row = (*NO_MINORITY, "prior"), EVERY[name]
     return [
         "–" if group == "balanced" and name in idle else _said(row, compared(row, group).interval) for group in groups
     ]
-
-
-def _claim(name: str) -> str:
-    """The paper's claim under imbalance; it has none about parts of the accuracy, and Theorem 4.1 that of cosines."""
-    if name in ("cos", "cosc"):
-        return "higher (Theorem 4.1)"
-    return "–" if name in NO_MINORITY else (ROWS | LAST_TEN)[name].claim or "–"
 
 
 def _front_changes(most: list[str]) -> list[list[str]]:
@@ -193,12 +186,12 @@ def _front_changes(most: list[str]) -> list[list[str]]:
     names = [part for name in most for part in (name, *parts.get(name, ()))]
     last = ("trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "accadj", "acc10", "minority", "majority")
     for name in (*names, *last):
-        label = "accuracy over the last ten epochs" if name == "acc10" else ROWS[name].label
-        lines.append([label, _claim(name), *_changes(name, FRONT_GROUPS)])
+        lines.append([EVERY[name].label, EVERY[name].claim or "–", *_changes(name, FRONT_GROUPS)])
         if name == "eq14":
-            for part, said in PARTS.items():
-                found = (_percent(_parts(group, centred=False)[part]) for group in FRONT_GROUPS)
-                lines.append([f"eq. 14, {said}", "–", *found])
+            parts = [_parts(group, centred=False) for group in FRONT_GROUPS]
+            lines += [
+                [f"eq. 14, {said}", "–", *(_percent(found[part]) for found in parts)] for part, said in PARTS.items()
+            ]
     return lines
 
 
@@ -215,8 +208,7 @@ def _gate(group: str) -> str:
             for rows in (pairs_of, pairs_of[~setting], pairs_of[~pilot])
         )
         lines.append([row.label, whole, _said(row, interval([left])), dropped, known])
-    heads = ["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"]
-    return table(heads, lines)
+    return table(["", "all runs", "two pairs dropped", "their setting dropped", "K_A = 3, R = 100 dropped"], lines)
 
 
 def _turned() -> list[str]:
@@ -239,7 +231,7 @@ def _judged(name: str, one: tuple[int, int]) -> tuple[Pairs, str]:
     row = ROWS[name]
     found = _compared(row._replace(relative=False), (one,))
     claim = "equal" if one == BALANCED and name != "acc" else row.claim
-    word = found.verdict(SCALE, claim, "described" if name == "acc" else "required").word
+    word = found.verdict("reduced", claim, "described" if name == "acc" else "required").word
     different = word == "reported" and found.terminal and found.interval.side
     return found, f"{word}: {found.interval.side}" if different else word
 
@@ -266,13 +258,10 @@ def _front_verdicts(names: list[str]) -> str:
 
 def _parts(group: str, centred: bool) -> dict[str, Interval]:
     """Intervals over seeds of the log ratios that `exchanged` gives, each seed's mean over settings."""
-    table, runs = compared(ROWS["eq14"], group).table, tracked().drop_duplicates("run_id")
-    store, keys = reference_store(), [*SETTING, "seed"]
-    named = table[keys].merge(runs.pivot(index=keys, columns="model", values="run_id").reset_index(), on=keys)
-    both = [
-        (store.open(deq).arrays, store.open(other).arrays)
-        for deq, other in zip(named["deq"], named["explicit"], strict=True)
-    ]
+    keys, store = [*SETTING, "seed"], reference_store()
+    runs = tracked().drop_duplicates("run_id").pivot(index=keys, columns="model", values="run_id").reset_index()
+    named = compared(ROWS["eq14"], group).table[keys].merge(runs, on=keys)
+    both = [[store.open(run).arrays for run in pair] for pair in named[["deq", "explicit"]].to_numpy()]
     found = exchanged(both, centred).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
     return {part: interval(found[part]) for part in found}
 
@@ -289,34 +278,24 @@ def _split() -> str:
 
 def _accuracies() -> str:
     """Tables 1 to 4: overall accuracy over the last ten epochs and the seeds; ours, and the paper's."""
-    printed = published()
-    printed = printed[(printed["dataset"] == "cifar10") & (printed["split"] == "overall")]
-    columns = {"balanced": [BALANCED]} | {
-        f"K_A = {majority}, R = 10, 50, 100": [(majority, ratio) for ratio in (10, 50, 100)] for majority in (3, 5, 7)
-    }
-    lines = []
-    names = {"explicit": "ResNet-18", "deq": "DEQ"}
-    for model, name in names.items():
-        lines.append([name, *(", ".join(_accuracy(one, model) for one in group) for group in columns.values())])
-    for model, name in names.items():
-        theirs = printed[printed["model"] == model]
-        cells = [[f"{_of(theirs, (one,))['mean'].iloc[0]:.2f}" for one in group] for group in columns.values()]
-        lines.append([f"{name}, printed", *map(", ".join, cells)])
-    return table(["", *columns], lines)
+    printed = published().query("dataset == 'cifar10' and split == 'overall'")
+    columns = {"balanced": [BALANCED]}
+    columns |= {f"K_A = {k_a}, R = 10, 50, 100": [(k_a, ratio) for ratio in (10, 50, 100)] for k_a in (3, 5, 7)}
+    ours, theirs = [], []
+    for model, name in {"explicit": "ResNet-18", "deq": "DEQ"}.items():
+        means = printed[printed["model"] == model]
+        ours.append([name, *(", ".join(_accuracy(one, model) for one in group) for group in columns.values())])
+        cells = [[f"{_of(means, (one,))['mean'].iloc[0]:.2f}" for one in group] for group in columns.values()]
+        theirs.append([f"{name}, printed", *map(", ".join, cells)])
+    return table(["", *columns], ours + theirs)
 
 
 def _accuracy(setting: tuple[int, int], model: str) -> str:
     """Mean over seeds in percent, with a star where there are fewer than three; a dash where none is trained."""
     if _of(tracked(), (setting,)).empty:
         return "–"
-    values = _compared(LAST_TEN["acc10"], (setting,)).table[model]
+    values = _compared(EVERY["acc10"], (setting,)).table[model]
     return f"{values.mean():.1f}{'*' * (len(values) < MIN_SEEDS)}"
-
-
-def _where() -> str:
-    """Lengths, spread and scatter behind NC1, over the four settings."""
-    rows = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
-    return table(["", "DEQ / ResNet-18"], rows)
 
 
 def _parts_of_nc1(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -325,25 +304,22 @@ def _parts_of_nc1(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[
     value = last.set_index("metric")["value"]
     means, minority = arrays["class_means"].astype(float), np.asarray(arrays["minority"], bool)
     images = np.where(minority, 1 / last["R"].iloc[0], 1.0)
-    between = [
-        means.var(axis=0).sum(),
-        np.average(((means - np.average(means, 0, images)) ** 2).sum(1), weights=images),
-    ]
-    within = value["nc1_trace_ratio"] * between[0]
-    found = {"trace_ratio_of_images": within / between[1], "trace_ratio_of_classes": value["nc1_trace_ratio"]}
+    from_mean = ((means - np.average(means, 0, images)) ** 2).sum(1)
+    between, within = means.var(axis=0).sum(), value["nc1_trace_ratio"] * means.var(axis=0).sum()
+    found = {"trace_ratio_of_images": within / np.average(from_mean, weights=images)}
     if not minority.any():
-        return found
+        return found | {"trace_ratio_of_classes": value["nc1_trace_ratio"]}
     lengths = np.linalg.norm(means, axis=1)
     small, large = (
         value[f"nc1_trace_ratio_{name}"] * means[part].var(axis=0).sum()
         for name, part in (("minority", minority), ("majority", ~minority))
     )
-    found["trace_ratio_of_classes"] = np.where(minority, small, large).mean() / between[0]
-    values = (lengths[minority].mean() / lengths[~minority].mean(), between[0], within, small, large)
+    found["trace_ratio_of_classes"] = np.where(minority, small, large).mean() / between
+    values = (lengths[minority].mean() / lengths[~minority].mean(), between, within, small, large)
     return found | dict(zip(PARTS_OF_NC1, values, strict=True))
 
 
-def _deviations(name: str, group: str) -> tuple[tuple[float, float, float], float, float, float]:
+def _deviations(name: str, group: str = "four") -> tuple[tuple[float, float, float], float, float, float]:
     """Of log ratios over a group of settings: standard deviation of the seeds' means with its interval; the one that
     the spreads within settings imply; and the decreases detectable from both."""
     table = compared(ROWS[name], group).table
@@ -359,9 +335,10 @@ def _spread() -> str:
     lines = []
     for group, name in itertools.product(("r100", "four"), PRINTED):
         (pooled, low, high), implied, seen, expected = _deviations(name, group)
-        detected = [f"{seen:.1f} %", f"{expected:.1f} %"]
         label = f"{'R = 100' if group == 'r100' else 'four settings'}: {ROWS[name].label}"
-        lines.append([label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", *detected])
+        lines.append(
+            [label, f"{pooled:.4f} ({low:.4f} to {high:.4f})", f"{implied:.4f}", f"{seen:.1f} %", f"{expected:.1f} %"]
+        )
     heads = ["standard deviation of the seeds' means", "as the settings imply", "detectable by the first"]
     return table(["", *heads, "by the second"], lines)
 
@@ -382,70 +359,50 @@ def _counts() -> dict[str, str]:
     """How many pairs are there, and in how many the DEQ's value is the higher one."""
     steps = {"1": (BALANCED, (5, 100)), "2": ((3, 100), (7, 100), *R10), "3": ((3, 50), (5, 50), (7, 50))}
     every = [one for settings in steps.values() for one in settings]
-    imbalanced = [one for one in every if one != BALANCED]
-    judged = {"loss": (ROWS["loss"], every)} | {
-        name: (ROWS[name], imbalanced) for name in ("acc", "accadj", "nc2cmajor", "nc3cmajor")
-    }
-    differences = {
-        name: pd.concat([_compared(row, (one,)).table for one in settings])["difference"]
-        for name, (row, settings) in judged.items()
-    }
-    found = {f"collapse-{name}-higher": f"{(one > 0).sum()} of {len(one)}" for name, one in differences.items()}
+    counts = {one: len(_compared(ROWS["loss"], (one,)).table) for one in every}
+    found = {f"collapse-pairs-{step}": str(sum(counts[one] for one in group)) for step, group in steps.items()}
+    differences = {}
+    for name in ("loss", "acc", "accadj", "nc2cmajor", "nc3cmajor"):
+        settings = every if name == "loss" else [one for one in every if one != BALANCED]
+        one = pd.concat([_compared(ROWS[name], (one,)).table for one in settings])["difference"]
+        found[f"collapse-{name}-higher"], differences[name] = f"{(one > 0).sum()} of {len(one)}", one
     loss = differences["loss"]
-    for step, settings in steps.items():
-        found[f"collapse-pairs-{step}"] = str(sum(len(_compared(ROWS["loss"], (one,)).table) for one in settings))
     found["collapse-loss-times"] = f"{np.exp(loss[loss > 0].min()):.1f} to {np.exp(loss.max()):.1f}"
     return found | {"collapse-acc-printed": f"{_printed_gain():+.1f}"}
 
 
 def _missed() -> dict[str, str]:
     """Training images that the DEQs of `UNJUDGED` miss at the end, by seed; and how many networks miss any."""
-    frame = tracked()
-    last = frame[(frame["metric"] == "accuracy_train_prior") & (frame["split"] == "train")]
+    last = tracked().query("metric == 'accuracy_train_prior' and split == 'train'")
     last = last[last["epoch"] == last["epoch"].max()]
-    majority = last["K_A"].fillna(0)
-    last = last.assign(
-        missed=((1 - last["value"]) * 5000 * (majority + (10 - majority) / last["R"])).round().astype(int)
-    )
-    missing = last[last["missed"] > 0]
-    here = _of(missing, (UNJUDGED,))
-    found = {f"collapse-missed-{row.seed}": str(row.missed) for row in here.itertuples()}
+    images = 5000 * (last["K_A"].fillna(0) + (10 - last["K_A"].fillna(0)) / last["R"])
+    missing = last.assign(missed=((1 - last["value"]) * images).round().astype(int)).query("missed > 0")
+    found = {f"collapse-missed-{row.seed}": str(row.missed) for row in _of(missing, (UNJUDGED,)).itertuples()}
     counts = missing["model"].value_counts()
     return found | {f"collapse-missing-{model}": str(counts.get(model, 0)) for model in ("deq", "explicit")}
 
 
 def _printed_gain() -> float:
     """The paper's DEQ − ResNet-18 in overall accuracy, mean over the four settings."""
-    table = published()
-    table = _of(table[(table["dataset"] == "cifar10") & (table["split"] == "overall")], GROUPS["four"])
+    table = _of(published().query("dataset == 'cifar10' and split == 'overall'"), GROUPS["four"])
     means = table.groupby("model")["mean"].mean()
     return float(means["deq"] - means["explicit"])
 
 
 def _norms() -> dict[str, str]:
     """Feature norms at which NC1 falls below 0.1, and distances of equilibria from the start of their solve."""
-    crossed, lowest, last = [], [], []
+    crossed, distances = [], []
     for _, run in tracked().groupby("run_id"):
-        logged = {
-            names: one.set_index("epoch")["value"].sort_index() for names, one in run.groupby(["split", "metric"])
-        }
-        nc1, norm = logged["train", "nc1_pinv"], logged["train", "feature_norm"]
-        place = int(np.argmax(nc1 < 0.1))
-        both = nc1.index[[place, place - 1]]
-        crossed.append(np.interp(np.log(0.1), np.log(nc1[both]), norm[both]))
+        logged = run.pivot(index="epoch", columns=["split", "metric"], values="value").sort_index()
+        train = logged["train"][["nc1_pinv", "feature_norm"]].dropna()
+        place = int(np.argmax(train["nc1_pinv"] < 0.1))
+        nc1, norm = train.iloc[[place, place - 1]].to_numpy().T
+        crossed.append(np.interp(np.log(0.1), np.log(nc1), norm))
         if ("steps", "start_distance") in logged:
-            distance = logged["steps", "start_distance"]
-            lowest, last = [*lowest, distance.min()], [*last, distance.iloc[-1]]
-    return {
-        "collapse-norm": f"{min(crossed):.1f} to {max(crossed):.1f}",
-        "collapse-distance-lowest": f"{min(lowest):.2f} to {max(lowest):.2f}",
-        "collapse-distance-last": f"{min(last):.2f} to {max(last):.2f}",
-    }
-
-
-def _spreads() -> dict[str, str]:
-    _, _, seen, expected = _deviations("eq13", "four")
-    return {"collapse-detectable": f"{seen:.1f} to {expected:.1f} %"}
+            distances.append(logged["steps", "start_distance"].dropna())
+    found = {"lowest": [one.min() for one in distances], "last": [one.iloc[-1] for one in distances]}
+    said = {f"collapse-distance-{name}": f"{min(v):.2f} to {max(v):.2f}" for name, v in found.items()}
+    return said | {"collapse-norm": f"{min(crossed):.1f} to {max(crossed):.1f}"}
 
 
 def _two_processors() -> dict[str, str]:

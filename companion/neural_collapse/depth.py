@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -20,27 +21,22 @@ from companion.neural_collapse.solver_sweep import COLLAPSE
 from nclib import comparison, evaluation, metrics, training
 from nclib.comparison import EQUAL_WITHIN, NotMeasured, Verdict, interval, pairs, verdict
 from nclib.config import PostHocConfig, RunConfig, StoredConfig, run_id
-from nclib.data import Split
 from nclib.deq import DEQ
 from nclib.engine.jobs import Job, Result
 from nclib.engine.reference import load_run
 from nclib.evaluation import Outputs
-from nclib.metrics.checks import Array
 from nclib.models import Classifier, UntiedCells, WeightTied
 from nclib.solver import EPSILON
 from nclib.system import words
 
-_GROUPS = {
-    "accuracy_balanced": "all classes",
-    "accuracy_majority": "majority classes",
-    "accuracy_minority": "minority classes",
-}
+_GROUPS = {f"accuracy_{'balanced' if name == 'all' else name}": name for name in ("all", "majority", "minority")}
+# T at which the state of an equilibrium's cell is measured; other blocks are measured after each application.
 DEPTHS = (0, 1, 2, 3, 4, 5, 7, 10, 15, 20)
-"""T at which the state of an equilibrium's cell is measured; other blocks are measured after each application."""
+# T at which claims about a removed solver are judged.
 REMOVED = (0, 1, 2)
-"""T at which claims about a removed solver are judged."""
+# Points of accuracy within which the state of a removed solver is as good as the equilibrium.
 WITHIN = 1.0
-"""Points of accuracy within which the state of a removed solver is as good as the equilibrium."""
+# What may tell wrong answers from right ones; the last one, which needs no equilibrium, is the yardstick.
 SIGNALS = {
     "residual": "the residual of the solve",
     "steps": "the number of evaluations",
@@ -48,9 +44,8 @@ SIGNALS = {
     "residual_2": "the residual of z_2",
     "doubt": "1 − the largest probability",
 }
-"""What may tell wrong answers from right ones; the last one, which needs no equilibrium, is the yardstick."""
+# Wrong answers, and right ones, that every seed needs in a setting for its AUROC to count.
 FEWEST = 5
-"""Wrong answers, and right ones, that every seed needs in a setting for its AUROC to count."""
 
 
 class DepthConfig(PostHocConfig):
@@ -101,11 +96,9 @@ def measure(config: DepthConfig, job: Job) -> pd.DataFrame:
             rows += [(last, f"{name}/solved", key, image.double().mean().item()) for key, image in distances.items()]
             if name == "test" and "solved" in outputs:
                 rows += [(last, "test/error", *row) for row in _errors(outputs["solved"], images, split.minority)]
-    loss = (noted["split"] == "train") & (noted["metric"] == "loss") & (noted["epoch"] == last)
-    start = (noted["split"] == "steps") & (noted["metric"] == "start_distance")
-    kept = noted[loss | start].assign(split=noted["split"] + "/noted")
+    noted = noted.query("split == 'train' and metric == 'loss' and epoch == @last or metric == 'start_distance'")
     measured = pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])
-    return pd.concat([measured, kept[measured.columns]], ignore_index=True)
+    return pd.concat([measured, noted.assign(split=noted["split"] + "/noted")[measured.columns]], ignore_index=True)
 
 
 def _see(model: Classifier, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[dict[Any, Outputs], dict[str, Tensor]]:
@@ -150,11 +143,10 @@ def _read_out(model: Classifier, z: Tensor) -> tuple[Tensor, Tensor]:
     return features, logits
 
 
-def _report(outputs: Outputs, model: Classifier, split: Split, name: str) -> dict[str, float]:
+def _report(outputs: Outputs, model: Classifier, split: Any, name: str) -> dict[str, float]:
     """What is kept of one state of a split."""
     report = evaluation.summarise(outputs, model, split.counts, split.minority, with_nc=name == "train")
-    kept = {"loss", "accuracy_train_prior", *_GROUPS, *COLLAPSE}
-    wanted = {key: value for key, value in report.items() if key in kept}
+    wanted = {key: report[key] for key in report if key in {"loss", "accuracy_train_prior", *_GROUPS, *COLLAPSE}}
     if name == "train":
         moments = evaluation.feature_moments(outputs, len(split.counts))
         wanted["effective_rank"] = metrics.effective_rank(moments)
@@ -162,7 +154,7 @@ def _report(outputs: Outputs, model: Classifier, split: Split, name: str) -> dic
     return wanted
 
 
-def rank_of_means(means: Array) -> float:
+def rank_of_means(means: np.ndarray | Tensor) -> float:
     """Effective rank of class means (K, d) around their mean, from their singular values: K − 1 where they are a
     simplex, less where they lie in fewer dimensions or unevenly."""
     means = torch.as_tensor(means).double()
@@ -233,22 +225,20 @@ def without_solver(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     """
     # balanced settings have neither majority nor minority
     states, found = states_as_models(frame).dropna(subset="value"), []
-    for t in REMOVED:
-        for metric, group in _GROUPS.items():
-            claim = f"T = {t}, {group}: accuracy, without the solver − with it, in points"
-            try:
-                compared = pairs(states, metric, "test", arm=f"T = {t}", against="solved")
-            except NotMeasured:
-                found.append((claim, *[np.nan] * 5, 0, 0, "reported", scale, "0 seeds"))
-                continue
-            seeds = compared.table.round({"difference": 9}).groupby("seed")  # equal counts of images are equal
-            pooled = interval(seeds["difference"].mean())
-            said = verdict(pooled, scale, "equal", size=WITHIN / EQUAL_WITHIN)
-            if said.word == "equal" and pooled.varies:
-                said = said._replace(remark=f"within {WITHIN:g} point")
-            means = compared.table.mean(numeric_only=True)
-            values = means["solved"], means[f"T = {t}"], *pooled.columns[:3]
-            found.append((claim, *values, compared.settings, pooled.n, *said))
+    for t, (metric, group) in product(REMOVED, _GROUPS.items()):
+        claim = f"T = {t}, {group} classes: accuracy, without the solver − with it, in points"
+        try:
+            compared = pairs(states, metric, "test", arm=f"T = {t}", against="solved")
+        except NotMeasured:
+            found.append((claim, *[np.nan] * 5, 0, 0, "reported", scale, "0 seeds"))
+            continue
+        seeds = compared.table.round({"difference": 9}).groupby("seed")  # equal counts of images are equal
+        pooled, means = interval(seeds["difference"].mean()), compared.table.mean(numeric_only=True)
+        said = verdict(pooled, scale, "equal", size=WITHIN / EQUAL_WITHIN)
+        if said.word == "equal" and pooled.varies:
+            said = said._replace(remark=f"within {WITHIN:g} point")
+        values = means["solved"], means[f"T = {t}"], *pooled.columns[:3]
+        found.append((claim, *values, compared.settings, pooled.n, *said))
     columns = ["claim", "solved", "value", "difference", "half", "detectable", "settings_found", "seeds", *words.JUDGED]
     return pd.DataFrame(found, columns=columns)
 
@@ -263,11 +253,10 @@ def collapse_without_solver(frame: pd.DataFrame, names: Mapping[str, str], scale
     """
     states, tables = states_as_models(frame), []
     reached = bool(comparison.terminal_phase(states[states["model"] == "solved"])["reached"].all())
+    claims = dict.fromkeys(names, "equal")
     for t in REMOVED:
-        claims = dict.fromkeys(names, "equal")
         table = comparison.ratios(states, claims, scale, "train", f"T = {t}", "solved", terminal=reached)
-        said = [f"T = {t}: {names[metric]} is that of the equilibrium" for metric in table["metric"]]
-        tables.append(table.assign(claim=said))
+        tables.append(table.assign(claim=f"T = {t}: " + table["metric"].map(names) + " is that of the equilibrium"))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -298,11 +287,10 @@ def error_table(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     DataFrame with a row for each signal and group: claim, signal, group, settings_found (how many count), auroc,
     difference (from 0.5), half, detectable, seeds, verdict, scale, remark.
     """
-    rows = depth_rows(frame, "error")
-    keys = [*comparison.SETTING, "seed"]
+    rows, keys = depth_rows(frame, "error"), [*comparison.SETTING, "seed"]
     values = rows.pivot_table(index=keys, columns="metric", values="value", dropna=False).dropna(how="all")
     found = []
-    for group in ("all", "majority", "minority"):
+    for group in _GROUPS.values():
         end = "" if group == "all" else f"_{group}"
         fewest = values[[f"wrong{end}", f"right{end}"]].min(axis="columns").fillna(0)
         counts = fewest.groupby(level=comparison.SETTING, dropna=False).transform("min") >= FEWEST
@@ -343,21 +331,17 @@ def rank_claims(frame: pd.DataFrame, ranks: pd.DataFrame, scale: str) -> pd.Data
     -------
     DataFrame: claim, and the columns of `ratios`.
     """
-    kinds, states = ("deq", "explicit_matched", "explicit"), states_as_models(frame)
-    ranks = ranks.drop(columns="most")  # another number in each data set
-    used = frame[frame["run_id"].isin(ranks.loc[ranks["model"].isin(kinds), "run_id"])]
+    ranks, states = ranks.drop(columns="most"), states_as_models(frame)  # K − 1 is another one in each data set
+    kinds = ranks["model"].isin(["deq", "explicit_matched", "explicit"])
+    used = frame[frame["run_id"].isin(ranks.loc[kinds, "run_id"])]
     reached = bool(comparison.terminal_phase(used)["reached"].all())
-    means, features = "effective_rank_means", "effective_rank"
-    wanted = [
-        ("class means of the DEQ use fewer dimensions than with its cell applied once", ranks, means, *kinds[:2]),
-        ("class means of the DEQ use fewer dimensions than those of ResNet-18", ranks, means, "deq", "explicit"),
-    ]
-    for metric, what in ((means, "class means"), (features, "features")):
-        for t in (0, 1):
-            wanted.append((f"{what} of the equilibrium use fewer dimensions than those of z_{t}", states, metric,
-                           "solved", f"T = {t}"))  # fmt: skip
-    tables = [
-        comparison.ratios(rows, {metric: "lower"}, scale, "train", *pair, terminal=reached).assign(claim=claim)
-        for claim, rows, metric, *pair in wanted
-    ]
+    of_means, used = "effective_rank_means", "class means of the DEQ"
+    wanted = [(used, "with its cell applied once", ranks, of_means, "deq", "explicit_matched")]
+    wanted.append((used, "those of ResNet-18", ranks, of_means, "deq", "explicit"))
+    for (metric, what), t in product({of_means: "class means", "effective_rank": "features"}.items(), (0, 1)):
+        wanted.append((f"{what} of the equilibrium", f"those of z_{t}", states, metric, "solved", f"T = {t}"))
+    tables = []
+    for what, than, rows, metric, *pair in wanted:
+        table = comparison.ratios(rows, {metric: "lower"}, scale, "train", *pair, terminal=reached)
+        tables.append(table.assign(claim=f"{what} use fewer dimensions than {than}"))
     return pd.concat(tables, ignore_index=True)

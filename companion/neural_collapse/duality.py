@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
+# Metrics of `add_cosines`: the mean over classes of cos(h_k, w_k), as printed and with centred class means.
 COSINES = ("class_cosine", "class_cosine_centred")
-"""Metrics of `add_cosines`: the mean over classes of cos(h_k, w_k), as printed and with centred class means."""
 
 
 def lengths_and_angles(means: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,10 +46,8 @@ def add_cosines(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarra
     frame : tidy frame
     arrays : run id → its arrays, with class_means and classifier (K, d)
     """
-    rows = []
-    for run, last in (
-        frame[frame["split"] == "train"].sort_values("epoch").groupby("run_id", sort=False).tail(1).iterrows()
-    ):
+    rows, train = [], frame[frame["split"] == "train"].sort_values("epoch")
+    for run, last in train.groupby("run_id", sort=False).tail(1).iterrows():
         means, weights = (np.asarray(arrays[last["run_id"]][name], float) for name in ("class_means", "classifier"))
         for metric, centre in zip(COSINES, (0.0, means.mean(axis=0)), strict=True):
             cosines = lengths_and_angles(means - centre, weights)[1]

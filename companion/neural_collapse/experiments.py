@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 from companion.neural_collapse.depth import DepthConfig
 from companion.neural_collapse.solver_sweep import SolverSweepConfig
@@ -17,6 +19,10 @@ def _balanced(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, data_config(profile))
 
 
+def _step(profile: Profile, tenths: int, ratio: float) -> list[RunConfig]:
+    return classifiers(profile, step_imbalanced(profile, tenths, ratio))
+
+
 def _table1(profile: Profile) -> list[RunConfig]:
     return _balanced(profile) + classifiers(profile, data_config(profile, hundred=True))
 
@@ -25,18 +31,13 @@ def _table(profile: Profile, tenths: int) -> list[RunConfig]:
     """Tables 2–4: one K_A, every R, both data sets. Where so few images are left that a larger R draws the same ones,
     it is not run again."""
     runs, seen = [], set()
-    for hundred in (False, True) if tenths in profile.hundred_tenths else (False,):
-        for ratio in RATIOS:
-            images = step_imbalanced(profile, tenths, ratio, hundred)
-            drawn = images and (images.dataset, tuple(class_counts(images).tolist()))
-            if drawn not in seen:
-                runs += classifiers(profile, images)
-            seen.add(drawn)
+    for hundred, ratio in product((False, True) if tenths in profile.hundred_tenths else (False,), RATIOS):
+        images = step_imbalanced(profile, tenths, ratio, hundred)
+        drawn = images and (images.dataset, tuple(class_counts(images).tolist()))
+        if drawn not in seen:
+            runs += classifiers(profile, images)
+        seen.add(drawn)
     return runs
-
-
-def _fig3(profile: Profile) -> list[RunConfig]:
-    return _balanced(profile) + classifiers(profile, step_imbalanced(profile, 5, 100))
 
 
 def _recipes(profile: Profile) -> list[RunConfig]:
@@ -69,28 +70,21 @@ def _nc_definitions(profile: Profile) -> list[RunConfig]:
     return classifiers(profile, step_imbalanced(profile, *profile.beyond), models)
 
 
-REMEDIES: dict[str, dict[str, str]] = {
-    "none": {},
-    "balanced softmax": {"loss": "balanced_softmax"},
-    "class-balanced weights": {"loss": "class_balanced"},
-    "LDAM-DRW": {"loss": "ldam_drw", "head": "cosine"},
-    "fixed ETF classifier": {"head": "etf"},
+# Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own.
+REMEDIES = {
+    "none": ("cross_entropy", "linear"),
+    "balanced softmax": ("balanced_softmax", "linear"),
+    "class-balanced weights": ("class_balanced", "linear"),
+    "LDAM-DRW": ("ldam_drw", "cosine"),
+    "fixed ETF classifier": ("cross_entropy", "etf"),
 }
-"""Names of the trainings of `remedies`, with their loss and classifier. Logit adjustment needs none of its own."""
 
 
 def _remedies(profile: Profile) -> list[RunConfig]:
-    images = step_imbalanced(profile, *profile.beyond)
-    return [
-        run
-        for remedy in REMEDIES.values()
-        for run in classifiers(
-            profile,
-            images,
-            [model_config(profile, kind, head=remedy.get("head", "linear")) for kind in ARMS],
-            loss=remedy.get("loss", "cross_entropy"),
-        )
-    ]
+    images, runs = step_imbalanced(profile, *profile.beyond), []
+    for loss, head in REMEDIES.values():
+        runs += classifiers(profile, images, [model_config(profile, kind, head=head) for kind in ARMS], loss=loss)
+    return runs
 
 
 def _long_tail(profile: Profile) -> list[RunConfig]:
@@ -147,33 +141,27 @@ def _optimisers(profile: Profile) -> list[RunConfig]:
     learning rate of the latter two is PyTorch's; AdamW scales the weights down in a step as much as SGD does in the
     long run, by lr · weight decay / (1 − momentum)."""
     models = [model_config(profile, kind) for kind in ("explicit", "explicit_matched", "deq")]
-    sgd = classifiers(profile, data_config(profile), models)
-    lr = 1e-3
-    found = list(sgd)
-    for run in sgd:
-        train = run.train
-        shrink = train.lr * train.weight_decay / (1 - train.momentum)
-        decays = {"adam": train.weight_decay, "adamw": round(shrink / lr, 6)}
-        found += [run.replace(train=train.replace(optimiser=name, lr=lr, weight_decay=decay))
-                  for name, decay in decays.items()]  # fmt: skip
+    found = classifiers(profile, data_config(profile), models)
+    for train, run in [(run.train, run) for run in found]:
+        decay = round(train.lr * train.weight_decay / (1 - train.momentum) / 1e-3, 6)
+        for name, own in {"adam": train.weight_decay, "adamw": decay}.items():
+            found.append(run.replace(train=train.replace(optimiser=name, lr=1e-3, weight_decay=own)))
     return sorted(found, key=lambda run: run.seed)
 
 
 def _imbalance_at_a_glance(profile: Profile) -> list[RunConfig]:
     """Two imbalances of Table 3 with the first seed: what the course looks at."""
     first = dataclasses.replace(profile, seeds=1)
-    return [run for ratio in (10.0, 100.0) for run in classifiers(first, step_imbalanced(first, 5, ratio))]
+    return _step(first, 5, 10.0) + _step(first, 5, 100.0)
 
 
 EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/table1": _table1,
-    "neural_collapse/table2": lambda profile: _table(profile, 3),
-    "neural_collapse/table3": lambda profile: _table(profile, 5),
-    "neural_collapse/table4": lambda profile: _table(profile, 7),
-    "neural_collapse/fig2": lambda profile: classifiers(profile, step_imbalanced(profile, 3, 10)),
-    "neural_collapse/fig3": _fig3,
-    "neural_collapse/fig4": lambda profile: classifiers(profile, step_imbalanced(profile, 3, 100)),
-    "neural_collapse/fig5": lambda profile: classifiers(profile, step_imbalanced(profile, 7, 100)),
+    **{f"neural_collapse/table{n}": partial(_table, tenths=tenths) for n, tenths in ((2, 3), (3, 5), (4, 7))},
+    "neural_collapse/fig2": lambda profile: _step(profile, 3, 10),
+    "neural_collapse/fig3": lambda profile: _balanced(profile) + _step(profile, 5, 100),
+    "neural_collapse/fig4": lambda profile: _step(profile, 3, 100),
+    "neural_collapse/fig5": lambda profile: _step(profile, 7, 100),
     "neural_collapse/recipes": _recipes,
     "neural_collapse/controls": _controls,
     "neural_collapse/equilibrium_or_cell": _equilibrium_or_cell,
@@ -189,5 +177,5 @@ EXPERIMENTS: dict[str, Callable[[Profile], list[StoredConfig]]] = {
     "neural_collapse/depth_and_rank": _depth_and_rank,
     "neural_collapse/optimisers": _optimisers,
     "walkthrough/07_imbalance": _imbalance_at_a_glance,
-    "walkthrough/08_reading_a_table": lambda profile: classifiers(profile, step_imbalanced(profile, 5, 100)),
+    "walkthrough/08_reading_a_table": lambda profile: _step(profile, 5, 100),
 }

@@ -14,6 +14,7 @@ certified for *all* matrices Z by the Frank–Wolfe gap. Everything is numpy in 
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -21,8 +22,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
+# Beyond it exp leaves float64.
 _LARGEST_EXPONENT = 700.0
-"""Beyond it exp leaves float64."""
 
 
 class Optimum(NamedTuple):
@@ -44,13 +45,8 @@ class Optimum(NamedTuple):
     minority_cosine: float
 
 
-class _Symmetric(NamedTuple):
-    """Z = a C_A ⊕ e C_B + u [x 1_Aᵀ, −t 1_Bᵀ] with u ∝ (1_A/K_A, −1_B/K_B) of length 1 and C the centring matrices."""
-
-    a: float
-    e: float
-    x: float
-    t: float
+# Z = a C_A ⊕ e C_B + u [x 1_Aᵀ, −t 1_Bᵀ] with u ∝ (1_A/K_A, −1_B/K_B) of length 1 and C the centring matrices
+_Symmetric = namedtuple("_Symmetric", "a e x t")
 
 
 def reference_optimum(
@@ -74,13 +70,10 @@ def reference_optimum(
 
     Source: the model is Fang et al. (2021), eq. 7; the solution by four numbers is derived here.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b, ratio = num_majority, num_classes - num_majority, n_major / n_minor
     budget = nuclear_budget(num_classes, e_w, e_h)
-    ratio = n_major / n_minor
-    found = _solve(k_a, k_b, ratio, budget)
-    z, root = _matrices(k_a, k_b, found)
-    weights = class_weights(k_a, k_b, ratio)
-    loss, gradient = _cross_entropy(z, weights)
+    z, root = _matrices(k_a, k_b, _solve(k_a, k_b, ratio, budget))
+    loss, gradient = _cross_entropy(z, class_weights(k_a, k_b, ratio))
     gap = max(float((gradient * z).sum() + budget * np.linalg.norm(gradient, 2)), 0.0)
     gram = math.sqrt(e_w / e_h) * root
     return Optimum(loss, gap, z, gram, _off_diagonal_cosine(gram[k_a:, k_a:]))
@@ -97,7 +90,7 @@ def collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: float) 
 
     Source: derived here; the transition is Fang et al. (2021), theorem 5. 12.19 for K=10, K_A=5, E_W=1, E_H=5.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     budget = nuclear_budget(num_classes, e_w, e_h)
     total = total_collapse_ratio(num_classes, num_majority, e_w, e_h)
 
@@ -118,7 +111,7 @@ def total_collapse_ratio(num_classes: int, num_majority: int, e_w: float, e_h: f
 
     Source: derived here, from the optimality of w_B = h_B = 0.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     return _total_ratio(k_a, k_b, nuclear_budget(num_classes, e_w, e_h))
 
 
@@ -131,7 +124,7 @@ def total_collapse_budget(num_classes: int, num_majority: int) -> float:
 
     Source: derived here. 0.472, 1.763, 4.363 for K = 10 and K_A = 3, 5, 7.
     """
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     share = math.sqrt(k_b / num_classes)
     return k_a * (k_a - 1) / num_classes * math.log(k_a * share / ((1 - share) * k_b))
 
@@ -172,7 +165,7 @@ def semidefinite_optimum(
     """
     import cvxpy as cp
 
-    k_a, k_b = class_sizes(num_classes, num_majority)
+    k_a, k_b = num_majority, num_classes - num_majority
     weights = class_weights(k_a, k_b, n_major / n_minor)
     x = cp.Variable((2 * num_classes, 2 * num_classes), PSD=True)
     # in units of the budgets, so that small ones do not drown in the solver's tolerance
@@ -183,20 +176,17 @@ def semidefinite_optimum(
     problem = cp.Problem(cp.Minimize(cp.sum(terms)), [trace <= num_classes for trace in traces])
     # the loss is so flat near its optimum that a gap of 1e-8, the default, leaves the cosine uncertain by 2e-4
     problem.solve(solver="CLARABEL", **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10))
-    gram = x.value[:num_classes, :num_classes][k_a:, k_a:]
-    return float(problem.value), _off_diagonal_cosine(gram, tiny=1e-5)
+    return float(problem.value), _off_diagonal_cosine(x.value[k_a:num_classes, k_a:num_classes], tiny=1e-5)
 
 
 def threshold_table(num_classes: Sequence[int], num_majority: Sequence[int], budgets: Sequence[float]) -> pd.DataFrame:
     """R*, R0 and E0 for each setting and budget √(E_W E_H): K, K_A, budget, collapse_ratio, total_collapse_ratio,
     total_collapse_budget."""
-    rows = [
-        (k, k_a, e, collapse_ratio(k, k_a, e, e), total_collapse_ratio(k, k_a, e, e), total_collapse_budget(k, k_a))
-        for k, k_a in zip(num_classes, num_majority, strict=True)
-        for e in budgets
-    ]
-    names = ["K", "K_A", "budget", "collapse_ratio", "total_collapse_ratio", "total_collapse_budget"]
-    return pd.DataFrame(rows, columns=names)
+    sizes = zip(num_classes, num_majority, strict=True)
+    table = pd.DataFrame([(*size, e) for size in sizes for e in budgets], columns=["K", "K_A", "budget"])
+    for threshold in (collapse_ratio, total_collapse_ratio):
+        table[threshold.__name__] = [threshold(k, k_a, e, e) for k, k_a, e in table.iloc[:, :3].itertuples(index=False)]
+    return table.assign(total_collapse_budget=list(map(total_collapse_budget, table["K"], table["K_A"])))
 
 
 def imbalance_curve(
@@ -207,10 +197,9 @@ def imbalance_curve(
     rows = []
     for ratio in ratios:
         found = reference_optimum(num_classes, num_majority, ratio, 1.0, e_w, e_h)
-        gram, k_a = found.classifier_gram, num_majority
-        features = features_gram(found, e_w, e_h)
-        sizes = [math.sqrt(max(g[-1, -1], 0) / g[0, 0]) for g in (gram, features)]
-        majority = _off_diagonal_cosine(gram[:k_a, :k_a])
+        gram = found.classifier_gram
+        sizes = [math.sqrt(max(g[-1, -1], 0) / g[0, 0]) for g in (gram, features_gram(found, e_w, e_h))]
+        majority = _off_diagonal_cosine(gram[:num_majority, :num_majority])
         rows.append((ratio, found.loss, found.gap, found.minority_cosine, majority, *sizes))
     names = ["ratio", "loss", "gap", "minority_cosine", "majority_cosine", "norm_ratio", "feature_ratio"]
     return pd.DataFrame(rows, columns=names)
@@ -232,10 +221,6 @@ def factors(optimum: Optimum, e_w: float, e_h: float) -> tuple[np.ndarray, np.nd
 def simplex_gram(num_classes: int) -> np.ndarray:
     """S = K/(K−1) (I − 11ᵀ/K), (K, K): the Gram matrix of a simplex ETF of unit vectors."""
     return (np.eye(num_classes) - 1 / num_classes) * num_classes / (num_classes - 1)
-
-
-def class_sizes(num_classes: int, num_majority: int) -> tuple[int, int]:
-    return num_majority, num_classes - num_majority
 
 
 def nuclear_budget(num_classes: int, e_w: float, e_h: float) -> float:
@@ -327,9 +312,7 @@ def _stationary(k_a: int, k_b: int, ratio: float, mu: float) -> _Symmetric:
         found, along, across = at(where)
         return found.x * across - found.t * along
 
-    low, high = -36.0, 36.0
-    where = scipy.optimize.brentq(mismatch, low, high, xtol=1e-14, rtol=8.9e-16)
-    found, _, _ = at(where)
+    found, _, _ = at(scipy.optimize.brentq(mismatch, -36.0, 36.0, xtol=1e-14, rtol=8.9e-16))
     if found.x >= 0 and found.t >= 0:
         return found
     return _Symmetric(_majority_only(k_a, k_b, mu), 0.0, 0.0, 0.0)
@@ -366,9 +349,7 @@ def _decreasing_root(function: Callable[[float], float]) -> float:
 def _matrices(k_a: int, k_b: int, found: _Symmetric) -> tuple[np.ndarray, np.ndarray]:
     """Z and (Z Zᵀ)^½."""
     a, e, x, t = found
-    blocks = np.zeros((k_a + k_b, k_a + k_b))
-    blocks[:k_a, :k_a] = a * (np.eye(k_a) - 1 / k_a)
-    blocks[k_a:, k_a:] = e * (np.eye(k_b) - 1 / k_b)
+    blocks = scipy.linalg.block_diag(a * (np.eye(k_a) - 1 / k_a), e * (np.eye(k_b) - 1 / k_b))
     u = np.repeat([1 / k_a, -1 / k_b], [k_a, k_b])
     u /= np.linalg.norm(u)
     size = math.hypot(math.sqrt(k_a) * x, math.sqrt(k_b) * t)

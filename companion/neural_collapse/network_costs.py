@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from nclib.engine.reference import load_run
 from nclib.metrics.hooks import evaluating
 from nclib.models import BasicBlock, Classifier, count_parameters
 
+# A drawing of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes.
 TWO_BLOCKS = Path(__file__).with_name("two_blocks.svg")
-"""A drawing of ResNet-18 and the DEQ at the paper's size: width 64, images of 3×32×32, ten classes."""
 
 
 def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
@@ -39,40 +38,25 @@ def layer_table(model: Classifier, images: Tensor) -> pd.DataFrame:
     Norms, ReLU, additions and pooling count no multiplications, which is the usual convention.
     """
     stages = _stages(model)
-    shapes: dict[str, torch.Size] = {}
-    macs, rows, handles = Counter(), Counter({stage: len(images) for stage in stages}), []
+    where = {module: stage for stage, parts in stages.items() for part in parts for module in part.modules()}
+    ends, cell = {parts[-1]: stage for stage, parts in stages.items()}, getattr(model.block, "cell", None)
+    shapes, macs = {}, Counter()
+    rows = {stage: 0 if stage == "last block" and cell is not None else len(images) for stage in stages}
 
-    def watch(module: nn.Module, note: Callable[[nn.Module, Any], None]) -> None:
-        handles.append(module.register_forward_hook(lambda module, _, out: note(module, out)))
+    def note(module: nn.Module, _: Any, out: Any) -> None:
+        if module in ends:
+            shapes[ends[module]] = (out[0] if isinstance(out, tuple) else out).shape[1:]
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            macs[where[module]] += out.numel() * module.weight[0].numel()
+        if module is cell:
+            rows["last block"] += len(out)
 
-    for stage, parts in stages.items():
-
-        def shape(_: nn.Module, out: Any, stage: str = stage) -> None:
-            shapes[stage] = (out[0] if isinstance(out, tuple) else out).shape[1:]
-
-        def multiplications(module: nn.Module, out: Tensor, stage: str = stage) -> None:
-            each = module.in_features if isinstance(module, nn.Linear) else module.weight[0].numel()
-            macs[stage] += out.numel() * each
-
-        watch(parts[-1], shape)
-        for module in (module for part in parts for module in part.modules()):
-            if isinstance(module, (nn.Conv2d, nn.Linear)):
-                watch(module, multiplications)
-    if hasattr(model.block, "cell"):
-        rows["last block"] = 0
-        watch(model.block.cell, lambda _, out: rows.update({"last block": len(out)}))
-    try:
-        with evaluating(model), torch.no_grad():
-            model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    names = ["stage", "output", "parameters", "macs", "evaluations"]
-    found = []
-    for stage, parts in stages.items():
-        output, parameters = "×".join(map(str, shapes[stage])), sum(map(count_parameters, parts))
-        found.append((stage, output, parameters, round(macs[stage] / rows[stage]), rows[stage] / len(images)))
-    return pd.DataFrame(found, columns=names)
+    with evaluating(model), torch.no_grad(), nn.modules.module.register_module_forward_hook(note):
+        model(images)
+    columns = {"stage": list(stages), "output": ["×".join(map(str, shapes[stage])) for stage in stages]}
+    columns["parameters"] = [sum(map(count_parameters, parts)) for parts in stages.values()]
+    columns["macs"] = [round(macs[stage] / rows[stage]) for stage in stages]
+    return pd.DataFrame(columns).assign(evaluations=[rows[stage] / len(images) for stage in stages])
 
 
 def _stages(model: Classifier) -> dict[str, list[nn.Module]]:

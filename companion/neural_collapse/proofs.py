@@ -17,15 +17,16 @@ from companion import certify as certificates
 from companion.certify import certify, ids
 from nclib.system import words
 
-VERDICTS = tuple(words.STATEMENTS)
-"""All that is said of a statement or of a step of a proof; "holds if" goes on with its condition."""
-STATEMENTS = certificates.STATEMENTS | {
+# What the paper states: certificate and name, with what the statement is read as.
+STATEMENTS = {name: said for name, (said, _) in certificates.STATEMENTS.items()} | {
     "thm_b3": "Theorem B.3, read as infima of (7) and (9), H0 free in each",
     "thm41_nc2": "Theorem 4.1, NC2, for all i, j",
 }
-"""What the paper states: certificate and name, with what the statement is read as."""
 
-DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
+# The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
+# statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part
+# in a verdict on a statement.
+DEFECTS = {
     "D1": (
         "two lower bounds are compared as if they were infima; (7) and (9), H0 free in each, have the same optimum",
         ("thm_b3", "loss_imbalance", "step_20_equality", "step_21_equality", "step_22_33"),
@@ -42,9 +43,6 @@ DEFECTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("b3_v2_values", "nc31_proofs_reading", "nc31_nc3_proofs_reading", "prop42_proofs_reading"),
     ),
 }
-"""The independent defects, D6 behind readings that the proofs use, D5 behind step (49) alone, the others behind the
-statements: what is wrong, and the certificates of what fails by it. Other steps of the proofs that fail have no part in
-a verdict on a statement."""
 
 
 def judge(outcomes: Sequence[bool], condition: Sequence[bool] | None = None, *, certificate: str = "") -> str:
@@ -65,12 +63,10 @@ def judge(outcomes: Sequence[bool], condition: Sequence[bool] | None = None, *, 
     Returns
     -------
     str
-        One of `VERDICTS`.
+        One of `nclib.system.words.STATEMENTS`.
     """
     outcomes = np.asarray(outcomes, dtype=bool)
-    if not outcomes.size:
-        raise ValueError("no case was tested; a verdict needs at least one")
-    if outcomes.all():
+    if outcomes.size and outcomes.all():
         return "holds"
     if condition is not None and outcomes.any() and np.array_equal(np.asarray(condition, dtype=bool), outcomes):
         return "holds if"
@@ -102,12 +98,8 @@ def theory_steps() -> pd.DataFrame:
     The verdict says where a step holds that does not hold everywhere. Of a "typo" the evidence names what was meant.
     """
     steps = [name for name in ids() if name.startswith(("step_", "after_", "loss_"))]
-    return _records(sorted(steps, key=_equation))
-
-
-def _equation(step: str) -> int:
-    """The number of its last equation; the loss under imbalance is (44)."""
-    return max(map(int, re.findall(r"\d+", step)), default=44)
+    # by the last equation; the loss under imbalance is (44)
+    return _records(sorted(steps, key=lambda step: max(map(int, re.findall(r"\d+", step)), default=44)))
 
 
 def theory_defects() -> pd.DataFrame:
@@ -117,9 +109,9 @@ def theory_defects() -> pd.DataFrame:
 
 
 def theory_counts() -> dict[str, int]:
-    """Count the statements by verdict, in the order of `VERDICTS`, and the independent defects."""
-    said = theory_statements()["verdict"].map(lambda verdict: max(w for w in VERDICTS if verdict.startswith(w)))
-    counts = {word: int((said == word).sum()) for word in VERDICTS if (said == word).any()}
+    """Count the statements by verdict, in the order of `nclib.system.words.STATEMENTS`, and the independent defects."""
+    said = theory_statements()["verdict"].str.replace(r" if .*", " if", regex=True).tolist()
+    counts = {word: said.count(word) for word in words.STATEMENTS if word in said}
     return counts | {"independent defects": len(DEFECTS)}
 
 
@@ -142,7 +134,7 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
     Raises
     ------
     ValueError
-        When a certificate fails, measured cases do not agree with one, or a control says "false".
+        When a certificate fails, or measured cases do not agree with one.
     """
     rows = []
     for record in _records(list(measured)).to_dict("records"):
@@ -153,39 +145,18 @@ def theory_ledger(measured: Mapping[str, Mapping[str, Any]], controls: Sequence[
             if not says.startswith(verdict):
                 raise ValueError(f"{record['claim']}: the cases say {verdict!r}, the certificate {says!r}")
         rows.append(record | {"kind": "statement", "evidence": found["evidence"], "rule": found["rule"]})
-    for claim, reading, evidence, rule, verdict, defect, certificate in controls:
-        if verdict.startswith("false"):
-            raise ValueError(f"{claim} [{reading}] does not stand in the paper: a control is never false")
-        facts = {"claim": claim, "reading": reading, "evidence": evidence, "rule": rule, "verdict": verdict}
-        rows.append(facts | {"place": "", "kind": "control", "defect": defect, "certificate": certificate})
+    said = pd.DataFrame(controls, columns=["claim", "reading", "evidence", "rule", "verdict", "defect", "certificate"])
     names = ["claim", "place", "kind", "reading", "evidence", "rule", "verdict", "defect", "certificate"]
-    return pd.DataFrame(rows, columns=names)
+    return pd.concat([pd.DataFrame(rows), said.assign(place="", kind="control")], ignore_index=True)[names]
 
 
 def _records(names: Sequence[str]) -> pd.DataFrame:
     caused = {name: defect for defect, (_, failing) in DEFECTS.items() for name in failing}
-    rows = []
-    for record in certify(names):
+    for record in (found := certify(names)):
         if not record.ok:
             raise ValueError(f"the certificate {record.id} fails, so no verdict is given: {record.certificate}")
-        said = {"claim": STATEMENTS.get(record.id, record.id), "place": record.place, "statement": record.statement}
-        said |= {"verdict": record.verdict, "reading": record.reading, "defect": caused.get(record.id, "")}
-        rows.append(said | {"certificate": record.id, "evidence": record.certificate})
-    return pd.DataFrame(rows)
-
-
-# --- what the conditions of Theorem 4.1 are compared with ---------------------------------------------------------
-
-
-def inequality_58(e_h: float, middle: np.ndarray) -> np.ndarray:
-    """Whether inequality (58), |1/(1−E_H) + m − 2s| < |E_H + m − 2s|, is true at each value of 2s − m."""
-    return np.abs(1 / (1 - e_h) - middle) < np.abs(e_h - middle)
-
-
-def cosine_ratio_printed(e_w: np.ndarray | float, e_h: np.ndarray | float) -> np.ndarray | float:
-    """Bound (61) over bound (60): 2(E_W+E_H)/(1 + 2(E_W+E_H)(1−E_H)); above 1 is what (62) is meant to say.
-
-    Source: eqs. 60 and 61, 0.0385 at E_W = E_H = 0.01.
-    """
-    total = e_w + e_h
-    return 2 * total / (1 + 2 * total * (1 - e_h))
+    table = pd.DataFrame(found).rename(columns={"id": "certificate", "certificate": "evidence"})
+    table = table.assign(
+        claim=[STATEMENTS.get(name, name) for name in names], defect=[caused.get(n, "") for n in names]
+    )
+    return table[["claim", "place", "statement", "verdict", "reading", "defect", "certificate", "evidence"]]

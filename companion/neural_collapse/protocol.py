@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -11,6 +11,7 @@ from nclib.config import StoredConfig
 from nclib.engine.partial import PAIR, counted, settings, whole
 from nclib.engine.profiles import get_profile
 
+# What the paper claims of the DEQ under imbalance; the first metric carries the claim.
 COLLAPSE = {
     "paper_eq13_uncentred": "lower",
     "paper_eq14_uncentred": "lower",
@@ -19,11 +20,10 @@ COLLAPSE = {
     "nc3_self_duality": "lower",
     "nc1_trace_ratio": "equal",
 }
-"""What the paper claims of the DEQ under imbalance; the first metric carries the claim."""
+# In these the equilibrium is compared with its own cell applied once.
 BLOCK = ("nc1_trace_ratio", "paper_eq13_uncentred")
-"""In these the equilibrium is compared with its own cell applied once."""
+# K_A and R of the setting whose direction the pilot had shown: each pooled test is also given without it.
 KNOWN = (3, 100.0)
-"""K_A and R of the setting whose direction the pilot had shown: each pooled test is also given without it."""
 
 
 def pooled_ratios(
@@ -50,14 +50,10 @@ def pooled_ratios(
     has three seeds.
     """
     name = f"DEQ / {'its cell applied once' if 'explicit_matched' in pair else 'ResNet-18'}"
-    found = []
-    for left_out in (False, True):
-        kept, wanted = _complete(frame[frame["model"].isin(pair)], planned, left_out, pair)
-        table = pd.DataFrame()
-        if kept["seed"].nunique() >= MIN_SEEDS:
-            table = ratios(kept, claims, scale, arm=pair[1], against=pair[0])
-            table = table.assign(compared=name + _WITHOUT * left_out, settings_planned=wanted)
-        found.append(table)
+    found = [pd.DataFrame(), pd.DataFrame()]
+    for left_out, kept, wanted in _complete(frame[frame["model"].isin(pair)], planned, pair):
+        table = ratios(kept, claims, scale, arm=pair[1], against=pair[0])
+        found[left_out] = table.assign(compared=name + _WITHOUT * left_out, settings_planned=wanted)
     return found[0], found[1]
 
 
@@ -78,12 +74,10 @@ def accuracy_tests(frame: pd.DataFrame, planned: Sequence[StoredConfig], scale: 
     has three seeds.
     """
     found = [pd.DataFrame()]
-    for left_out in (False, True):
-        kept, wanted = _complete(frame, planned, left_out)
-        if kept["seed"].nunique() >= MIN_SEEDS:
-            table = pooled_table(pairs(kept, "accuracy_balanced", "test"), scale, "higher", remark)
-            compared = "DEQ − ResNet-18 in points" + _WITHOUT * left_out
-            found.append(table.assign(compared=compared, settings_planned=wanted))
+    for left_out, kept, wanted in _complete(frame, planned):
+        table = pooled_table(pairs(kept, "accuracy_balanced", "test"), scale, "higher", remark)
+        compared = "DEQ − ResNet-18 in points" + _WITHOUT * left_out
+        found.append(table.assign(compared=compared, settings_planned=wanted))
     return pd.concat(found, ignore_index=True)
 
 
@@ -112,11 +106,14 @@ _WITHOUT = f", without K_A = {KNOWN[0]}, R = {KNOWN[1]:g}"
 
 
 def _complete(
-    frame: pd.DataFrame, planned: Sequence[StoredConfig], without_known: bool, pair: tuple[str, str] = PAIR
-) -> tuple[pd.DataFrame, int]:
-    """The rows of the imbalanced settings that have every planned seed of both networks, and how many settings are
-    planned."""
-    known = frame["K_A"].eq(KNOWN[0]) & frame["R"].eq(KNOWN[1]) & without_known
-    mine = [config for config in planned if config.data.imbalance != "balanced"]
-    mine = [c for c in mine if not (without_known and (c.data.num_majority, c.data.ratio) == KNOWN)]
-    return whole(frame[frame["K_A"].notna() & ~known.fillna(False)], mine, pair), len(settings(mine))
+    frame: pd.DataFrame, planned: Sequence[StoredConfig], pair: tuple[str, str] = PAIR
+) -> Iterator[tuple[bool, pd.DataFrame, int]]:
+    """With the setting of `KNOWN` and without it, where three seeds are there: whether it is left out, the rows of the
+    imbalanced settings that have every planned seed of both networks, and how many settings are planned."""
+    planned = [config for config in planned if config.data.imbalance != "balanced"]
+    known = (frame["K_A"].eq(KNOWN[0]) & frame["R"].eq(KNOWN[1])).fillna(False)
+    for left_out in (False, True):
+        mine = [c for c in planned if not (left_out and (c.data.num_majority, c.data.ratio) == KNOWN)]
+        kept = whole(frame[frame["K_A"].notna() & ~(known & left_out)], mine, pair)
+        if kept["seed"].nunique() >= MIN_SEEDS:
+            yield left_out, kept, len(settings(mine))

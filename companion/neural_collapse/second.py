@@ -2,33 +2,30 @@
 
 By another argument; of NC3 under imbalance (`after_54`) by the same one with other arithmetic.
 
-Bounds of exp and log are those of `decimal`, whose results are correctly rounded, widened by one unit; where the
-argument allows, logarithms cancel and a polynomial decides.
+Bounds of exp are those of `decimal`, whose results are correctly rounded, widened by one unit; where the argument
+allows, logarithms cancel and a polynomial decides. An identity between polynomials of a degree below seven in
+each variable is checked at seven values of each, which proves it.
 """
 
 from __future__ import annotations
 
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import product
+from math import prod
 
 from companion.certify import also
 
 _CONTEXT = Context(prec=40)
+_SEVEN = [Fraction(n, 8) for n in range(1, 8)]
+_PAIRS = list(product(_SEVEN, _SEVEN))
 
 
-def _decimal(q: Fraction) -> tuple[Decimal, Decimal]:
-    """Two neighbouring decimals around q."""
+def _exp(q: Fraction) -> tuple[Fraction, Fraction]:
+    """Bounds of exp."""
     near = _CONTEXT.divide(Decimal(q.numerator), Decimal(q.denominator))
-    return near.next_minus(_CONTEXT), near.next_plus(_CONTEXT)
-
-
-def _bounds(q_low: Fraction, q_high: Fraction, name: str) -> tuple[Fraction, Fraction]:
-    """Bounds of exp or ln on [q_low, q_high]."""
-    low, high = _decimal(q_low)[0], _decimal(q_high)[1]
-    return (
-        Fraction(getattr(low, name)(_CONTEXT).next_minus(_CONTEXT)),
-        Fraction(getattr(high, name)(_CONTEXT).next_plus(_CONTEXT)),
-    )
+    low, high = near.next_minus(_CONTEXT).exp(_CONTEXT), near.next_plus(_CONTEXT).exp(_CONTEXT)
+    return Fraction(low.next_minus(_CONTEXT)), Fraction(high.next_plus(_CONTEXT))
 
 
 @also("thm_b3")
@@ -41,22 +38,12 @@ def infima_by_duality() -> bool:
     convexity no loss is lower than that of Z°. Attained: W and H multiples of I − 11ᵀ/K, h the features, h0 = h with
     W_DEQ = 0, or h0 = h·d/E_H with W_EX = (E_H/d) I. Any positive difference between the infima is thereby excluded.
     """
-    for classes in (2, 3, 4, 10):
-        for t in (Fraction(10**6 + 1, 10**6), Fraction(3, 2), Fraction(40)):
-            total = t + classes - 1
-            lam = 1 / total
-            for j in range(classes):
-                for k in range(classes):
-                    p = (t if j == k else Fraction(1)) / total
-                    if (p - (j == k)) / classes != -lam * ((j == k) - Fraction(1, classes)):
-                        return False
-            trace = sum(1 - Fraction(1, classes) for _ in range(classes))  # ⟨I − 11ᵀ/K, I − 11ᵀ/K⟩
-            if trace != classes - 1:
-                return False
-    for e_h, d in ((Fraction(1, 100), 10), (Fraction(1, 2), 3), (Fraction(4), 2)):
-        if d * (e_h / d) ** 2 > e_h**2 or (e_h / d) * (d / e_h) != 1:
+    settings = product((2, 3, 4, 10), (Fraction(10**6 + 1, 10**6), Fraction(3, 2), Fraction(40)), (1, 0))
+    for classes, t, own in settings:  # an entry on the diagonal, and one off it
+        lam = 1 / (t + classes - 1)
+        if (lam * (t if own else 1) - own) / classes != -lam * (own - Fraction(1, classes)):
             return False
-    return True
+    return all(d * (e / d) ** 2 <= e**2 for e, d in ((Fraction(1, 100), 10), (Fraction(1, 2), 3), (Fraction(4), 2)))
 
 
 def _collapse_is_optimal(classes: int, majority: int, ratio: int, budget: Fraction) -> bool:
@@ -66,12 +53,9 @@ def _collapse_is_optimal(classes: int, majority: int, ratio: int, budget: Fracti
     majority the gradient is −λ, λ = (R/N)(1 − p_own + p_other); over the minority −1/N (softmax is uniform there); the
     rest is a 2×2 block on the two constant vectors, whose Frobenius norm is compared with λ.
     """
-    minority = classes - majority
-    a = classes * budget / (majority - 1)
-    own = _bounds(a * Fraction(majority - 1, majority), a * Fraction(majority - 1, majority), "exp")
-    other = _bounds(-a / majority, -a / majority, "exp")
-    low = own[0] + (majority - 1) * other[0] + minority
-    high = own[1] + (majority - 1) * other[1] + minority
+    minority, a = classes - majority, classes * budget / (majority - 1)
+    own, other = _exp(a * Fraction(majority - 1, majority)), _exp(-a / majority)
+    low, high = (x + (majority - 1) * y + minority for x, y in zip(own, other, strict=True))
     samples = majority * ratio + minority
     heavy, light = Fraction(ratio, samples), Fraction(1, samples)
     lam = heavy * (1 - own[1] / low + other[0] / high)
@@ -109,20 +93,16 @@ def inputs_from_features() -> bool:
     h0_2/h0_1 = −2, which NC2 needs to be −1. A margin x > 0 has the loss log(1 + exp(−x)) ≤ log 2 − x/2 + x²/8, less
     than log 2 for x < 4, so the map 0, the only one with equal features, is not optimal.
     """
-    c = Fraction(1, 20)
-    for gain in (Fraction(1, 100), Fraction(1, 99), Fraction(100, 99)):
-        margins = [2 * gain * x / 10 for x in (c, 2 * c)]
-        if not all(0 < x < 4 and x / 2 > x * x / 8 for x in margins) or (-2 * c * gain) / (c * gain) == -1:
-            return False
-    for m in ((1, 0, 0, 0), (3, -4, 2, 5), (0, 7, -7, 0)):
+    gains = (Fraction(1, 100), Fraction(1, 99), Fraction(100, 99))
+    margins = [2 * gain * x / 10 for gain in gains for x in (Fraction(1, 20), Fraction(1, 10))]
+    if not all(0 < x < 4 and x / 2 > x * x / 8 for x in margins):
+        return False
+    maps = product(((1, 0, 0, 0), (3, -4, 2, 5), (0, 7, -7, 0)), ((3, -2), (0, 1)), (Fraction(1), Fraction(-5, 3)))
+    for m, z, t in maps:
         a, b, d, e = (Fraction(x, 1000) for x in m)
-        if a * a + b * b + d * d + e * e > Fraction(1, 100) ** 2:
+        (x, y), (u, v) = ((p - a * p - b * q, q - d * p - e * q) for p, q in (z, (t * z[0], t * z[1])))
+        if a * a + b * b + d * d + e * e > Fraction(1, 100) ** 2 or (u, v) != (t * x, t * y):
             return False
-        for z in ((Fraction(3), Fraction(-2)), (Fraction(0), Fraction(1))):
-            for t in (Fraction(1), Fraction(-5, 3), Fraction(0)):
-                (x, y), (u, v) = ((p - a * p - b * q, q - d * p - e * q) for p, q in (z, (t * z[0], t * z[1])))
-                if (u, v) != (t * x, t * y) or x * v - y * u != 0:
-                    return False
     return True
 
 
@@ -146,13 +126,9 @@ def constant_by_polynomials() -> bool:
 def rank_one_by_polynomials() -> bool:
     """Loss of rank one ≤ log K − z + z²/2 (log cosh z ≤ z²/2); of nuclear norm n ≥ log K − n/K. With z = gE, n = fKE,
     E = r = 1/100 it is enough that g − g²E/2 > f for g, f of each map, √(K−1) = 3."""
-    e = Fraction(1, 100)
-    maps = [
-        (e, [e / 3]),
-        (1 / (1 - e), [3 / (3 - e), 1 + e / (3 * (1 - e))]),
-        (e / (1 - e), [e / (3 - e), e / (3 * (1 - e))]),
-    ]
-    return all(g - g * g * e / 2 > f for g, several in maps for f in several)
+    e, d = Fraction(1, 100), Fraction(99, 100)
+    pairs = ((e, e / 3), (1 / d, 3 / (3 - e)), (1 / d, 1 + e / (3 * d)), (e / d, e / (3 - e)), (e / d, e / (3 * d)))
+    return all(g - g * g * e / 2 > f for g, f in pairs)
 
 
 @also("prop42_proofs_reading")
@@ -160,11 +136,8 @@ def majority_by_polynomials() -> bool:
     """Per majority sample, log K − loss ≥ own − mean − (largest |logit|)²/2 with logits (q, q, −q, −q, 0, …): own q,
     mean 0 (Hoeffding: log of the mean of exp ≤ mean + max²/2). Four such classes: 4 w_A (q − q²/2) against w_A B r/2
     with q = B r/4, B = 1/10, r = 1/100."""
-    q = Fraction(1, 10) * Fraction(1, 100) / 4
-    return 4 * (q - q * q / 2) > Fraction(1, 10) * Fraction(1, 100) / 2
-
-
-# --- alignment ----------------------------------------------------------------------------------------------------
+    q = Fraction(1, 4000)
+    return 4 * (q - q * q / 2) > 2 * q
 
 
 @also("nc31_nc3_proofs_reading")
@@ -172,37 +145,27 @@ def rank_one_by_lipschitz() -> bool:
     """Lower bounds of the candidates on a grid: in t the rank-one loss changes by at most 16/5 a unit.
 
     x = (1, t−1, −t) turns by at most 2/√3 rad a unit of t; Z = βxxᵀ/‖x‖², β = 12/5, changes by at most β√2 a rad;
-    the gradient has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2·…) by ln and exp
-    alone, with 1/√2 < 70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions.
+    the gradient has the norm at most √(2/3). The product is β·4/3. Rank two: β = (6/5)/(2 − 1/√2) with 1/√2 <
+    70711/100000. The feasible point has its logits from M = diag(12/25, 7/50) on the two directions. Compared are
+    bounds of exp(3·loss), the product of the columns' sums.
     """
-    one = Fraction(1)
 
-    def loss(z: list[list[Fraction]]) -> tuple[Fraction, Fraction]:
-        low = high = Fraction(0)
-        for k in range(3):
-            parts = [_bounds(z[j][k] - z[k][k], z[j][k] - z[k][k], "exp") for j in range(3)]
-            below, above = _bounds(sum(p[0] for p in parts), sum(p[1] for p in parts), "ln")
-            low, high = low + below / 3, high + above / 3
+    def powers(z: list[list[Fraction]]) -> tuple[Fraction, Fraction]:
+        columns = [[_exp(row[k] - z[k][k]) for row in z] for k in range(3)]
+        low, high = (prod(sum(bounds[side] for bounds in column) for column in columns) for side in (0, 1))
         return low, high
 
-    m, n = Fraction(12, 25), Fraction(7, 50)
-    unit = Fraction(6, 5) / (m * (1 - m) + n * (1 - n))
-    p, q = unit * m / 2, unit * n / 6
-    reached = loss([[p + q, q - p, -2 * q], [q - p, p + q, -2 * q], [-2 * q, -2 * q, 4 * q]])[1]
-    beta = Fraction(6, 5) / (2 * (one - Fraction(70711, 200000)))  # rank two, β from above: the loss from below
-    third = beta / 3
-    etf = [[2 * third if j == k else -third for k in range(3)] for j in range(3)]
-    if loss(etf)[0] <= reached:
-        return False
-    steps = 400
-    for i in range(steps):
-        t = Fraction(2 * i + 1, 4 * steps)
-        x = (one, t - 1, -t)
+    share = Fraction(12 * 13, 625) + Fraction(7 * 43, 2500)  # Σ μ(1 − μ)
+    p, q = Fraction(6, 5) * Fraction(12, 25) / share / 2, Fraction(6, 5) * Fraction(7, 50) / share / 6
+    reached = powers([[p + q, q - p, -2 * q], [q - p, p + q, -2 * q], [-2 * q, -2 * q, 4 * q]])[1]
+    third = Fraction(2, 5) / (2 - Fraction(70711, 100000))  # β/3 from above: the loss of rank two from below
+    lowest = [powers([[third * (3 * (j == k) - 1) for j in range(3)] for k in range(3)])[0]]
+    for i in range(400):
+        t = Fraction(2 * i + 1, 1600)
+        x = (Fraction(1), t - 1, -t)
         size = Fraction(12, 5) / sum(c * c for c in x)
-        low = loss([[size * x[j] * x[k] for k in range(3)] for j in range(3)])[0]
-        if low - Fraction(16, 5) / (4 * steps) <= reached:
-            return False
-    return True
+        lowest.append(powers([[size * a * b for a in x] for b in x])[0] / _exp(Fraction(3, 1600) * Fraction(16, 5))[1])
+    return all(low > reached for low in lowest)
 
 
 @also("after_54")
@@ -214,3 +177,72 @@ def gradient_at_the_collapsed_optimum() -> bool:
     settings = [(majority, ratio) for majority in (3, 5, 7) for ratio in (10, 50, 100)]
     collapsed = all(_collapse_is_optimal(10, majority, ratio, e) for majority, ratio in settings)
     return collapsed and not any(_collapse_is_optimal(10, majority, 1, e) for majority in (3, 5, 7))
+
+
+# --- steps of the proofs ------------------------------------------------------------------------------------------
+
+# What shows a step false, at u and v of `_PAIRS`: identities of polynomials, and signs for 0 < u, v < 1.
+_ON_PAIRS = {
+    # (w² + x²)/2 − w²x² is 0 for wx ≤ 1 only if w = x and wx = 1, that is at w = x = 1.
+    "step_20_equality": lambda w, x: (w**2 + x**2) / 2 - (w * x) ** 2 == (w - x) ** 2 / 2 + w * x * (1 - w * x),
+    # log x ≤ x − 1 and C3 = pc, c = 1/(K−1) ≤ 1: N C4 ≤ p(pc − 1) + (1−p)(−p), which is negative for p < 1.
+    "step_22_33": lambda p, c: p * (p * c - 1) - (1 - p) * p == p * (p * (1 + c) - 2) < 0,
+    # ‖WG + x‖² − ‖WG‖² − ‖x‖² = 2⟨WG, x⟩, coordinate by coordinate: 2w‖x‖² > 0 for W = wI, G = x.
+    "step_29": lambda w, x: (w * x + x) ** 2 - (w * x) ** 2 - x**2 == 2 * w * x**2 > 0,
+    # With the whole budget K E on the majority the step claims (K_A + K)/2 ≤ K_A, K = K_A + K_B: K_B/2 too much.
+    "step_43": lambda a, b: (a + (a + b)) / 2 - a == b / 2 > 0,
+    # 1/(1 − C4²) = 1 + C4² + C4⁴ + … is above any number of its terms, each of which tends to 1. C4² + C5² tends to 1.
+    "after_51": lambda c, _: 1 / (1 - c**2) > 1 + c**2 + c**4 and c**2 + (1 - c) ** 2 == 1 - 2 * c * (1 - c),
+    # F = E + g, y = E + s: (E − y)² − (F − y)² > 0, which is (58), says s > g/2; 0 < s = g/4 satisfies (59) alone.
+    "step_58_59": lambda g, s: s**2 - (g - s) ** 2 == 2 * g * (s - g / 2),
+    # s = E_W + E_H: (61)/(60) − 1 has the sign of 2hs − 1, and (62) holds for all E_W, E_H > 0; without denominators.
+    "step_60_62": lambda s, h: (
+        4 * h * s - 2 * h * (1 + 2 * s * (1 - h)) == 2 * h * (2 * h * s - 1)
+        and 2 * s - h - s * h * (1 - h) == (s - h) + s * ((h - Fraction(1, 2)) ** 2 + Fraction(3, 4))
+    ),
+}
+for _name, _holds in _ON_PAIRS.items():
+    also(_name)(lambda holds=_holds: all(holds(*pair) for pair in _PAIRS))
+
+
+@also("step_36")
+def only_the_zero_vector() -> bool:
+    """Any W with W x = x, here of three dimensions, P = xxᵀ/‖x‖² and W = P + N (I − P), maps G¹ = W x + x to 2x."""
+    x, r = (2, -1, 3), range(3)
+    p = [[Fraction(x[i] * x[j], 14) for j in r] for i in r]
+    for n in ([[0] * 3] * 3, [[1, -2, 5], [0, 3, 1], [4, 4, -7]]):
+        w = [[p[i][j] + sum(n[i][k] * ((k == j) - p[k][j]) for k in r) for j in r] for i in r]
+        once = [sum(w[i][j] * x[j] for j in r) for i in r]
+        if once != [*x] or [sum(w[i][j] * (once[j] + x[j]) for j in r) for i in r] != [2 * value for value in x]:
+            return False
+    return True
+
+
+@also("step_49")
+def the_sum_is_larger() -> bool:
+    """L = qL_A + (1−q)L_B with 0 < q < 1: L_A + L_B − L = (1−q)L_A + qL_B > 0 for positive L_A, L_B."""
+    return all(a + b - (q * a + (1 - q) * b) == (1 - q) * a + q * b > 0 for (a, b), q in product(_PAIRS, _SEVEN))
+
+
+@also("step_50")
+def gradient_of_a_projection() -> bool:
+    """Σ(w_j − w_A)² = wᵀCw with the projection C = CᵀC = I − 11ᵀ/K_A: half of it has the gradient Cw, w_k − w_A."""
+    for n, j in product(range(2, 6), (0, 1)):  # an entry of CᵀC on the diagonal, and one off it
+        first, other = ([(m == k) - Fraction(1, n) for m in range(n)] for k in (0, j))
+        if sum(x * y for x, y in zip(first, other, strict=True)) != first[j]:
+            return False
+    return True
+
+
+@also("step_51")
+def coefficient_by_differences() -> bool:
+    """The two terms of (49) with a = w_A and b = w_B: the coefficient of ab is their mixed difference. It is C4² + C5²,
+    below 1 for 0 < C4 < 1; the printed one is above.
+    """
+
+    def terms(c: Fraction, a: int, b: int) -> Fraction:
+        p, q = c * (2 - c), (1 - c) * (1 + c)  # C4(2 − C4) and C5(2 − C5)
+        return p / 2 * (a + (1 - c) ** 2 / p * b) ** 2 + q / 2 * (c**2 / q * a + b) ** 2
+
+    mixed = {c: terms(c, 1, 1) - terms(c, 1, 0) - terms(c, 0, 1) for c in _SEVEN}
+    return all(found == c**2 + (1 - c) ** 2 < 1 < 1 / (1 - c**2) for c, found in mixed.items())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, Literal
 
 import pandas as pd
@@ -23,22 +24,12 @@ from nclib.engine.jobs import Job, Result
 from nclib.models import build_solver
 from nclib.system import words
 
+# The methods a probe compares: plain iteration, Anderson, Broyden.
 METHODS = ("fixed_point", "anderson", "broyden")
-"""The methods a probe compares: plain iteration, Anderson, Broyden."""
 
-COLLAPSE = (
-    "nc1_pinv",
-    "nc1_trace_ratio",
-    "nc1_cdnv",
-    "nc1_pinv_class_balanced",
-    "nc2_etf_distance",
-    "nc2_equiangular",
-    "nc3_self_duality",
-    "nc3_alignment",
-    "nc4_ncc_mismatch",
-    "paper_eq13_uncentred",
-    "paper_eq14_uncentred",
-)
+COLLAPSE = ("nc1_pinv", "nc1_trace_ratio", "nc1_cdnv", "nc1_pinv_class_balanced", "nc2_etf_distance")
+COLLAPSE += ("nc2_equiangular", "nc3_self_duality", "nc3_alignment", "nc4_ncc_mismatch")
+COLLAPSE += ("paper_eq13_uncentred", "paper_eq14_uncentred")
 """The part of the neural-collapse report that a probe keeps: what depends on the features, of all classes together."""
 
 _STEPS = (*range(1, 11), 12, 15, 20, 25, 30, 40, 50, 70, 100)
@@ -103,10 +94,7 @@ def measure(config: SolverSweepConfig, job: Job) -> pd.DataFrame:
     with training.arithmetic(config.train, job.device), torch.no_grad():
         model, split, loaders = training.reopen(config.base, job.store.open(job.base).weights, job.device)
         model.eval()
-        inputs = {
-            name: [(model.encoder(images), labels) for images, labels in loader.in_order()]
-            for name, loader in loaders.items()
-        }
+        inputs = {name: [(model.encoder(x), y) for x, y in loader.in_order()] for name, loader in loaders.items()}
         model.encoder = nn.Identity()  # the block's inputs are computed once, for all solvers
         rows = list(_group_rows(classes, split.minority, config.model.solver.method))
         for sweep, number, solver in config.settings():
@@ -164,9 +152,7 @@ def probe_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = frame[frame["split"].str.count("/") == 2]
     parts = rows["split"].str.split("/", expand=True).reindex(columns=range(3))
-    at = rows["epoch"].astype(float)
-    is_tolerance = parts[1] == "tolerance"
-    at = at.where(~is_tolerance, [float(f"1e-{int(n)}") for n in rows["epoch"]])
+    at = rows["epoch"].astype(float).where(parts[1] != "tolerance", [float(f"1e-{int(n)}") for n in rows["epoch"]])
     return rows.assign(split=parts[0], sweep=parts[1], method=parts[2], at=at)
 
 
@@ -182,33 +168,25 @@ def probe_consistency(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFra
     -------
     a row for each seed and metric with run (what the run noted), probe, and difference, the relative one.
     """
-    probes = probe_rows(frame)
-    probes = probes[(probes["sweep"] == "own") & (probes["split"] == "train")]
-    runs = frame[(frame["split"] == "train") & (frame["model"] == "deq")]
-    keys = ["seed", "metric", "epoch"]
-    both = runs.merge(probes, on=keys, suffixes=("", "_probe"))
-    both = both[both["metric"].isin(list(metrics))][[*keys, "value", "value_probe"]]
-    difference = (both["value_probe"] - both["value"]).abs() / both["value"].abs().clip(lower=1e-12)
-    both = both.rename(columns={"value": "run", "value_probe": "probe"}).drop(columns="epoch")
-    return both.assign(difference=difference).reset_index(drop=True)
+    keys, probes = ["seed", "metric", "epoch"], probe_rows(frame).query("sweep == 'own' and split == 'train'")
+    runs = frame.query("split == 'train' and model == 'deq' and metric in @metrics").rename(columns={"value": "run"})
+    both = runs.merge(probes.rename(columns={"value": "probe"})[[*keys, "probe"]], on=keys)
+    difference = (both["probe"] - both["run"]).abs() / both["run"].abs().clip(lower=1e-12)
+    return both[["seed", "metric", "run", "probe"]].assign(difference=difference)
 
 
 def probe_groups(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """The rows of a quantity of both groups of classes, for instance "accuracy" or "solver_converged", with the column
     group, "majority" or "minority"."""
-    groups = {f"{quantity}_{group}": group for group in ("majority", "minority")}
-    chosen = rows[rows["metric"].isin(groups)]
-    return chosen.assign(group=chosen["metric"].map(groups))
+    chosen = rows[rows["metric"].isin([f"{quantity}_majority", f"{quantity}_minority"])]
+    return chosen.assign(group=chosen["metric"].str.removeprefix(f"{quantity}_"))
 
 
-def _at(rows: pd.DataFrame, sweep: str, method: str, at: float, split: str = "train") -> pd.DataFrame:
-    """Values (seed × metric) at one point of a sweep."""
-    chosen = (rows["sweep"] == sweep) & (rows["method"] == method) & (rows["split"] == split)
-    near = (rows["at"] - at).abs() <= 1e-9 * abs(at)
-    found = rows[chosen & near]
-    if found.empty:
-        raise ValueError(f"the probes have no {sweep} at {at:g} by {method} on {split} images")
-    return found.pivot(index="seed", columns="metric", values="value")
+def _at(rows: pd.DataFrame, sweep: str, method: str, at: float) -> pd.DataFrame:
+    """Values (seed × metric) of training images at one point of a sweep."""
+    found = rows.query("sweep == @sweep and method == @method and split == 'train'")
+    near = (found["at"] - at).abs() <= 1e-9 * abs(at)
+    return found[near].pivot(index="seed", columns="metric", values="value")
 
 
 _NEARER = {"lower": "nearer to collapse", "higher": "farther from collapse"}
@@ -236,16 +214,12 @@ def collapse_inside(frame: pd.DataFrame, metrics: Sequence[str], scale: str, met
     """
     rows = probe_rows(frame)
     tightest = rows.loc[rows["sweep"] == "tolerance", "at"].min()
-    points = {
-        "start": _at(rows, "steps", method, 1),
-        "one evaluation": _at(rows, "steps", method, 2),
-        "equilibrium": _at(rows, "tolerance", method, tightest),
-    }
+    points = {"start": _at(rows, "steps", method, 1), "one evaluation": _at(rows, "steps", method, 2)}
+    points["equilibrium"] = _at(rows, "tolerance", method, tightest)
     ways = [("start", "one evaluation"), ("one evaluation", "equilibrium"), ("start", "equilibrium")]
     found = [
         (metric, f"{before} → {after}", *_change(points[before][metric], points[after][metric], scale, _NEARER))
-        for metric in metrics
-        for before, after in ways
+        for metric, (before, after) in product(metrics, ways)
     ]
     return _changes(found, "metric", "way", "before", "after", "change")
 
@@ -262,8 +236,8 @@ def _changes(rows: list[tuple[Any, ...]], *names: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*names, "half", "detectable", "seeds", *words.JUDGED])
 
 
+# A tolerance is enough for a metric when it moves it by at most this share of the metric's spread over seeds.
 TOLERANCE_SHARE = 0.1
-"""A tolerance is enough for a metric when it moves it by at most this share of the metric's spread over seeds."""
 
 
 def tolerance_effect(
@@ -320,8 +294,6 @@ def minority_effect(frame: pd.DataFrame, scale: str) -> pd.DataFrame:
     found = []
     for quantity, source, split, metric, factor, shift in wanted:
         chosen = probe_groups(source[source["split"] == split], metric)
-        if chosen.empty:
-            raise ValueError("the probed runs are balanced: they have no minority to compare with")
         values = shift + factor * chosen.pivot_table(index="seed", columns="group", values="value", aggfunc="mean")
         said = _WORSE if values.to_numpy().any() else {"equal": "no failures"}
         found.append((quantity, split, *_change(values["majority"], values["minority"], scale, said)))

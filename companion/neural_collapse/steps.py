@@ -14,6 +14,7 @@ from pathlib import Path
 
 from companion import exact
 from companion.certify import require, states
+from companion.exact import Matrix, centring, cross_entropy, identity, inner, inverse, log, norm2, random_matrix
 
 STEPS = Path(__file__).with_name("steps.csv")
 _SMALL = F(1, 100)  # the paper's E_W = E_H
@@ -36,21 +37,19 @@ def step_19(sign: int = 1) -> bool:
     """
     rng = random.Random(21)
     for _ in range(40):
-        z = [exact.random_fraction(rng) for _ in range(rng.choice((2, 3, 10)))]
+        z = random_matrix(rng, 1, rng.choice((2, 3, 10)))[0]
         p, k1 = F(rng.randint(1, 9), 10), len(z) - 1
-        m2 = p * exact.log(p / k1) + (1 - p) * exact.log(1 - p)
+        m2 = p * log(p / k1) + (1 - p) * log(1 - p)
         x = sum(z[1:]) / k1 - z[0]
-        require(exact.cross_entropy(z, 0) > sign * m2 + (1 - p) * x, f"logits {z}, p = {p}")
-    p, z = F(9, 10), [exact.log(F(9)), *[exact.Interval(0)] * 9]
-    lemma = -(p * exact.log(p / 9) + (1 - p) * exact.log(1 - p))
-    return require(
-        exact.cross_entropy(z, 0) < lemma - (1 - p) * z[0], "the printed factor with C4 = −M2 is not a bound"
-    )
+        require(cross_entropy(z, 0) > sign * m2 + (1 - p) * x, f"logits {z}, p = {p}")
+    p, z = F(9, 10), [log(F(9)), *[F(0)] * 9]
+    lemma = -(p * log(p / 9) + (1 - p) * log(1 - p))
+    return require(cross_entropy(z, 0) < lemma - (1 - p) * z[0], "the printed factor with C4 = −M2 is not a bound")
 
 
 def after_19(classes: int = 10) -> bool:
     """(21) replaces −(C5 N/2) Σ‖w_k‖² by −(C5 K N/2) E_W; at the optimum (26), Σ‖w_k‖² = tr WWᵀ = K E_W."""
-    www = exact.centring(classes, classes * _SMALL / (classes - 1))
+    www = classes * _SMALL / (classes - 1) * centring(classes)
     spent = sum(www[k][k] for k in range(classes))
     return require(spent == classes * _SMALL > _SMALL, "the optimum of (26) breaks the printed budget")
 
@@ -83,10 +82,8 @@ def step_22_33(sign: int = 1) -> bool:
     """C4 = (p log C3 + (1−p) log(1−p))/N with 0 < C3 = p/(K−1) < 1 for K ≥ 2: both logarithms are negative. exp(−CE)
     is a softmax probability below 1. Checked as powers: C3^a (1−p)^(b−a) < 1 for p = a/b.
     """
-    for classes, a, b in product((2, 3, 10, 100), (1, 3, 7), (8, 9)):
-        p = F(a, b)
-        value = (p / (classes - 1)) ** a * (1 - p) ** (b - a)
-        require(value**sign < 1, "C4 is negative")
+    for k1, a, b in product((1, 2, 9, 99), (1, 3, 7), (8, 9)):
+        require((F(a, b * k1) ** a * F(b - a, b) ** (b - a)) ** sign < 1, "C4 is negative")
     return True
 
 
@@ -97,7 +94,7 @@ def step_23(ratio: F = F(1, 4)) -> bool:
     p = ratio / (1 + ratio)
     require(F(8) / (1 - p) == F(1) / (p / 2) == 10, "equality of (17) with exponentials")
     require(F(8) == 2 / ratio, "(24)")
-    return require(exact.log(F(8)) > 0, "without exponentials it fails")
+    return require(log(F(8)) > 0, "without exponentials it fails")
 
 
 def step_25(divisor: int = 9) -> bool:
@@ -112,15 +109,15 @@ def step_27(w: F = _SMALL) -> bool:
     return require(from_0 == 100 * from_1, "at 1/100")
 
 
-def step_28(w: F = _SMALL, sign: int = -1) -> bool:
-    x = F(1, 10)
-    feature = x / (1 - w)
-    return require(-(feature**2) == sign * (x / (1 - w)) ** 2 != (x / (1 - w)) ** 2, "the sign")
+def step_28(sign: int = -1) -> bool:
+    """In one dimension Σ_j w^j x = x/(1−w), the feature."""
+    square = (F(1, 10) / (1 - _SMALL)) ** 2
+    return require(-square == sign * square != square, "the sign")
 
 
 def step_29(g: F = F(1, 10)) -> bool:
-    w, x = _SMALL, F(1, 10)
-    return require(-((w * g + x) ** 2) < -((w * g) ** 2) - x**2, "violated within the budgets")
+    wg, x = _SMALL * g, F(1, 10)
+    return require(-((wg + x) ** 2) < -(wg**2) - x**2, "violated within the budgets")
 
 
 def step_30_31(limit: F = F(34, 100)) -> bool:
@@ -139,11 +136,10 @@ def step_32(power: int = 0) -> bool:
     """Σ_k ‖h_k − h̄‖² = Σ_k ‖h_k‖² − K‖h̄‖², and under the budget Σ_iΣ_k ‖h0_k,i‖² ≤ N E_H gives the third line's
     −(NK/C5)E_H.
     """
-    h = exact.random_matrix(random.Random(22), 3, 5)
-    mean = [[sum(row) / 5] for row in h]
-    spread = sum(sum((x - m[0]) ** 2 for x in row) for row, m in zip(h, mean, strict=True))
-    require(spread == exact.norm2(h) / F(5) ** power - 5 * exact.norm2(mean), "the spread around the mean")
-    return require(spread != exact.norm2(h) / 25 - exact.norm2(mean), "as printed")
+    h = random_matrix(random.Random(22), 3, 5)
+    spread, mean = norm2(h @ centring(5)), norm2(h @ Matrix([[F(1, 5)]] * 5))
+    require(spread == norm2(h) / F(5) ** power - 5 * mean, "the spread around the mean")
+    return require(spread != norm2(h) / 25 - mean, "as printed")
 
 
 def step_36(x: F = F(1, 10)) -> bool:
@@ -173,12 +169,9 @@ def step_39(inside: bool = False) -> bool:
     1: the third line with const = −Σ C log C. With exp(z/C) the sum would not be Σ exp(z): at z = log 2 and C = 1/2
     it is exp(2z)/2 = 2 = exp z by accident, at C = 1/4 it is exp(4z)/4 = 4.
     """
-    c = [F(1, 2), F(1, 4), F(1, 8), F(1, 8)]
-    z = [F(3), F(1), F(-2), F(5)]  # multiples of log 2
-    exact_sum = sum(F(2) ** int(x) for x in z)
-    require(exact_sum == sum(q * F(2) ** int(x) / q for q, x in zip(c, z, strict=True)), "exp(z)/C")
-    lower = sum(q * (x + n) for q, x, n in zip(c, z, (1, 2, 3, 3), strict=True))  # −log C in units of log 2
-    require(exact_sum**8 >= F(2) ** int(8 * lower), "Jensen")
+    z, n = (3, 1, -2, 5), (1, 2, 3, 3)  # in units of log 2: logits, and −log C
+    lower = sum(F(1, 2**k) * (x + k) for x, k in zip(z, n, strict=True))
+    require(sum(F(2) ** x for x in z) ** 8 >= F(2) ** int(8 * lower), "Jensen")
     return require((F(2) ** 4 / 4 == 2) == inside, "exp(z/C) gives another sum")
 
 
@@ -186,12 +179,9 @@ def step_40(c0: F = F(1, 2)) -> bool:
     """Weights (39): C = (1 − C0) e_k + C0 q with q = (C4/K_A on the majority, C5/K_B on the minority); const = H(C),
     the entropy. K_A = 2, K_B = 1, C0 = 1/2, C4 = 1/50: logits (0, 0, 20) of a sample of the first class.
     """
-    c4, z = F(1, 50), (F(0), F(0), F(20))
-    q = (c4 / 2, c4 / 2, 1 - c4)
-    weights = [c0 * x + (1 - c0) * (k == 0) for k, x in enumerate(q)]
-    entropy = exact.total([-(x * exact.log(x)) for x in weights])
-    bracket = sum(x * y for x, y in zip(q, z, strict=True)) - z[0]
-    loss = exact.cross_entropy(z, 0)
+    q, z = (F(1, 100), F(1, 100), F(49, 50)), (F(0), F(0), F(20))
+    entropy = sum(-(x * log(x)) for x in (1 - c0 + c0 * q[0], c0 * q[1], c0 * q[2]))
+    bracket, loss = q[2] * z[2], cross_entropy(z, 0)
     require(loss > c0 * bracket + entropy, "with C0")
     return require(loss < bracket + entropy, "without C0")
 
@@ -199,17 +189,17 @@ def step_40(c0: F = F(1, 2)) -> bool:
 def step_42(sign: int = -1) -> bool:
     """h·y + (C6/2)‖h‖² + ‖y‖²/(2C6) = ‖C6 h + y‖²/(2C6), which is 0 iff y = −C6 h."""
     rng, c6 = random.Random(31), F(3, 2)
-    h = exact.random_matrix(rng, 3, 1)
-    for y in (exact.random_matrix(rng, 3, 1), exact.scaled(sign * c6, h)):
-        gap = exact.inner(h, y) + c6 / 2 * exact.norm2(h) + exact.norm2(y) / (2 * c6)
-        require(gap == exact.norm2(exact.plus(y, h, c6)) / (2 * c6), "the square")
+    h, other = random_matrix(rng, 3, 1), random_matrix(rng, 3, 1)
+    for y in (other, sign * c6 * h):
+        gap = inner(h, y) + c6 / 2 * norm2(h) + norm2(y) / (2 * c6)
+        require(gap == norm2(c6 * h + y) / (2 * c6), "the square")
     return require(gap == 0, "equality")
 
 
 def step_43(part: F = F(1, 30)) -> bool:
-    classes, majority, norm = 10, 3, _SMALL  # ‖W_EX‖_F = E_H
-    require(majority * part <= classes * _SMALL, "the budget of (5)")
-    return require(-(majority * norm + majority * part) / 2 < -majority * _SMALL, "the step fails")
+    """‖W_EX‖_F = E_H."""
+    require(3 * part <= 10 * _SMALL, "the budget of (5)")
+    return require(-(3 * _SMALL + 3 * part) / 2 < -3 * _SMALL, "the step fails")
 
 
 def step_44(majority: int = 3) -> bool:
@@ -233,41 +223,36 @@ def step_45(first: int = 2, second: int = 4) -> bool:
     """K_A = 3, K_B = 2. Line 3 adds (1/K_A) Σ_{k>K_A} ‖w_k‖², which its first sum, run to K, takes away again."""
     rng = random.Random(32)
     for c4 in (F(1, 3), F(4, 5), F(1, 10)):
-        c5, columns, minority = 1 - c4, exact.random_matrix(rng, 4, 3), exact.random_matrix(rng, 4, 2)
-        a, b = [[sum(row) / 3] for row in columns], [[sum(row) / 2] for row in minority]
-        y = exact.plus(exact.scaled(c4, a), b, c5)
-        line1 = -sum(exact.norm2([[y[r][0] - columns[r][k]] for r in range(4)]) for k in range(3)) / 3
-        base, ab, aa, bb = -exact.norm2(columns) / 3, exact.inner(a, b), exact.norm2(a), exact.norm2(b)
-        line2 = base + 2 * c5**2 * ab + c4 * (2 - c4) * aa
+        c5, columns, minority = 1 - c4, random_matrix(rng, 4, 3), random_matrix(rng, 4, 2)
+        a, b = columns @ Matrix([[F(1, 3)]] * 3), minority @ Matrix([[F(1, 2)]] * 2)
+        y = c4 * a + c5 * b
+        line1 = -norm2(y @ Matrix([[1, 1, 1]]) - columns) / 3
+        base, bb, q = -norm2(columns) / 3, norm2(b), c4 * (2 - c4)
+        line2 = base + 2 * c5**2 * inner(a, b) + q * norm2(a)
         require(line1 == line2 - c5**first * bb != line2 - c5 * bb, "line 2")
-        q, rest = c4 * (2 - c4), exact.norm2(minority) / 3
-        line3 = (base - rest) + rest + q * exact.norm2(exact.plus(a, b, c5**2 / q)) - c5**2 * bb
-        require(line1 == line3 - c5**second / q * bb != line3 - c5**2 / q * bb, "line 3")
-        require(line1 != line3 + rest - c5**second / q * bb, "line 3 with its first sum as printed")
+        rest, square = norm2(minority) / 3, base + q * norm2(a + c5**2 / q * b) - c5**2 * bb
+        require(line1 == square - c5**second / q * bb != square - c5**2 / q * bb, "line 3")
+        require(line1 != square + rest - c5**second / q * bb, "line 3 with its first sum as printed")
     return True
 
 
 def step_46(half: F = F(1, 2)) -> bool:
     """−‖y − w_k‖²/(2C6): every term of (45) enters with 1/(2C6). In one dimension, w_k = w_A = 1, w_B = 0, C4 = C5 =
-    1/2.
+    1/2, so C4(2−C4) = 3/4.
     """
-    c6, c4 = F(3), F(1, 2)
-    q = c4 * (2 - c4)
-    before = -((c4 - 1) ** 2) / (2 * c6)
-    return require(before == -F(1) / (2 * c6) + half * q / c6 and before != -F(1) / (2 * c6) + q / c6, "the factor")
+    c6 = F(3)
+    before, rest = -(F(-1, 2) ** 2) / (2 * c6), -1 / (2 * c6)
+    return require(before == rest + half * F(3, 4) / c6 != rest + F(3, 4) / c6, "the factor")
 
 
 def step_47(exchanged: bool = True) -> bool:
-    rng, c4 = random.Random(33), F(4, 5)
-    c5, columns = 1 - c4, exact.random_matrix(rng, 4, 3)
-    b, a = [[sum(row) / 3] for row in columns], exact.random_matrix(rng, 4, 1)
-    y = exact.plus(exact.scaled(c4, a), b, c5)
-    line1 = -sum(exact.norm2([[y[r][0] - columns[r][k]] for r in range(4)]) for k in range(3)) / 3
-    q = c5 * (2 - c5)
-    square = -exact.norm2(columns) / 3 + q * exact.norm2(exact.plus(b, a, c4**2 / q))
-    right = square - (c4**2 + c4**4 / q) * exact.norm2(a)
-    printed = square - (c5**2 + c5**4 / (c4 * (2 - c4))) * exact.norm2(a)
-    return require((line1 == right and line1 != printed) == exchanged, "the coefficient")
+    rng, c4, c5 = random.Random(33), F(4, 5), F(1, 5)
+    columns, a = random_matrix(rng, 4, 3), random_matrix(rng, 4, 1)
+    b, q = columns @ Matrix([[F(1, 3)]] * 3), c5 * (2 - c5)
+    line1 = -norm2((c4 * a + c5 * b) @ Matrix([[1, 1, 1]]) - columns) / 3
+    square = -norm2(columns) / 3 + q * norm2(b + c4**2 / q * a)
+    right, printed = (square - (c**2 + c**4 / x) * norm2(a) for c, x in ((c4, q), (c5, c4 * (2 - c4))))
+    return require((line1 == right != printed) == exchanged, "the coefficient")
 
 
 def step_49(times: int = 2) -> bool:
@@ -276,31 +261,21 @@ def step_49(times: int = 2) -> bool:
     loss is log K = L. So (49) does not bound from below with L_A as in (46); with the weights of (38) as printed
     (`step_10_38`) it is not refuted. n_A and n_B, the imbalance, are gone from it.
     """
-    log_k = exact.log(F(10))
-    right = times * log_k - _SMALL - 2 * 10 * _SMALL / (2 * 5)
-    return require(right > log_k, "the right side exceeds the loss")
+    right = times * log(F(10)) - _SMALL - 2 * 10 * _SMALL / (2 * 5)
+    return require(right > log(F(10)), "the right side exceeds the loss")
 
 
 def step_50(factor: F = F(1)) -> bool:
     """The mean drops out, since Σ_j (w_j − w_A) = 0. A quadratic function's derivative is its symmetric difference
-    quotient.
+    quotient: at w = (4, −2, 7), mean 3, with the step 1/3.
     """
-
-    def half(first: F) -> F:
-        w = (first, F(-2), F(7))
-        return sum((x - sum(w) / 3) ** 2 for x in w) / 2
-
-    at, step = F(4), F(1, 3)
-    slope = (half(at + step) - half(at - step)) / (2 * step)
-    deviation = at - F(4 - 2 + 7, 3)
-    return require(slope == factor * deviation != F(2, 3) * deviation, "the derivative")
+    above, below = (norm2(Matrix([[4 + step, -2, 7]]) @ centring(3)) / 2 for step in (F(1, 3), F(-1, 3)))
+    return require((above - below) / F(2, 3) == factor * (4 - 3) != F(2, 3) * (4 - 3), "the derivative")
 
 
 def step_51(c4: F = F(4, 5)) -> bool:
     """(50) times C6K_A: w_B enters with C4(2−C4)·C5²/(C4(2−C4)) = C5² in the second term and with C4² in the third."""
-    c5 = 1 - c4
-    coefficient = c4 * (2 - c4) * (c5**2 / (c4 * (2 - c4))) + c4**2
-    return require(coefficient == F(17, 25) != 1 / (1 - c4**2) == F(25, 9), "the coefficient")
+    return require((1 - c4) ** 2 + c4**2 == F(17, 25) != 1 / (1 - c4**2) == F(25, 9), "the coefficient")
 
 
 def after_51(exponent: int = 1) -> bool:
@@ -314,13 +289,12 @@ def after_51(exponent: int = 1) -> bool:
 
 def loss_imbalance(scale: F = F(1)) -> bool:
     """Proof. That of `balanced.thm_b3`: the logits of any feasible (W, h), sample by sample, are those of both
-    models.
+    models: h0 = (d/E_H) h with W_EX = (E_H/d) I, and h0 = h with W_DEQ = 0.
     """
-    rng, d, e_h = random.Random(34), 3, F(1, 2)
-    w, h = exact.random_matrix(rng, 4, d), exact.random_matrix(rng, d, 5 + 5 + 1 + 1)
-    explicit = exact.product(w, exact.scaled(scale * e_h / d, exact.identity(d)), exact.scaled(d / e_h, h))
-    deq = exact.product(w, exact.inverse(exact.identity(d)), h)
-    return require(explicit == deq == exact.product(w, h), "the same logits")
+    rng, unit, small = random.Random(34), identity(3), F(1, 6)  # E_H/d
+    w, h = random_matrix(rng, 4, 3), random_matrix(rng, 3, 5 + 5 + 1 + 1)
+    explicit, deq = w @ (scale * small * unit) @ (1 / small * h), w @ inverse(unit - 0 * unit) @ h
+    return require(explicit == deq == w @ h, "the same logits")
 
 
 def step_55_57(d: int = 10) -> bool:
@@ -330,11 +304,11 @@ def step_55_57(d: int = 10) -> bool:
     rng, r = random.Random(35), F(1, 2)
     for _ in range(20):
         w = exact.matrix(3, 3, lambda i, j: F(rng.randint(-5, 5), 30))  # ‖W‖_F ≤ 1/2
-        x = exact.random_matrix(rng, 3, 1)
-        y = exact.product(exact.inverse(exact.plus(exact.identity(3), w, -1)), x)
-        require(exact.norm2(w) <= r**2 and exact.norm2(y) * (1 - r) ** 2 <= exact.norm2(x), "spectral norm")
-    layer = exact.diagonal([1 / (1 - _SMALL)] + [F(1)] * (d - 1))
-    return require(exact.norm2(layer) > 4 / (1 - _SMALL) ** 2, "Frobenius norm: more than twice the bound")
+        x = random_matrix(rng, 3, 1)
+        y = inverse(identity(3) - w) @ x
+        require(norm2(w) <= r**2 and norm2(y) * (1 - r) ** 2 <= norm2(x), "spectral norm")
+    layer = exact.diagonal([1 / (1 - _SMALL), *[F(1)] * (d - 1)])
+    return require(norm2(layer) > 4 / (1 - _SMALL) ** 2, "Frobenius norm: more than twice the bound")
 
 
 def step_58_59(y: F = F(1, 2)) -> bool:

@@ -51,14 +51,3 @@ def test_axes_against_tables():
     assert len(table) == 8
     inside = audit.audit_axes(PRINTED, dict.fromkeys(last, 100))
     assert (inside["says"] == "inside").all()
-
-
-def test_integrated_rate_of_the_stated_recipe():
-    recipe = {"epochs": 100, "batch_size": 128, "lr": 1e-4, "momentum": 0.9, "weight_decay": 5e-4}
-    balanced = audit.integrated_rate(50_000, **recipe)
-    assert balanced["steps"] == 39_100
-    assert balanced["rate"] == pytest.approx(39.1)
-    assert balanced["decay"] == pytest.approx(0.0196, abs=5e-5)
-    assert audit.integrated_rate(15_350, **recipe)["rate"] == pytest.approx(12.0)
-    one_epoch = audit.integrated_rate(50_000, 1, 128, 1e-2, 0.9, 5e-4)
-    assert one_epoch["rate"] == pytest.approx(39.1)

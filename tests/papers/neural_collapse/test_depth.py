@@ -12,7 +12,6 @@ from companion.neural_collapse import depth
 from companion.neural_collapse.depth import SIGNALS, DepthConfig
 from nclib import comparison, training
 from nclib.config import DataConfig, ModelConfig, RunConfig, TrainConfig, run_id
-from nclib.engine.reference import load_run
 from nclib.engine.runs import ensure_runs
 from nclib.engine.store import default_store
 
@@ -58,9 +57,6 @@ def _values(rows, **chosen):
     for name, value in chosen.items():
         rows = rows[rows[name] == value]
     return rows.set_index("metric")["value"]
-
-
-# ---- what a look measures
 
 
 @pytest.mark.parametrize(
@@ -118,9 +114,6 @@ def test_rows_of_looks_are_never_taken_for_rows_of_runs(frame):
     assert len(comparison.terminal_phase(frame)) == len(BLOCKS) and len(comparison.solver_audit(frame)) == 1
 
 
-# ---- AUROC and ranks against closed forms
-
-
 def test_auroc_is_the_share_of_pairs_in_order():
     score = torch.tensor([1.0, 2.0, 3.0, 4.0])
     wrong = torch.tensor([False, False, True, True])
@@ -131,9 +124,6 @@ def test_auroc_is_the_share_of_pairs_in_order():
     generator = np.random.default_rng(0)
     score, wrong = generator.integers(0, 5, 200), generator.random(200) < 0.3
     assert depth.auroc(torch.tensor(score), torch.tensor(wrong)) == pytest.approx(roc_auc_score(wrong, score))
-
-
-# ---- verdicts
 
 
 def _looks(changes, seeds=3):
@@ -194,19 +184,3 @@ def test_a_setting_without_errors_in_every_seed_does_not_count():
     row = table.loc[("residual", "all")]
     assert row["settings_found"] == 2 and row["auroc"] == pytest.approx(0.81) and row["verdict"] == "as claimed here"
     assert table.loc[("doubt", "minority"), ["settings_found", "verdict"]].tolist() == [0, "not run"]
-
-
-def test_ranks_are_compared_between_networks_and_between_states(frame):
-    ranks = depth.final_ranks(frame, BASES.values())
-    assert set(ranks["most"]) == {9} and len(ranks) == len(BLOCKS)
-    run = run_id(BASES["deq"])
-    means = torch.as_tensor(load_run(run).arrays["class_means"])
-    value = ranks.set_index("run_id")["value"][run]
-    assert value == pytest.approx(depth.rank_of_means(means))
-    table = depth.rank_claims(frame, ranks, "toy")
-    matched = ranks.set_index("model")["value"]["explicit_matched"]
-    assert table["change"].iloc[0] == pytest.approx(100 * (value / matched - 1))
-    states = depth.states_as_models(frame).query("metric == 'effective_rank' and split == 'train'")
-    states = states.set_index("model")["value"]
-    assert table["change"].iloc[-1] == pytest.approx(100 * (states["solved"] / states["T = 1"] - 1))
-    assert set(table["verdict"]) == {"reported"}, "one seed"

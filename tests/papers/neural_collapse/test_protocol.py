@@ -77,14 +77,6 @@ def test_equal_is_a_ratio_from_nine_to_eleven_tenths(deq, word):
     assert of(rows).set_index("metric")["verdict"]["nc1_pinv"] == word
 
 
-def test_block_and_equilibrium_are_compared_in_two_metrics():
-    rows = frame((5, 100.0), models=["explicit_matched", "deq"])
-    found, _ = protocol.pooled_ratios(rows, PLANNED, protocol.BLOCK, "reduced", ("explicit_matched", "deq"))
-    assert set(found["compared"]) == {"DEQ / its cell applied once"}
-    assert found["metric"].tolist() == ["nc1_trace_ratio", "paper_eq13_uncentred"]
-    assert set(found["verdict"]) == {"lower"}
-
-
 def test_accuracy_is_secondary_for_networks_that_were_trained_to_collapse():
     rows = pd.concat([frame((5, 100.0)), frame((3, 100.0)), frame((None, 1.0))])
     found = protocol.accuracy_tests(rows, PLANNED, "reduced", protocol.accuracy_remark("full"))
