@@ -269,8 +269,7 @@ class TrainConfig(Config):
     precision : "float32" (on GPUs without TF32), "bfloat16" (autocast of the encoder; the last block and the read-out
         stay float32, since a cell in bfloat16 has no fixed point to the paper's tolerance, with TF32 on GPUs) or
         "float64"
-    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set. Where a
-        stored run differs only in a log_every that divides this one, nothing is trained again
+    log_every : epochs between full evaluations; the last ten epochs are always evaluated on the test set
     nc_on_test : neural-collapse report on the test features too
     deterministic : refuse operations whose result changes from call to call
     constraint, e_w, e_h : the paper's E_W and E_H are read as weight decay alone, which enforces neither

@@ -18,6 +18,7 @@ from nclib.deq.gradients import Phantom as Phantom
 from nclib.deq.gradients import Reversible as Reversible
 from nclib.deq.gradients import Unrolled as Unrolled
 from nclib.deq.jacobian import jacobian_frobenius_sq as jacobian_frobenius_sq
+from nclib.deq.jacobian import row_jacobians as row_jacobians
 from nclib.deq.jacobian import spectral_radius as spectral_radius
 from nclib.deq.layer import DEQ as DEQ
 from nclib.deq.layer import ForwardNotConverged as ForwardNotConverged

@@ -1,4 +1,4 @@
-"""The Jacobian at a point: products with it, its spectral radius and its size."""
+"""The Jacobian at a point: products with it, its spectral radius and its size, and the Jacobian of every row."""
 
 from __future__ import annotations
 
@@ -27,6 +27,74 @@ def _linearise(f: Callable[[State], State], z: State, detach: bool, **counts: in
         _, f, z = packed(f, z)
         z = z if z.requires_grad and not detach else z.detach().requires_grad_()
         return evaluate_cell(f, z, (), len(z)), z
+
+
+def row_jacobians(f: Callable[..., Tensor | tuple], x: Tensor, *rows: Tensor) -> Tensor:
+    """The Jacobian of every row of f(x, *rows) with respect to its row of x, in one backward pass.
+
+    Since rows do not depend on one another, each is repeated as often as the output has numbers, and every copy is
+    differentiated for one of them.
+
+    Parameters
+    ----------
+    f : maps (B, *) to (B, *) row by row: a ``DEQ`` with any gradient rule, whose z* is differentiated, or a function or
+        network that holds one. A tuple is taken for z* and what belongs to it. Layers that mix rows, as BatchNorm does
+        in training, give wrong answers here.
+    x : (B, *), floating-point.
+    rows : further tensors (B, *) that f takes. They are repeated with x.
+
+    Returns
+    -------
+    (B, *out, *in), where *out is the shape of a row of the output and *in that of a row of x. No graph is kept. An
+    equilibrium's is as accurate as its solves are.
+
+    Raises
+    ------
+    RuntimeError
+        Under torch.inference_mode(), which records no Jacobian.
+
+    Notes
+    -----
+    f sees B · numel(out) rows at once. Torch's own ways need one backward pass for each number of the output
+    (torch.autograd.functional.jacobian, which also returns the zeros between different rows) or are refused by the
+    layer (torch.func.jacrev, vectorize=True).
+
+    Examples
+    --------
+    z = A z + x has the Jacobian (I − A)⁻¹.
+
+    >>> import torch
+    >>> from nclib import DEQ, Anderson
+    >>> from nclib.deq import row_jacobians
+    >>> a = torch.tensor([[0.5, 0.25], [0.0, 0.5]], dtype=torch.float64)
+    >>> layer = DEQ(lambda z, x: z @ a.T + x, Anderson(tol=1e-9))
+    >>> row_jacobians(layer, torch.ones(3, 2, dtype=torch.float64))[0].round(decimals=6).tolist()
+    [[2.0, 1.0], [0.0, 2.0]]
+
+    Of a layer with a further tensor in ``args``, here the gain of each row:
+
+    >>> scaled = DEQ(lambda z, x, gain: gain * z + x, Anderson(tol=1e-9))
+    >>> gain = torch.tensor([[0.5], [0.75]], dtype=torch.float64)
+    >>> row_jacobians(lambda x, gain: scaled(x, args=(gain,)), gain, gain).flatten().round(decimals=6).tolist()
+    [2.0, 4.0]
+    """
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError("torch.inference_mode() records no Jacobian; write `with torch.no_grad():` instead")
+
+    def value(*given: Tensor) -> Tensor:
+        found = f(*given)
+        return found[0] if isinstance(found, tuple) else found
+
+    with torch.no_grad():
+        one = value(*(t[:1].detach() for t in (x, *rows)))
+    size = math.prod(one.shape[1:])
+    many, *others = (t.detach().repeat_interleave(size, 0) for t in (x, *rows))
+    with torch.enable_grad():
+        found = value(many.requires_grad_(), *others)
+    which = torch.eye(size, dtype=found.dtype, device=found.device).repeat(len(x), 1).view(found.shape)
+    constant = not found.requires_grad
+    grad = torch.zeros_like(many) if constant else torch.autograd.grad(found, many, which, materialize_grads=True)[0]
+    return grad.view(len(x), *one.shape[1:], *x.shape[1:])
 
 
 def spectral_radius(

@@ -7,7 +7,8 @@ import torch
 from cells import TanhCell, TwoPartCell, random
 from torch.autograd import gradcheck
 
-from nclib.deq import jacobian_frobenius_sq, spectral_radius
+from nclib.deq import DEQ, jacobian_frobenius_sq, row_jacobians, spectral_radius
+from nclib.solver import Anderson
 
 
 def block(*matrices):
@@ -86,6 +87,24 @@ def test_the_jacobian_norm_is_a_differentiable_regulariser():
 def test_inference_mode_records_no_jacobian():
     with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
         spectral_radius(torch.cos, torch.zeros(1, 2))
+
+
+def test_the_jacobians_of_rows_are_those_of_the_closed_form():
+    x, mix = random(4, 5, seed=2), random(3, 5, seed=3)
+    a = 0.2 * random(3, 3, seed=1)
+    layer = DEQ(lambda z, x: z @ a.T + x, Anderson(tol=1e-12, max_steps=100))
+    inverse = torch.linalg.inv(torch.eye(3).double() - a)
+    got = row_jacobians(lambda x, gain: layer(gain * (x @ mix.T))[0], x, gain := random(4, 1, seed=4))
+    assert got.shape == (4, 3, 5) and not got.requires_grad
+    assert torch.allclose(got, gain.unsqueeze(2) * (inverse @ mix), rtol=1e-8)
+    maps = DEQ(lambda z, x: 0.5 * z + x.flip(2), Anderson(tol=1e-12), return_solution=False)
+    with torch.no_grad():
+        images = row_jacobians(maps, random(2, 2, 3))
+    expected = 2 * torch.eye(6).double().view(2, 3, 2, 3).flip(1)
+    assert images.shape == (2, 2, 3, 2, 3) and torch.allclose(images, expected.expand_as(images))
+    assert torch.equal(row_jacobians(lambda x: x.detach(), x), torch.zeros(4, 5, 5).double())
+    with torch.inference_mode(), pytest.raises(RuntimeError, match=r"with torch.no_grad\(\):"):
+        row_jacobians(layer, x)
 
 
 def test_a_state_of_several_tensors_is_one_state_to_the_jacobian():
