@@ -91,7 +91,7 @@ class Solution:
         Returns
         -------
         dict
-            rows, converged, max_steps, diverged, worst_residual (NaN where there are no rows), num_evals.
+            rows, converged, max_steps, diverged, worst_residual (NaN without rows), num_evals.
         """
         found = {code.name.lower(): int((self.status == code).sum()) for code in Status}
         worst = float(self.residual.max()) if len(self.residual) else math.nan
@@ -138,7 +138,7 @@ def fixed_point(
     Raises
     ------
     TypeError
-        For what is no solver.
+        For what is not a solver.
     ValueError
         Where shapes do not fit, and where f changes what it is given.
 

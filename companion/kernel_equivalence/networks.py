@@ -198,7 +198,7 @@ def train_shallow(config: ShallowConfig, job: Job) -> Result:
     Raises
     ------
     ConfigError
-        When the loss is no longer a number: a smaller lr helps.
+        When the loss becomes NaN: a smaller lr helps.
     """
     weights = None if job.base is None else job.store.open(job.base).weights
     inputs = load_inputs(config, weights, job.device)
@@ -263,7 +263,7 @@ def _measure(net: ShallowNetwork, inputs: dict[str, Samples], phase: str, epoch:
         rows.append((epoch, split, f"accuracy_{phase}", (logits.argmax(1) == labels).double().mean().item()))
         rows.append((epoch, split, f"loss_{phase}", F.cross_entropy(logits.double(), labels).item()))
         if not math.isfinite(rows[-1][-1]):
-            raise ConfigError("the loss is no longer a number; use a smaller lr")
+            raise ConfigError("the loss became NaN; use a smaller lr")
         for name in ("converged", "steps") if solutions else ():
             values = torch.cat([getattr(solution, name) for solution in solutions])
             rows.append((epoch, split, f"solver_{name}", values.double().mean().item()))

@@ -200,7 +200,7 @@ def _gate(group: str) -> str:
     for name in (*PRINTED, *_turned()) if group == "r100" else PRINTED:
         row, pairs_of = ROWS[name], compared(ROWS[name], group).table
         setting, pilot = ((pairs_of["K_A"] == k_a) & (pairs_of["R"] == ratio) for k_a, ratio in (UNJUDGED, KNOWN))
-        # the settings have unequal seeds without two pairs: each counts alike, and there is no interval
+        # the settings have unequal seeds without two pairs: each counts alike, without an interval
         left = pairs_of[~(setting & pairs_of["seed"].isin(_below_the_gate()))]
         left = left.groupby(SETTING, dropna=False)["difference"].mean().mean()
         whole, dropped, known = (

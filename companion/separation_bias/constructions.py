@@ -185,7 +185,7 @@ def count_regions(w: np.ndarray, u: np.ndarray, b: np.ndarray, a: np.ndarray | N
 
 
 def sawtooth_l1_bound(m: int, pieces: int) -> float:
-    """Least L¹[0, 1] distance of a continuous function with so many affine pieces from T^m.
+    """Least L¹[0, 1] distance of a continuous function with this number of affine pieces from T^m.
 
         ¼ (1 − (P − 1)/2^{m−1})
 

@@ -48,7 +48,7 @@ def _exit_code(error: Exception) -> int | None:
 def main() -> None:
     """Entry point of the ``nclib`` command."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    if sys.stdout is not None:  # a log shows each line when it is said; a file name that is no text as well as can be
+    if sys.stdout is not None:  # a log shows each line when it is said; a file name that is not text as well as can be
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     app(prog_name="nclib")
 

@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 """Raised whenever the meaning of a stored run changes; part of every run id."""
 
 _LABELS: dict[str, Any] = {"profile": True, "model": {"name"}}
-"""What is shown of a run and is no part of its identity."""
+"""What is shown of a run and does not enter its identity."""
 
 
 class StoredConfig(Config):

@@ -133,7 +133,7 @@ class Phantom(Options):
 
 
 class Unrolled(Options):
-    """Backpropagation through plain applications of the cell, started at z0; there is no solver.
+    """Backpropagation through plain applications of the cell, started at z0, without a solver.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class Unrolled(Options):
 
 
 class Reversible(Options):
-    """The exact gradient of a fixed number of steps, in memory that does not grow with it; there is no solver.
+    """The exact gradient of a fixed number of steps, in memory that does not grow with it, without a solver.
 
     From y = z = z0, one step is
 

@@ -127,7 +127,7 @@ def spectral_radius(
     Raises
     ------
     RuntimeError
-        Under torch.inference_mode(), where there is no Jacobian.
+        Under torch.inference_mode(), which records no Jacobian.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def jacobian_frobenius_sq(
     Raises
     ------
     RuntimeError
-        Under torch.inference_mode(), where there is no Jacobian.
+        Under torch.inference_mode(), which records no Jacobian.
 
     Examples
     --------

@@ -18,7 +18,7 @@ REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, rel
 def unroll(
     cell: Cell, parts: Parts | None, gradient: Unrolled, at: Sequence[int], z: Tensor, *rows: Tensor
 ) -> tuple[list[State], Solution]:
-    """The states after so many steps and the last one, recorded while torch records gradients."""
+    """The states after the steps ``at`` and the last one, recorded while torch records gradients."""
     by_part, states = [], {}
     for step in range(1, gradient.steps + 1):
         last, z = z, evaluate_cell(cell, z, rows, len(z)).to(z.dtype)

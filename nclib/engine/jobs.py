@@ -198,7 +198,7 @@ _POLL_SECONDS = 0.5
 
 @contextlib.contextmanager
 def pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """So many processes of this machine, which end with this one, however it ends, and with the block: nobody wants
+    """Worker processes of this machine, which end with this one, however it ends, and with the block: nobody wants
     anything of them that is not stored. No port is opened."""
     environment, context = worker_environment(), multiprocessing.get_context("spawn")
     with processes.environment_restored(environment):
@@ -221,7 +221,7 @@ def worker_environment() -> dict[str, str]:
 
 
 def place(workers: int | None, scheduler: str | None, runs: int) -> concurrent.futures.Executor | int:
-    """Where to train so many runs: so many processes of this machine (left out: one a GPU, else one a core), or the
+    """Where to train: a number of processes of this machine (left out: one a GPU, else one a core), or the
     Dask cluster whose address or scheduler file is given."""
     if scheduler:
         return connect(scheduler).get_executor(pure=False, retries=0)  # what failed would fail again
@@ -266,7 +266,7 @@ class Grid:
     ended: int = field(default=0, init=False)
 
     def train(self, executor: concurrent.futures.Executor | int | None) -> None:
-        """By an executor, by so many processes of this machine, or here."""
+        """By an executor, by processes of this machine, or here."""
         if executor is None or executor == 1:
             self._train_here()
         elif isinstance(executor, int):

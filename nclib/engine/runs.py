@@ -88,7 +88,7 @@ def ensure_runs(
     Parameters
     ----------
     configs : the runs, trained in this order; repetitions are trained once
-    executor : where to train: so many processes of this machine, or any `concurrent.futures.Executor` of processes;
+    executor : where to train: a number of processes of this machine, or any `concurrent.futures.Executor` of processes;
         left out: here, one after the other
     train : "missing" trains what the run store lacks; "never" takes what is stored or among the reference results;
         "finished" is the same here: `nclib.engine.partial.drawable` has left out the others
@@ -158,7 +158,7 @@ def train_missing(
 
     Parameters
     ----------
-    minutes : stop after so many; what has begun keeps its last checkpoint (on an executor of another machine it is
+    minutes : stop after this time; what has begun keeps its last checkpoint (on an executor of another machine it is
         finished)
     stored : called with the id of each run once it is stored and sound, first for those that were there before
 

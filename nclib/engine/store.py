@@ -342,7 +342,7 @@ def _saved(value: dict[str, Any]) -> bytes:
 
 
 def labels(config: StoredConfig) -> dict[str, Any]:
-    """What a record says of a run that is no part of its identity: the profile that asked for it first, and the name of
+    """What a record says of a run beside its identity: the profile that asked for it first, and the name of
     its model where it has one."""
     model = getattr(getattr(config, "model", None), "name", None)
     return {"profile": config.profile} | ({"model": model} if model else {})

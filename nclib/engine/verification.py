@@ -23,7 +23,7 @@ FLOORS = {"loss": 0.02, "nc1_pinv": 0.02, "nc1_trace_ratio": 0.02, "nc2_etf_dist
 """The other metrics that are compared, and what is added to both sides of their ratio, as near zero a factor means
 nothing."""
 LEAST_SHIFT, LEAST_LOG_SHIFT = 0.005, 0.05
-"""Half a point of accuracy and 5 % of any other metric are no error."""
+"""Half a point of accuracy and 5 % of any other metric are within error."""
 LEAST_RUNS = 6
 """Mean shifts of fewer runs say nothing."""
 

@@ -240,8 +240,8 @@ def features(
     -------
     Features
         ``h`` (N, d), ``labels`` (N,), ``logits`` (N, K) or None, ``w`` (K, d), the classifier's weight, or None where
-        there is no classifier or the layer is not its input. All on the CPU. ``nc_report(*features(…))`` works. Labels
-        that are not numbers are a NumPy array.
+        the network has no classifier or the layer is not its input. All on the CPU. ``nc_report(*features(…))`` works.
+        Labels that are not numbers are a NumPy array.
 
     Raises
     ------

@@ -137,7 +137,7 @@ class ClassMoments:
         """A copy with some of the classes alone, renumbered 0, 1, … in ascending order.
 
         Σ_W is kept only as the sum over all classes, so a selection has no ``within_cov`` (and no ``nc1_pinv``); all
-        else is as if there were no other classes.
+        else is as if only these classes existed.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class ClassMoments:
         """N."""
         total = int(self.counts.sum())
         if total == 0:
-            raise ValueError("there are no samples in these moments yet; call update(h, labels) first")
+            raise ValueError("these moments have no samples yet; call update(h, labels) first")
         return total
 
     @property
@@ -224,7 +224,7 @@ class ClassMoments:
     def within_cov(self) -> Tensor:
         """(d, d), Σ_W: mean over all samples of (h − μ_k)(h − μ_k)ᵀ."""
         if self.scatter is None:
-            raise ValueError("there is no within_cov of a selection of classes, or with covariance=False")
+            raise ValueError("a selection of classes, or covariance=False, has no within_cov")
         return (self.scatter.tril() + self.scatter.tril(-1).T) / self.num_samples
 
     @property

@@ -101,7 +101,7 @@ def _mahalanobis(h: Tensor, m: ClassMoments) -> Tensor:
     values, directions = torch.linalg.eigh(m.within_cov)
     keep = values > max(1e-12 * float(values[-1]), 0.0)
     if not keep.any():
-        raise ValueError("the training features do not vary within their classes: there is no Mahalanobis distance")
+        raise ValueError("the training features do not vary within their classes, as the Mahalanobis distance needs")
     whiten = directions[:, keep] / values[keep].sqrt()
     means = m.means_from_origin[m.present] @ whiten  # around the first sample, as the features
     gaps = torch.cdist((h - m.origin) @ whiten, means, compute_mode="donot_use_mm_for_euclid_dist")

@@ -131,7 +131,7 @@ def tell_of_no_simplex(dims: dict[str, int], num_classes: int) -> None:
     least = {name: ideal_values(num_classes, dim)["nc2_etf_distance"].value for name, dim in few.items()}
     if few:
         warnings.warn(
-            f"there is no simplex of {num_classes} classes in fewer than {num_classes - 1} dimensions, so that "
+            f"{num_classes} classes form no simplex in fewer than {num_classes - 1} dimensions, so that "
             "nc2_etf_distance and nc3_alignment have a least value above 0: "
             f"{', '.join(f'{name} (d = {dim}: {least[name]:.3f})' for name, dim in few.items())}. See "
             f"nclib.ideal_values({num_classes}, dim={max(few.values())})",

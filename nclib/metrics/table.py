@@ -79,7 +79,7 @@ def _printed_minimum(k: int, r: int) -> float:
 
 
 def _of_a_simplex(value: Number) -> Callable[[int, int], float]:
-    """Nobody knows what it is where there is no simplex."""
+    """Unknown below K − 1 dimensions."""
     return lambda k, r: math.nan if r < k - 1 else value(k, r) if callable(value) else value
 
 
@@ -157,7 +157,7 @@ def ideal_values(num_classes: int, dim: int | None = None) -> dict[str, Ideal]:
     ----------
     num_classes : K ≥ 2; a few ideals and ranges depend on it. Where classes are absent, those of the class means
         are those of the remaining number of classes.
-    dim : d, the number of features. Below K − 1 there is no simplex of K classes, and the values are the least that
+    dim : d, the number of features. Below K − 1 a simplex of K classes does not fit, and the values are the least that
         exist in so few dimensions. Left out, there is room for a simplex.
 
     Returns

@@ -45,7 +45,7 @@ def digest(name: str) -> str:
     Raises
     ------
     OwnCodeError
-        When there is no such module.
+        When the module is not found.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def files(name: str) -> dict[str, bytes]:
     path = _file(module)
     if path is None:
         raise OwnCodeError(
-            f"there is no module {module!r} on the Python path; start Python in its folder or install it"
+            f"found no module {module!r} on the Python path; start Python in its folder or install it"
         )
     found = {module: path}
     if "site-packages" not in path.parts and module.split(".")[0] not in ours:

@@ -29,7 +29,7 @@ def root() -> Path:
     ------
     FileNotFoundError
         Where nclib is installed without its project and the working directory lies
-        outside one. There is no fall-back to the working directory: results would land wherever a command happened to
+        outside one. It never falls back to the working directory: results would land wherever a command happened to
         be typed.
     """
     override = _override("NCLIB_ROOT")
