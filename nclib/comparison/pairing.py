@@ -186,8 +186,7 @@ def pairs(
     rows = pd.concat([frame[(frame["metric"] == metric) & (frame["split"] == split)], at_end])
     _check_options(rows, runs)
     _check_partners(runs, f"{metric} ({split})")
-    counted = PHASE_METRICS if metric.startswith(("accuracy_", "nc4_")) else ()  # shares of images agree by chance
-    _check_copies(rows[rows["metric"].isin([metric, *counted])].drop_duplicates())
+    _check_copies(rows.drop_duplicates())
     if len(bad := runs[~np.isfinite(runs["value"]) | (relative & (runs["value"] <= 0))]):
         found = f"{bad.iloc[0]['value']:g}{', which has no logarithm' * relative}"
         raise NotMeasured(f"{metric} of run {bad.iloc[0]['run_id']} is {found}")
@@ -269,9 +268,12 @@ def _check_partners(runs: pd.DataFrame, what: str) -> None:
 
 
 def _check_copies(rows: pd.DataFrame) -> None:
-    """Refuse runs whose values are all equal. Whole numbers, and one accuracy alone, can be so by chance."""
+    """Refuse seeds whose values are all equal, costs aside. Whole numbers, and one accuracy alone, can be so by
+    chance."""
     rows = rows.assign(value=pd.to_numeric(rows["value"], errors="coerce"))
-    rows = rows[rows["value"] % 1 > 0].sort_values(["split", "metric", "epoch"])
+    rows = rows[(rows["value"] % 1 > 0) & ~rows["metric"].str.contains("second|time|memory")].sort_values(
+        ["split", "metric", "epoch"]
+    )
     seen: dict[Any, str] = {}
     for (run, *about), own in rows.groupby(["run_id", "model", *SETTING], dropna=False, sort=False):
         values = (*map(str, about), *own[_ROW].itertuples(index=False, name=None))

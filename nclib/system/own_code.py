@@ -61,9 +61,7 @@ def files(name: str) -> dict[str, bytes]:
     module, ours = name.partition(":")[0], ("nclib", *plugins.packages())
     path = _file(module)
     if path is None:
-        raise OwnCodeError(
-            f"found no module {module!r} on the Python path; start Python in its folder or install it"
-        )
+        raise OwnCodeError(f"found no module {module!r} on the Python path; start Python in its folder or install it")
     found = {module: path}
     if "site-packages" not in path.parts and module.split(".")[0] not in ours:
         top = path.parents[module.count(".") + (path.stem == "__init__")]
