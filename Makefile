@@ -8,7 +8,7 @@
 #   make setup TORCH_INDEX=URL     CPU-only machine: torch and torchvision come first, both from URL, an index of
 #                                  CPU builds (see pytorch.org, "Compute platform: CPU"); several GB less to fetch
 #   make reproduce PROFILE=lite ARGS="table1 -p epochs=5"
-#   make test ARGS="-k solver"     in two processes; -n 8 in ARGS makes it eight
+#   make test ARGS="-k solver"     in three processes; -n 8 in ARGS makes it eight
 #   PYTHON=python3.12 make setup   another interpreter
 #   make setup LATEST=1            the newest packages instead of the exact versions in constraints.txt
 
@@ -113,6 +113,6 @@ clean:
 	rm -rf $(VENV) build dist nclib_deq.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 
-# Every trained run, figure and table of every profile in results/; README.md and reference/ stay.
+# Every trained run, figure and table of every profile in results/; README.md, reference/ and sealed/ stay.
 clean-results:
 	find results -mindepth 1 -maxdepth 1 ! -name README.md ! -name reference ! -name sealed -print -exec rm -rf {} +

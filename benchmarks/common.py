@@ -1,4 +1,4 @@
-"""What the three measurements share: ratios taken in one run, peers that may be missing, files and the picture."""
+"""What the measurements share: ratios taken in one run, peers that may be missing, files and the picture."""
 
 import importlib
 import importlib.metadata

@@ -126,8 +126,8 @@ def evaluate(
         ``loss`` is the mean cross-entropy over samples; ``accuracy_balanced`` the mean of the class accuracies, which
         is the paper's "overall"; ``accuracy_majority`` and ``accuracy_minority`` the same over those classes;
         ``accuracy_train_prior`` the class accuracies weighted by training images; ``feature_norm`` the mean of ‖h‖₂
-        over samples. Names ending in ".adjusted" are
-        those of the predictions after logit adjustment (`nclib.losses.adjusted_logits`), for imbalanced classes.
+        over samples. Names ending in ".adjusted" are those of the predictions after logit adjustment
+        (`nclib.losses.adjusted_logits`), for imbalanced classes.
         All accuracies lie in [0, 1].
 
     Examples

@@ -317,7 +317,7 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
             f"width={cfg.width} gives features of dimension {dim}; a simplex ETF of {num_classes} classes needs at "
             f"least {num_classes - 1}: use width={need} or more"
         )
-    # meta-free construction would draw from the global generator; fork it so that callers' random state stays theirs
+    # construction draws from the global generator: fork it, so that callers' random state stays theirs
     with torch.random.fork_rng(devices=[]):
         block = _block(cfg, dim, 3 * seed + 1)
         model = Classifier(Encoder(in_channels, cfg.width), block, dim, num_classes, cfg)

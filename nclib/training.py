@@ -409,7 +409,7 @@ def train(
 
 
 def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
-    """The network of a finished run, from its configuration and its weights (`RunStore.weights`); no images are needed,
+    """The network of a finished run, from its configuration and its weights; no images are needed,
     but for a whole network of the user's own."""
     first, classifier = weights.get("encoder.0.weight"), weights["classifier.weight"]
     own = config.model.network is not None
@@ -422,7 +422,7 @@ def trained(config: RunConfig, weights: Mapping[str, Tensor]) -> Classifier:
 def reopen(
     config: RunConfig, weights: Mapping[str, Tensor], device: torch.device
 ) -> tuple[Classifier, Split, dict[str, Batches]]:
-    """A finished run's network with its weights (`RunStore.weights`), its images, and the batches it was evaluated on,
+    """A finished run's network with its weights, its images, and the batches it was evaluated on,
     "train" and "test". To be used within `arithmetic`."""
     trainer = _Trainer(config, device)
     trainer.model.load_state_dict(weights)

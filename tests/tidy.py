@@ -1,4 +1,4 @@
-"""Frames as `RunStore.frame` gives them."""
+"""Frames as `nclib.ensure_runs` gives them."""
 
 import pandas as pd
 

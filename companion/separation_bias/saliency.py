@@ -31,6 +31,8 @@ class CamConfig(PostHocConfig):
     base : the run
     examples : how many test images are kept with their maps
 
+    Notes
+    -----
     Seed and profile are the base's. Its data, model and train are found here too, so that planning, checks and captions
     treat this like the run it looks at.
     """
@@ -75,7 +77,7 @@ class CamConfig(PostHocConfig):
 
 
 def _predictions(model: Classifier, loader: Any, device: torch.device, maps: bool = True) -> dict[str, Tensor]:
-    """Of all images: labels, predicted classes, their `maps` where asked for, residual and steps of a solve."""
+    """Of all images: labels, predicted classes, ``cams`` where maps are asked for, residual and steps of a solve."""
     parts = []
     for images, labels in loader.in_order():
         with torch.no_grad():

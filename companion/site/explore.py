@@ -55,7 +55,7 @@ def script() -> str:
 def curves() -> pd.DataFrame:
     """One row for each curve: the menus' words, and lists over the epochs."""
     store = reference_store()
-    runs = [run for run in map(store.load, store.ids()) if run.config["kind"] == "classifier"]
+    runs = [run for run in map(store.open, store.ids()) if run.config["kind"] == "classifier"]
     frames = []
     for run, words in zip(runs, said([run.config for run in runs]).to_dict("records"), strict=True):
         rows = run.history[run.history["metric"].isin(METRICS) & run.history["split"].isin(["train", "test"])]

@@ -1,6 +1,6 @@
 """From tidy frames to statements: seed means with intervals, paired differences, verdicts by stated rules.
 
-Everything here takes and returns plain tables. A verdict is a function of what was measured; it never raises and never
+Everything here takes and returns plain tables. A verdict is a function of what was measured and never
 hides a result that contradicts a claim.
 """
 

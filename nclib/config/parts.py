@@ -47,7 +47,7 @@ class SolverConfig(Config):
             "broyden": {"history": 20},
             "anderson": {"history": 5, "ridge": 1e-8, "damping": 0.0},
             "fixed_point": {"damping": 0.0},
-        }  # with the defaults of the solvers of `nclib.solver`
+        }  # with the defaults of the solvers of `nclib.methods`
         return cls._choose(options, "method", kinds)
 
 

@@ -115,7 +115,7 @@ class PostHocConfig(StoredConfig):
 def run_id(config: StoredConfig) -> str:
     """The name of a run: readable label, seed, and 12 hexadecimal digits of the SHA-256 of its canonical options.
 
-    The same on every machine: threads, device and paths are not part of a configuration, precision and compilation are.
+    The same on every machine: threads, device and paths are not part of a configuration, precision is.
 
     Parameters
     ----------

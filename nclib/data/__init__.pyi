@@ -1,4 +1,4 @@
-"""The public names of the wing and where each lives."""
+"""The public names of ``nclib.data`` and where each lives."""
 
 from . import folders as folders, originals as originals
 from .base import DATASETS as DATASETS, SPLITS as SPLITS, Augment as Augment, DataError as DataError, Dataset as Dataset

@@ -56,9 +56,6 @@ def load_dataset(name: str, split: Literal["train", "test"]) -> Dataset:
     return read(name, split)
 
 
-# -------------------------------------------------------------------------------- for `nclib data`
-
-
 def fetch(name: str) -> str:
     """Download or decode a data set now, so that no run waits for it; returns its resolved name.
 

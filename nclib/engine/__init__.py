@@ -1,1 +1,1 @@
-"""Many runs: stored, planned, made here or by workers, priced, compared with reference runs."""
+"""Many runs: stored, planned, made here or by workers, compared with reference runs."""

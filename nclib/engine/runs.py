@@ -99,7 +99,8 @@ def ensure_runs(
 
     Returns
     -------
-    DataFrame, see `RunStore.frame`
+    DataFrame
+        A row for each run, split, metric and epoch: `nclib.engine.store.tidy`
 
     Raises
     ------

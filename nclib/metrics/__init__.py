@@ -1,8 +1,8 @@
 """Neural-collapse metrics: one definition, one name, one reference.
 
 ``moments`` is what every metric is a function of; ``definitions`` has NC1 … NC4, the paper's own uncentred equations,
-``alone`` minority collapse and the effective rank; ``table`` has every metric once, with its label, ideal value and
-range; ``report`` computes them all.
+``alone`` minority collapse and the effective rank; ``table`` has the metrics of a report once, with label, ideal value
+and range; ``report`` computes them all.
 
 Of networks: ``measuring`` measures the layers of any network, which ``hooks`` finds and reads; ``ood`` has
 out-of-distribution scores. These are imported by their own names.

@@ -1,4 +1,4 @@
-"""The public names of the wing and where each lives."""
+"""The public names of ``nclib.metrics`` and where each lives."""
 
 from . import (
     alone as alone,

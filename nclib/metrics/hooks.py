@@ -252,7 +252,7 @@ class Reader:
 
 
 def _is_solved(module: nn.Module) -> bool:
-    """Whether it is a DEQ, which this wing does not import, whose steps are meant to converge."""
+    """Whether it is a DEQ, which `nclib.metrics` does not import, whose steps are meant to converge."""
     return hasattr(module, "last_solution") and type(module.gradient).__name__ not in ("Unrolled", "Reversible")
 
 

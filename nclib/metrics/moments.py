@@ -24,7 +24,7 @@ class EmptyClassWarning(UserWarning):
 class ClassMoments:
     """Class counts, class means and covariances of features, accumulated batch by batch in one pass.
 
-        Σ_W = (1/N) Σ_k Σ_i (h_{k,i} − μ_k)(h_{k,i} − μ_k)ᵀ    mean over samples under either weighting
+        Σ_W = (1/N) Σ_k Σ_i (h_{k,i} − μ_k)(h_{k,i} − μ_k)ᵀ    mean over samples under every weighting
         Σ_B = Σ_k a_k (μ_k − μ)(μ_k − μ)ᵀ,  μ = Σ_k c_k μ_k
 
     =========  =========  =========  ==========================================================

@@ -46,7 +46,7 @@ def nc_report(
     labels : (N,) integers 0 … K−1.
     logits : (N, K), including any bias.
     w : (K, d) classifier rows.
-    weighting : "class" or "sample", see ``class_moments``.
+    weighting : see ``class_moments``.
     minority : None, a (K,) boolean mask, or a list of class ids: neither none nor all of the classes.
     num_classes : K; left out, it is the number of columns of the logits, of rows of w, or one more than the largest
         label, the first of these that is given.

@@ -1,4 +1,4 @@
-"""One table over everything that was regenerated: the claim, the printed value, ours with its interval, the verdict.
+"""One table over the notebooks of `SOURCES`: the claim, the printed value, ours with its interval, the verdict.
 
 Built from the tables that the notebooks wrote and the records beside them, never from numbers kept anywhere else. A
 notebook that has not been run in a profile stands in the table as "not run".
@@ -104,7 +104,7 @@ def read_table(name: str, profile: str) -> tuple[pd.DataFrame, dict[str, Any]] |
 
 
 def score_claims(profile: str) -> pd.DataFrame:
-    """Everything regenerated in a profile, a row for each claim or cell.
+    """What the notebooks of `SOURCES` found in a profile, a row for each claim or cell.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""`nclib reproduce`: notebooks executed, what they cost, the front page."""
+"""`nclib reproduce`: notebooks executed, as soon as their runs are there."""

@@ -27,8 +27,8 @@ from nclib.system.terminal import duration
 FIRST = ("neural_collapse/fig3", "neural_collapse/table1", "neural_collapse/fig2")
 """Notebooks whose runs are trained before all others, and which are drawn first."""
 SUMMARIES = ("neural_collapse/collapse", "neural_collapse/scorecard")
-"""Notebooks made from what the others wrote: executed last, one after the
-other, and again whenever a table of those before them changed."""
+"""Notebooks made from what the others wrote: executed last, one after the other, and again whenever a table of those
+before them changed."""
 AT_ONCE = 2
 """Notebooks executed at once."""
 

@@ -169,7 +169,6 @@ def environment() -> Iterator[None]:
         "NCLIB_DATA": paths.data(),
         "NCLIB_WITH": "",
     }
-    values["NCLIB_WITH"] = ""
     defaults = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "MPLBACKEND": _INLINE}
     with processes.environment_restored([*values, *defaults, "PYTHONPATH"]):
         given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))

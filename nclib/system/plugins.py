@@ -4,6 +4,7 @@
 ``nclib.kinds``       a kind of run: a `StoredConfig` with an ``execute`` of its own
 ``nclib.experiments`` a paper: its table from a notebook's name to a function from a `Profile` to configurations
 ``nclib.commands``    a command of ``nclib``
+``nclib.sites``       the web site that ``nclib report`` builds
 ``nclib.moved``       the module that a stored run names, and where it is today
 =================== ==========================================================================================
 """

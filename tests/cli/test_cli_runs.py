@@ -1,4 +1,4 @@
-"""``nclib runs``: what it lists, removes, checks, exports."""
+"""``nclib runs``: what it lists, shows, exports."""
 
 from command import nclib
 from reproduction import write_notebook

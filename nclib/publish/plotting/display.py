@@ -34,7 +34,7 @@ def live_progress(every: float = 0.5) -> Callable[[float, float, str], None]:
         now = time.monotonic()
         if now - shown >= every or done >= total:
             shown = now
-            replace(prose(f"{done:.0f} of {total:.0f} epochs, {now - started:.0f} s · {text}"))
+            replace(prose(f"{done:.0f} of {total:.0f} runs, {now - started:.0f} s · {text}"))
 
     return show
 
