@@ -200,8 +200,10 @@ def _of_seeds(ax: Axes, rows: pd.DataFrame, styles: Mapping[str, Style], split: 
             low = low.where(low > 0, values.min(axis="columns"))
         _curve(ax, mean, style, linestyle=SPLIT_LINE[split])
         ax.fill_between(mean.index, low, mean + std, color=style.colour, alpha=0.2, linewidth=0)
+    known = {line.get_label() for line in ax.lines}  # another split may be drawn already
     for style in styles.values():
-        ax.plot([], [], label=style.label, color=style.colour, marker=style.marker)
+        if style.label not in known:
+            ax.plot([], [], label=style.label, color=style.colour, marker=style.marker)
     ax.plot([], [], label=split, color="0.3", linestyle=SPLIT_LINE[split])
 
 
