@@ -445,7 +445,7 @@ def test_a_second_pass_has_what_is_kept_otherwise(cnn):
 def test_layers_without_room_for_a_simplex_are_told():
     labels = torch.arange(60) % 12
     net = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 20), nn.ReLU(), nn.Linear(20, 12))
-    said = r"no simplex of 12 classes in fewer than 11 dimensions.*: '1' \(d = 5: 0\.807\)\."
+    said = r"12 classes form no simplex in fewer than 11 dimensions.*: '1' \(d = 5: 0\.807\)\."
     with pytest.warns(UserWarning, match=said) as warned:
         table = nc.measure(net, batches(normal(60, 8), labels))
     assert len(warned) == 1 and values(table, "1")["nc2_etf_distance"] >= 0.807

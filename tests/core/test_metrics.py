@@ -118,7 +118,7 @@ def test_the_least_values_without_a_simplex_are_reached(classes, dim):
 
 def test_more_classes_than_a_simplex_has_corners_are_told_with_the_least_value():
     labels = torch.arange(60) % 6
-    with pytest.warns(UserWarning, match=r"no simplex of 6 classes in fewer than 5 dimensions.*d = 3: 0\.671.*dim=3"):
+    with pytest.warns(UserWarning, match=r"6 classes form no simplex in fewer than 5 dimensions.*d = 3: 0\.671.*dim=3"):
         report = nc_report(normal(60, 3), labels)
     assert report["nc2_etf_distance"] >= ideal_values(6, 3)["nc2_etf_distance"].value
     with warnings.catch_warnings():
