@@ -66,10 +66,10 @@ reproduce: setup
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 test: setup
-	NCLIB_SCREENS=results/screens $(PYTEST) $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-slow: setup
-	NCLIB_SCREENS=results/screens $(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 # The core on the oldest torch that it accepts, in an environment of its own that is removed afterwards.
 OLDEST := solver deq gradients jacobian metrics measuring losses imbalance
