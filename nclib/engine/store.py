@@ -161,6 +161,8 @@ def parse(name: str, content: bytes) -> Any:
                 table[HISTORY].astype({"epoch": float, "value": float})  # raises for a table that is not a history
             return table
         return dict(json.loads(content))
+    except MemoryError:
+        raise
     except Exception as error:  # NumPy, pandas and torch raise anything
         raise CorruptRun(f"it cannot be read ({type(error).__name__}: {error})") from None
 
@@ -303,7 +305,8 @@ class RunStore:
             if sums is not None and sha256(content) != sums.get(name):
                 raise CorruptRun("it is not what was written (checksum)")
             return parse(name, content)
-        except (CorruptRun, OSError) as damage:
+        # Not of other errors: a file that cannot be opened now, for want of rights or handles, is not damaged.
+        except (CorruptRun, FileNotFoundError, IsADirectoryError, NotADirectoryError) as damage:
             raise CorruptRun(f"run {run}: {name} is damaged: {getattr(damage, 'strerror', None) or damage}") from None
 
 

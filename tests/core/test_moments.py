@@ -75,7 +75,7 @@ def test_a_view_follows_and_a_selection_does_not():
     assert not torch.allclose(view.between_eigen()[0], stale)
     close(view.between_eigen()[0], expected.between_eigen()[0])
     assert torch.equal(part.class_means, frozen)
-    with pytest.raises(ValueError, match="a selection of classes.* has no within_cov"):
+    with pytest.raises(ValueError, match=r"a selection of classes.* has no within_cov"):
         _ = part.within_cov
 
 

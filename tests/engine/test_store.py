@@ -119,6 +119,22 @@ def test_a_file_is_checked_when_it_is_read_and_only_then(store):
     assert store.find(run) is None and store.find("other") is None
 
 
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), PermissionError(13, "denied"), MemoryError()])
+def test_a_file_that_cannot_be_opened_now_is_not_set_aside(store, monkeypatch, error):
+    run, read = _save(store), Path.read_bytes
+
+    def fail(path):
+        if path.name == "history.csv":
+            raise error
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(type(error)):
+        store.find(run)
+    monkeypatch.undo()
+    assert store.find(run) is not None and not (store.root / "set-aside").exists()
+
+
 def _relisted(store, run, name, content, target=None):
     """Somebody else's file with its right checksum, and the run perhaps under another name."""
     folder = store.root / run
