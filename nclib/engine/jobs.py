@@ -296,10 +296,14 @@ class Grid:
         devices = itertools.cycle([self.device] if self.device or not gpus else gpus)
         waiting, losses = deque(self.configs), Counter[str]()
         while waiting and time.monotonic() <= self.until:
-            with pool(workers) as executor:
-                lost = self._train_on(executor, waiting, devices, workers)
+            # What was lost is tried alone: of two that were lost together one may be innocent.
+            now = deque(run for run in waiting if not losses[run]) or deque([waiting[0]])
+            at_once = 1 if losses[now[0]] else workers
+            waiting = deque(run for run in waiting if run not in now)
+            with pool(at_once) as executor:
+                lost = self._train_on(executor, now, devices, at_once)
             losses.update(lost)
-            waiting.extend(run for run in lost if losses[run] < ATTEMPTS)
+            waiting.extend([*now, *(run for run in lost if losses[run] < ATTEMPTS)])
             for run in [run for run in lost if losses[run] == ATTEMPTS]:
                 self._end(run, f"its process died {ATTEMPTS} times, often for want of memory; go on with fewer workers")
 
