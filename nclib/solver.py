@@ -230,18 +230,20 @@ class _Work:
 
 @contextmanager
 def own_weights() -> Iterator[None]:
-    """Parametrised weights computed in the block stay in it: without a graph, they may not enter the cache of a
-    surrounding torch.nn.utils.parametrize.cached()."""
-    outside, parametrize._cache = parametrize._cache, {}
+    """Parametrised weights computed in the block stay in it while torch records nothing: without a graph, they may not
+    enter the cache of a surrounding torch.nn.utils.parametrize.cached()."""
+    outside = parametrize._cache
+    if not torch.is_grad_enabled():
+        parametrize._cache = {}
     try:
         yield
     finally:
         parametrize._cache = outside
 
 
-@own_weights()
 @torch.inference_mode(False)  # where tensors do not count their changes, so that those made in place go unseen
 @torch.no_grad()
+@own_weights()
 def solve(
     f, solver, z0, args=(), rows="leave", parts=None, max_steps=None, at=()
 ) -> tuple[Solution, int, list[Tensor]]:

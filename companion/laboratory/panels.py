@@ -114,7 +114,7 @@ VIEWS = {
 
 def _draw_history(rows: pd.DataFrame) -> Figure:
     fig, axes = plt.subplots(2, 3, figsize=(9.4, 4.6), sharex=True)
-    for (title, names), ax in zip(VIEWS.items(), axes.flat, strict=False):
+    for (title, names), ax in zip(VIEWS.items(), axes.flat, strict=True):
         shown = rows[rows["metric"].isin(names) & np.isfinite(rows["value"])]
         if len(shown):
             sns.lineplot(shown, x="epoch", y="value", hue="metric", style="split", errorbar=None, ax=ax)

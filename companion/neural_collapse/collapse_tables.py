@@ -182,8 +182,8 @@ def _changes(name: str, groups: tuple[str, ...] = GROUPS_SHOWN) -> list[str]:
 
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    parts = {"nc2c": ALONE[:2], "nc3c": ALONE[2:], "eq13": ("eq13printed",)}
-    names = [part for name in most for part in (name, *parts.get(name, ()))]
+    below = {"nc2c": ALONE[:2], "nc3c": ALONE[2:], "eq13": ("eq13printed",)}
+    names = [each for name in most for each in (name, *below.get(name, ()))]
     last = ("trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "accadj", "acc10", "minority", "majority")
     for name in (*names, *last):
         lines.append([EVERY[name].label, EVERY[name].claim or "–", *_changes(name, FRONT_GROUPS)])

@@ -74,14 +74,14 @@ def functional_form(cell: Cell, parts: Parts | None, *rows: Tensor) -> tuple[Cal
     # every module once, also under two names: functional_call would not put back what it had taken from it twice
     places = [(where, own) for where, part in shell.named_modules() for own in (part._parameters, part._buffers)]
     state = {f"{where}.{name}".lstrip("."): t for where, own in places for name, t in own.items() if t is not None}
-    own = list(dict.fromkeys(t for t in state.values() if t.requires_grad))
+    learnt = list(dict.fromkeys(t for t in state.values() if t.requires_grad))
 
     def f(leaves: Sequence[Tensor], *rows: Tensor) -> Tensor:
-        given = dict(zip(map(id, own), leaves, strict=True))
+        given = dict(zip(map(id, learnt), leaves, strict=True))
         now = {name: given.get(id(t), t) for name, t in state.items()}
         return torch.func.functional_call(shell, now, rows, tie_weights=False)
 
-    return f, own
+    return f, learnt
 
 
 def fixed_tensors(cell: Cell) -> list[Tensor]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
@@ -16,7 +15,7 @@ from nclib.deq.cell import Cell, State, fixed_tensors, functional_form, is_live,
 from nclib.deq.gradients import Equilibrium, Gradient, Implicit, Phantom, Reversible, Rule, Unrolled, autocast_of
 from nclib.deq.steps import Reverse, reversible, unroll
 from nclib.methods import Solver, check_solver, is_whole, paper_solver
-from nclib.solver import HALF, Solution, check_rows, own_weights, solve
+from nclib.solver import HALF, Solution, check_rows, solve
 
 OnFailure = Literal["warn", "raise", "ignore"]
 Yes = Literal[True]
@@ -229,8 +228,7 @@ class DEQ(nn.Module, Generic[Returned]):
             x, start = (t.float() if t.dtype in HALF else t for t in (x, start))
         rows = (x, *args)
         if isinstance(gradient, Unrolled):
-            with nullcontext() if torch.is_grad_enabled() else own_weights():
-                states, self.last_solution = unroll(cell, parts, gradient, at, start, *rows)
+            states, self.last_solution = unroll(cell, parts, gradient, at, start, *rows)
             return states, self.last_solution
         if solver is None:
             solver = self.solver if self.training or self.eval_solver is None else self.eval_solver

@@ -15,6 +15,7 @@ from nclib.solver import EPSILON, Solution, Status, evaluate_cell, own_weights
 REVERSAL = 1e-3  # a reversible backward pass that misses its start by more, relative to z*, warns
 
 
+@own_weights()
 def unroll(
     cell: Cell, parts: Parts | None, gradient: Unrolled, at: Sequence[int], z: Tensor, *rows: Tensor
 ) -> tuple[list[State], Solution]:
@@ -31,8 +32,8 @@ def unroll(
     return unpacked(parts, [*(states.get(count, z) for count in at), z], solution)
 
 
-@own_weights()
 @torch.no_grad()
+@own_weights()
 def reversible(
     cell: Cell, parts: Parts | None, gradient: Reversible, start: Tensor, *rows: Tensor
 ) -> tuple[Tensor, Tensor, Solution]:

@@ -291,19 +291,17 @@ class Grid:
 
     def _train_in_processes(self, workers: int) -> None:
         """A dead process breaks the pool. What was under way goes on from its checkpoints in a new one, after all that
-        waits, so that a run which kills its process stops no other. Runs take the GPUs of this machine in turn."""
+        waits, and alone: of two runs that were lost together one may be innocent. Runs take the GPUs of this machine in
+        turn."""
         gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         devices = itertools.cycle([self.device] if self.device or not gpus else gpus)
-        waiting, losses = deque(self.configs), Counter[str]()
-        while waiting and time.monotonic() <= self.until:
-            # What was lost is tried alone: of two that were lost together one may be innocent.
-            now = deque(run for run in waiting if not losses[run]) or deque([waiting[0]])
-            at_once = 1 if losses[now[0]] else workers
-            waiting = deque(run for run in waiting if run not in now)
+        waiting, suspects, losses = deque(self.configs), deque[str](), Counter[str]()
+        while (waiting or suspects) and time.monotonic() <= self.until:
+            now, at_once = (waiting, workers) if waiting else (deque([suspects.popleft()]), 1)
             with pool(at_once) as executor:
                 lost = self._train_on(executor, now, devices, at_once)
             losses.update(lost)
-            waiting.extend([*now, *(run for run in lost if losses[run] < ATTEMPTS)])
+            suspects.extend(run for run in lost if losses[run] < ATTEMPTS)
             for run in [run for run in lost if losses[run] == ATTEMPTS]:
                 self._end(run, f"its process died {ATTEMPTS} times, often for want of memory; go on with fewer workers")
 

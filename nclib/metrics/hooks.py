@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nclib.metrics.layers import Layers, Pool, module_named, modules_of, pools_of
-from nclib.metrics.pooling import vectors
+from nclib.metrics.pooling import features_last, vectors
 
 
 class Reader:
@@ -46,6 +46,7 @@ class Reader:
         if self.named:
             self.heads = {} if classifier is None else self._head_named(classifier)
         self.solved = {module: names[0] for module, names in self.names_of.items() if _is_solved(module)}
+        self.last: dict[tuple, bool | None] = {}  # whether the features of a layer are on its last axis
         self.counted = False  # whether rows that did not converge have been counted
 
     def _head_named(self, name: str) -> dict[nn.Module, str]:
@@ -127,12 +128,21 @@ class Reader:
         if callable(pool) and (x.ndim != 2 or (name in self.pools and not self.found)):
             h = pool(x)
         elif len(x) == self.size and x.ndim > 1 and x.is_floating_point():
-            h = vectors(x, pool, module, self.model, said)
+            h = x.flatten(1) if x.ndim == 2 or pool == "flatten" else self._vectors(x, pool, module, said)
         else:
             h = x
         if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != self.size or not h.is_floating_point():
             raise ValueError(f"{said}, and not features of {self.size} samples: pass a pool that returns (B, d)")
         return h.clone()
+
+    def _vectors(self, x: Tensor, pool: str, module: nn.Module, said: str) -> Tensor:
+        key = module, x.shape[1:]
+        if key not in self.last:
+            self.last[key] = features_last(x, module, self.model)
+        if (last := self.last[key]) is None:
+            form = "(B, C, …), (B, …, D) or (T, B, D)"
+            raise ValueError(f"{said}, which may be {form}: pass a function as its pool that returns (B, d)")
+        return vectors(x, pool, last)
 
     def twins(self) -> set[str]:
         """Layers that give what the classifier takes, every feature up to rounding: a mean may be taken twice."""

@@ -6,6 +6,7 @@ for the features that ``keep`` allows. Torch and NumPy are enough to import this
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,6 +170,8 @@ def measure(
         warnings.simplefilter("ignore", EmptyClassWarning)  # which the first pass gave
         for name, *batch in _batches(reader, loader, again=True) if second_pass else kept:
             measured[name].compare(*batch, measured[name].moments)
+            if second_pass:
+                measured[name].again.update(*batch[:2])
         for name, *batch in () if test is None else _batches(reader, test):
             measured[name].test(*batch)
         shown = [layer for name, layer in measured.items() if name not in reader.left | reader.twins()]
@@ -298,11 +301,16 @@ class _Layer:
     def __init__(self, name: str, moments: ClassMoments) -> None:
         self.name, self.moments = name, moments
         self.predicts, self.tested = False, None
-        self.compared = ClassMoments(moments.num_classes, moments.dim, covariance=False)  # what ``compare`` has seen
+        self.compared = False  # whether ``compare`` has been called
         # Of each class: Σ_i ‖h_i‖; samples that are predicted; whose nearest mean is not that of the predicted class;
         # whose nearest mean is not that of their class; whitened_squares.
         sums = torch.zeros(5, moments.num_classes, dtype=torch.float64)
         self.norms, self.right, self.mismatched, self.elsewhere, self.whitened = sums
+
+    @functools.cached_property
+    def again(self) -> ClassMoments:
+        """Of a second pass over the same data."""
+        return ClassMoments(self.moments.num_classes, self.moments.dim, covariance=False)
 
     def update(self, h: Tensor, labels: Tensor, predicted: Tensor | None) -> None:
         try:
@@ -320,16 +328,16 @@ class _Layer:
         labels = labels.long()
         if predicted is not None:
             self.mismatched += self._count(labels[ncc_mismatches(h, predicted, means).cpu()])
+        self.compared = True
         if means is self.moments:
-            self.compared.update(h, labels)
             self.whitened += whitened_squares(h, labels, means).cpu()
         else:
             self.elsewhere += self._count(labels[ncc_mismatches(h, labels, means).cpu()])
 
     def differs(self) -> bool:
-        """Whether ``compare`` has seen other samples: class means that moved by more than 0.001 of how far samples are
+        """Whether the second pass gave other samples: class means that moved by more than 0.001 of how far samples are
         from the first one, which is above the rounding of a network."""
-        first, again = self.moments, self.compared
+        first, again = self.moments, self.again
         if not torch.equal(first.counts, again.counts):
             return True
         moved = torch.linalg.vector_norm(first.class_means - again.class_means, dim=1)  # NaN of absent classes
@@ -354,7 +362,7 @@ class _Layer:
             "feature_norm": self.norms / counts,
             "mean_length": torch.linalg.vector_norm(m.centred_means, dim=1),
         }
-        if self.compared.counts.any():
+        if self.compared:
             given = given._replace(whitened=self.whitened.to(m.device))
             if self.predicts:
                 given = given._replace(mismatches=self.mismatched)

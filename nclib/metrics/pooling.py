@@ -15,35 +15,22 @@ _FEATURES = (
 )  # of the last
 
 
-def vectors(x: Tensor, pool: str, layer: nn.Module, network: nn.Module, said: str) -> Tensor:
+def vectors(x: Tensor, pool: str, last: bool) -> Tensor:
     """Pool maps (B, C, …) or tokens (B, …, D).
 
     Parameters
     ----------
     x : what the layer gave or was given
-    pool : "mean", "cls" or "flatten"
-    layer, network : their modules show which axis has the features
-    said : how an error begins
-
-    Raises
-    ------
-    ValueError
-        If the axis of the features is not clear.
+    pool : "mean" or "cls"
+    last : whether the features are on the last axis and not on axis 1
     """
-    if x.ndim == 2 or pool == "flatten":
-        return x.flatten(1)
     x = x.float() if x.element_size() == 2 else x
-    last = _features_last(x, layer, network)
-    if last is None:
-        raise ValueError(
-            f"{said}, which may be (B, C, …), (B, …, D) or (T, B, D): pass a function as its pool that returns (B, d)"
-        )
     if not last:
         return x.flatten(2).mean(2)
     return x[:, 0] if pool == "cls" and x.ndim == 3 else x.flatten(1, -2).mean(1)
 
 
-def _features_last(x: Tensor, layer: nn.Module, network: nn.Module) -> bool | None:
+def features_last(x: Tensor, layer: nn.Module, network: nn.Module) -> bool | None:
     """Whether the features are on the last axis and not on axis 1, by the modules of the layer, else by those of the
     network, else by the number of axes; None where that is not clear."""
     if x.ndim == 3 and any(getattr(part, "batch_first", True) is False for part in layer.modules()):

@@ -376,6 +376,19 @@ def test_what_was_logged_is_what_the_stored_weights_do(kind, precision):
     assert again["loss"] == pytest.approx(_value(run, "loss", "test"), rel=1e-6)
 
 
+def test_numbers_of_the_session_do_not_enter_a_run():
+    plain = training.train(_config("explicit", epochs=1), device="cpu")
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        run = training.train(_config("explicit", epochs=1), device="cpu")
+        assert torch.get_default_dtype() == torch.float64 and torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
+    assert all(torch.equal(run.weights[name], weight) for name, weight in plain.weights.items())
+
+
 @pytest.mark.parametrize("before", [(False, False), (True, False), (True, True)])
 def test_global_state_is_put_back(before):
     enabled, warn_only = before
