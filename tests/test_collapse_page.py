@@ -6,6 +6,7 @@ import scipy.stats
 
 from companion.neural_collapse import collapse_tables
 from companion.neural_collapse.collapse_tables import GROUPS, ROWS, compared, tracked
+from companion.neural_collapse.duality import SPLIT
 
 
 def value(run_rows, metric, split="train"):
@@ -35,7 +36,7 @@ def test_changes_and_intervals_are_those_of_the_runs(name, group):
 
 def test_the_exchange_of_lengths_and_angles_starts_from_eq_14_itself():
     for group in GROUPS:
-        whole, stored = collapse_tables._parts(group, centred=False)["whole"], compared(ROWS["eq14"], group).interval
+        whole, stored = collapse_tables._parts(group, "NC3, eq. 14")["whole"], compared(ROWS["eq14"], group).interval
         assert np.allclose([whole.mean, whole.half], [stored.mean, stored.half], atol=1e-4)  # arrays are stored rounded
 
 
@@ -55,11 +56,12 @@ def test_the_answer_of_the_page_is_that_of_the_intervals():
     assert [side("cosc", group) for group in ("r100", "r10", "balanced")] == [1, 0, -1]
 
 
-def test_the_lower_eq_14_at_R_100_comes_from_lengths():
-    parts = collapse_tables._parts("r100", centred=False)
-    assert parts["lengths"].ends()[1] < 0 < parts["angles"].ends()[0]
-    centred = collapse_tables._parts("r100", centred=True)
-    assert abs(centred["lengths"].mean - centred["angles"].mean) < 0.02  # "both contribute alike"
+@pytest.mark.parametrize("metric", SPLIT)
+def test_what_is_nearer_at_R_100_comes_from_lengths(metric):
+    parts = collapse_tables._parts("r100", metric)
+    assert parts["lengths"].ends()[1] < 0 < parts["angles"].ends()[1]
+    whole, length = parts["whole"].mean, parts["lengths"].mean
+    assert length < 0.95 * whole and abs(parts["angles"].mean) < 0.2 * abs(whole)
 
 
 def test_every_network_that_misses_training_images_is_a_DEQ():

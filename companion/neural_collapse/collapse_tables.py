@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from companion.neural_collapse.accuracy_tables import published
-from companion.neural_collapse.duality import add_cosines, exchanged
+from companion.neural_collapse.duality import SPLIT, add_cosines, exchanged
 from companion.neural_collapse.protocol import KNOWN
 from nclib.comparison import MIN_SEEDS, SETTING, Interval, Pairs, interval, pairs, spread, terminal_phase
 from nclib.engine.reference import reference_store
@@ -50,6 +50,8 @@ class Row(NamedTuple):
 # Rows of the table of changes, by the short names that spans use.
 ROWS = {
     "nc2c": Row("NC2, centred", "nc2_etf_distance", claim="lower"),
+    "nc2norm": Row("NC2, centred means: equal lengths", "nc2_equinorm"),
+    "nc2angle": Row("NC2, centred means: equal angles", "nc2_equiangular"),
     "nc2cmajor": Row("NC2, centred, majority alone", "nc2_etf_distance_majority"),
     "nc2cminor": Row("NC2, centred, minority alone", "nc2_etf_distance_minority"),
     "nc3c": Row("NC3, centred", "nc3_self_duality", claim="lower"),
@@ -61,8 +63,11 @@ ROWS = {
     "nc1": Row("NC1, eq. 12", "nc1_pinv", claim="equal"),
     "nc1class": Row("NC1, eq. 12, scatter averaged over classes", "nc1_pinv_class_balanced"),
     "trace": Row("NC1, trace ratio", "nc1_trace_ratio", claim="equal"),
+    "tracemajor": Row("trace ratio, majority alone", "nc1_trace_ratio_majority"),
+    "traceminor": Row("trace ratio, minority alone", "nc1_trace_ratio_minority"),
     "traceimages": Row("trace ratio, both averages over images", "trace_ratio_of_images"),
     "traceclasses": Row("trace ratio, both averages over classes", "trace_ratio_of_classes"),
+    "minoritycos": Row("cos(w_j, w_k) of minority classes", "minority_cosine", relative=False),
     "cos": Row("cos(h_k, w_k), as printed", "class_cosine", relative=False, claim="higher (Theorem 4.1)"),
     "cosc": Row("cos(h_k, w_k), centred", "class_cosine_centred", relative=False, claim="higher (Theorem 4.1)"),
     "acc": Row("test accuracy, over classes", "accuracy_balanced", "test", False, "higher"),
@@ -79,7 +84,9 @@ JUDGED = ("nc2c", "nc3c", "eq13", "eq14", "nc1", "trace", "acc")
 PRINTED = ("eq13", "eq14", "nc2c", "nc3c")
 GROUPS_SHOWN = ("r100", "r10", "balanced")
 FRONT_GROUPS = ("r100", "judged100", "r10", "balanced")
-# Parts of eq. 14, and what they are called below its row.
+VALUES = "R = 100: ResNet → DEQ"
+# Metrics split into lengths and angles, by the short names of `ROWS`; and the parts, as they are called below a row.
+SPLITS = dict(zip(("eq14", "nc2c", "nc3c"), SPLIT, strict=True))
 PARTS = {"lengths": "its lengths, the ResNet's angles", "angles": "its angles, the ResNet's lengths"}
 PARTS_OF_NC1 = (
     "length of class means, minority / majority",
@@ -89,8 +96,8 @@ PARTS_OF_NC1 = (
     "scatter of a majority class",
 )
 # Rows that balanced settings do not have.
-ALONE = ("nc2cmajor", "nc2cminor", "nc3cmajor", "nc3cminor")
-NO_MINORITY = (*ALONE, "accadj", "minorityadj", "majority", "minority")
+ALONE = ("nc2cmajor", "nc2cminor", "nc3cmajor", "nc3cminor", "tracemajor", "traceminor")
+NO_MINORITY = (*ALONE, "minoritycos", "accadj", "minorityadj", "majority", "minority")
 
 
 @functools.cache
@@ -98,10 +105,12 @@ def tables() -> dict[str, str]:
     """Markdown tables by name."""
     most = [name for name in JUDGED if name not in ("trace", "acc")]
     page = ("R = 100, three settings", "R = 10, K_A = 3", "balanced")
-    front = ("paper, imbalance: DEQ", "R = 100, K_A = 3, 5, 7", "R = 100, K_A = 3, 5", *page[1:])
+    front = ("paper, imbalance: DEQ", VALUES, "R = 100, K_A = 3, 5, 7", "R = 100, K_A = 3, 5", *page[1:])
     parts = [(name, _percent(compared(Row(name, name), "four").interval)) for name in PARTS_OF_NC1]
     return {
-        "collapse-changes": table(["", *page], [[ROWS[name].label, *_changes(name)] for name in ROWS]),
+        "collapse-changes": table(
+            ["", VALUES, *page], [[ROWS[name].label, _values(name), *_changes(name)] for name in ROWS]
+        ),
         "collapse-gate": _gate("four"),
         "collapse-gate-r100": _gate("r100"),
         "collapse-verdicts": _verdicts(),
@@ -125,10 +134,12 @@ def numbers() -> dict[str, str]:
                 change = _said(row, compared(row, group).interval)
                 found[f"collapse-{name}-{group}"] = change.partition(" (")[0]
                 found[f"collapse-{name}-{group}-ci"] = change
-    for centred in (False, True):
-        for group in GROUPS:
-            for part, values in _parts(group, centred).items():
-                found[f"collapse-{part}{'-centred' * centred}-{group}-ci"] = _percent(values)
+    for (name, metric), group in itertools.product(SPLITS.items(), GROUPS):
+        for part, values in _parts(group, metric).items():
+            found[f"collapse-{name}-{part}-{group}"] = _percent(values).partition(" (")[0]
+            found[f"collapse-{name}-{part}-{group}-ci"] = _percent(values)
+    lengths = compared(Row(PARTS_OF_NC1[0], PARTS_OF_NC1[0]), "r100").table
+    found |= {f"collapse-length-{model}": f"{lengths[model].mean():.1f}" for model in ("explicit", "deq")}
     found["collapse-detectable"] = "{:.1f} to {:.1f} %".format(*_deviations("eq13")[2:])
     return found | _counts() | _missed() | _norms() | _two_processors()
 
@@ -148,7 +159,7 @@ def tracked() -> pd.DataFrame:
     rows = [
         {**own.iloc[0], "metric": name, "value": value}
         for run, own in last.groupby("run_id")
-        for name, value in _parts_of_nc1(own, arrays[run]).items()
+        for name, value in _from_arrays(own, arrays[run]).items()
     ]
     return pd.concat([frame, pd.DataFrame(rows).astype(frame.dtypes)], ignore_index=True)
 
@@ -180,17 +191,37 @@ def _changes(name: str, groups: tuple[str, ...] = GROUPS_SHOWN) -> list[str]:
     ]
 
 
+def _values(name: str) -> str:
+    """Means of both networks over the runs at R = 100."""
+    values, digits = compared(EVERY[name], "r100").table, 1 if EVERY[name].metric.startswith("accuracy") else 3
+    return minus(f"{values['explicit'].mean():.{digits}f} → {values['deq'].mean():.{digits}f}")
+
+
 def _front_changes(most: list[str]) -> list[list[str]]:
     lines = []
-    below = {"nc2c": ALONE[:2], "nc3c": ALONE[2:], "eq13": ("eq13printed",)}
+    below = {"nc2c": ALONE[:2], "nc3c": ALONE[2:4], "eq13": ("eq13printed",)}
     names = [each for name in most for each in (name, *below.get(name, ()))]
-    last = ("trace", "traceclasses", "traceimages", "cos", "cosc", "acc", "accadj", "acc10", "minority", "majority")
+    last = (
+        "trace",
+        "tracemajor",
+        "traceminor",
+        "traceclasses",
+        "traceimages",
+        "minoritycos",
+        "cos",
+        "cosc",
+        "acc",
+        "accadj",
+        "acc10",
+        "minority",
+        "majority",
+    )
     for name in (*names, *last):
-        lines.append([EVERY[name].label, EVERY[name].claim or "–", *_changes(name, FRONT_GROUPS)])
-        if name == "eq14":
-            parts = [_parts(group, centred=False) for group in FRONT_GROUPS]
+        lines.append([EVERY[name].label, EVERY[name].claim or "–", _values(name), *_changes(name, FRONT_GROUPS)])
+        if name in SPLITS:
+            parts = [_parts(group, SPLITS[name]) for group in FRONT_GROUPS]
             lines += [
-                [f"eq. 14, {said}", "–", *(_percent(found[part]) for found in parts)] for part, said in PARTS.items()
+                [f"– {said}", "–", "–", *(_percent(found[part]) for found in parts)] for part, said in PARTS.items()
             ]
     return lines
 
@@ -256,23 +287,24 @@ def _front_verdicts(names: list[str]) -> str:
     return table(["paper: DEQ", *heads, "balanced: equal (accuracy: higher)", "imbalanced pooled: reported"], lines)
 
 
-def _parts(group: str, centred: bool) -> dict[str, Interval]:
+def _parts(group: str, metric: str, centre_first: bool = False) -> dict[str, Interval]:
     """Intervals over seeds of the log ratios that `exchanged` gives, each seed's mean over settings."""
     keys, store = [*SETTING, "seed"], reference_store()
     runs = tracked().drop_duplicates("run_id").pivot(index=keys, columns="model", values="run_id").reset_index()
     named = compared(ROWS["eq14"], group).table[keys].merge(runs, on=keys)
     both = [[store.open(run).arrays for run in pair] for pair in named[["deq", "explicit"]].to_numpy()]
-    found = exchanged(both, centred).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
+    found = exchanged(both, metric, centre_first).assign(seed=named["seed"].to_numpy()).groupby("seed").mean()
     return {part: interval(found[part]) for part in found}
 
 
 def _split() -> str:
     lines = []
-    for centred in (False, True):
+    centred_first = ("NC3, centred before the exchange", "NC3, eq. 14", True)
+    for label, metric, centre_first in [*((name, name, False) for name in SPLIT), centred_first]:
         for group, said in zip(GROUPS_SHOWN, ("R = 100", "R = 10", "balanced"), strict=True):
-            parts = _parts(group, centred)
+            parts = _parts(group, metric, centre_first)
             cells = [_percent(parts[name]) for name in ("whole", "lengths", "angles")]
-            lines.append([f"{said}{', centred' * centred}", *cells])
+            lines.append([f"{label}: {said}", *cells])
     return table(["", "the DEQ as it is", "its lengths, ResNet-18's angles", "its angles, ResNet-18's lengths"], lines)
 
 
@@ -298,7 +330,7 @@ def _accuracy(setting: tuple[int, int], model: str) -> str:
     return f"{values.mean():.1f}{'*' * (len(values) < MIN_SEEDS)}"
 
 
-def _parts_of_nc1(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _from_arrays(last: pd.DataFrame, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
     """`PARTS_OF_NC1` and trace ratios with one weighting, of the last rows of a run. The stored trace ratio averages
     its scatter over images and the spread of the class means over classes."""
     value = last.set_index("metric")["value"]
@@ -362,7 +394,7 @@ def _counts() -> dict[str, str]:
     counts = {one: len(_compared(ROWS["loss"], (one,)).table) for one in every}
     found = {f"collapse-pairs-{step}": str(sum(counts[one] for one in group)) for step, group in steps.items()}
     differences = {}
-    for name in ("loss", "acc", "accadj", "nc2cmajor", "nc3cmajor"):
+    for name in ("loss", "acc", "accadj", "nc2cmajor", "nc3cmajor", "tracemajor", "minoritycos"):
         settings = every if name == "loss" else [one for one in every if one != BALANCED]
         one = pd.concat([_compared(ROWS[name], (one,)).table for one in settings])["difference"]
         found[f"collapse-{name}-higher"], differences[name] = f"{(one > 0).sum()} of {len(one)}", one

@@ -1,41 +1,38 @@
-"""Classifier rows against class means: the cosine of Theorem 4.1's NC3, and eq. (14) split into lengths and angles.
+"""Class means and classifier rows: the cosine of Theorem 4.1's NC3, and what NC2 and NC3 owe to lengths and to angles.
 
-With w_k the classifier's rows and h_k the class means,
-
-    eq. (14)² = ‖W/‖W‖ − H/‖H‖‖² = 2 − 2 Σ_k a_k c_k,   a_k = ‖w_k‖ ‖h_k‖ / (‖W‖ ‖H‖),   c_k = cos(h_k, w_k).
-
-The lengths a and the angles c of two networks can be exchanged, which shows what a difference in eq. (14) comes from.
+With the lengths of one network's class means and classifier rows and the directions of the other's, a metric shows
+what a difference between the two comes from. Lengths are exchanged before the class means are centred: their centre
+depends on the lengths, so that centred means differ in their angles where the means themselves differ in length alone.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 
+from nclib import nc2_etf_distance
+
 # Metrics of `add_cosines`: the mean over classes of cos(h_k, w_k), as printed and with centred class means.
 COSINES = ("class_cosine", "class_cosine_centred")
 
 
-def lengths_and_angles(means: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The products of lengths a (K,) and the cosines c (K,) of class means and classifier rows, both (K, d)."""
-    h, w = (np.asarray(values, dtype=float) for values in (means, weights))
-    long_h, long_w = np.linalg.norm(h, axis=1), np.linalg.norm(w, axis=1)
-    lengths = long_h * long_w
-    cosines = (h * w).sum(axis=1) / lengths
-    return lengths / (np.linalg.norm(h) * np.linalg.norm(w)), cosines
+def eq14(means: np.ndarray, weights: np.ndarray) -> float:
+    """‖W/‖W‖ − H/‖H‖‖ of class means H and classifier rows W, both (K, d)."""
+    return float(np.linalg.norm(weights / np.linalg.norm(weights) - means / np.linalg.norm(means)))
 
 
-def eq14(lengths: np.ndarray, cosines: np.ndarray) -> float:
-    """Eq. (14) of lengths and cosines (K,), which may be those of two networks.
+def centred_nc2(means: np.ndarray, weights: np.ndarray) -> float:
+    """Distance of the centred class means (K, d) from a simplex; the classifier plays no part."""
+    return nc2_etf_distance(means - means.mean(axis=0))
 
-    Examples
-    --------
-    >>> eq14(*lengths_and_angles(np.eye(3), 2 * np.eye(3)))
-    0.0
-    """
-    return float(np.sqrt(max(0.0, 2 - 2 * float(lengths @ cosines))))
+
+def centred_nc3(means: np.ndarray, weights: np.ndarray) -> float:
+    """`eq14` of centred class means."""
+    return eq14(means - means.mean(axis=0), weights)
+
+
+# What `exchanged` compares, by the names of tables.
+SPLIT = {"NC3, eq. 14": eq14, "NC2, centred": centred_nc2, "NC3, centred": centred_nc3}
 
 
 def add_cosines(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> pd.DataFrame:
@@ -50,34 +47,49 @@ def add_cosines(frame: pd.DataFrame, arrays: Mapping[str, Mapping[str, np.ndarra
     for run, last in train.groupby("run_id", sort=False).tail(1).iterrows():
         means, weights = (np.asarray(arrays[last["run_id"]][name], float) for name in ("class_means", "classifier"))
         for metric, centre in zip(COSINES, (0.0, means.mean(axis=0)), strict=True):
-            cosines = lengths_and_angles(means - centre, weights)[1]
+            cosines = (_directions(means - centre) * _directions(weights)).sum(axis=1)
             rows.append({**frame.loc[run], "metric": metric, "value": float(cosines.mean())})
     return pd.concat([frame, pd.DataFrame(rows, columns=frame.columns).astype(frame.dtypes)], ignore_index=True)
 
 
 def exchanged(
-    pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]], centred: bool = False
+    pairs: Iterable[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]], name: str, centre_first: bool = False
 ) -> pd.DataFrame:
-    """Eq. (14) of pairs of networks, and with lengths and angles exchanged.
+    """A metric of `SPLIT` of pairs of networks, and with lengths and angles exchanged.
 
     Parameters
     ----------
-    pairs : arrays of the network, and of the one it is compared with
-    centred : subtract the mean of the class means
+    pairs : arrays of the network, and of the one it is compared with: class_means and classifier (K, d)
+    name : a key of `SPLIT`
+    centre_first : centre the class means before their lengths are exchanged
 
     Returns
     -------
-    DataFrame with a row for each pair: log ratios to the second network of eq. (14) as it is ("whole"), with the first
-    one's lengths and the second one's angles ("lengths"), and with its angles and the other's lengths ("angles").
+    DataFrame with a row for each pair: log ratios to the second network of the metric as it is ("whole"), with the
+    first one's lengths and the second one's angles ("lengths"), and with its angles and the other's lengths ("angles").
+
+    Examples
+    --------
+    >>> import nclib as nc
+    >>> simplex = nc.simplex_etf(3, 2).numpy()
+    >>> longer = {"class_means": [[1], [2], [3]] * simplex, "classifier": simplex}
+    >>> longest = {"class_means": [[1], [2], [9]] * simplex, "classifier": simplex}
+    >>> exchanged([(longer, longest)], "NC2, centred").round(6).to_dict("records")
+    [{'whole': -0.391794, 'lengths': -0.391794, 'angles': 0.0}]
     """
     rows = []
     for both in pairs:
         split = []
         for arrays in both:
-            means = np.asarray(arrays["class_means"], float)
-            split.append(lengths_and_angles(means - centred * means.mean(axis=0), arrays["classifier"]))
+            means, weights = (np.asarray(arrays[key], float) for key in ("class_means", "classifier"))
+            h_and_w = np.stack([means - centre_first * means.mean(axis=0), weights])
+            split.append((np.linalg.norm(h_and_w, axis=-1, keepdims=True), _directions(h_and_w)))
         (lengths, angles), (other_lengths, other_angles) = split
-        base = eq14(other_lengths, other_angles)
+        base = SPLIT[name](*other_lengths * other_angles)
         found = {"whole": (lengths, angles), "lengths": (lengths, other_angles), "angles": (other_lengths, angles)}
-        rows.append({name: float(np.log(eq14(*values) / base)) for name, values in found.items()})
+        rows.append({part: float(np.log(SPLIT[name](*long * turned) / base)) for part, (long, turned) in found.items()})
     return pd.DataFrame(rows)
+
+
+def _directions(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
