@@ -1,7 +1,5 @@
 """How a trained `Classifier` is judged on a split: accuracies, loss, neural-collapse report, solver statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

@@ -15,8 +15,6 @@ Source: Sun & Shi (2024), section 5.1; He et al. (2016). The paper does not say 
 injection the equilibrium does not depend on the image at all, so the cell adds the encoder's output x.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ row separately. The methods are in ``nclib.methods``; what one remembers is allo
 rows which have converged leave the work. Nothing here records gradients: ``nclib.deq`` attaches those to the answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

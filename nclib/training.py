@@ -5,8 +5,6 @@ epoch. Everything random is seeded per epoch, so a run continued from a checkpoi
 undisturbed one at the same number of threads.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -5,8 +5,6 @@ after T applications: of the cell, z_T = f(z_{T−1}, x), where one cell is repe
 has weights of its own. That is a stored run like any other.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product

@@ -7,8 +7,6 @@ With w_k the classifier's rows and h_k the class means,
 The lengths a and the angles c of two networks can be exchanged, which shows what a difference in eq. (14) comes from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np

@@ -6,8 +6,6 @@ training, from 0, up to 300 times: its error and residual after each number of i
 is an equilibrium at all. Everything runs on the CPU, where networks this small are fastest.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -169,7 +167,7 @@ class RegressorConfig(Config):
     bias_scale: float | None = pydantic.Field(default=None, gt=0)
     scaled: bool = False
 
-    def build(self, inputs: int, seed: int) -> ReluDEQ | FNN | SelfLoopDEQ:
+    def build(self, inputs: int, seed: int) -> "ReluDEQ | FNN | SelfLoopDEQ":
         """The network with initial weights from `seed` alone."""
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):

@@ -1,7 +1,5 @@
 """``nclib doctor`` and ``verify``: what is here, and does it compute what it should."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The one way from a tidy frame to a statement about two networks: `pairs`."""
 
-from __future__ import annotations
-
 import json
 import numbers
 from collections import Counter

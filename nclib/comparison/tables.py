@@ -4,8 +4,6 @@ Everything here takes and returns plain tables. A verdict is a function of what 
 hides a result that contradicts a claim.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

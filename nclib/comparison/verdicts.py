@@ -1,7 +1,5 @@
 """Intervals over seeds, and what an interval says of a claim, by stated rules."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The parts of a run: solver and gradient, data, model, how it is trained."""
 
-from __future__ import annotations
-
 import re
 import typing
 from typing import Any, Literal

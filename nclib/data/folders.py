@@ -1,7 +1,5 @@
 """Image folders: the name they resolve to, their files, decoding, and the cache of decoded images."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

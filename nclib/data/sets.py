@@ -1,7 +1,5 @@
 """Data sets by name: load, fetch and describe whichever kind a name stands for."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from nclib.config import ConfigError, suggest

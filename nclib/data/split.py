@@ -1,7 +1,5 @@
 """The images of one run, drawn by its options and seed, and batches of them on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

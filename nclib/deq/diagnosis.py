@@ -1,7 +1,5 @@
 """Why an equilibrium layer misbehaves: ``diagnose`` looks for the usual causes and says what it finds."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -148,10 +146,10 @@ class _Rows:
     start: Tensor
     given: tuple[Tensor, ...]  # x and args
 
-    def at(self, which: Tensor) -> _Rows:
+    def at(self, which: Tensor) -> "_Rows":
         return replace(self, start=self.start[which], given=tuple(t[which] for t in self.given))
 
-    def with_x(self, x: Tensor) -> _Rows:
+    def with_x(self, x: Tensor) -> "_Rows":
         return replace(self, given=(x, *self.given[1:]))
 
     def f(self, z: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """A network read while it runs over a loader, by forward hooks on its layers; it is left as it was."""
 
-from __future__ import annotations
-
 import math
 import sys
 import warnings

@@ -4,8 +4,6 @@
 for the features that ``keep`` allows. Torch and NumPy are enough to import this module; the table needs pandas.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Iterable, Iterator
@@ -51,7 +49,7 @@ def measure(
     keep: int = 2**30,
     second_pass: bool = False,
     test: Iterable[Any] | None = None,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Neural collapse in the layers of a network, as a table.
 
     The network runs once over the data, in evaluation mode and without gradients. Afterwards its mode, its hooks and
@@ -189,7 +187,7 @@ def measure(
 
 def _first_pass(
     reader: Reader, loader: Iterable[Any], weighting: Weighting, max_dim: int, room: int
-) -> tuple[dict[str, _Layer], list[tuple]]:
+) -> "tuple[dict[str, _Layer], list[tuple]]":
     """The layers, and all batches where their features take no more bytes than there is room for."""
     measured: dict[str, _Layer] = {}
     kept = []

@@ -1,7 +1,5 @@
 """Out-of-distribution scores from the geometry of collapse."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

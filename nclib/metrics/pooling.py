@@ -1,7 +1,5 @@
 """How what a layer gives becomes one vector for each sample."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 _CHANNELS = ("in_channels", "out_channels", "num_channels", "num_features")  # sizes of axis 1

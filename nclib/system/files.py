@@ -1,7 +1,5 @@
 """Files written whole, and their digests."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -49,7 +47,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def csv_bytes(frame: pd.DataFrame) -> bytes:
+def csv_bytes(frame: "pd.DataFrame") -> bytes:
     """A table as it is written to disk: no index, every float in full, the same bytes on every system."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
 

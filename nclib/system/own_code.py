@@ -4,8 +4,6 @@ A module is looked up and its source digested without running it. It runs in `lo
 network is built; reading a stored run that names code builds none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util
