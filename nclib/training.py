@@ -24,8 +24,9 @@ from torch import Tensor
 from nclib.config import ConfigError, RunConfig, TrainConfig
 from nclib.data import Batches, Split, make_split
 from nclib.deq import DEQ, BackwardNotConverged
-from nclib.evaluation import Outputs, collect, feature_moments, per_class_rows, summarise
+from nclib.evaluation import Outputs, collect, per_class_rows, summarise
 from nclib.losses import Loss
+from nclib.metrics import class_moments
 from nclib.models import Classifier, Output, build_model, count_parameters, try_own_code
 
 HOPELESS_RESIDUAL = 0.1
@@ -188,13 +189,8 @@ def arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(numbers[1])
 
 
-def default_device() -> torch.device:
-    """The first CUDA device where there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def usable_device(name: str | None = None) -> torch.device:
-    """The device of this name, such as "cpu", "cuda" or "cuda:1"; without one, `default_device`.
+def usable_device(name: torch.device | str | None = None) -> torch.device:
+    """The device of this name, such as "cpu", "cuda" or "cuda:1"; without one, the first CUDA device, else the CPU.
 
     Raises
     ------
@@ -202,12 +198,12 @@ def usable_device(name: str | None = None) -> torch.device:
         For a name that is none, and for a device that this machine does not have.
     """
     if name is None:
-        return default_device()
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=name)
     except (AssertionError, RuntimeError) as error:  # the first where PyTorch knows no CUDA
         said = str(error).partition(chr(10))[0]
-        raise ConfigError(f"device {name!r} cannot be used: {said}. Use cpu, cuda or cuda:1, or leave it out") from None
+        raise ConfigError(f"device '{name}' cannot be used: {said}. Use cpu, cuda or cuda:1, or leave it out") from None
     return torch.device(name)
 
 
@@ -326,7 +322,7 @@ class _Trainer:
         for name, outputs in self.outputs.items():
             arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
             if name == "train":
-                arrays["class_means"] = feature_moments(outputs, len(split.counts)).class_means
+                arrays["class_means"] = class_moments(outputs.features, outputs.labels, len(split.counts)).class_means
             if outputs.residual is not None:
                 arrays[f"{name}_residual"] = outputs.residual
         return Result(
@@ -384,7 +380,7 @@ def train(
     >>> sorted(run.history["split"].unique())
     ['steps', 'test', 'train']
     """
-    device = torch.device(device) if device is not None else default_device()
+    device = usable_device(device)
     with arithmetic(config.train, device):
         trainer = _Trainer(config, device)
         state = checkpoint.load() if checkpoint is not None else None
