@@ -46,10 +46,7 @@ def step_imbalance(num_classes: int, n_max: int, num_majority: int, ratio: float
         K_A outside its range.
     """
     if not 1 <= num_majority <= num_classes - 1:
-        raise ValueError(
-            f"num_majority must be from 1 to {num_classes - 1} (of {num_classes} classes), got {num_majority!r}; for a "
-            "balanced set use ratio=1"
-        )
+        raise ValueError(f"num_majority must be from 1 to {num_classes - 1}, got {num_majority!r}")
     n_min = _round_count(n_max / ratio)
     return torch.tensor([n_max] * num_majority + [n_min] * (num_classes - num_majority))
 
@@ -111,9 +108,7 @@ def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) ->
     """
     counts, order = torch.as_tensor(counts), torch.as_tensor(order)
     if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
-        raise ValueError(
-            f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()} for {len(counts)} counts"
-        )
+        raise ValueError(f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()}")
     by_class = torch.empty_like(counts)
     by_class[order] = counts
     return by_class
@@ -146,11 +141,8 @@ def subsample_indices(
     available = torch.bincount(labels, minlength=len(counts))
     wrong = [k for k in range(len(counts)) if not 1 <= counts[k] <= available[k]]
     if wrong:
-        listed = ", ".join(f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong[:5])
-        raise ValueError(
-            f"cannot draw {listed}{' …' if len(wrong) > 5 else ''}; "
-            "each count must be at least 1 and at most what there is: lower n_max or test_per_class"
-        )
+        listed = ", ".join(f"{int(counts[k])} of {int(available[k])} in class {k}" for k in wrong)
+        raise ValueError(f"cannot draw {listed}: lower n_max or test_per_class; each count must be at least 1")
     generator = torch.Generator().manual_seed(seed)
     kept = []
     for k, count in enumerate(counts.tolist()):

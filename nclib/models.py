@@ -185,9 +185,7 @@ class OwnNetwork(Classifier):
     def __init__(self, network: nn.Module, num_classes: int, cfg: ModelConfig) -> None:
         name, linear = ([("", None)] + [pair for pair in network.named_modules() if isinstance(pair[1], nn.Linear)])[-1]
         if name == "" or linear.out_features != num_classes:
-            raise ConfigError(
-                f"network {cfg.network} does not end in a torch.nn.Linear with {num_classes} outputs, its classifier"
-            )
+            raise ConfigError(f"network {cfg.network} does not end in a torch.nn.Linear with {num_classes} outputs")
         above, _, last = name.rpartition(".")
         setattr(network.get_submodule(above), last, nn.Identity())
         super().__init__(network, nn.Identity(), linear.in_features, num_classes, cfg)
@@ -310,10 +308,9 @@ def build_model(cfg: ModelConfig, num_classes: int, in_channels: int, seed: int 
             return OwnNetwork(_own(cfg, 3 * seed, num_classes, in_channels, width=cfg.width), num_classes, cfg)
     dim = 8 * cfg.width
     if dim < num_classes - 1:
-        need = -(-(num_classes - 1) // 8)
+        need = f"a simplex ETF of {num_classes} classes needs {num_classes - 1}"
         raise ConfigError(
-            f"width={cfg.width} gives features of dimension {dim}; a simplex ETF of {num_classes} classes needs at "
-            f"least {num_classes - 1}: use width={need} or more"
+            f"width={cfg.width} gives {dim} features; {need}: use width={-(-(num_classes - 1) // 8)} or more"
         )
     # construction draws from the global generator: fork it, so that callers' random state stays theirs
     with torch.random.fork_rng(devices=[]):
@@ -361,10 +358,8 @@ def try_own_code(cfg: ModelConfig, num_classes: int, image: Sequence[int]) -> No
             if whole and not torch.allclose(
                 _own(cfg, 0, num_classes, image[0], width=cfg.width).eval()(x), model.classifier(value), atol=1e-4
             ):
-                raise ConfigError(
-                    f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits; or its initial "
-                    "weights do not follow from PyTorch's random state"
-                )
+                said = f"{cfg.own_code} does not return what its last torch.nn.Linear gives, the logits"
+                raise ConfigError(f"{said}; or its initial weights do not follow from PyTorch's random state")
             model.train()(images)
         except ConfigError:
             raise

@@ -348,10 +348,8 @@ def _layout(z0: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], 
 def check_rows(rows: int, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.dim() == 0 or len(tensor) != rows:
-            raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows. A tensor that all "
-                "rows share, such as a causal mask, belongs to the cell: self.register_buffer('mask', mask)"
-            )
+            found = f"{name} has shape {tuple(tensor.shape)}; its first axis must be the {rows} rows"
+            raise ValueError(f"{found}. A mask that all rows share belongs to the cell: register_buffer('mask', mask)")
 
 
 def _check_start(z0: Tensor) -> None:

@@ -271,18 +271,14 @@ class _Trainer:
             tally.add(step, labels, layer.last_backward if layer else None, usable_step)
         overall, rows = tally.report(len(self.split.counts))
         if overall["skipped"] == 1 or overall["dropped"] == 1 or not math.isfinite(overall["loss"]):
-            raise self._diverged(
-                f"in epoch {epoch} at learning rate {rate:g} the loss was {overall['loss']:g}, "
-                f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
-            )
+            out = f"{overall['skipped']:.0%} of the samples were left out, and {overall['dropped']:.0%} of the steps"
+            raise self._diverged(f"in epoch {epoch} at rate {rate:g} the loss was {overall['loss']:g}, {out}")
         if (failed := overall.get("backward_not_converged", 0.0)) > BACKWARD_FAILURES_TO_WARN_OF:
-            warnings.warn(
-                f"epoch {epoch}: {failed:.0%} of the backward passes did not reach their tolerance, so the gradients "
-                "of those samples are approximate. Allow more max_steps (of gradient method 'reversible' fewer steps), "
-                "or use gradient method 'phantom'",
-                BackwardNotConverged,
-                stacklevel=3,
+            said = (
+                f"epoch {epoch}: {failed:.0%} of the backward passes missed their tolerance; allow more max_steps (of "
             )
+            said += "gradient method 'reversible' fewer steps), or use gradient method 'phantom'"
+            warnings.warn(said, BackwardNotConverged, stacklevel=3)
         self.tables["history"] += [(epoch, "steps", name, value) for name, value in overall.items()]
         self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 

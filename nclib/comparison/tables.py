@@ -154,9 +154,7 @@ def _of_one_setting(
     except NotMeasured:
         return *[np.nan] * 5, 0, "reported", scale, "not measured"
     if found.settings > 1:
-        raise ValueError(
-            f"the frame holds {found.settings} settings, and this table is of one: choose it, or pool them with ratios"
-        )
+        raise ValueError(f"the frame holds {found.settings} settings, and this table is of one; ratios pools several")
     means = found.by_setting.iloc[0]
     said = found.verdict(scale, claim, "described" if accuracy else "required")
     return means[arm], means[against], *found.interval.columns, *said

@@ -145,9 +145,7 @@ class DataConfig(Config):
     @classmethod
     def _folder_is_resolved(cls, name: str) -> str:
         if name.startswith("folder:") and not RESOLVED_FOLDER.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is a path, and a configuration holds none: nclib.data.resolve_dataset({name!r})"
-            )
+            raise ValueError(f"{name!r} is a path; give nclib.data.resolve_dataset({name!r})")
         return name
 
 

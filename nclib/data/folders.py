@@ -117,10 +117,9 @@ def _each(folder: Path, files: list[Path], function: Callable[[Path], Any]) -> l
         except Exception as error:  # Pillow answers damaged files with exceptions of many kinds
             faults.append(f"{path.relative_to(folder)} ({type(error).__name__}: {error})")
     if faults:
-        raise DataError(
-            f"{len(faults)} file(s) in {folder} are damaged or not images in {', '.join(_FORMATS)}: "
-            f"{'; '.join(faults[:5])}{' …' if len(faults) > 5 else ''}. Remove or replace them and run again"
-        )
+        shown = "; ".join([*faults[:5], *["…"] * (len(faults) > 5)])
+        said = f"{len(faults)} file(s) in {folder} are damaged or not images in {', '.join(_FORMATS)}"
+        raise DataError(f"{said}: {shown}. Remove or replace them and run again")
     return values
 
 
@@ -182,10 +181,8 @@ def is_intact(cache: Path) -> bool:
 def read_cache(resolved: str, split: str) -> Dataset:
     cache = cache_file(resolved)
     if not is_intact(cache):
-        raise DataError(
-            f"the images of {resolved} are missing or damaged in {cache.parent}; run `nclib data fetch folder:PATH` "
-            "with the folder they were made from, its files unchanged"
-        )
+        where = f"the images of {resolved} are missing or damaged in {cache.parent}"
+        raise DataError(f"{where}; run `nclib data fetch folder:PATH` with the folder they were made from")
     with np.load(cache, allow_pickle=False) as stored:
         images, labels = (torch.from_numpy(stored[f"{split}_{part}"]) for part in ("images", "labels"))
         return Dataset(images, labels, tuple(stored["class_names"].tolist()), resolved)

@@ -103,10 +103,8 @@ def refuse_others(fz: Tensor, known: Sequence[Tensor]) -> None:
     """A leaf that a module's graph reaches past the known tensors would lose its gradient without a word."""
     seen = {torch.autograd.graph.get_gradient_edge(t).node for t in known if t.requires_grad}
     for leaf in _leaves_behind(fz, seen):
-        raise RuntimeError(
-            f"the cell computes with a tensor of shape {tuple(leaf.shape)} that is none of its parameters, so its "
-            "gradient would be lost: give it in the call, layer(x, args=(tensor,)), register it, or detach() it."
-        )
+        lost = f"the gradient of a tensor of shape {tuple(leaf.shape)} that the cell does not own would be lost"
+        raise RuntimeError(f"{lost}: give it in the call, layer(x, args=(tensor,)), register it, or detach() it.")
 
 
 def _leaves(cell: Cell, *rows: Tensor) -> list[Tensor]:

@@ -287,10 +287,8 @@ class DEQ(nn.Module, Generic[Returned]):
             return
         for name, module in self.cell.named_modules():
             if is_live(module):
-                raise ValueError(
-                    f"cell.{name} is a live {type(module).__name__}, another map at each evaluation. Use GroupNorm, "
-                    "put it outside the cell or in eval mode until backward() is done, or pass allow_live=True."
-                )
+                live = f"cell.{name} is a live {type(module).__name__}, another map at each evaluation: use GroupNorm, "
+                raise ValueError(f"{live}put it outside the cell or in eval mode, or pass allow_live=True")
 
 
 # torch.compiler.disable, but for its import of Dynamo, which takes longer than that of the rest of torch.

@@ -190,11 +190,8 @@ class Reader:
             raise ValueError(f"{names} have {self.num_classes} outputs each: pass classifier= one of them, or None")
         unseen = [name for m, name in self.heads.items() if m.weight.shape[0] == self.num_classes]
         if not self.named and not names and (unseen or any(x.shape[1] == self.num_classes for x in returned)):
-            warnings.warn(
-                "no classifier was found, so that NC3 and the like are missing: name it with "
-                f"classifier={repr(unseen[-1]) if unseen else '…'}, or pass None",
-                stacklevel=2,
-            )
+            name = repr(unseen[-1]) if unseen else "…"
+            warnings.warn(f"no classifier was found: name it with classifier={name}, or pass None", stacklevel=2)
         if names:
             self.head = names[0]
             self.w = self.modules[self.head].weight.detach().flatten(1).cpu().clone()
@@ -220,11 +217,8 @@ class Reader:
             return own
         logits = next((x for x in returned if _alike(x, own)), returned[0])
         if first and (logits.argmax(1) == own.argmax(1)).float().mean() <= 0.9:
-            warnings.warn(
-                f"the network's output does not follow, row by row, from that of {self.head!r}, which is taken for its "
-                "classifier: name another with classifier=…, or None",
-                stacklevel=2,
-            )
+            said = f"the network's output does not follow, row by row, from that of {self.head!r}"
+            warnings.warn(f"{said}: name another with classifier=…, or None", stacklevel=2)
         return logits
 
     @contextmanager
@@ -246,12 +240,9 @@ class Reader:
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
                 if len(failed):
-                    warnings.warn(
-                        f"the equilibrium layer {name!r} did not converge on {len(failed)} of {len(rows)} rows (worst "
-                        f"residual {failed.max():.1e}): their features, there and in later layers, are not those of a "
-                        "fixed point. Allow more max_steps, such as DEQ(..., eval_solver=Anderson(max_steps=200))",
-                        stacklevel=2,
-                    )
+                    said = f"the equilibrium layer {name!r} did not converge on {len(failed)} of {len(rows)} rows"
+                    more = f"worst residual {failed.max():.1e}; allow more max_steps, as with eval_solver="
+                    warnings.warn(f"{said}, whose features are not those of a fixed point: {more}", stacklevel=2)
 
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:

@@ -195,11 +195,9 @@ def _first_pass(
         if name not in measured:
             d, whole = h.shape[1], h.shape[1] <= max_dim
             if not whole:
-                warnings.warn(
-                    f"layer {name!r} has {d} features, and its {d} × {d} moments would take {8e-9 * d**2:.1f} GB: "
-                    f'nc1_pinv and effective_rank are left out. Give it pool="mean", or pass max_dim={d}',
-                    stacklevel=3,
-                )
+                said = f"layer {name!r} has {d} features, whose moments would take {8e-9 * d**2:.1f} GB: nc1_pinv and "
+                said += f'effective_rank are left out. Give it pool="mean", or pass max_dim={d}'
+                warnings.warn(said, stacklevel=3)
             measured[name] = _Layer(name, ClassMoments(reader.num_classes, d, weighting, covariance=whole))
         measured[name].update(h, labels, predicted)
         room -= h.nbytes

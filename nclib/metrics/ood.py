@@ -63,10 +63,7 @@ def ood_scores(
         return _mahalanobis(h, moments)
     dim = int((moments.counts > 0).sum()) - 1 if dim is None else dim
     if not 1 <= dim < moments.dim:
-        raise ValueError(
-            f"dim must lie in 1 … {moments.dim - 1}, since all {moments.dim} components hold the whole of h and "
-            f"every score is 1; got {dim}. Left out, it is one less than the classes that have samples"
-        )
+        raise ValueError(f"dim must lie in 1 … {moments.dim - 1}, or every score is 1; got {dim} (left out: K - 1)")
     components = torch.linalg.eigh(moments.within_cov + moments.with_weighting("sample").between_cov)[1][:, -dim:]
     return (torch.linalg.vector_norm(h @ components, dim=1) / torch.linalg.vector_norm(h, dim=1)).nan_to_num(0.0)
 
