@@ -315,9 +315,11 @@ def evaluate_cell(f: Callable[..., Tensor], z: Tensor, args: Sequence[Tensor], b
             raise ValueError("f changes a tensor that it is given, such as by ReLU(inplace=True); leave inplace out")
     except Exception as error:
         if len(z) < batch:  # as the rows that are solved leave
-            error.add_note(
+            said = (
                 f"f was given {len(z)} of {batch} rows, as it may be at any time, in any order. Tensors that belong to "
-                "the rows go into args, which follow: args=(tensor,). Close over what all rows share alone."
+            )
+            error.add_note(
+                f"{said}the rows go into args, which follow: args=(tensor,); close over what all rows share."
             )
         raise
     return fz

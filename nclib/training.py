@@ -283,11 +283,9 @@ class _Trainer:
         self.tables["classes"] += [(epoch, "steps", *row) for row in rows]
 
     def _diverged(self, what: str) -> TrainingDiverged:
-        train = self.config.train
-        return TrainingDiverged(
-            f"training of {self.config.model.kind!r} diverged: {what}. Use a lower lr (now {train.lr:g}), clip=1.0 "
-            f"(now {train.clip}), or for an equilibrium more max_steps of the solver"
-        )
+        train, kind = self.config.train, self.config.model.kind
+        now = f"Use a lower lr (now {train.lr:g}), clip=1.0 (now {train.clip}), or for an equilibrium more max_steps"
+        return TrainingDiverged(f"training of {kind!r} diverged: {what}. {now}")
 
     def evaluate_epoch(self) -> None:
         """Log what this epoch is due: everything, or in the last epochs the test accuracy alone."""

@@ -226,7 +226,7 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
     steps = own.steps.cpu().double().quantile(torch.tensor([0, 0.5, 0.9, 1], dtype=torch.float64)).tolist()
     lost, worst = int((~own.residual.isfinite()).sum()), float(own.residual.max())
     says = (
-        f"{done} of {total} rows reach {tol:g}, in {steps[1]:.0f} evaluations (median); the worst ends at {worst:.1e}."
+        f"{done} of {total} rows reach {tol:g}, the median in {steps[1]:.0f} steps; the worst residual is {worst:.1e}."
     )
     numbers = {"rows": total, "rows_converged": done, "rows_never_finite": lost, "tol": tol, "worst_residual": worst}
     quantiles = dict(zip(("least", "median", "90 %", "most"), steps, strict=True))
@@ -236,9 +236,7 @@ def _converged(own: Solution, tol: float) -> dict[str, Any]:
 
 def _fixed_point(solved: Tensor, exists: Tensor, converged: Tensor) -> dict[str, Any]:
     count, seeming, weak = (int(rows.sum()) for rows in (exists, solved & ~exists, exists & ~converged))
-    says = (
-        f"{count} of {len(exists)} rows have a fixed point, {seeming} only seem to; the solver misses {weak} of them."
-    )
+    says = f"{count} of {len(exists)} rows have a fixed point, {seeming} seem to; the solver misses {weak} of them."
     numbers = {"rows_with_one": count, "rows_seeming": seeming, "rows_beyond_the_solver": weak}
     return {"ok": count == len(exists), "says": says} | numbers
 

@@ -82,9 +82,8 @@ class Reader:
         with ExitStack() as handles:
             for module in self.heads:
                 handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
-            for module in {
-                self.modules[name.removesuffix(".input")] for name in self.pools.keys() - self.modules.keys()
-            }:
+            entered = self.pools.keys() - self.modules.keys()
+            for module in {self.modules[name.removesuffix(".input")] for name in entered}:
                 enters = partial(self._keep, ".input")
                 handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
             for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
@@ -240,9 +239,9 @@ class Reader:
                 rows = torch.cat([torch.empty(0), *parts])
                 failed = rows[rows != -1].nan_to_num(math.inf, math.inf)
                 if len(failed):
-                    said = f"the equilibrium layer {name!r} did not converge on {len(failed)} of {len(rows)} rows"
-                    more = f"worst residual {failed.max():.1e}; allow more max_steps, as with eval_solver="
-                    warnings.warn(f"{said}, whose features are not those of a fixed point: {more}", stacklevel=2)
+                    said = f"layer {name!r} did not converge on {len(failed)} of {len(rows)} rows"
+                    more = f"(worst residual {failed.max():.1e}), whose features are not those of a fixed point"
+                    warnings.warn(f"{said} {more}: allow more max_steps, as with eval_solver=", stacklevel=2)
 
     def _solved(self, layer: Any, *_: Any) -> None:
         if (solution := layer.last_solution) is not None and not self.counted:
@@ -273,8 +272,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def _forward(model: nn.Module, inputs: Any) -> Any:
     devices = {x.device for x in (*model.parameters(), *model.buffers())}
-    if torch.device("meta") in devices:
-        raise ValueError("the network is on the meta device, where it has no weights: load them first")
 
     def moved(x: Any) -> Any:
         return x.to(*devices) if isinstance(x, Tensor) and len(devices) == 1 else x

@@ -259,12 +259,9 @@ def features(
     with reader.reading():
         found = [(*(h.cpu() for h in outputs.values()), *rest) for outputs, *rest in reader.batches(loader)]
     h, labels, logits = zip(*found, strict=True)
-    return Features(
-        torch.cat(h),
-        torch.cat(labels) if isinstance(labels[0], Tensor) else np.concatenate(labels),
-        None if logits[0] is None else torch.cat(logits).cpu(),
-        reader.w if layer in (None, f"{reader.head}.input") else None,
-    )
+    labels = torch.cat(labels) if isinstance(labels[0], Tensor) else np.concatenate(labels)
+    logits = None if logits[0] is None else torch.cat(logits).cpu()
+    return Features(torch.cat(h), labels, logits, reader.w if layer in (None, f"{reader.head}.input") else None)
 
 
 def measure_file(path: str, num_classes: int | None = None) -> dict[str, float]:
