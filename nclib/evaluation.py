@@ -82,12 +82,8 @@ def summarise(outputs: Outputs, model: Classifier, counts: Tensor, minority: Ten
             report[f"accuracy_{group}.adjusted"] = adjusted[members].mean().item()
     if outputs.residual is not None:
         residual, rates = outputs.residual.double(), class_means(outputs.converged, labels, num_classes).cpu()
-        report |= {
-            "solver_converged": average(outputs.converged),
-            "solver_steps": average(outputs.steps),
-            "solver_residual_median": residual.median().item(),
-            "solver_residual_max": residual.max().item(),
-        }
+        report |= {"solver_converged": average(outputs.converged), "solver_steps": average(outputs.steps)}
+        report |= {"solver_residual_median": residual.median().item(), "solver_residual_max": residual.max().item()}
         report |= {f"solver_converged_{group}": rates[members].mean().item() for group, members in groups.items()}
     if with_nc:
         weights = model.classifier.weight

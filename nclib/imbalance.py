@@ -109,9 +109,7 @@ def assign_counts(counts: Tensor | np.ndarray | Sequence[int], order: Tensor) ->
     counts, order = torch.as_tensor(counts), torch.as_tensor(order)
     if counts.shape != order.shape or not torch.equal(order.sort().values, torch.arange(len(order))):
         raise ValueError(f"order must be a permutation of the {len(counts)} class ids, got {order.tolist()}")
-    by_class = torch.empty_like(counts)
-    by_class[order] = counts
-    return by_class
+    return counts[order.argsort()]
 
 
 def subsample_indices(

@@ -80,7 +80,7 @@ class ResidualCell(nn.Module):
         return F.relu(self.norm2(self.conv2(inner)) + x)
 
 
-class MDEQCell(nn.Module):
+class MDEQCell(ResidualCell):
     """f(z, x) = GN(ReLU(z + GN(x + conv GN(ReLU(conv z))))), all (B, C, H, W); the cell of multiscale DEQs (Bai et
     al. 2020).
 
@@ -89,9 +89,7 @@ class MDEQCell(nn.Module):
     """
 
     def __init__(self, channels: int, groups: int) -> None:
-        super().__init__()
-        self.conv1, self.norm1 = _conv(channels, channels), nn.GroupNorm(groups, channels)
-        self.conv2, self.norm2 = _conv(channels, channels), nn.GroupNorm(groups, channels)
+        super().__init__(channels, groups)
         self.norm3 = nn.GroupNorm(groups, channels)
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:

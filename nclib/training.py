@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,13 +47,6 @@ class TrainingDiverged(RuntimeError):
     """The loss is not a number any more; the message says which options to change."""
 
     exit_code = 1
-
-
-class Checkpoint(Protocol):
-    """Where a run keeps its state between epochs."""
-
-    def load(self) -> dict[str, Any] | None: ...
-    def save(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -306,13 +299,8 @@ class _Trainer:
 
     def result(self) -> Result:
         split, model = self.split, self.model
-        arrays = {
-            "counts": split.counts,
-            "minority": split.minority,
-            "train_indices": split.train_indices,
-            "test_indices": split.test_indices,
-            "classifier": model.classifier.weight,
-        }
+        kept = ("counts", "minority", "train_indices", "test_indices")
+        arrays = {name: getattr(split, name) for name in kept} | {"classifier": model.classifier.weight}
         for name, outputs in self.outputs.items():
             arrays |= {f"{name}_features": outputs.features, f"{name}_labels": outputs.labels}
             if name == "train":
@@ -337,7 +325,7 @@ def train(
     config: RunConfig,
     *,
     device: torch.device | str | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Any = None,
     progress: Callable[[int, int], None] | None = None,
     log: Callable[[int, dict[str, float]], None] | None = None,
     session: Callable[[], dict[str, Any]] | None = None,
@@ -348,7 +336,8 @@ def train(
     ----------
     config : data, model, protocol and seed
     device : left out: the first CUDA device where there is one, else the CPU. Not part of the run's identity
-    checkpoint : loaded before the first epoch and saved after each but the last; left out: nothing is kept
+    checkpoint : with ``load()``, a state or None, called before the first epoch, and ``save(state)``, called after each
+        but the last; left out: nothing is kept
     progress : called as ``progress(finished_epochs, epochs)``
     log : called as ``log(epoch, metrics)`` after each epoch, with all that is in its history: {"steps/loss": 2.3, …}
     session : gives what each checkpoint says of the session that writes it, such as code, device and cost so far; the

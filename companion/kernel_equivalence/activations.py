@@ -201,18 +201,9 @@ def gaussian_moments(phi: Phi, tau: np.ndarray, nodes: int = _NODES) -> Gaussian
     else:
         slopes = phi.slope(scale * points)
     curve = points**2 - 1
-
-    def mean(f: np.ndarray) -> np.ndarray:
-        return (weights * f).sum(axis=(1, 2))
-
-    return GaussianMoments(
-        mean(values),
-        mean(values**2),
-        mean(points * values) / tau,
-        mean(curve * values) / tau**2,
-        mean(curve * values**2) / tau**2,
-        mean(slopes**2),
-    )
+    averaged = values, values**2, points * values, curve * values, curve * values**2, slopes**2
+    mean, square, first, second, bent, slope = ((weights * f).sum(axis=(1, 2)) for f in averaged)
+    return GaussianMoments(mean, square, first / tau, second / tau**2, bent / tau**2, slope)
 
 
 def activation_moments(which: AnyActivation, tau: float) -> GaussianMoments:

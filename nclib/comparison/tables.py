@@ -104,7 +104,8 @@ def claims_table(frame: pd.DataFrame, claims: Mapping[str, str], scale: str, spl
     >>> nc.comparison.claims_table(frame, {"nc1_trace_ratio": "lower"}, "toy")["printed"].tolist()
     ['DEQ lower']
     """
-    rows = [(metric, *_of_one_setting(frame, metric, scale, split, claim=claim)) for metric, claim in claims.items()]
+    options = scale, split, "deq", "explicit"
+    rows = [(metric, *_of_one_setting(frame, metric, *options, claim)) for metric, claim in claims.items()]
     table = pd.DataFrame(rows, columns=["metric", "deq", "explicit", *_SHOWN, *words.JUDGED])
     return table.assign(printed=[f"DEQ {claim}" for claim in claims.values()])
 
@@ -139,13 +140,7 @@ def differences(
 
 
 def _of_one_setting(
-    frame: pd.DataFrame,
-    metric: str,
-    scale: str,
-    split: str,
-    arm: str = "deq",
-    against: str = "explicit",
-    claim: str | None = None,
+    frame: pd.DataFrame, metric: str, scale: str, split: str, arm: str, against: str, claim: str | None = None
 ) -> tuple[Any, ...]:
     """Both networks' means, the columns of the interval, and the verdict."""
     accuracy = metric.startswith("accuracy")

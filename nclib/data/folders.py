@@ -62,7 +62,14 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
         return name
     if not name.startswith("folder:"):
         raise ConfigError(suggest(name, [*DATASETS, "folder:PATH"], "data set"))
-    folder, tree, resolved = _identified(name, base)
+    folder = Path(os.path.abspath(Path(base or ".") / os.path.expanduser(name.removeprefix("folder:"))))
+    tree = _scan(folder)
+    files = [path for split in SPLITS for found in tree[split].values() for path in found]
+    total = hashlib.sha256(f"decoding rule {_DECODING_RULE}\n".encode())
+    for path, content in zip(files, _each(folder, files, lambda path: sha256(path.read_bytes())), strict=True):
+        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.") or "images"
+    resolved = f"folder:{plain}@{total.hexdigest()[:12]}"
     cache = cache_file(resolved)
     if not is_intact(cache):
         cache.parent.mkdir(parents=True, exist_ok=True)
@@ -72,18 +79,6 @@ def resolve_dataset(name: str, base: str | os.PathLike[str] | None = None) -> st
                 np.savez(content, **_decode(folder, tree))
                 write_atomic(cache, content.getvalue())
     return resolved
-
-
-def _identified(name: str, base: str | os.PathLike[str] | None = None) -> tuple[Path, _Tree, str]:
-    """The folder of ``folder:PATH``, its files, and what it resolves to."""
-    folder = Path(os.path.abspath(Path(base or ".") / os.path.expanduser(name.removeprefix("folder:"))))
-    tree = _scan(folder)
-    files = [path for split in SPLITS for found in tree[split].values() for path in found]
-    total = hashlib.sha256(f"decoding rule {_DECODING_RULE}\n".encode())
-    for path, content in zip(files, _each(folder, files, lambda path: sha256(path.read_bytes())), strict=True):
-        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode("utf-8", "surrogateescape"))
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.") or "images"
-    return folder, tree, f"folder:{plain}@{total.hexdigest()[:12]}"
 
 
 def _scan(folder: Path) -> _Tree:

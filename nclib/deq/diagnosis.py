@@ -149,9 +149,6 @@ class _Rows:
     def at(self, which: Tensor) -> "_Rows":
         return replace(self, start=self.start[which], given=tuple(t[which] for t in self.given))
 
-    def with_x(self, x: Tensor) -> "_Rows":
-        return replace(self, given=(x, *self.given[1:]))
-
     def f(self, z: Tensor) -> Tensor:
         return self.layer.cell(z, *self.given)
 
@@ -263,7 +260,7 @@ def _radius(rows: _Rows, z: Tensor, random: torch.Generator) -> dict[str, Any]:
 def _input(rows: _Rows, z: Tensor, tol: float, random: torch.Generator) -> dict[str, Any]:
     x = rows.given[0]
     other = x + _noise(x, random) if x.is_floating_point() else x.roll(1, 0)
-    point, residual = rows.with_x(other).search(tol, z)
+    point, residual = replace(rows, given=(other, *rows.given[1:])).search(tol, z)
     change = _apart(z, point)[residual <= tol]
     if not len(change) or torch.equal(other, x):
         return {"ok": None, "says": "Not judged: no row is solved with another x."}

@@ -116,12 +116,11 @@ def _of_block(given: Given, h: Tensor, labels: Tensor, block: Tensor) -> dict[st
         return dict.fromkeys(computed(given, block=True), math.nan)
     part = m.select(block)
     renumber = torch.where(block, block.cumsum(0) - 1, -1)  # (K,), −1 outside the block
-    own = Given(
-        part,
-        None if w is None else w[block] - part.weights @ w[block],
-        whitened_squares(h, renumber[labels], part),
-        None if given.mismatches is None else given.mismatches[block],
-    )
+    own = Given(part, whitened=whitened_squares(h, renumber[labels], part))
+    if w is not None:
+        own = own._replace(classifier=w[block] - part.weights @ w[block])
+    if given.mismatches is not None:
+        own = own._replace(mismatches=given.mismatches[block])
     return computed(own, block=True)
 
 
