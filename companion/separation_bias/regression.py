@@ -427,7 +427,6 @@ def train_regression(config: RegressionConfig, progress: Callable[[int, int], No
         {"history": pd.DataFrame(rows, columns=["epoch", "split", "metric", "value"])},
         arrays,
         {name: value.detach().clone() for name, value in model.state_dict().items()},
-        {"parameters": count_parameters(model), "label": config.model.label()},
     )
 
 

@@ -59,7 +59,17 @@ class Reader:
     def reading(self) -> Iterator[None]:
         """Around ``batches``: evaluation mode, hooks and failures that are counted; afterwards all is as before."""
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-        with evaluating(self.model), torch.random.fork_rng(devices), self._hooked(), self._failures_told():
+        with evaluating(self.model), torch.random.fork_rng(devices), self._failures_told(), ExitStack() as handles:
+            for module in self.heads:
+                handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
+            entered = self.pools.keys() - self.modules.keys()
+            for module in {self.modules[name.removesuffix(".input")] for name in entered}:
+                enters = partial(self._keep, ".input")
+                handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
+            for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
+                handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
+            for layer in self.solved:
+                handles.enter_context(layer.register_forward_hook(self._solved))
             yield
 
     def batches(self, loader: Iterable[Any], again: bool = False) -> Iterator[tuple[dict[str, Tensor], Any, Any]]:
@@ -76,19 +86,6 @@ class Reader:
                 yield self._read(output, labels)
         if self.names is None:
             raise ValueError("the loader gave no batches, or empty ones alone")
-
-    @contextmanager
-    def _hooked(self) -> Iterator[None]:
-        with ExitStack() as handles:
-            for module in self.heads:
-                handles.enter_context(module.register_forward_hook(self._head_called, with_kwargs=True))
-            entered = self.pools.keys() - self.modules.keys()
-            for module in {self.modules[name.removesuffix(".input")] for name in entered}:
-                enters = partial(self._keep, ".input")
-                handles.enter_context(module.register_forward_pre_hook(enters, with_kwargs=True))
-            for module in {self.modules[name] for name in self.pools.keys() & self.modules.keys()}:
-                handles.enter_context(module.register_forward_hook(partial(self._keep, "")))
-            yield
 
     def _head_called(self, module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         name = self.heads[module]
@@ -225,14 +222,11 @@ class Reader:
         """Equilibrium layers do not warn themselves; one warning each comes at the end, also after an error."""
         choices = {layer: layer._on_failure for layer in self.solved}
         self.residuals: dict[str, list[Tensor]] = {name: [] for name in self.solved.values()}  # −1: converged
-        hooks = [layer.register_forward_hook(self._solved) for layer in self.solved]
         for layer in choices:
             layer._on_failure = "ignore"
         try:
             yield
         finally:
-            for hook in hooks:
-                hook.remove()
             for layer, choice in choices.items():
                 layer._on_failure = choice
             for name, parts in self.residuals.items():
