@@ -73,9 +73,8 @@ class Pairs:
         for keys, group in self._table.groupby(SETTING, dropna=False, sort=False):
             means = group[self.arm].mean(), group[self.against].mean()
             rows.append((*keys, *means, *interval(group["difference"]).columns))
-        return pd.DataFrame(
-            rows, columns=[*SETTING, self.arm, self.against, "difference", "half", "detectable", "seeds"]
-        )
+        columns = [*SETTING, self.arm, self.against, "difference", "half", "detectable", "seeds"]
+        return pd.DataFrame(rows, columns=columns)
 
     def verdict(
         self,

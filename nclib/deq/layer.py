@@ -18,7 +18,7 @@ from nclib.solver import HALF, Solution, check_rows, solve
 OnFailure = Literal["warn", "raise", "ignore"]
 Yes = Literal[True]
 No = Literal[False]
-Parts = tuple[Tensor, ...]
+Tensors = tuple[Tensor, ...]
 
 
 class ForwardNotConverged(RuntimeWarning):
@@ -167,11 +167,11 @@ class DEQ(nn.Module, Generic[Returned]):
         @overload
         def __call__(self: "DEQ[Yes]", x: Tensor, z0: Tensor | None = ..., **more: Any) -> tuple[Tensor, Solution]: ...
         @overload
-        def __call__(self: "DEQ[Yes]", x: Tensor, z0: Parts, **more: Any) -> tuple[Parts, Solution]: ...
+        def __call__(self: "DEQ[Yes]", x: Tensor, z0: Tensors, **more: Any) -> tuple[Tensors, Solution]: ...
         @overload
         def __call__(self: "DEQ[No]", x: Tensor, z0: Tensor | None = ..., **more: Any) -> Tensor: ...
         @overload
-        def __call__(self: "DEQ[No]", x: Tensor, z0: Parts, **more: Any) -> Parts: ...
+        def __call__(self: "DEQ[No]", x: Tensor, z0: Tensors, **more: Any) -> Tensors: ...
 
     def __init__(
         self,
@@ -297,10 +297,9 @@ _call_eager = torch._compile._disable_dynamo(DEQ._call)
 
 def _why(solution: Solution, tol: float) -> str:
     """How many rows of a forward solve failed, and what to try."""
-    return (
-        f"forward solve: {rules.missed(solution, tol)}; z* is NaN for {int(solution.residual.isinf().sum())} of them. "
-        "Allow more max_steps, raise tol, or make the cell contract more; nclib.diagnose(layer, x) looks for the cause."
-    )
+    lost = f"{rules.missed(solution, tol)}; z* is NaN for {int(solution.residual.isinf().sum())} of them"
+    more = "Allow more max_steps, raise tol, or make the cell contract more; nclib.diagnose(layer, x) finds the cause."
+    return f"forward solve: {lost}. {more}"
 
 
 def _check_rule(gradient: Gradient, **solvers: Solver | None) -> None:
